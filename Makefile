@@ -1,0 +1,81 @@
+# Each target sets up what it needs into .venv, from python3 (3.11 or newer) and its pip alone.
+# Another interpreter: make PYTHON=python3.12 test.   More arguments: make test ARGS="-k loans".
+
+PYTHON ?= python3
+ARGS ?=
+
+UV := .uv/bin/uv
+BIN := .venv/bin
+READY := .venv/.ready
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+unexport VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check check-lint check-format check-types check-imports \
+	bench format lock clean
+
+help: ## Show this list
+	@echo "Tidegate: an event-driven GPU scheduler"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@echo
+	@echo '  Pass arguments on with ARGS, as in: make test ARGS="-k loans"'
+
+demo: $(READY) ## Run scheduler, agents and console in one process, no broker
+	@$(BIN)/tidegate demo $(ARGS)
+
+test: $(READY) ## Run the tests, fast layers first
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: check-lint check-format check-types check-imports ## Lint, format, types and import rules (-k: do not stop at the first)
+
+check-lint: $(READY)
+	@echo "== ruff check"
+	@$(BIN)/ruff check
+
+check-format: $(READY)
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check
+
+check-types: $(READY)
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+check-imports: $(READY)
+	@echo "== lint-imports"
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(READY) ## Run the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(READY) ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+lock: $(UV) ## Bring uv.lock up to date with pyproject.toml (ARGS=--upgrade for new versions)
+	@$(UV) lock --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(ARGS)
+
+clean: ## Remove .venv, .uv and every cache
+	@rm -rf .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup: $(READY) ## Only set up .venv
+
+$(READY): pyproject.toml uv.lock | $(UV)
+	@echo "Setting up .venv (only when pyproject.toml or uv.lock change)"
+	@$(UV) sync --quiet --frozen --all-extras \
+		--python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@touch $@
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Tidegate needs Python 3.11 or newer as '$(PYTHON)': install python3.11 or name one with 'make PYTHON=...'." >&2; \
+		exit 1; }
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+		echo "Tidegate needs pip for '$(PYTHON)': install the package python3-pip." >&2; \
+		exit 1; }
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+		$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9,<1'

@@ -1,0 +1,1 @@
+"""How it is carried: the Bus contract and its backends."""

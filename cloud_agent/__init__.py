@@ -1,0 +1,1 @@
+"""An agent for a cluster, over Kafka."""

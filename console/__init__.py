@@ -1,0 +1,1 @@
+"""The operator's side: the tidegate command, web page, replay, why and timelines."""

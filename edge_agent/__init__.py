@@ -1,0 +1,1 @@
+"""An agent for one edge server, over MQTT."""

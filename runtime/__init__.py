@@ -1,0 +1,1 @@
+"""What both agents share: the pure agent core, executors, meters and the spool."""

@@ -1,0 +1,1 @@
+"""What is decided: a pure core, pure policies and a thin async shell."""

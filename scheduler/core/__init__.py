@@ -1,0 +1,1 @@
+"""The pure core: state, transitions, engine, ledger of loans, reconciler, explanations."""

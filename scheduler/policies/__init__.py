@@ -1,0 +1,1 @@
+"""The pure policies: one module per policy family, numpy in and out."""

@@ -1,0 +1,1 @@
+"""Virtual time: workloads, physics, faults, checkers and experiments."""
