@@ -1,0 +1,1 @@
+"""What is said: events, commands, topics and the codec. Imports nothing of ours."""

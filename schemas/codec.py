@@ -1,0 +1,294 @@
+"""Bytes to messages and back. Reading never raises: what cannot be read is `Rejected`, with why.
+
+Parsing is strict JSON, then one pass of the pydantic model that the closed table has for `type`.
+The models are the only definition of what is valid; nothing is checked twice.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, cast
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
+
+from schemas.commands import COMMANDS, CommandData
+from schemas.envelope import Envelope, moment
+from schemas.events import EVENTS, EventData
+from schemas.journal import CellState, JournalEntry, SnapshotTaken
+from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown, wrong_type
+from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
+from schemas.values import MAX_MESSAGE_BYTES, Strict
+
+__all__ = [
+    "MESSAGES",
+    "CellEnvelope",
+    "CommandEnvelope",
+    "EventEnvelope",
+    "Rejected",
+    "cell_state",
+    "command",
+    "decode_cell",
+    "decode_command",
+    "decode_event",
+    "encode",
+    "event",
+]
+
+#: An event with its envelope; tell events apart by the class of `data`.
+EventEnvelope: TypeAlias = Envelope[str, EventData]
+#: A command with its envelope.
+CommandEnvelope: TypeAlias = Envelope[str, CommandData]
+#: The word on who leads a cell, with its envelope.
+CellEnvelope: TypeAlias = Envelope[str, CellState]
+
+
+def _envelopes(payloads: tuple[type[Strict], ...]) -> dict[str, type[BaseModel]]:
+    generic = cast("Any", Envelope)  # the arguments are known only now
+    return {payload.TYPE: generic[Literal[payload.TYPE], payload] for payload in payloads}
+
+
+_EVENTS = _envelopes(EVENTS)
+_COMMANDS = _envelopes(COMMANDS)
+_CELLS = _envelopes((CellState,))
+#: By wire type, the model of the whole message, envelope and data.
+MESSAGES: Mapping[str, type[BaseModel]] = {
+    **_EVENTS,
+    **_COMMANDS,
+    **_CELLS,
+    **_envelopes((JournalEntry, SnapshotTaken)),
+}
+
+
+def _validators(models: Mapping[str, type[BaseModel]]) -> dict[str, SchemaValidator]:
+    return {
+        name: cast("SchemaValidator", model.__pydantic_validator__)
+        for name, model in models.items()
+    }
+
+
+_EVENT_VALIDATORS = _validators(_EVENTS)
+_COMMAND_VALIDATORS = _validators(_COMMANDS)
+_CELL_VALIDATORS = _validators(_CELLS)
+
+#: RFC 3339, as CloudEvents has it; `fromisoformat` alone would also take other forms.
+_is_rfc3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})"
+).fullmatch
+
+
+def decode_event(
+    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
+) -> EventEnvelope | Rejected:
+    """Read an event of an agent or a tenant (telemetry too); never raises."""
+    return cast("EventEnvelope | Rejected", _decode(value, _EVENT_VALIDATORS, upcasters))
+
+
+def decode_command(
+    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
+) -> CommandEnvelope | Rejected:
+    """Read a command of the scheduler; never raises."""
+    return cast("CommandEnvelope | Rejected", _decode(value, _COMMAND_VALIDATORS, upcasters))
+
+
+def decode_cell(
+    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
+) -> CellEnvelope | Rejected:
+    """Read the word on who leads a cell; never raises."""
+    return cast("CellEnvelope | Rejected", _decode(value, _CELL_VALIDATORS, upcasters))
+
+
+def _decode(
+    value: bytes, validators: Mapping[str, SchemaValidator], upcasters: Mapping[str, Step]
+) -> object:
+    raw = parse_object(value, MAX_MESSAGE_BYTES)
+    if isinstance(raw, Rejected):
+        return raw
+    repeated = repeated_key(value, raw)
+    if repeated is not None:
+        return repeated
+    name = raw.get("type")
+    validator = validators.get(name) if isinstance(name, str) else None
+    if validator is None:
+        problem = _bring_up_to_date(raw, validators, upcasters)
+        if problem is not None:
+            return problem
+        validator = validators[raw["type"]]
+    for attribute in ("time", "expirytime"):
+        text = raw.get(attribute)
+        if isinstance(text, str):
+            try:
+                if not _is_rfc3339(text):
+                    raise ValueError
+                raw[attribute] = datetime.fromisoformat(text)
+            except ValueError:
+                reason = f"should be a time such as 2026-01-31T12:00:00Z, got {shown(text)}"
+                return Rejected("invalid_field", attribute, reason)
+    try:
+        return validator.validate_python(raw)
+    except ValidationError as error:
+        return first_error(error)
+
+
+def _bring_up_to_date(
+    raw: dict[str, Any],
+    validators: Mapping[str, SchemaValidator],
+    upcasters: Mapping[str, Step],
+) -> Rejected | None:
+    name, data = raw.get("type"), raw.get("data")
+    if isinstance(name, str) and isinstance(data, dict) and name in upcasters:
+        try:
+            raw["type"], raw["data"] = upcast(name, data, upcasters)
+        except CannotUpcast as error:
+            return Rejected("invalid_field", "data", str(error))
+        if raw["type"] in validators:
+            return None
+    return wrong_type(raw, validators, MESSAGES)
+
+
+def encode(envelope: Envelope[Any, Any]) -> bytes:
+    """Write a message as structured CloudEvents JSON; null attributes are left out.
+
+    Raises:
+        ValueError: It is larger than any reader would take.
+    """
+    attributes = {name: part for name, part in envelope.__dict__.items() if part is not None}
+    value = orjson.dumps(attributes, default=_plain, option=orjson.OPT_UTC_Z)
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise ValueError(
+            f"{envelope.type}: {len(value)} bytes encoded, the limit is {MAX_MESSAGE_BYTES};"
+            " shorten its lists"
+        )
+    return value
+
+
+def _plain(part: object) -> object:
+    if isinstance(part, BaseModel):
+        return part.__dict__
+    if isinstance(part, float):  # a subclass, such as numpy's
+        return float(part)
+    raise TypeError(f"a message cannot hold a {type(part).__name__}")
+
+
+def event(
+    data: EventData,
+    *,
+    source: str,
+    sequence: int,
+    bootid: int,
+    time_s: float,
+    subject: str | None = None,
+    cell: str = "default",
+    causation: str | None = None,
+) -> EventEnvelope:
+    """Put an event into its envelope; the id follows from source, bootid and sequence.
+
+    Args:
+        data: What happened.
+        source: Who says it, such as `/agents/NAME`; the id takes what follows the last slash.
+        sequence: Position among the source's messages of this bootid.
+        bootid: How often the source has started.
+        time_s: When it happened, in seconds since the Unix epoch.
+        subject: What it is about; by default its node, job, pool or command, the first it has.
+        cell: The cell it is for.
+        causation: Id of the message that led to it.
+
+    Raises:
+        ValueError: An attribute is out of range, or `subject` is needed and missing.
+    """
+    name = source.rsplit("/", 1)[-1]
+    attributes = {
+        "id": f"{name}-{bootid}-{sequence}",
+        "source": source,
+        "time": moment(time_s),
+        "subject": subject or _subject(data),
+        "sequence": str(sequence),
+        "bootid": bootid,
+        "cell": cell,
+        "causationid": causation,
+    }
+    return cast("EventEnvelope", _wrap(_EVENTS, data, attributes))
+
+
+def command(
+    data: CommandData,
+    *,
+    id: str,
+    source: str,
+    sequence: int,
+    bootid: int,
+    time_s: float,
+    subject: str | None = None,
+    cell: str = "default",
+    causation: str | None = None,
+    expiry_s: float | None = None,
+) -> CommandEnvelope:
+    """Put a command into its envelope, as `event` does, under an id that the caller derived.
+
+    Args:
+        data: What shall hold.
+        id: Derived from the journal, so that a repeated decision repeats its commands.
+        source: The scheduler, `/schedulers/CELL`.
+        sequence: Position among the source's messages of this bootid.
+        bootid: How often the source has started, or its leader epoch.
+        time_s: When it was decided, in seconds since the Unix epoch.
+        subject: What it is about; by default its node or job. A command without needs one.
+        cell: The cell it comes from.
+        causation: Id of the message that led to it.
+        expiry_s: From when on it must not be obeyed, in seconds since the Unix epoch.
+
+    Raises:
+        ValueError: An attribute is out of range, or `subject` is needed and missing.
+    """
+    attributes = {
+        "id": id,
+        "source": source,
+        "time": moment(time_s),
+        "subject": subject or _subject(data),
+        "sequence": str(sequence),
+        "bootid": bootid,
+        "cell": cell,
+        "causationid": causation,
+        "expirytime": None if expiry_s is None else moment(expiry_s),
+    }
+    return cast("CommandEnvelope", _wrap(_COMMANDS, data, attributes))
+
+
+def cell_state(data: CellState, *, cell: str = "default") -> CellEnvelope:
+    """Put the word on who leads a cell into its envelope.
+
+    Raises:
+        ValueError: An attribute is out of range.
+    """
+    microseconds = round(data.at_s * 1e6)
+    attributes = {
+        "id": f"{cell}-state-{data.leader_epoch}-{microseconds}",
+        "source": f"/schedulers/{cell}",
+        "time": moment(data.at_s),
+        "subject": cell,
+        "sequence": str(microseconds),
+        "bootid": data.leader_epoch,
+        "cell": cell,
+    }
+    return cast("CellEnvelope", _wrap(_CELLS, data, attributes))
+
+
+def _wrap(
+    models: Mapping[str, type[BaseModel]], data: Strict, attributes: dict[str, object]
+) -> BaseModel:
+    model = models.get(data.TYPE)
+    if model is None:
+        raise ValueError(f"data: {type(data).__name__} does not belong in this kind of message")
+    return model.model_validate(
+        {"specversion": "1.0", **attributes, "type": data.TYPE, "data": data}
+    )
+
+
+def _subject(data: EventData | CommandData) -> str:
+    for name in ("node", "job", "pool", "command"):
+        subject = getattr(data, name, None)
+        if isinstance(subject, str):
+            return subject
+    raise ValueError(f"subject: {type(data).__name__} names nothing it is about; pass subject=")

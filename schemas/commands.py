@@ -1,0 +1,134 @@
+"""What the scheduler asks of agents: imperative, in desired-state form, fenced by epochs.
+
+A command says what shall hold ("job J runs on these GPUs at epoch E"), never "one more", so that
+a repeated one changes nothing.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from schemas.events import Rates
+from schemas.values import (
+    MAX_NODES_PER_GANG,
+    DurationS,
+    Epoch,
+    MemoryMib,
+    MomentS,
+    Name,
+    NodeGpus,
+    Note,
+    Step,
+    Strict,
+)
+
+
+def _each_once(placement: list[NodeGpus]) -> list[NodeGpus]:
+    if len({part.node for part in placement}) != len(placement):
+        raise ValueError("must name each node once")
+    return placement
+
+
+Placement = Annotated[
+    list[NodeGpus],
+    Field(min_length=1, max_length=MAX_NODES_PER_GANG),
+    AfterValidator(_each_once),
+]
+
+
+class GangSpec(Strict):
+    """All that an agent needs to run the job's workers."""
+
+    model: Name
+    total_steps: Annotated[int, Field(ge=1, le=2**53)]
+    samples_per_step: Annotated[float, Field(gt=0.0, le=1e12)]
+    rates: Rates
+    checkpoint_mib: MemoryMib
+    checkpoint_cost_s: DurationS
+    start_cost_s: DurationS
+
+
+class StartGang(Strict):
+    """Run this gang, whole or not at all, on exactly these GPUs."""
+
+    TYPE: ClassVar[str] = "tidegate.gang.start.v1"
+    job: Name
+    epoch: Epoch
+    placement: Placement
+    spec: GangSpec
+    step: Step = Field(description="Go on from the checkpoint of this step; 0 starts afresh.")
+    transfer_s: DurationS = Field(default=0.0, description="Expected time to fetch it from afar.")
+
+
+class ScaleGang(Strict):
+    """The running gang shall run on exactly these GPUs instead."""
+
+    TYPE: ClassVar[str] = "tidegate.gang.scale.v1"
+    job: Name
+    epoch: Epoch
+    placement: Placement
+
+
+class CheckpointGang(Strict):
+    """Write a checkpoint now and go on."""
+
+    TYPE: ClassVar[str] = "tidegate.gang.checkpoint.v1"
+    job: Name
+    epoch: Epoch
+
+
+class StopGang(Strict):
+    """Leave the GPUs: after a checkpoint if asked, within the grace in any case."""
+
+    TYPE: ClassVar[str] = "tidegate.gang.stop.v1"
+    job: Name
+    epoch: Epoch
+    reason: Literal["preempted", "migrated", "cancelled", "superseded"]
+    checkpoint: bool
+    grace_s: DurationS
+
+
+class LendNode(Strict):
+    """Take the owner's replicas off this node and give it to training."""
+
+    TYPE: ClassVar[str] = "tidegate.node.lend.v1"
+    node: Name
+    loan: Name
+
+
+class ReturnNode(Strict):
+    """The node is the owner's again; nothing of training is left on it."""
+
+    TYPE: ClassVar[str] = "tidegate.node.return.v1"
+    node: Name
+    loan: Name
+
+
+class Rebirth(Strict):
+    """Say again who you are and what you hold: the scheduler missed something."""
+
+    TYPE: ClassVar[str] = "tidegate.agent.rebirth.v1"
+    reason: Note = ""
+
+
+class RenewLease(Strict):
+    """The scheduler heard you: what you run may go on, unheard, until then."""
+
+    TYPE: ClassVar[str] = "tidegate.lease.renew.v1"
+    until_s: MomentS
+
+
+#: Every command there is: the closed union.
+COMMANDS: tuple[type[Strict], ...] = (
+    StartGang,
+    ScaleGang,
+    CheckpointGang,
+    StopGang,
+    LendNode,
+    ReturnNode,
+    Rebirth,
+    RenewLease,
+)
+CommandData = (
+    StartGang | ScaleGang | CheckpointGang | StopGang | LendNode | ReturnNode | Rebirth | RenewLease
+)

@@ -1,0 +1,215 @@
+"""What the scheduler writes for replay: journal entries, snapshots, and who leads a cell.
+
+All three are CloudEvents like every other record. Entries and snapshots are many or large and
+written by the scheduler alone, so only their own fields are checked: what is within (stimuli,
+events, commands) was checked on its way in, and the rest of the envelope follows from them.
+An entry's digest covers the digest before, so that a changed, lost or added entry shows.
+"""
+
+import hashlib
+from typing import Annotated, Any, ClassVar, cast
+
+import orjson
+from pydantic import Field, ValidationError
+
+from schemas.envelope import moment
+from schemas.parse import Rejected, first_error, parse_object, wrong_type
+from schemas.values import Epoch, MomentS, Name, Strict
+
+#: A snapshot of a cell of 10 000 nodes needs some 20 MiB.
+MAX_JOURNAL_BYTES = 64 * 1024 * 1024
+#: The hash before the first entry.
+NO_DIGEST = "0" * 64
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Version = Annotated[
+    int, Field(ge=1, le=1_000_000, description="Version of the form of the dicts within.")
+]
+
+
+class JournalEntry(Strict):
+    """One stimulus and what was decided on it."""
+
+    TYPE: ClassVar[str] = "tidegate.journal.entry.v1"
+    number: Count = Field(description="Position in the journal of the cell, from 0.")
+    at_s: MomentS = Field(description="The moment of the stimulus, in seconds.")
+    policy: Name = Field(description="The policy that decided.")
+    stimulus: dict[str, Any] = Field(description="What the engine was given.")
+    decision: dict[str, Any] = Field(
+        description="What it answered: events, commands, timers, reasons."
+    )
+    digest: Digest = Field(description="SHA-256 over the digest before and this entry, in hex.")
+    version: Version = 1
+
+
+class SnapshotTaken(Strict):
+    """The state of a cell after the first `number` journal entries."""
+
+    TYPE: ClassVar[str] = "tidegate.snapshot.taken.v1"
+    number: Count = Field(description="Journal entries folded in.")
+    at_s: MomentS = Field(description="The moment of the last of them, in seconds.")
+    digest: Digest = Field(description="Digest of the last of them.")
+    state_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{16,128}$")] = Field(
+        description="Hash of the state, in hex."
+    )
+    state: dict[str, Any] = Field(description="The state of the engine.")
+    sources: dict[str, Any] = Field(description="By source, the last message taken from it.")
+    journal_offset: Count = Field(
+        default=0, description="No later entry is before this offset of the journal topic."
+    )
+    version: Version = 1
+
+
+class CellState(Strict):
+    """Whether a scheduler serves the cell, and which; the newest word counts."""
+
+    TYPE: ClassVar[str] = "tidegate.cell.state.v1"
+    online: bool
+    leader: Name = Field(description="Name of the scheduler process that leads.")
+    leader_epoch: Epoch = Field(description="Higher with every change of leader.")
+    at_s: MomentS
+
+
+WRITTEN_TYPES = (JournalEntry.TYPE, SnapshotTaken.TYPE, CellState.TYPE)
+
+
+def chain(
+    previous: str,
+    number: int,
+    at_s: float,
+    stimulus: dict[str, Any],
+    decision: dict[str, Any],
+    *,
+    policy: str,
+    version: int = 1,
+) -> JournalEntry:
+    """Build the entry that follows the one whose digest is `previous` (the first: `NO_DIGEST`).
+
+    Raises:
+        ValueError: A field is out of range.
+        TypeError: The stimulus or decision holds what JSON has no form for.
+    """
+    digest = _digest(previous, number, at_s, policy, version, stimulus, decision)
+    return JournalEntry(
+        number=number,
+        at_s=at_s,
+        policy=policy,
+        version=version,
+        stimulus=stimulus,
+        decision=decision,
+        digest=digest,
+    )
+
+
+def follows(entry: JournalEntry, previous: str) -> bool:
+    """Tell whether the entry is unchanged and the next one after the digest `previous`."""
+    return entry.digest == _digest(
+        previous,
+        entry.number,
+        entry.at_s,
+        entry.policy,
+        entry.version,
+        entry.stimulus,
+        entry.decision,
+    )
+
+
+def _digest(
+    previous: str,
+    number: int,
+    at_s: float,
+    policy: str,
+    version: int,
+    stimulus: dict[str, Any],
+    decision: dict[str, Any],
+) -> str:
+    # `float` because JSON does not tell 5 from 5.0.
+    body = orjson.dumps([previous, number, float(at_s), policy, version, stimulus, decision])
+    return hashlib.sha256(body).hexdigest()
+
+
+def encode_entry(entry: JournalEntry, cell: str = "default") -> bytes:
+    """Write an entry as a CloudEvent.
+
+    Raises:
+        TypeError: The stimulus or decision holds what JSON has no form for.
+    """
+    data = {
+        "number": entry.number,
+        "at_s": entry.at_s,
+        "policy": entry.policy,
+        "version": entry.version,
+        "stimulus": entry.stimulus,
+        "decision": entry.decision,
+        "digest": entry.digest,
+    }
+    return _encode(entry.TYPE, f"{cell}-{entry.number}", cell, entry.number, entry.at_s, data)
+
+
+def encode_snapshot(snapshot: SnapshotTaken, cell: str = "default") -> bytes:
+    """Write a snapshot as a CloudEvent.
+
+    Raises:
+        TypeError: The state holds what JSON has no form for.
+    """
+    data = {
+        "number": snapshot.number,
+        "at_s": snapshot.at_s,
+        "version": snapshot.version,
+        "digest": snapshot.digest,
+        "state_hash": snapshot.state_hash,
+        "state": snapshot.state,
+        "sources": snapshot.sources,
+        "journal_offset": snapshot.journal_offset,
+    }
+    id_ = f"{cell}-snapshot-{snapshot.number}"
+    return _encode(snapshot.TYPE, id_, cell, snapshot.number, snapshot.at_s, data)
+
+
+def _encode(
+    type_name: str, id_: str, cell: str, number: int, at_s: float, data: dict[str, Any]
+) -> bytes:
+    # Sequence and ids are the journal's numbers, which go on over restarts: bootid stays 0.
+    return orjson.dumps(
+        {
+            "specversion": "1.0",
+            "id": id_,
+            "source": f"/schedulers/{cell}",
+            "type": type_name,
+            "time": moment(at_s),
+            "subject": cell,
+            "datacontenttype": "application/json",
+            "sequence": str(number),
+            "bootid": 0,
+            "cell": cell,
+            "data": data,
+        },
+        option=orjson.OPT_UTC_Z,
+    )
+
+
+def decode_entry(value: bytes) -> JournalEntry | Rejected:
+    """Read a journal entry; never raises."""
+    return cast("JournalEntry | Rejected", _decode(value, JournalEntry))
+
+
+def decode_snapshot(value: bytes) -> SnapshotTaken | Rejected:
+    """Read a snapshot; never raises."""
+    return cast("SnapshotTaken | Rejected", _decode(value, SnapshotTaken))
+
+
+def _decode(value: bytes, model: type[JournalEntry | SnapshotTaken]) -> object:
+    raw = parse_object(value, MAX_JOURNAL_BYTES)
+    if isinstance(raw, Rejected):
+        return raw
+    if raw.get("type") != model.TYPE:
+        return wrong_type(raw, (model.TYPE,), WRITTEN_TYPES)
+    if raw.get("specversion") != "1.0":
+        return Rejected("invalid_field", "specversion", "should be '1.0'")
+    if "data" not in raw:
+        return Rejected("invalid_field", "data", "is missing")
+    try:
+        return model.__pydantic_validator__.validate_python(raw["data"])
+    except ValidationError as error:
+        return first_error(error, "data")

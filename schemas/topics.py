@@ -1,0 +1,51 @@
+"""The one table of topics: names, keys, retention, compaction."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A named log of records."""
+
+    name: str
+    key: Literal["node", "cell", "agent"]
+    #: How long records are kept; None keeps them until compacted or for good.
+    retention_s: float | None
+    #: Keep only the newest record of each key; a record without value removes the key.
+    compacted: bool = False
+
+
+_HOUR_S = 3600.0
+_DAY_S = 24 * _HOUR_S
+
+TELEMETRY = Topic("tidegate.telemetry.v1", "node", 6 * _HOUR_S)
+EVENTS = Topic("tidegate.events.v1", "cell", 14 * _DAY_S)
+COMMANDS = Topic("tidegate.commands.v1", "agent", 7 * _DAY_S)
+#: The record of decisions: the only topic that is never pruned by time.
+JOURNAL = Topic("tidegate.journal.v1", "cell", None)
+SNAPSHOTS = Topic("tidegate.snapshots.v1", "cell", None, compacted=True)
+#: Is a scheduler alive, and which one leads: the newest word of each cell.
+CELLS = Topic("tidegate.cells.v1", "cell", None, compacted=True)
+
+_DLQ_RETENTION_S = 30 * _DAY_S
+
+
+def dead_letters(topic: Topic) -> Topic:
+    """Where records of `topic` go that could not be read."""
+    return Topic(f"{topic.name}.dlq", topic.key, _DLQ_RETENTION_S)
+
+
+TOPICS: tuple[Topic, ...] = (TELEMETRY, EVENTS, COMMANDS, JOURNAL, SNAPSHOTS, CELLS)
+ALL_TOPICS: dict[str, Topic] = {
+    topic.name: topic
+    for base in TOPICS
+    for topic in ((base,) if base in (JOURNAL, SNAPSHOTS, CELLS) else (base, dead_letters(base)))
+}
+
+#: The MQTT addresses. `birth` and `death` (the Will) carry the same bootid; `_state` is retained.
+MQTT_UP = "tidegate/v1/{node}/up/{kind}"
+MQTT_UP_KINDS = ("birth", "death", "telemetry", "event", "ack")
+MQTT_DOWN = "tidegate/v1/{node}/down/{kind}"
+MQTT_DOWN_KINDS = ("command", "rebirth", "horizon")
+MQTT_STATE = "tidegate/v1/_state/{cell}"

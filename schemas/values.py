@@ -1,0 +1,92 @@
+"""The building blocks of every message: ranges, names and units, said once.
+
+Units end the name (`duration_s`, `memory_mib`, `power_w`). A field that a machine may not be
+able to measure is null, never zero. NaN and infinities are refused everywhere.
+"""
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+#: No event or command is larger. A node of 16 GPUs needs 3 KiB; the largest start command, of 1024
+#: nodes with 64 GPUs and the longest names, 340 KiB; brokers commonly stop at 1 MiB.
+MAX_MESSAGE_BYTES = 512 * 1024
+#: The most GPUs one node may have. Larger machines are not built; it bounds every per-GPU list.
+MAX_GPUS_PER_NODE = 64
+#: The most nodes one gang may span. It keeps the largest start command under the message limit.
+MAX_NODES_PER_GANG = 1024
+
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
+        description="An identifier safe in topics, file names and URLs.",
+    ),
+]
+Note = Annotated[str, Field(max_length=1000, description="Text for people; never parsed.")]
+GpuCount = Annotated[int, Field(ge=0, le=1_000_000, description="Count of GPUs, zero allowed.")]
+GpuIndex = Annotated[
+    int, Field(ge=0, lt=MAX_GPUS_PER_NODE, description="Index of a GPU on its node.")
+]
+Epoch = Annotated[
+    int,
+    Field(
+        ge=0, le=2**53, description="Fencing token; every new allocation of a job has a higher one."
+    ),
+]
+Step = Annotated[int, Field(ge=0, le=2**53, description="Optimiser steps done, or to do.")]
+Ratio = Annotated[float, Field(ge=0.0, le=1.0, description="A share of a whole.")]
+DurationS = Annotated[
+    float,
+    Field(ge=0.0, le=315_360_000.0, description="A length of time in seconds; at most ten years."),
+]
+MomentS = Annotated[
+    float, Field(ge=0.0, le=1e11, description="A moment, in seconds since 1970-01-01T00:00:00Z.")
+]
+MemoryMib = Annotated[int, Field(ge=0, le=2**40, description="Memory in MiB.")]
+PerSecond = Annotated[float, Field(ge=0.0, le=1e12, description="A non-negative rate per second.")]
+Celsius = Annotated[float, Field(ge=-100.0, le=300.0, description="Degrees Celsius.")]
+Watt = Annotated[float, Field(ge=0.0, le=100_000.0, description="Watt.")]
+Positive = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        le=1e15,
+        description="Dimensionless and non-negative (the gradient noise scale, a speed factor).",
+    ),
+]
+
+
+class Strict(BaseModel):
+    """Base of every payload: exact types, no NaN, frozen; unknown fields are ignored.
+
+    Unknown fields are let through so that an old reader survives a new optional field.
+    """
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="ignore", allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
+
+    #: Stable wire type; only payloads have one, the values within them do not.
+    TYPE: ClassVar[str]
+
+
+def _each_once(gpus: list[int]) -> list[int]:
+    if len(set(gpus)) != len(gpus):
+        raise ValueError("must name each GPU once")
+    return gpus
+
+
+#: GPUs of one node, each once: a GPU named twice would be counted twice.
+Gpus = Annotated[
+    list[GpuIndex],
+    Field(min_length=1, max_length=MAX_GPUS_PER_NODE, json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_each_once),
+]
+
+
+class NodeGpus(Strict):
+    """Some GPUs of one node."""
+
+    node: Name
+    gpus: Gpus
