@@ -1,0 +1,219 @@
+"""Time, and waiting: the single place that reads a real clock.
+
+`SystemClock` is real time. `PacedClock` is simulated time that stands still while any service
+works and jumps to the next thing due when all of them wait, no faster than a given pace; so a
+simulated day takes as long as asked, and a slow machine makes it longer, never wrong.
+Services wait only through the clock: `sleep_until`, or a `Waiter` that somebody notifies.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+
+class Waiter(Protocol):
+    """Something to wait on, one at a time. Notifying before the wait makes it return at once."""
+
+    def notify(self) -> None:
+        """Wake the wait, or the next one. From the event loop's thread only."""
+        ...
+
+    async def wait(self, until_s: float | None = None) -> bool:
+        """Wait until notified (True) or until the moment `until_s` of the clock (False)."""
+        ...
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now_s(self) -> float:
+        """Seconds since the Unix epoch."""
+        ...
+
+    def waiter(self) -> Waiter:
+        """Make a waiter."""
+        ...
+
+    async def sleep_until(self, moment_s: float) -> None:
+        """Return at the moment, or at once if it is past."""
+        ...
+
+    def enter(self) -> None:
+        """Take part: simulated time stands still until the caller waits."""
+        ...
+
+    def leave(self) -> None:
+        """Take part no longer."""
+        ...
+
+
+class _SystemWaiter:
+    def __init__(self, clock: "SystemClock") -> None:
+        self._clock = clock
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        self._event.set()
+
+    async def wait(self, until_s: float | None = None) -> bool:
+        while not self._event.is_set():
+            left_s = None if until_s is None else until_s - self._clock.now_s()
+            if left_s is not None and left_s <= 0.0:
+                return False
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._event.wait()
+            except TimeoutError:
+                continue  # the loop's own clock may be a little ahead
+        self._event.clear()
+        return True
+
+
+class SystemClock:
+    """Real time."""
+
+    def now_s(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.time()
+
+    def waiter(self) -> Waiter:
+        """Make a waiter."""
+        return _SystemWaiter(self)
+
+    async def sleep_until(self, moment_s: float) -> None:
+        """Return at the moment, or at once if it is past."""
+        # Again if the loop's own clock was a little ahead.
+        while (left_s := moment_s - self.now_s()) > 0.0:  # noqa: ASYNC110
+            await asyncio.sleep(left_s)
+
+    def enter(self) -> None:
+        """Do nothing: real time stands still for nobody."""
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+
+class _PacedWaiter:
+    def __init__(self, clock: "PacedClock") -> None:
+        self._clock = clock
+        self._notified = False
+        self._future: asyncio.Future[bool] | None = None
+
+    def notify(self) -> None:
+        future = self._future
+        if future is not None and not future.done():
+            self._clock.rouse(future, True)
+        elif future is None or future.cancelled() or not future.result():
+            # Nobody waits, or whoever did is about to learn that its time is up.
+            self._notified = True
+
+    async def wait(self, until_s: float | None = None) -> bool:
+        if self._notified:
+            self._notified = False
+            return True
+        if until_s is not None and until_s <= self._clock.now_s():
+            return False
+        self._future = asyncio.get_running_loop().create_future()
+        try:
+            return await self._clock.rest(self._future, until_s)
+        finally:
+            self._future = None
+
+
+class PacedClock:
+    """Simulated time: it moves only while every participant waits.
+
+    A service takes part between `enter` and `leave`. It counts as waiting only inside
+    `sleep_until` or `Waiter.wait`; whatever else it awaits (storage, say) holds time still.
+    """
+
+    def __init__(self, start_s: float, pace: float | None) -> None:
+        """Begin at `start_s`; `pace` is simulated seconds per real second, None for no limit."""
+        self._now_s = start_s
+        self._pace = pace
+        self._busy = 0
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, asyncio.Future[bool]]] = []
+        self._sweep_at = 1000
+        self._changed = asyncio.Event()
+
+    def now_s(self) -> float:
+        """Simulated seconds since the Unix epoch."""
+        return self._now_s
+
+    def waiter(self) -> Waiter:
+        """Make a waiter."""
+        return _PacedWaiter(self)
+
+    def enter(self) -> None:
+        """Take part: time stands still until the caller waits."""
+        self._busy += 1
+
+    def leave(self) -> None:
+        """Take part no longer."""
+        self._busy -= 1
+        self._changed.set()
+
+    async def sleep_until(self, moment_s: float) -> None:
+        """Return at the moment, or at once if it is past."""
+        if moment_s > self._now_s:
+            await self.rest(asyncio.get_running_loop().create_future(), moment_s)
+
+    async def rest(self, future: "asyncio.Future[bool]", until_s: float | None) -> bool:
+        """Count the caller as waiting until the future is roused or the moment comes."""
+        if until_s is not None:
+            heapq.heappush(self._due, (until_s, next(self._order), future))
+            if len(self._due) > self._sweep_at:
+                self._due = [due for due in self._due if not due[2].done()]
+                heapq.heapify(self._due)
+                self._sweep_at = max(1000, 2 * len(self._due))
+        self.leave()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._busy += 1
+            raise
+
+    def rouse(self, future: "asyncio.Future[bool]", value: bool) -> None:
+        """Wake a waiting caller; it counts as busy from this moment, before it runs."""
+        if not future.done():
+            self._busy += 1
+            future.set_result(value)
+
+    async def run_until(self, end_s: float) -> None:
+        """Move time until `end_s`, waking whoever is due; return when all of them wait again."""
+        began_s, started_s = time.monotonic(), self._now_s
+        await self._all_wait()
+        while self._now_s < end_s:
+            while self._due and self._due[0][2].done():
+                heapq.heappop(self._due)
+            target_s = min(end_s, self._due[0][0]) if self._due else end_s
+            ahead_s = 0.0 if self._pace is None else (target_s - started_s) / self._pace
+            if await self._disturbed(began_s + ahead_s - time.monotonic()):
+                await self._all_wait()
+                continue  # something nearer may be due by now
+            self._now_s = max(self._now_s, target_s)
+            while self._due and self._due[0][0] <= self._now_s:
+                self.rouse(heapq.heappop(self._due)[2], False)
+            await self._all_wait()
+
+    async def _all_wait(self) -> None:
+        while self._busy > 0:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _disturbed(self, delay_s: float) -> bool:
+        """Let real time pass; True at once if somebody outside roused a service meanwhile."""
+        self._changed.clear()
+        if delay_s <= 0.0:
+            await asyncio.sleep(0)
+        else:
+            # It leaves its wait busy and sets `_changed` when it waits again.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._changed.wait()
+        return self._busy > 0 or self._changed.is_set()

@@ -1,0 +1,166 @@
+"""The Bus contract: what every backend promises, and all that the rest of Tidegate may rely on.
+
+- *Order*: records of one key are read in the order they were stored; offsets of a topic ascend.
+- *Durable*: when `publish` returns, the record outlives a crash of any process.
+- *Groups*: each group has its own committed offset per topic; a new consumer starts there.
+- *Transactions*: records sent and offsets committed in one take effect together or not at all;
+  opening a producer id again fences whoever held it (`Fenced` at its next commit).
+- *Tombstones*: a record without value; compaction removes its key.
+- *Dead letters*: the original bytes, under `<topic>.dlq`, with the reason in headers.
+- *Back-pressure*: at most `in_flight_max` publishes wait for storage; more callers wait their
+  turn. Consumers take what they ask for and no more.
+- *Drain*: `drain` returns when nothing published is on its way; `close` drains first.
+
+Delivery is at least once: whoever reads must bear a record twice (see `sequence`, envelope).
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+
+class BusError(Exception):
+    """Base of all that a bus raises."""
+
+
+class Fenced(BusError):
+    """Another process opened the same producer id; this one must stop."""
+
+
+class Closed(BusError):
+    """The bus is closed."""
+
+
+class Unreadable(BusError):
+    """What is stored is not a Tidegate log, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record to store. `value` None is a tombstone."""
+
+    topic: str
+    key: str
+    value: bytes | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored record."""
+
+    topic: str
+    offset: int
+    key: str
+    value: bytes | None
+    headers: Mapping[str, str]
+    #: When it was stored, by the bus's clock, in seconds since the Unix epoch.
+    time_s: float
+
+
+class Consumer(Protocol):
+    """A member of a group, reading some topics from the group's committed offsets."""
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """By topic, the offset of the next record that `poll` would give."""
+        ...
+
+    async def poll(self, max_records: int = 1000, timeout_s: float | None = None) -> list[Record]:
+        """Give the next records; wait for the first one up to `timeout_s` (None: for ever)."""
+        ...
+
+    async def commit(self) -> None:
+        """Commit the present positions outside a transaction."""
+        ...
+
+    async def lag(self) -> int:
+        """How many stored records are after the present positions."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the group; uncommitted records are read again by the next member."""
+        ...
+
+
+class Transaction(Protocol):
+    """Records and offsets that take effect together, on leaving `async with` without error."""
+
+    def send(self, message: Message) -> None:
+        """Add a record."""
+        ...
+
+    def commit_positions(self, consumer: Consumer) -> None:
+        """Add the consumer's present positions."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None: ...
+
+
+class Producer(Protocol):
+    """Holder of a producer id; the newest holder fences the ones before."""
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction; one at a time."""
+        ...
+
+
+class Bus(Protocol):
+    """A set of topics. See the module's text for what is promised."""
+
+    async def publish(self, *messages: Message) -> None:
+        """Store records, together; return when they are durable."""
+        ...
+
+    async def consumer(
+        self, group: str, topics: Sequence[str], *, keys: Sequence[str] | None = None
+    ) -> Consumer:
+        """Join a group. `keys` hands over only records of these keys (positions pass the rest)."""
+        ...
+
+    async def producer(self, producer_id: str) -> Producer:
+        """Open a producer id, fencing its former holder."""
+        ...
+
+    def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+        """Read what is stored now from `offset` on, outside any group."""
+        ...
+
+    async def latest(self, topic: str, key: str) -> Record | None:
+        """Give the newest record of a key, None if there is none or it is a tombstone."""
+        ...
+
+    async def end(self, topic: str) -> int:
+        """Give the offset that the next record will get."""
+        ...
+
+    async def prune(self, now_s: float) -> int:
+        """Remove what retention and compaction allow; give the number of records removed."""
+        ...
+
+    async def drain(self) -> None:
+        """Return when nothing published is on its way."""
+        ...
+
+    async def close(self) -> None:
+        """Drain, then let go of everything."""
+        ...
+
+
+def dead_letter(record: Record, field_name: str, reason: str, group: str) -> Message:
+    """Build the dead letter of a record that `group` could not read: same bytes, reason beside."""
+    return Message(
+        topic=f"{record.topic}.dlq",
+        key=record.key,
+        value=record.value,
+        headers={
+            **record.headers,
+            "dlq_field": field_name[:200],
+            "dlq_error": reason[:500],
+            "dlq_origin_topic": record.topic,
+            "dlq_origin_offset": str(record.offset),
+            "dlq_consumer_group": group,
+        },
+    )
