@@ -1,0 +1,142 @@
+"""Free GPUs as a working copy: what a plan may still hand out, with undo.
+
+A policy tries things: it takes back what a job holds, places another, and rolls back when that
+does not fit. All parts of a policy share one `Capacity`, so no plan exceeds a node's GPUs.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scheduler.policies.interface import Kind, Phase, Snapshot
+
+#: Undo record of a closed node; any other record is (job, node, GPUs the job had there before).
+_CLOSED = -1
+
+
+class Capacity:
+    """Free GPUs per node, and who holds them, while a plan is made.
+
+    A *site* is where a gang may live whole: a training or inference pool, or one edge node.
+    Sites are numbered: pools that are not edge pools first, by pool; then edge nodes, by node.
+
+    Jobs that are MOVING, or that hold GPUs the snapshot does not show (on a silent node), are
+    not in `held`: nobody may touch them, and what they hold is not free.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        jobs, nodes, pools = snapshot.jobs, snapshot.nodes, snapshot.pools
+        node_pool: list[int] = nodes.pool.tolist()
+        pool_kind: list[int] = pools.kind.tolist()
+        #: (s,) pool of each site.
+        self.site_pool = [m for m, kind in enumerate(pool_kind) if kind != Kind.EDGE]
+        site_of_pool = {m: s for s, m in enumerate(self.site_pool)}
+        #: (p,) site of each node.
+        self.site_of: list[int] = []
+        #: Nodes of each site, ascending.
+        self.site_nodes: list[list[int]] = [[] for _ in self.site_pool]
+        for node, pool in enumerate(node_pool):
+            site = site_of_pool.get(pool)
+            if site is None:
+                site = len(self.site_pool)
+                self.site_pool.append(pool)
+                self.site_nodes.append([])
+            self.site_of.append(site)
+            self.site_nodes[site].append(node)
+        pool_of_site = np.array(self.site_pool, dtype=np.int64)
+        self.kind: list[int] = pools.kind[pool_of_site].tolist()
+        self.speed: list[float] = pools.speed[pool_of_site].tolist()
+        self.memory_mib: list[float] = pools.gpu_memory_mib[pool_of_site].tolist()
+        self.transfer_mib_per_s: list[float] = pools.transfer_mib_per_s[pool_of_site].tolist()
+        #: (p,) may take work.
+        self.open: list[bool] = nodes.usable.tolist()
+        self.free: list[int] = np.where(nodes.usable, nodes.free, 0).tolist()
+        self.site_free = [0] * len(self.site_pool)
+        for node, free in enumerate(self.free):
+            self.site_free[self.site_of[node]] += free
+        #: Per job: node -> GPUs, by node.
+        self.held: list[dict[int, int]] = [{} for _ in jobs.ids]
+        holdings = snapshot.holdings
+        for job, node, gpus in zip(
+            holdings.job.tolist(), holdings.node.tolist(), holdings.gpus.tolist(), strict=True
+        ):
+            self.held[job][node] = gpus
+        sizes: list[int] = jobs.size.tolist()
+        #: Jobs that may be scaled, moved or preempted in this plan.
+        self.movable = [
+            phase == Phase.RUNNING and sum(self.held[job].values()) == sizes[job] > 0
+            for job, phase in enumerate(jobs.phase.tolist())
+        ]
+        for job, movable in enumerate(self.movable):
+            if not movable:
+                self.held[job] = {}
+        self._undo: list[tuple[int, int, int]] = []
+
+    def site_of_job(self, job: int) -> int:
+        """Return the site that a job's GPUs are in, -1 if it holds none."""
+        for node in self.held[job]:
+            return self.site_of[node]
+        return -1
+
+    def size(self, job: int) -> int:
+        """Return the GPUs that a job holds in this working copy."""
+        return sum(self.held[job].values())
+
+    def checkpoint(self) -> int:
+        """Return a mark to `rollback` to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything done since `mark`."""
+        while len(self._undo) > mark:
+            job, node, before = self._undo.pop()
+            if job == _CLOSED:
+                self.open[node] = True
+                self._add(node, before)
+            else:
+                self._set(job, node, before)
+
+    def take(self, job: int, placement: Mapping[int, int]) -> None:
+        """Give a job GPUs on top of what it holds.
+
+        Raises:
+            ValueError: A node is closed, or has fewer free GPUs than asked for. Nothing is taken.
+        """
+        for node, gpus in placement.items():
+            if not self.open[node] or gpus > self.free[node]:
+                raise ValueError(
+                    f"node {node} has {self.free[node]} free GPUs, {gpus} were asked for; "
+                    "place with `placement.place`, which looks first"
+                )
+        for node, gpus in sorted(placement.items()):
+            before = self.held[job].get(node, 0)
+            self._undo.append((job, node, before))
+            self._set(job, node, before + gpus)
+
+    def give(self, job: int) -> dict[int, int]:
+        """Take back all that a job holds; return what that was."""
+        before = dict(self.held[job])
+        for node, gpus in before.items():
+            self._undo.append((job, node, gpus))
+            self._set(job, node, 0)
+        return before
+
+    def close(self, node: int) -> None:
+        """Let a node take no more work; what is given back there is not free."""
+        if self.open[node]:
+            self._undo.append((_CLOSED, node, self.free[node]))
+            self._add(node, -self.free[node])
+            self.open[node] = False
+
+    def _set(self, job: int, node: int, gpus: int) -> None:
+        held = self.held[job]
+        if self.open[node]:
+            self._add(node, held.get(node, 0) - gpus)
+        if gpus:
+            held[node] = gpus
+        else:
+            held.pop(node, None)
+
+    def _add(self, node: int, gpus: int) -> None:
+        self.free[node] += gpus
+        self.site_free[self.site_of[node]] += gpus

@@ -1,0 +1,60 @@
+"""How fast each job runs at each size, in the form that the other parts use."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import Bools, Floats, Ints, Jobs
+
+#: A job's remaining work is taken as at least this long on one GPU, so that none is ever free.
+SHORTEST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Speed against size. n jobs, k sizes; a *level* is an index into `sizes`."""
+
+    sizes: Ints  #: (k,) GPUs, ascending.
+    allowed: Bools  #: (n, k)
+    #: (n, k) steps per second on a training pool's GPUs; never falls with size, because measured
+    #: curves do (policies.md 0.1) and more GPUs can always be left idle.
+    rate: Floats
+    runnable: Bools  #: (n,) some size is allowed.
+    base: Ints  #: (n,) level of the smallest allowed size.
+    top: Ints  #: (n,) level of the largest allowed size.
+    present: Ints  #: (n,) level of the size now held, -1 if none, or none that is allowed.
+    unit_rate: Floats  #: (n,) steps per second per GPU at the base size.
+    work_s: Floats  #: (n,) time the remaining steps take on one such GPU.
+    change_s: Floats  #: (n,) pause of a change of size: checkpoint and start.
+
+
+def curves(jobs: Jobs) -> Curves:
+    """Read the curves of all jobs, running or not."""
+    allowed = jobs.rate > 0
+    n, k = allowed.shape
+    rate = np.maximum.accumulate(jobs.rate, axis=1)
+    runnable: Bools = np.any(allowed, axis=1)
+    rows = np.arange(n)
+    base = allowed.argmax(axis=1)
+    top = k - 1 - allowed[:, ::-1].argmax(axis=1)
+    present = np.minimum(np.searchsorted(jobs.sizes, jobs.size), k - 1)
+    known = (jobs.sizes[present] == jobs.size) & allowed[rows, present]
+    unit = np.where(runnable, rate[rows, base] / jobs.sizes[base], 1.0)
+    return Curves(
+        sizes=jobs.sizes,
+        allowed=allowed,
+        rate=rate,
+        runnable=runnable,
+        base=base,
+        top=top,
+        present=np.where(known, present, -1),
+        unit_rate=unit,
+        work_s=np.maximum(jobs.remaining_steps / unit, SHORTEST_S),
+        change_s=jobs.checkpoint_cost_s + jobs.start_cost_s,
+    )
+
+
+def level_within(curve: Curves, job: int, gpus: int) -> int:
+    """Return the level of a job's largest allowed size of at most `gpus`, or -1."""
+    levels = curve.allowed[job, : int(curve.sizes.searchsorted(gpus, side="right"))].nonzero()[0]
+    return int(levels[-1]) if len(levels) else -1

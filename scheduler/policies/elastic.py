@@ -1,0 +1,174 @@
+"""How large each job should be: GPUs go where the next one gains most.
+
+The sizes maximise the sum of weight times speed-up (policies.md 15). Speed-up against size is not
+concave in practice, so the greedy walks the upper concave hull of each job's points: the best
+there is but for the last step.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.curves import Curves
+from scheduler.policies.interface import Bools, Floats, Ints
+
+#: Gains per GPU below this are noise.
+_LEAST_SLOPE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticOptions:
+    """Weights and inertia. The defaults were measured (policies.md 15)."""
+
+    rank_power: float = 0.25  #: good from 0.2 to 0.4.
+    length_power: float = 0.3  #: good from 0.25 to 0.5.
+    horizon_s: float = 600.0  #: within which a change of size must pay for its pause.
+    interval_s: float = 60.0  #: a job grows at most this often; it may shrink at any time.
+    gain_least: float = 0.02  #: a new set of sizes must be better by this for the jobs it changes.
+
+
+def weights(work_s: Floats, options: ElasticOptions) -> Floats:
+    """(n,) worth of one unit of speed: (2 rank - 1)^0.25 * T^-0.3, rank 1 the longest.
+
+    Equal works are ranked by index: two jobs must not swap ranks from cycle to cycle.
+    """
+    rank = np.empty(len(work_s))
+    rank[np.argsort(-work_s, kind="stable")] = np.arange(1, len(work_s) + 1)
+    return (2 * rank - 1) ** options.rank_power * work_s**-options.length_power
+
+
+def worth(curve: Curves, weight: Floats, options: ElasticOptions) -> Floats:
+    """(n, k) what each job is worth at each size; -inf where the size is not allowed.
+
+    A size other than the present one costs a pause c, spread over the shorter of the horizon and
+    the run time T at that size: factor 1 - c / min(horizon, T + c). A job that holds nothing pays
+    its pause at any size: factor T / (T + c).
+    """
+    speedup = curve.rate / curve.unit_rate[:, None]
+    run_s = curve.work_s[:, None] / np.maximum(speedup, 1e-9)
+    pause_s = curve.change_s[:, None]
+    changed = np.maximum(1.0 - pause_s / np.minimum(options.horizon_s, run_s + pause_s), 0.0)
+    changed = np.where(curve.present[:, None] < 0, run_s / (run_s + pause_s), changed)
+    held = np.flatnonzero(curve.present >= 0)
+    changed[held, curve.present[held]] = 1.0
+    return np.where(curve.allowed, weight[:, None] * speedup * changed, -np.inf)
+
+
+def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
+    """Share GPUs out by marginal worth.
+
+    Args:
+        sizes: (k,) GPUs of each level, ascending.
+        value: (n, k) worth at each level; -inf where not allowed.
+        start: (n,) level each job has anyway; allowed.
+        cap: (n,) level it must not exceed.
+        gpus: To share out, on top of the start levels.
+
+    Returns:
+        (n,) levels.
+    """
+    n, k = value.shape
+    level: Ints = start.copy()
+    if n == 0 or gpus <= 0 or not (cap > start).any():
+        return level
+    columns = np.arange(k)
+    open_to = np.where(columns <= cap[:, None], value, -np.inf)
+    jobs, starts, ends, slopes = [], [], [], []
+    at = start.copy()
+    rows = np.flatnonzero(cap > start)
+    while len(rows):  # one hull step of every job per round
+        here = at[rows]
+        extra = sizes[None, :] - sizes[here][:, None]
+        gain = open_to[rows] - open_to[rows, here][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(extra > 0, gain / extra, -np.inf)
+        # The largest size among equal slopes: fewer steps.
+        best = k - 1 - slope[:, ::-1].argmax(axis=1)
+        steepest = slope[np.arange(len(rows)), best]
+        rises = steepest > _LEAST_SLOPE
+        rows, here, best, steepest = rows[rises], here[rises], best[rises], steepest[rises]
+        jobs.append(rows)
+        starts.append(here)
+        ends.append(best)
+        slopes.append(steepest)
+        at[rows] = best
+    job, end = np.concatenate(jobs), np.concatenate(ends)
+    cost = sizes[end] - sizes[np.concatenate(starts)]
+    step = np.concatenate([np.full(len(part), index) for index, part in enumerate(jobs)])
+    order = np.lexsort((step, job, -np.concatenate(slopes)))
+    job, end, cost = job[order], end[order], cost[order]
+    whole = int(np.searchsorted(np.cumsum(cost), gpus, side="right"))
+    np.maximum.at(level, job[:whole], end[:whole])
+    left = gpus - int(cost[:whole].sum())
+    if left > 0 and whole < len(job):
+        left = _fit_rest(level, job[whole:], end[whole:], cost[whole:], sizes, open_to, left)
+    return level
+
+
+def _fit_rest(
+    level: Ints, job: Ints, end: Ints, cost: Ints, sizes: Ints, value: Floats, left: int
+) -> int:
+    """Use up what the first step that did not fit left over; return what nobody could use."""
+    stuck: list[int] = []
+    for i, to, gpus in zip(job.tolist(), end.tolist(), cost.tolist(), strict=True):
+        if i in stuck:
+            continue
+        if gpus <= left and sizes[to] - sizes[level[i]] == gpus:
+            level[i] = to
+            left -= gpus
+        else:
+            stuck.append(i)
+        if not left:
+            return 0
+    for i in stuck:  # in order of slope: the best size in between, if any fits
+        extra = sizes - sizes[level[i]]
+        fits = (extra > 0) & (extra <= left)
+        gain = np.where(fits, value[i] - value[i, level[i]], -np.inf)
+        best = int(gain.argmax())
+        if gain[best] > _LEAST_SLOPE:
+            left -= int(extra[best])
+            level[i] = best
+        if not left:
+            break
+    return left
+
+
+def settle(
+    sizes: Ints,
+    value: Floats,
+    present: Ints,
+    start: Ints,
+    cap: Ints,
+    gpus: int,
+    settled: Bools,
+    options: ElasticOptions,
+) -> Ints:
+    """Choose levels as `grow` does, but leave running jobs as they are unless it pays.
+
+    Args:
+        sizes: (k,) GPUs of each level.
+        value: (n, k) worth at each level.
+        present: (n,) level now held; -1 if none.
+        start: (n,) level below which no job may go.
+        cap: (n,) level above which no job may go.
+        gpus: To share out, on top of the start levels.
+        settled: (n,) jobs that changed a moment ago: they keep their level if that is possible.
+        options: How much better is better.
+    """
+    stay = np.where(present >= 0, np.clip(present, start, cap), start)
+    need = sizes[stay] - sizes[start]
+    kept = int(need[settled].sum())
+    if settled.any() and kept <= gpus:
+        start = np.where(settled, stay, start)
+        cap = np.where(settled, stay, cap)
+        gpus -= kept
+        need = sizes[stay] - sizes[start]
+    free = grow(sizes, value, start, cap, gpus)
+    if int(need.sum()) > gpus:
+        return free  # somebody has to shrink
+    still = grow(sizes, value, stay, np.where(present >= 0, stay, cap), gpus - int(need.sum()))
+    rows = np.flatnonzero(free != still)
+    if not len(rows):
+        return still
+    gain = float((value[rows, free[rows]] - value[rows, still[rows]]).sum())
+    return free if gain > options.gain_least * float(value[rows, still[rows]].sum()) else still

@@ -1,0 +1,143 @@
+"""Which waiting gangs start, whole or not at all, and which hold back for an earlier one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Ints
+
+#: What happens behind a gang that does not fit. `strict`: nobody passes it. `fit_first`: whoever
+#: fits starts. `easy`: whoever fits and does not delay the gang that does not (policies.md 1).
+Backfill = Literal["strict", "fit_first", "easy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A gang that wants to start."""
+
+    job: int
+    gpus: int  #: its base size.
+    run_s: float  #: at that size, on a training pool's GPUs.
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A gang that holds GPUs until it ends."""
+
+    job: int
+    gpus: int
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a claim."""
+
+    job: int
+    site: int  #: -1: it waits.
+    rule: str  #: `start`, `capacity`, `backfill` or `strict`.
+    behind: int = -1  #: the job it holds back for.
+    #: The most GPUs that one eligible site could give, when it was considered; -1: no site is.
+    offered: int = -1
+
+
+def start(
+    now_s: float,
+    claims: Sequence[Claim],
+    slack: Ints,
+    speeds: Callable[[int, Ints], Floats],
+    holders: Sequence[Sequence[Holder]],
+    mode: Backfill,
+) -> list[Outcome]:
+    """Go through claims in the order given.
+
+    Args:
+        now_s: The present.
+        claims: In the order in which they are served.
+        slack: (s,) GPUs that each site can give, for example by scaling in; lowered by each start.
+        speeds: (job, slack) -> (s,) how fast it would run in each site with that slack; 0 where it
+            cannot ever run. The best site that has room wins, the lowest index among equals.
+        holders: Per site, who holds what is not slack.
+        mode: What happens behind a gang that does not fit.
+    """
+    outcomes: list[Outcome] = []
+    head = -1
+    head_site, from_s, spare = -1, np.inf, 0
+    for claim in claims:
+        speed = speeds(claim.job, slack)
+        able = speed > 0
+        offered = int(slack[able].max()) if able.any() else -1
+        if head >= 0 and mode == "strict":
+            outcomes.append(Outcome(claim.job, -1, "strict", head, offered))
+            continue
+        fits = able & (slack >= claim.gpus)
+        late = now_s + claim.run_s > from_s and claim.gpus > spare
+        free_to = fits.copy()
+        if head_site >= 0 and late:
+            free_to[head_site] = False
+        if free_to.any():
+            site = int(np.where(free_to, speed, -1.0).argmax())
+            slack[site] -= claim.gpus
+            if site == head_site and now_s + claim.run_s > from_s:
+                spare -= claim.gpus
+            outcomes.append(Outcome(claim.job, site, "start", -1, offered))
+        elif fits.any():
+            outcomes.append(Outcome(claim.job, -1, "backfill", head, offered))
+        else:
+            outcomes.append(Outcome(claim.job, -1, "capacity", head, offered))
+            if head < 0 and able.any():
+                head = claim.job
+                if mode == "easy":
+                    head_site, from_s, spare = reserve(
+                        claim.gpus, slack, able.nonzero()[0], holders
+                    )
+    return outcomes
+
+
+def reserve(
+    gpus: int, slack: Ints, sites: Ints, holders: Sequence[Sequence[Holder]]
+) -> tuple[int, float, int]:
+    """Find where and when a gang fits first, if those who hold GPUs end as expected.
+
+    Returns:
+        The site, the moment, and how many GPUs are left over there then; -1, inf, 0 if never.
+    """
+    best = (-1, float("inf"), 0)
+    for site in sites.tolist():
+        free = int(slack[site])
+        for holder in sorted(holders[site], key=lambda h: (h.end_s, h.job)):
+            free += holder.gpus
+            if free >= gpus:
+                if holder.end_s < best[1]:
+                    best = (site, holder.end_s, free - gpus)
+                break
+    return best
+
+
+def make_room(need: int, slack: int, holders: Sequence[tuple[float, int, int]]) -> list[int]:
+    """Choose jobs to preempt so that a gang fits: the cheapest, and none that is not needed.
+
+    Args:
+        need: GPUs of the gang.
+        slack: GPUs there are without preempting anybody.
+        holders: (cost, job, GPUs that preempting it gives), of those that may be preempted.
+
+    Returns:
+        Jobs, ascending; empty if the gang would still not fit.
+    """
+    taken: list[tuple[float, int, int]] = []
+    have = slack
+    for holder in sorted(holders, key=lambda h: (h[0] / max(h[2], 1), h[1])):
+        if have >= need:
+            break
+        taken.append(holder)
+        have += holder[2]
+    if have < need:
+        return []
+    for holder in sorted(taken, key=lambda h: (-h[0], h[1])):
+        if have - holder[2] >= need:
+            taken.remove(holder)
+            have -= holder[2]
+    return sorted(job for _, job, _ in taken)

@@ -1,0 +1,169 @@
+"""What every policy promises, on random clusters."""
+
+import pickle
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.policies.interface import Kind, LoanPhase, Plan, Snapshot
+from scheduler.policies.registry import POLICIES, make_policy
+from tests.snapshots import NEVER, Job, Pool, apply, faults, snapshot
+
+NOW_S = 200_000.0
+
+
+def random_pools(rng: np.random.Generator) -> list[Pool]:
+    pools = [Pool("train", nodes=int(rng.integers(1, 5)), gpus=int(rng.choice([4, 8])))]
+    if rng.random() < 0.8:
+        count = int(rng.integers(1, 6))
+        pools.append(
+            Pool(
+                "infer",
+                Kind.INFERENCE,
+                nodes=count,
+                speed=float(rng.uniform(0.3, 1.2)),
+                memory_mib=float(rng.choice([16_000, 80_000])),
+                loan=[LoanPhase(int(x)) for x in rng.integers(0, 4, count)],
+                lent_since_s=NOW_S - float(rng.integers(0, 5000)),
+                returned_s=float(rng.choice([NEVER, NOW_S - 100])),
+                history=rng.uniform(0, 8 * count, int(rng.integers(1, 400))).tolist(),
+                load_age_s=float(rng.choice([1.0, 5000.0])),
+            )
+        )
+    pools.extend(
+        Pool(
+            f"edge{edge}",
+            Kind.EDGE,
+            nodes=int(rng.integers(1, 4)),
+            gpus=int(rng.integers(1, 5)),
+            speed=float(rng.uniform(0.1, 0.9)),
+            memory_mib=16_000,
+            transfer_mib_per_s=float(rng.uniform(1, 100)),
+            loan=LoanPhase(int(rng.choice([0, 2, 2, 2, 3]))),
+            lent_since_s=NOW_S - float(rng.integers(0, 5000)),
+            history=(rng.uniform(0, 1, 50) * (rng.random() < 0.3)).tolist(),
+        )
+        for edge in range(int(rng.integers(0, 4)))
+    )
+    return pools
+
+
+def random_jobs(rng: np.random.Generator, pools: list[Pool]) -> list[Job]:
+    free = {
+        (p, f"{pool.id}-{n:03}"): pool.gpus
+        for p, pool in enumerate(pools)
+        for n in range(pool.nodes)
+        if pool.kind == Kind.TRAINING
+        or (pool.loan if isinstance(pool.loan, LoanPhase) else pool.loan[n])
+        in (LoanPhase.LENT, LoanPhase.RECLAIMING)
+    }
+    jobs = []
+    for number in range(int(rng.integers(0, 25))):
+        low = int(rng.integers(0, 4))
+        sizes = (1, 2, 4, 8, 16)[low : low + int(rng.integers(1, 5))]
+        edge = bool(rng.random() < 0.4)
+        memory = float(rng.choice([8_000, 16_000, 40_000]))
+        held: dict[str, int] = {}
+        if rng.random() < 0.6:
+            pool = int(rng.integers(len(pools)))
+            want = int(rng.choice(sizes))
+            allowed = memory <= pools[pool].memory_mib
+            if pools[pool].kind == Kind.EDGE:
+                allowed = allowed and edge
+            nodes = [key for key in free if key[0] == pool and free[key]]
+            if pools[pool].kind == Kind.EDGE:
+                nodes = [key for key in nodes if free[key] >= want][:1]
+            if allowed and sum(free[key] for key in nodes) >= want:
+                for key in nodes:
+                    take = min(free[key], want)
+                    if take:
+                        held[key[1]] = take
+                        free[key] -= take
+                        want -= take
+        rates = np.cumsum(rng.uniform(-0.2, 1.0, len(sizes)).clip(0.01)) * sizes[0]
+        jobs.append(
+            Job(
+                f"job-{number:02}",
+                work_s=float(rng.uniform(0, 50_000)),
+                sizes=sizes if rng.random() < 0.97 else (),
+                rates=rates.tolist() if rng.random() < 0.5 else (),
+                held=held,
+                moving=bool(held) and bool(rng.random() < 0.2),
+                submit_s=float(rng.integers(0, 100)),
+                deadline_s=NOW_S + float(rng.uniform(-2000, 40_000))
+                if rng.random() < 0.5
+                else float("inf"),
+                priority=int(rng.integers(0, 3)),
+                changed_s=NOW_S - float(rng.choice([10, 100, 5000])),
+                waiting_since_s=NOW_S - float(rng.integers(0, 10_000)),
+                backoff_until_s=NOW_S + float(rng.choice([NEVER, 50])),
+                checkpoint_age_steps=float(rng.uniform(0, 500)),
+                checkpoint_cost_s=float(rng.uniform(1, 100)),
+                memory_mib=memory,
+                edge_allowed=edge,
+            )
+        )
+    return jobs
+
+
+def random_snapshot(seed: int) -> Snapshot:
+    rng = np.random.default_rng(seed)
+    pools = random_pools(rng)
+    return snapshot(pools, random_jobs(rng, pools), now_s=NOW_S)
+
+
+def columns(value: Any) -> Any:
+    """Return a snapshot as plain values, to compare."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, tuple):
+        return tuple(columns(item) for item in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return tuple(columns(getattr(value, field.name)) for field in fields(value))
+    return value
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=150)
+def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
+    seen = random_snapshot(seed)
+    before = columns(seen)
+    plan = make_policy(name).plan(seen)
+    assert faults(seen, plan) == []
+    assert columns(seen) == before, "the policy changed its snapshot"
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+def test_equal_snapshots_give_equal_plans(name: str, seed: int) -> None:
+    seen = random_snapshot(seed)
+    again: Snapshot = pickle.loads(pickle.dumps(seen))
+    first, second = make_policy(name).plan(seen), make_policy(name).plan(again)
+    assert first == second
+    assert list(first.targets) == list(second.targets)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=100)
+def test_tide_comes_to_rest(seed: int) -> None:
+    """Asked again with its own plan carried out, it changes ever less, and then nothing."""
+    rng = np.random.default_rng(seed)
+    pools = [Pool("train", nodes=4), Pool("infer", Kind.INFERENCE, nodes=2, loan=LoanPhase.LENT)]
+    jobs = [
+        Job(job.id, work_s=job.work_s + 100, sizes=job.sizes or (1,), submit_s=job.submit_s)
+        for job in random_jobs(rng, pools)
+    ]
+    policy = make_policy("tide")
+    plan = Plan()
+    for cycle in range(6):
+        seen = snapshot(pools, jobs, now_s=NOW_S + 700 * cycle)
+        plan = policy.plan(seen)
+        assert faults(seen, plan) == []
+        jobs = apply(seen, plan, jobs)
+    assert dict(plan.targets) == {}
