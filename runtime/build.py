@@ -1,0 +1,102 @@
+"""Puts an agent together: its state file, its core, its machine; what both agents do alike."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bus.clock import Clock
+from bus.contract import Bus
+from runtime.core import AgentCore, Limits, NodeSpec
+from runtime.executor import Machine
+from runtime.service import AgentService, Schedule
+from runtime.spool import Limit
+from runtime.store import AgentStore, Durability
+from schemas.events import NodeBorn
+
+#: Gives the machine that an agent looks after, from its nodes and the moment of its birth.
+MachineMaker = Callable[[Sequence[NodeSpec], float], Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an agent may be told beside what it looks after."""
+
+    cell: str = "default"
+    #: What the state file outlives.
+    durability: Durability = "process_crash"
+    schedule: Schedule = field(default_factory=Schedule)
+    limits: Limits = field(default_factory=Limits)
+    #: How much may wait for the bus.
+    spool: Limit = field(default_factory=Limit)
+
+
+def check_nodes(agent: str, specs: Sequence[NodeSpec]) -> None:
+    """Refuse nodes that could not be reported.
+
+    Raises:
+        ValueError: a value is out of range; the message names the field.
+    """
+    if not specs:
+        raise ValueError("nodes: name at least one")
+    if len({spec.node for spec in specs}) != len(specs):
+        raise ValueError("nodes: two have the same name; give each its own")
+    for spec in specs:
+        try:
+            NodeBorn(
+                node=spec.node,
+                agent=agent,
+                pool=spec.pool,
+                pool_kind=spec.pool_kind,
+                gpu_count=spec.gpu_count,
+                gpu_type=spec.gpu_type,
+                gpu_memory_mib=spec.gpu_memory_mib,
+                speed_factor=spec.speed_factor,
+                transfer_mib_per_s=spec.transfer_mib_per_s,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(
+                f"{where}: {first['msg']}, got {first['input']!r} for node {spec.node!r}"
+            ) from None
+
+
+def build(
+    agent: str,
+    specs: Sequence[NodeSpec],
+    options: Options,
+    bus: Bus,
+    clock: Clock,
+    state_file: Path | str,
+    make: MachineMaker,
+) -> AgentService:
+    """Open the agent's state and put it together with the machine that `make` gives.
+
+    Raises:
+        StoreError: the state file cannot be used.
+        ValueError: the saved state does not fit the nodes, or lendable nodes have no owner.
+    """
+    machine = make(specs, clock.now_s())
+    if machine.owner is None and any(spec.lendable for spec in specs):
+        raise ValueError(
+            "owner: nodes of an inference or edge pool need one; give a demand, constantly 0 if "
+            "need be"
+        )
+    store = AgentStore.open(state_file, options.durability)
+    try:
+        core = AgentCore.from_dict(agent, specs, store.load_state(), options.limits)
+    except ValueError:
+        store.close()
+        raise
+    return AgentService(
+        core,
+        store,
+        machine,
+        bus,
+        clock,
+        cell=options.cell,
+        schedule=options.schedule,
+        limit=options.spool,
+    )

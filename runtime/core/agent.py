@@ -1,0 +1,287 @@
+"""The agent core: hears one stimulus, updates its memory, answers with acks, events and actions.
+
+Pure: no clock, no I/O. What a command's ack means:
+
+- Start, scale, checkpoint, stop: `done` says accepted and written down; the workers report what
+  comes of it by their own events. A wish that is already met is `done` and changes nothing.
+- Lend, return: `done` says it is so: the owner has left the node, or has it back.
+- `refused` says that nothing was and nothing will be done, and why.
+
+A command id has one outcome for ever; a repeated id repeats the ack and does nothing else.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, assert_never
+
+from runtime.core.gangs import Gangs
+from runtime.core.loans import Loans
+from runtime.core.memory import InboxEntry, Memory, Refused, Turn
+from runtime.core.messages import (
+    NOTHING,
+    Birth,
+    CheckpointDone,
+    CheckpointLost,
+    Command,
+    GangCompleted,
+    GangFailed,
+    GangProgress,
+    GangStarted,
+    GangStopped,
+    NodeDrained,
+    NodeHandedBack,
+    Outputs,
+    Stimulus,
+    Tick,
+    WorkersLeft,
+)
+from runtime.core.state import Gang, Limits, NodeSpec, NodeState
+from schemas.commands import (
+    CheckpointGang,
+    LendNode,
+    Rebirth,
+    RenewLease,
+    ReturnNode,
+    ScaleGang,
+    StartGang,
+    StopGang,
+)
+from schemas.events import GangHeld, NodeBorn, NodeDied
+
+
+class AgentCore:
+    """One agent's knowledge and rules, for one or many nodes."""
+
+    def __init__(self, agent: str, nodes: Sequence[NodeSpec], limits: Limits | None = None) -> None:
+        """Begin with nothing held.
+
+        Raises:
+            ValueError: no nodes, or two of one name.
+        """
+        self.agent = agent
+        self._limits = limits or Limits()
+        self._memory = Memory(nodes)
+        self._gangs = Gangs(self._memory)
+        self._loans = Loans(self._memory)
+
+    # --- what others may see ---
+
+    @property
+    def gangs(self) -> Mapping[str, Gang]:
+        """The gangs held, by job. Not to be changed."""
+        return self._memory.gangs
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """Where each node is between its owner and training. Not to be changed."""
+        return self._memory.nodes
+
+    @property
+    def specs(self) -> Mapping[str, NodeSpec]:
+        """The nodes as configured, by name."""
+        return self._memory.specs
+
+    @property
+    def lease_until_s(self) -> float | None:
+        """Until when gangs may run unheard; None: no lease was ever given, so none ends."""
+        return self._memory.lease_until_s
+
+    def highest_epoch(self, job: str) -> int:
+        """The highest epoch seen of a job; -1 if none, or forgotten."""
+        return self._memory.highest(job)
+
+    def holder(self, node: str) -> tuple[str | None, ...]:
+        """By GPU of the node, the job that holds it."""
+        return tuple(self._memory.holder[node])
+
+    def next_due_s(self) -> float | None:
+        """When the lease of what is held ends; None if nothing is due by itself."""
+        if any(gang.phase != "stopping" for gang in self._memory.gangs.values()):
+            return self._memory.lease_until_s
+        return None
+
+    # --- memory ---
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything remembered, as JSON-able rows."""
+        return self._memory.rows()
+
+    def take_changes(self) -> dict[str, Any]:
+        """Give the rows changed since the last call, None for those removed; for the store."""
+        return self._memory.take_changes()
+
+    @classmethod
+    def from_dict(
+        cls,
+        agent: str,
+        nodes: Sequence[NodeSpec],
+        rows: Mapping[str, Any],
+        limits: Limits | None = None,
+    ) -> Self:
+        """Give the core that `to_dict`, or all changes together, describe.
+
+        Raises:
+            ValueError: the rows do not fit the nodes.
+        """
+        core = cls(agent, nodes, limits)
+        core._memory.load(rows)
+        return core
+
+    # --- hearing ---
+
+    def handle(self, stimulus: Stimulus, now_s: float) -> Outputs:
+        """Hear one stimulus. The outputs count only once the changes are stored."""
+        turn = Turn(now_s)
+        match stimulus:
+            case Tick():
+                return self._tick(turn)
+            case Command():
+                self._command(stimulus, turn)
+            case Birth():
+                self._birth(stimulus, turn)
+            case GangStarted():
+                self._gangs.started(stimulus, turn)
+            case WorkersLeft():
+                self._gangs.left(stimulus, turn)
+            case CheckpointDone():
+                self._gangs.saved(stimulus, turn)
+            case CheckpointLost():
+                self._gangs.not_saved(stimulus, turn)
+            case GangProgress():
+                self._gangs.progressed(stimulus, turn)
+            case GangStopped() | GangCompleted():
+                self._gangs.ended(stimulus, turn)
+            case GangFailed():
+                self._gangs.failed(stimulus, turn)
+            case NodeDrained():
+                self._loans.drained(stimulus, turn)
+            case NodeHandedBack():
+                self._loans.handed_back(stimulus, turn)
+            case _:
+                assert_never(stimulus)
+        return turn.outputs()
+
+    def farewell(self, reason: str, now_s: float) -> Outputs:
+        """Say that every node goes away for good, its workers with it."""
+        turn = Turn(now_s)
+        for name in self._memory.specs:
+            turn.say(NodeDied(node=name, reason=reason))
+        return turn.outputs()
+
+    def _command(self, command: Command, turn: Turn) -> None:
+        if command.id in self._memory.inbox:
+            self._memory.repeat(command.id, turn)
+            return
+        self._memory.inbox[command.id] = InboxEntry(turn.now_s)
+        self._memory.touch(f"inbox/{command.id}")
+        try:
+            finished = self._carry_out(command, turn)
+        except Refused as refusal:
+            self._memory.settle(command.id, "refused", str(refusal), turn)
+        else:
+            if finished:
+                self._memory.settle(command.id, "done", "", turn)
+        # Also of a refused command: what is older than the newest word stays refused.
+        if not self._is_late(command, turn.now_s):
+            self._memory.see_epoch(command.data, turn.now_s)
+
+    def _is_late(self, command: Command, now_s: float) -> bool:
+        expired = command.expires_s is not None and command.expires_s <= now_s
+        return expired or now_s - command.said_s > self._limits.memory_s
+
+    def _carry_out(self, command: Command, turn: Turn) -> bool:
+        if self._is_late(command, turn.now_s):
+            # Older than the inbox remembers, it could be a repetition nobody would recognise.
+            raise Refused("expired")
+        match command.data:
+            case StartGang():
+                self._check_lease(turn.now_s)
+                self._gangs.start(command.data, command.id, turn)
+            case ScaleGang():
+                self._gangs.scale(command.data, command.id, turn)
+            case CheckpointGang():
+                self._gangs.checkpoint(command.data, turn)
+            case StopGang():
+                self._gangs.stop(command.data, command.id, turn)
+            case LendNode():
+                return self._loans.lend(command.data, command.id, turn)
+            case ReturnNode():
+                return self._loans.give_back(command.data, command.id, turn)
+            case Rebirth():
+                self._say_births(turn, command.id)
+            case RenewLease():
+                self._set_lease(max(command.data.until_s, self._memory.lease_until_s or 0.0))
+            case _:
+                assert_never(command.data)
+        return True
+
+    # --- births, leases, time ---
+
+    def _birth(self, birth: Birth, turn: Turn) -> None:
+        lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
+        self._say_births(turn, None, without_jobs=tuple(gang.job for gang in lost))
+        for gang in lost:
+            self._gangs.fail(gang, "agent restarted", retriable=True, turn=turn)
+        for job, gang in self._memory.gangs.items():
+            gang.checkpointing = False
+            self._memory.touch(f"gang/{job}")
+        self._loans.resume(turn)
+
+    def _say_births(
+        self, turn: Turn, causation: str | None, without_jobs: tuple[str, ...] = ()
+    ) -> None:
+        for name, spec in self._memory.specs.items():
+            born = NodeBorn(
+                node=name,
+                agent=self.agent,
+                pool=spec.pool,
+                pool_kind=spec.pool_kind,
+                gpu_count=spec.gpu_count,
+                gpu_type=spec.gpu_type,
+                gpu_memory_mib=spec.gpu_memory_mib,
+                speed_factor=spec.speed_factor,
+                transfer_mib_per_s=spec.transfer_mib_per_s,
+                held=self._held_on(name, without_jobs),
+                loan=self._memory.nodes[name].loan,
+            )
+            turn.say(born, causation)
+
+    def _held_on(self, node: str, without_jobs: tuple[str, ...]) -> list[GangHeld]:
+        held: list[GangHeld] = []
+        for job, gang in sorted(self._memory.gangs.items()):
+            if job in without_jobs:
+                continue
+            for epoch, placement in (*gang.leaving, (gang.epoch, gang.placement)):
+                if node in placement:
+                    gpus = list(placement[node])
+                    held.append(GangHeld(job=job, epoch=epoch, gpus=gpus, step=gang.step))
+        return held
+
+    def _check_lease(self, now_s: float) -> None:
+        # The scheduler may have given up what it sent before the lease ended, and started the job
+        # elsewhere; the renewal that shows that it has not comes first when the link is back.
+        lease_s = self._memory.lease_until_s
+        if lease_s is not None and lease_s <= now_s:
+            raise Refused("lease: it has ended; nothing starts before it is renewed")
+
+    def _set_lease(self, until_s: float) -> None:
+        self._memory.lease_until_s = until_s
+        self._memory.touch("lease")
+
+    def _tick(self, turn: Turn) -> Outputs:
+        lease_s = self._memory.lease_until_s
+        ended = lease_s is not None and lease_s <= turn.now_s
+        for gang in self._memory.gangs.values():
+            if ended and gang.phase != "stopping":
+                self._gangs.leave(gang, "lease_ended", True, self._limits.lease_grace_s, turn)
+            elif gang.phase == "running" and not gang.checkpointing:
+                since_s = gang.checkpointed_s
+                if since_s is not None and turn.now_s - since_s >= self._interval_s(gang.job):
+                    self._gangs.save(gang, turn)
+        self._memory.forget(turn.now_s - self._limits.memory_s)
+        return turn.outputs() if turn.actions else NOTHING
+
+    def _interval_s(self, job: str) -> float:
+        spread_s = self._limits.checkpoint_max_s - self._limits.checkpoint_min_s
+        share = zlib.crc32(job.encode()) / 2**32
+        return self._limits.checkpoint_min_s + share * spread_s

@@ -1,0 +1,311 @@
+"""The rules of gangs: start, scale, checkpoint, stop, and what their workers report.
+
+Epochs fence: nothing below the highest epoch seen of a job is carried out, and an epoch names one
+placement only. A command whose wish is already met is `done` and changes nothing.
+"""
+
+from collections.abc import Callable
+
+from runtime.core.memory import Memory, Refused, Turn
+from runtime.core.messages import (
+    CheckpointDone,
+    CheckpointLost,
+    CheckpointWorkers,
+    GangCompleted,
+    GangFailed,
+    GangProgress,
+    GangStarted,
+    GangStopped,
+    Placement,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+    WorkersLeft,
+)
+from runtime.core.state import Gang, without
+from schemas.commands import CheckpointGang, ScaleGang, StartGang, StopGang
+from schemas.events import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    JobProgressed,
+    StopReason,
+    WorkerFailed,
+    WorkerStarted,
+    WorkerStopped,
+)
+
+#: Longest error a worker's failure carries (`schemas.values.Note`).
+_ERROR_MAX = 1000
+
+
+class Gangs:
+    """Applies the rules to the memory. Commands return when accepted and raise when refused."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    # --- commands ---
+
+    def start(self, data: StartGang, command: str, turn: Turn) -> None:
+        gang = self._memory.gangs.get(data.job)
+        if gang is not None and gang.epoch == data.epoch:
+            self._same_placement(gang, data)
+            return
+        self._fence(data.job, data.epoch)
+        if gang is not None:
+            raise Refused(
+                f"epoch: {data.job} is held here at epoch {gang.epoch}; scale it, or stop it first"
+            )
+        placement = self._memory.usable(data.placement, data.job)
+        self._memory.gangs[data.job] = Gang(
+            data.job,
+            data.epoch,
+            placement,
+            "starting",
+            step=data.step,
+            checkpoint_step=data.step,
+            checkpoint_cost_s=data.spec.checkpoint_cost_s,
+            cause=command,
+        )
+        self._memory.occupy(placement, data.job)
+        self._touch(data.job)
+        turn.actions.append(
+            StartWorkers(data.job, data.epoch, placement, data.spec, data.step, data.transfer_s)
+        )
+
+    def scale(self, data: ScaleGang, command: str, turn: Turn) -> None:
+        gang = self._memory.gangs.get(data.job)
+        if gang is not None and gang.epoch == data.epoch:
+            self._same_placement(gang, data)
+            return
+        self._fence(data.job, data.epoch)
+        if gang is None:
+            raise Refused(f"job: no gang of {data.job} is held here; start it")
+        if gang.phase == "stopping":
+            raise Refused(f"job: {data.job} is stopping; start it anew when its GPUs are free")
+        placement = self._memory.usable(data.placement, data.job)
+        if left := without(gang.placement, placement):
+            gang.leaving.append((gang.epoch, left))
+        self._memory.occupy(placement, data.job)
+        gang.epoch, gang.placement, gang.phase = data.epoch, placement, "scaling"
+        gang.cause = command
+        self._touch(data.job)
+        turn.actions.append(ScaleWorkers(data.job, data.epoch, placement))
+
+    def checkpoint(self, data: CheckpointGang, turn: Turn) -> None:
+        gang = self._held(data.job, data.epoch)
+        if gang is None or gang.epoch != data.epoch:
+            raise Refused(f"epoch: no gang of {data.job} is held here at epoch {data.epoch}")
+        if gang.phase != "running":
+            raise Refused(f"job: {data.job} is {gang.phase}; it can be saved once it runs")
+        self.save(gang, turn)
+
+    def save(self, gang: Gang, turn: Turn) -> None:
+        """Have a checkpoint written, unless one is being written."""
+        if not gang.checkpointing:
+            gang.checkpointing = True
+            self._touch(gang.job)
+            turn.actions.append(CheckpointWorkers(gang.job, gang.epoch))
+
+    def stop(self, data: StopGang, command: str, turn: Turn) -> None:
+        gang = self._held(data.job, data.epoch)
+        if gang is not None:
+            self.leave(gang, data.reason, data.checkpoint, data.grace_s, turn, command)
+        # Nothing of the job being here is what was wished for; the epoch fences a late start.
+
+    def leave(
+        self,
+        gang: Gang,
+        reason: StopReason,
+        checkpoint: bool,
+        grace_s: float,
+        turn: Turn,
+        command: str | None = None,
+    ) -> None:
+        """Stop a gang; one that is stopping is only ever hurried."""
+        by_s = turn.now_s + grace_s
+        if gang.phase == "stopping":
+            hurried = gang.stop_by_s is None or by_s < gang.stop_by_s
+            harder = gang.stop_saves and not checkpoint
+            if not hurried and not harder:
+                return
+            checkpoint = checkpoint and gang.stop_saves
+        else:
+            gang.phase, gang.stop_reason, gang.cause = "stopping", reason, command
+        gang.stop_by_s = by_s if gang.stop_by_s is None else min(by_s, gang.stop_by_s)
+        gang.stop_saves = checkpoint
+        self._touch(gang.job)
+        turn.actions.append(
+            StopWorkers(gang.job, gang.epoch, checkpoint, gang.stop_by_s - turn.now_s)
+        )
+
+    def _fence(self, job: str, epoch: int) -> None:
+        highest = self._memory.highest(job)
+        if epoch < highest:
+            raise Refused(f"epoch: {epoch} of {job} is stale, epoch {highest} was seen")
+        if epoch == highest:
+            raise Refused(f"epoch: {epoch} of {job} is used up; take a higher one")
+
+    def _held(self, job: str, epoch: int) -> Gang | None:
+        """Give the gang that a command at this epoch may act on."""
+        gang = self._memory.gangs.get(job)
+        highest = self._memory.highest(job) if gang is None else gang.epoch
+        if epoch < highest:
+            raise Refused(f"epoch: {epoch} of {job} is stale, epoch {highest} was seen")
+        return gang
+
+    def _same_placement(self, gang: Gang, data: StartGang | ScaleGang) -> None:
+        asked = {part.node: tuple(sorted(part.gpus)) for part in data.placement}
+        if asked != gang.placement:
+            raise Refused(
+                f"epoch: {data.epoch} of {data.job} already names another placement; "
+                "take a higher one"
+            )
+
+    # --- reports ---
+
+    def started(self, report: GangStarted, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is None or gang.phase not in ("starting", "scaling"):
+            return
+        gang.phase, gang.step = "running", report.step
+        if gang.checkpointed_s is None:
+            gang.checkpointed_s = turn.now_s
+        self._touch(gang.job)
+        for node, gpus in gang.placement.items():
+            started = WorkerStarted(
+                job=gang.job, epoch=gang.epoch, node=node, gpus=list(gpus), step=report.step
+            )
+            turn.say(started, gang.cause)
+
+    def left(self, report: WorkersLeft, turn: Turn) -> None:
+        gang = self._memory.gangs.get(report.job)
+        if gang is None:
+            return
+        for epoch, placement in [entry for entry in gang.leaving if entry[0] == report.epoch]:
+            gang.leaving.remove((epoch, placement))
+            self._free_left(gang, epoch, placement, report.step, turn)
+            self._touch(gang.job)
+
+    def saved(self, report: CheckpointDone, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is None:
+            return
+        gang.checkpointing = False
+        gang.checkpointed_s = turn.now_s
+        gang.step = max(gang.step, report.step)
+        gang.checkpoint_step = max(gang.checkpoint_step, report.step)
+        gang.checkpoint_cost_s = report.cost_s
+        self._touch(gang.job)
+        committed = CheckpointCommitted(
+            job=report.job,
+            epoch=report.epoch,
+            step=report.step,
+            uri=report.uri,
+            size_mib=report.size_mib,
+            cost_s=report.cost_s,
+        )
+        turn.say(committed, gang.cause if gang.phase == "stopping" else None)
+
+    def not_saved(self, report: CheckpointLost, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is None:
+            return
+        gang.checkpointing = False
+        gang.checkpointed_s = turn.now_s  # try again a full interval later, not at once
+        self._touch(gang.job)
+        error = report.error[:_ERROR_MAX]
+        turn.say(CheckpointFailed(job=report.job, epoch=report.epoch, error=error))
+
+    def progressed(self, report: GangProgress, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is None or gang.phase == "stopping":
+            return
+        gang.step = max(gang.step, report.step)
+        progress = JobProgressed(
+            job=report.job,
+            epoch=report.epoch,
+            step=report.step,
+            samples_per_s=report.samples_per_s,
+            checkpoint_step=gang.checkpoint_step,
+            checkpoint_cost_s=gang.checkpoint_cost_s,
+        )
+        turn.say(progress)
+
+    def ended(self, report: GangStopped | GangCompleted, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is None:
+            return
+        reason: StopReason = "completed"
+        if isinstance(report, GangStopped):
+            reason = gang.stop_reason or "superseded"
+        cause = gang.cause if gang.phase == "stopping" else None
+
+        def say(node: str, gpus: tuple[int, ...]) -> None:
+            stopped = WorkerStopped(
+                job=gang.job,
+                epoch=gang.epoch,
+                node=node,
+                gpus=list(gpus),
+                reason=reason,
+                step=report.step,
+            )
+            turn.say(stopped, cause)
+
+        self._drop(gang, report.step, say, turn)
+
+    def failed(self, report: GangFailed, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is not None:
+            self.fail(gang, report.error, report.retriable, turn)
+
+    def fail(self, gang: Gang, error: str, retriable: bool, turn: Turn) -> None:
+        """Report every worker of the gang as failed and let its GPUs go."""
+
+        def say(node: str, gpus: tuple[int, ...]) -> None:
+            failed = WorkerFailed(
+                job=gang.job,
+                epoch=gang.epoch,
+                node=node,
+                gpus=list(gpus),
+                error=error[:_ERROR_MAX],
+                retriable=retriable,
+                step=gang.checkpoint_step,
+            )
+            turn.say(failed)
+
+        self._drop(gang, gang.checkpoint_step, say, turn)
+
+    def _drop(
+        self, gang: Gang, step: int, say: Callable[[str, tuple[int, ...]], None], turn: Turn
+    ) -> None:
+        for epoch, placement in gang.leaving:
+            self._free_left(gang, epoch, placement, step, turn)
+        for node, gpus in gang.placement.items():
+            say(node, gpus)
+        self._memory.occupy(gang.placement, None)
+        del self._memory.gangs[gang.job]
+        self._touch(gang.job)
+
+    def _free_left(
+        self, gang: Gang, epoch: int, placement: Placement, step: int, turn: Turn
+    ) -> None:
+        self._memory.occupy(placement, None)
+        for node, gpus in placement.items():
+            stopped = WorkerStopped(
+                job=gang.job,
+                epoch=epoch,
+                node=node,
+                gpus=list(gpus),
+                reason="scaled_in",
+                step=step,
+            )
+            turn.say(stopped, gang.cause)
+
+    def _current(self, job: str, epoch: int) -> Gang | None:
+        """Give the gang if the report is about its present allocation."""
+        gang = self._memory.gangs.get(job)
+        return gang if gang is not None and gang.epoch == epoch else None
+
+    def _touch(self, job: str) -> None:
+        self._memory.touch(f"gang/{job}")

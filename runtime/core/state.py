@@ -1,0 +1,151 @@
+"""What an agent remembers: gangs, nodes and loans, the inbox, epochs; as flat JSON-able rows.
+
+Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID` and `lease`, so that the store
+writes only what a turn changed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runtime.core.messages import Placement
+from schemas.events import PoolKind, StopReason
+from schemas.topics import COMMANDS
+
+_DAY_S = 86_400.0
+#: A day longer than commands are kept: what is forgotten can no longer be delivered again.
+MEMORY_S = (COMMANDS.retention_s or 0.0) + _DAY_S
+
+GangPhase = Literal["starting", "running", "scaling", "stopping"]
+LoanPhase = Literal["owned", "draining", "lent", "returning"]
+Outcome = Literal["done", "refused"]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The times that the core acts by."""
+
+    #: Periodic checkpoints come at least this long after the last one, and at most `_max_s`;
+    #: each job has its own moment between, so that gangs do not write all at once.
+    checkpoint_min_s: float = 600.0
+    checkpoint_max_s: float = 900.0
+    #: For the checkpoint when a lease ends.
+    lease_grace_s: float = 120.0
+    #: How long command ids and epochs are remembered, in seconds.
+    memory_s: float = MEMORY_S
+
+    def __post_init__(self) -> None:
+        if not 0 < self.checkpoint_min_s <= self.checkpoint_max_s:
+            raise ValueError("checkpoint_min_s: must be positive and at most checkpoint_max_s")
+        for name in ("lease_grace_s", "memory_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node of the agent's, as its birth reports it."""
+
+    node: str
+    pool: str
+    pool_kind: PoolKind
+    gpu_count: int
+    gpu_type: str
+    gpu_memory_mib: int
+    speed_factor: float = 1.0
+    transfer_mib_per_s: float = 1000.0
+
+    @property
+    def lendable(self) -> bool:
+        """Whether the node has an owner other than training."""
+        return self.pool_kind != "training"
+
+
+@dataclass(slots=True)
+class NodeState:
+    """Who uses a node now: its owner or training."""
+
+    phase: LoanPhase = "owned"
+    loan: str | None = None
+    #: The loan before: a late command of it must not bring it back.
+    last_loan: str | None = None
+    #: Commands that are acknowledged when the owner is done.
+    waiting: list[str] = field(default_factory=list)
+
+    def to_row(self) -> Row:
+        return {
+            "phase": self.phase,
+            "loan": self.loan,
+            "last_loan": self.last_loan,
+            "waiting": list(self.waiting),
+        }
+
+    @classmethod
+    def from_row(cls, row: Row) -> "NodeState":
+        return cls(row["phase"], row["loan"], row["last_loan"], list(row["waiting"]))
+
+
+@dataclass(slots=True)
+class Gang:
+    """A gang that holds GPUs here."""
+
+    job: str
+    epoch: int
+    placement: dict[str, tuple[int, ...]]
+    phase: GangPhase
+    step: int
+    checkpoint_step: int
+    checkpoint_cost_s: float
+    #: The command behind the present phase; None when the agent itself acted.
+    cause: str | None
+    #: Since when the last checkpoint counts; None before the first step.
+    checkpointed_s: float | None = None
+    checkpointing: bool = False
+    stop_reason: StopReason | None = None
+    stop_by_s: float | None = None
+    stop_saves: bool = False
+    #: GPUs given up in changes of size and not yet free: epoch that had them, and which.
+    leaving: list[tuple[int, dict[str, tuple[int, ...]]]] = field(default_factory=list)
+
+    def to_row(self) -> Row:
+        return {
+            "epoch": self.epoch,
+            "placement": _plain(self.placement),
+            "phase": self.phase,
+            "step": self.step,
+            "checkpoint_step": self.checkpoint_step,
+            "checkpoint_cost_s": self.checkpoint_cost_s,
+            "cause": self.cause,
+            "checkpointed_s": self.checkpointed_s,
+            "checkpointing": self.checkpointing,
+            "stop_reason": self.stop_reason,
+            "stop_by_s": self.stop_by_s,
+            "stop_saves": self.stop_saves,
+            "leaving": [[epoch, _plain(left)] for epoch, left in self.leaving],
+        }
+
+    @classmethod
+    def from_row(cls, job: str, row: Row) -> "Gang":
+        fields = {
+            **row,
+            "placement": _placement(row["placement"]),
+            "leaving": [(epoch, _placement(left)) for epoch, left in row["leaving"]],
+        }
+        return cls(job=job, **fields)
+
+
+def _plain(placement: Placement) -> dict[str, list[int]]:
+    return {node: list(gpus) for node, gpus in placement.items()}
+
+
+def _placement(plain: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
+    return {node: tuple(gpus) for node, gpus in plain.items()}
+
+
+def without(placement: Placement, other: Placement) -> dict[str, tuple[int, ...]]:
+    """Give the GPUs of `placement` that are not in `other`."""
+    rest = {
+        node: tuple(gpu for gpu in gpus if gpu not in other.get(node, ()))
+        for node, gpus in placement.items()
+    }
+    return {node: gpus for node, gpus in rest.items() if gpus}

@@ -1,0 +1,85 @@
+"""The publisher: takes the spool to the bus, beside the agent's turns, until the bus has it."""
+
+import asyncio
+
+from bus.clock import Clock
+from bus.contract import Bus, BusError, Closed
+from runtime.spool import Spool
+
+#: Messages published together.
+_BATCH = 500
+
+
+class Publisher:
+    """Publishes a spool in order. What the bus did not confirm is published again."""
+
+    def __init__(self, spool: Spool, bus: Bus, clock: Clock, retry_s: float) -> None:
+        self.published = 0
+        self.failures = 0
+        self._spool = spool
+        self._bus = bus
+        self._clock = clock
+        self._retry_s = retry_s
+        self._wake = clock.waiter()
+        self._last = False
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended: the bus is closed, or there is a bug."""
+        return self._running is not None and self._running.done()
+
+    def begin(self, name: str) -> None:
+        """Start publishing; it takes part in the clock until it ends."""
+        self._clock.enter()
+        self._running = asyncio.create_task(self._run(), name=f"publish {name}")
+
+    def notify(self) -> None:
+        """Say that there is something new in the spool."""
+        self._wake.notify()
+
+    async def finish(self, drain_s: float) -> None:
+        """Try to publish all that is left, for at most `drain_s` real seconds, and end.
+
+        Raises:
+            Exception: what ended the publishing, if that was a bug.
+        """
+        if self._running is None:
+            return
+        self._last = True
+        self.notify()
+        await asyncio.wait({self._running}, timeout=drain_s)
+        if not self._running.done():
+            self._running.cancel()
+            await asyncio.wait({self._running})
+        if not self._running.cancelled():
+            self._running.result()
+
+    async def _run(self) -> None:
+        try:
+            while await self._step():
+                pass
+        finally:
+            self._clock.leave()
+
+    async def _step(self) -> bool:
+        """Publish one batch or wait for one; False when there is no more to do."""
+        batch = self._spool.next(_BATCH)
+        if not batch:
+            if self._last:
+                return False
+            await self._wake.wait()
+            return True
+        try:
+            await self._bus.publish(*[waiting.message for waiting in batch])
+        except Closed:
+            return False
+        except BusError:
+            self.failures += 1
+            if self._last:
+                return False  # the next boot publishes it
+            await self._wake.wait(self._clock.now_s() + self._retry_s)
+            return True
+        self.published += len(batch)
+        self._spool.sent(batch[-1].row)
+        return True

@@ -1,0 +1,165 @@
+"""The agent's own file: what its core remembers, and its spool; one transaction per turn.
+
+`synchronous=NORMAL` outlives a crash of the process, `FULL` also a loss of power. The file belongs
+to one process at a time: a second one is refused when it opens.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import orjson
+
+from bus.contract import Message
+from runtime.spool import Waiting
+
+#: What a stored turn outlives.
+Durability = Literal["process_crash", "power_loss"]
+
+#: Both are written into the file, see `_TABLES`; a change of layout raises the first.
+_LAYOUT = 1
+_APPLICATION_ID = int.from_bytes(b"TGAG")
+_TABLES = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE boot (id INTEGER PRIMARY KEY CHECK (id = 1), bootid INTEGER NOT NULL);
+INSERT INTO boot VALUES (1, -1);
+CREATE TABLE spool (
+    row INTEGER PRIMARY KEY, topic TEXT NOT NULL, key TEXT NOT NULL, value BLOB,
+    headers BLOB, telemetry INTEGER NOT NULL
+);
+PRAGMA application_id = 1413955911;
+PRAGMA user_version = 1;
+"""
+
+
+class StoreError(Exception):
+    """The agent's file cannot be used; the text says why and what to do."""
+
+
+class AgentStore:
+    """An open agent file. Each opening is a boot: `bootid` rises, sequences begin at 0."""
+
+    def __init__(self, connection: sqlite3.Connection, bootid: int, next_row: int) -> None:
+        self._connection = connection
+        self._next_row = next_row
+        #: How often the agent has started before.
+        self.bootid = bootid
+        #: The sequence that the next message of this boot gets.
+        self.sequence = 0
+
+    @classmethod
+    def open(cls, path: Path | str, durability: Durability = "process_crash") -> Self:
+        """Open or create the file and begin a boot; `:memory:` keeps nothing.
+
+        Raises:
+            StoreError: another process has it open, or it is not an agent's file.
+        """
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        except sqlite3.OperationalError as error:
+            raise StoreError(_unusable(path, error)) from error
+        try:
+            is_new = cls._is_new(connection)
+            # Held for life once taken: two agents on one file would both be the same source.
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode=WAL")
+            level = "NORMAL" if durability == "process_crash" else "FULL"
+            connection.execute(f"PRAGMA synchronous={level}")
+            connection.execute("BEGIN IMMEDIATE")
+            if is_new:
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+            connection.execute("UPDATE boot SET bootid = bootid + 1")
+            (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
+            (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            connection.close()
+            raise StoreError(_unusable(path, error)) from error
+        except (sqlite3.DatabaseError, StoreError) as error:
+            connection.close()
+            raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
+        return cls(connection, bootid, last + 1)
+
+    @staticmethod
+    def _is_new(connection: sqlite3.Connection) -> bool:
+        """Tell an empty file from an agent's; what is neither is refused before it is touched."""
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (layout,) = connection.execute("PRAGMA user_version").fetchone()
+        if tables and application != _APPLICATION_ID:
+            raise StoreError("is no agent's state file")
+        if tables and layout != _LAYOUT:
+            raise StoreError(f"has layout {layout}, this version reads {_LAYOUT}")
+        return not tables
+
+    def load_state(self) -> dict[str, Any]:
+        """Give the core's rows."""
+        rows = self._connection.execute("SELECT key, value FROM state ORDER BY key")
+        return {key: orjson.loads(value) for key, value in rows}
+
+    def load_spool(self) -> list[Waiting]:
+        """Give what the boots before left unsent, in order."""
+        rows = self._connection.execute(
+            "SELECT row, topic, key, value, headers, telemetry FROM spool ORDER BY row"
+        )
+        return [
+            Waiting(row, Message(topic, key, value, _headers(headers)), bool(telemetry))
+            for row, topic, key, value, headers, telemetry in rows
+        ]
+
+    def next_row(self) -> int:
+        """Give a message its place in the spool."""
+        self._next_row += 1
+        return self._next_row - 1
+
+    def next_sequence(self) -> int:
+        """Give a message its sequence in this boot."""
+        self.sequence += 1
+        return self.sequence - 1
+
+    def write(
+        self, changes: Mapping[str, Any], added: Sequence[Waiting], freed: Iterable[int]
+    ) -> None:
+        """Store a turn whole: changed rows (None removes one), new messages, freed ones."""
+        execute, many = self._connection.execute, self._connection.executemany
+        execute("BEGIN IMMEDIATE")
+        try:
+            if changes:
+                many(
+                    "INSERT INTO state VALUES (?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    [(key, orjson.dumps(row)) for key, row in changes.items() if row is not None],
+                )
+                gone = [(key,) for key, row in changes.items() if row is None]
+                if gone:
+                    many("DELETE FROM state WHERE key = ?", gone)
+            if added:
+                many("INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?)", map(_spool_row, added))
+            many("DELETE FROM spool WHERE row = ?", [(row,) for row in freed])
+            execute("COMMIT")
+        except BaseException:
+            execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        """Close the file; what was written stays."""
+        self._connection.close()
+
+
+def _unusable(path: Path | str, error: sqlite3.Error) -> str:
+    return (
+        f"state file {path}: {error}; stop the other agent that uses it, or check that the "
+        "folder exists and can be written"
+    )
+
+
+def _spool_row(waiting: Waiting) -> tuple[int, str, str, bytes | None, bytes | None, bool]:
+    message = waiting.message
+    headers = orjson.dumps(dict(message.headers)) if message.headers else None
+    return waiting.row, message.topic, message.key, message.value, headers, waiting.telemetry
+
+
+def _headers(stored: bytes | None) -> dict[str, str]:
+    return {} if stored is None else orjson.loads(stored)

@@ -1,0 +1,382 @@
+"""The agent service on the memory bus, in simulated time."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.clock import PacedClock
+from bus.contract import BusError, Message
+from bus.memory import MemoryBus
+from cloud_agent.agent import CloudAgentConfig, simulated_cluster
+from cloud_agent.agent import build_agent as build_cloud_agent
+from edge_agent.agent import EdgeAgentConfig, simulated_server
+from edge_agent.agent import build_agent as build_edge_agent
+from runtime.build import Options
+from runtime.service import AgentService, Schedule
+from runtime.simulated import Physics
+from runtime.spool import Limit
+from runtime.store import AgentStore
+from schemas.codec import Rejected, command, decode_event, encode
+from schemas.commands import (
+    CommandData,
+    GangSpec,
+    LendNode,
+    Rebirth,
+    RenewLease,
+    StartGang,
+)
+from schemas.events import RatePoint
+from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from schemas.values import NodeGpus
+
+START_S = 1_000_000.0 - 1_000_000.0 % 60
+EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
+SPEC = GangSpec(
+    model="m",
+    total_steps=1000,
+    samples_per_step=1.0,
+    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
+    checkpoint_mib=100,
+    checkpoint_cost_s=5.0,
+    start_cost_s=30.0,
+)
+
+
+class FlakyBus(MemoryBus):
+    """A memory bus whose link can be down."""
+
+    down = False
+
+    async def publish(self, *messages: Message) -> None:
+        if self.down:
+            raise BusError("the link is down")
+        await super().publish(*messages)
+
+
+class World:
+    """A bus and a clock, and what was said on the bus."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = PacedClock(START_S, pace=None)
+        self.bus = FlakyBus(self.clock)
+        self.folder = folder
+        self._commands = 0
+
+    def cluster(self, **options: Any) -> AgentService:
+        config = CloudAgentConfig(
+            "a", "train", "training", ("n1", "n2"), 4, options=Options(**options)
+        )
+        make = simulated_cluster(physics=EXACT)
+        return build_cloud_agent(config, self.bus, self.clock, self.folder / "a.db", make)
+
+    def edge(self, demand: float = 0.0, **options: Any) -> AgentService:
+        config = EdgeAgentConfig("e1", options=Options(**options))
+        make = simulated_server(lambda _: demand, physics=EXACT)
+        return build_edge_agent(config, self.bus, self.clock, self.folder / "e1.db", make)
+
+    async def order(self, agent: str, data: CommandData, id: str | None = None) -> str:
+        self._commands += 1
+        name = id or f"c{self._commands}"
+        envelope = command(
+            data,
+            id=name,
+            source="/schedulers/default",
+            sequence=self._commands,
+            bootid=0,
+            time_s=self.clock.now_s(),
+            subject=agent,
+        )
+        await self.bus.publish(Message(COMMANDS.name, agent, encode(envelope)))
+        return name
+
+    async def said(self, topic: str = EVENTS.name) -> list[Any]:
+        envelopes = []
+        async for record in self.bus.read(topic):
+            envelope = decode_event(record.value or b"")
+            assert not isinstance(envelope, Rejected), envelope
+            envelopes.append(envelope)
+        return envelopes
+
+    async def kinds(self) -> list[str]:
+        return [type(envelope.data).__name__ for envelope in await self.said()]
+
+    async def during(
+        self, service: AgentService, *steps: tuple[float, Callable[[], Awaitable[object]]]
+    ) -> None:
+        """Run the service; at each number of seconds from the start, do the step; then stop."""
+        task = asyncio.create_task(service.run())
+        for at_s, step in steps:
+            await self.clock.run_until(START_S + at_s)
+            await step()
+        await service.stop()
+        await task
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def nothing() -> None:
+    """Just let time pass until here."""
+
+
+def start(node: str = "n1", job: str = "j", epoch: int = 1) -> StartGang:
+    placement = [NodeGpus(node=node, gpus=[0])]
+    return StartGang(job=job, epoch=epoch, placement=placement, spec=SPEC, step=0)
+
+
+async def test_a_job_runs_from_command_to_completion(world: World) -> None:
+    await world.during(
+        world.cluster(),
+        (10.0, lambda: world.order("a", start())),
+        (1500.0, nothing),
+    )
+    story = [
+        (envelope.time_s - START_S, type(envelope.data).__name__)
+        for envelope in await world.said()
+        if type(envelope.data).__name__ != "JobProgressed"
+    ]
+    (saved,) = [at for at, kind in story if kind == "CheckpointCommitted"]
+    assert 600 < saved < 1000
+    assert [(at, kind) for at, kind in story if kind != "CheckpointCommitted"] == [
+        (0.0, "NodeBorn"),
+        (0.0, "NodeBorn"),
+        (10.0, "CommandAcknowledged"),
+        (40.0, "WorkerStarted"),
+        (1045.0, "WorkerStopped"),
+    ]
+
+
+async def test_sequences_are_contiguous_and_each_boot_begins_again(world: World) -> None:
+    for boot in range(2):
+        await world.during(world.cluster(), (130.0 * (boot + 1), nothing))
+    envelopes = [*await world.said(), *await world.said(TELEMETRY.name)]
+    for boot in range(2):
+        of_boot = [int(e.sequence) for e in envelopes if e.bootid == boot]
+        assert sorted(of_boot) == list(range(len(of_boot)))
+        assert len(of_boot) == 2 + 2 * 2
+    assert {envelope.source for envelope in envelopes} == {"/agents/a"}
+
+
+async def test_reports_are_aligned_to_the_period(world: World) -> None:
+    await world.during(
+        world.cluster(),
+        (45.0, lambda: world.order("a", start())),
+        (200.0, nothing),
+    )
+    telemetry = await world.said(TELEMETRY.name)
+    assert [e.time_s - START_S for e in telemetry] == [60.0, 60.0, 120.0, 120.0, 180.0, 180.0]
+    records = [record async for record in world.bus.read(TELEMETRY.name)]
+    assert [record.key for record in records] == ["n1", "n2"] * 3
+    progress = [e for e in await world.said() if type(e.data).__name__ == "JobProgressed"]
+    assert [(e.time_s - START_S, e.data.step) for e in progress] == [(120.0, 45), (180.0, 105)]
+
+
+async def test_an_edge_node_is_lent_when_drained_and_reports_its_own_load(world: World) -> None:
+    await world.during(
+        world.edge(demand=0.25),
+        (10.0, lambda: world.order("e1", LendNode(node="e1", loan="L1"))),
+        (70.0, nothing),
+    )
+    (ack,) = [e for e in await world.said() if type(e.data).__name__ == "CommandAcknowledged"]
+    assert ack.time_s - START_S == 30.0
+    assert ack.causationid == "c1"
+    (load,) = [
+        e.data for e in await world.said(TELEMETRY.name) if type(e.data).__name__ == "InferenceLoad"
+    ]
+    assert (load.node, load.gpus_needed, load.gpus_serving) == ("e1", 1, 0)
+    assert load.shortfall_gpu_s == pytest.approx(0.25 * 50)
+
+
+async def test_bad_commands_become_dead_letters(world: World) -> None:
+    async def send() -> None:
+        await world.bus.publish(Message(COMMANDS.name, "a", b"{", {"h": "1"}))
+        await world.order("a", Rebirth(), id="not a name")
+        await world.order("a", Rebirth(), id="good")
+
+    service = world.cluster()
+    await world.during(service, (10.0, send), (20.0, nothing))
+    letters = [record async for record in world.bus.read(f"{COMMANDS.name}.dlq")]
+    assert letters[0].value == b"{"
+    assert letters[0].headers["h"] == "1"
+    assert letters[0].headers["dlq_consumer_group"] == "agent-a"
+    assert [letter.headers["dlq_field"] for letter in letters][1] == "id"
+    assert service.counters.dead_letters == 2
+    kinds = await world.kinds()
+    assert kinds == ["NodeBorn", "NodeBorn", "CommandAcknowledged", "NodeBorn", "NodeBorn"]
+
+
+async def test_other_agents_commands_are_not_heard(world: World) -> None:
+    service = world.cluster()
+    await world.during(service, (10.0, lambda: world.order("b", Rebirth())), (20.0, nothing))
+    assert service.counters.commands == 0
+
+
+async def test_a_restart_reports_lost_gangs_and_remembers_commands(world: World) -> None:
+    await world.during(
+        world.cluster(),
+        (10.0, lambda: world.order("a", start())),
+        (960.0, nothing),
+    )
+    before = await world.said()
+    saved = [e.data.step for e in before if type(e.data).__name__ == "CheckpointCommitted"]
+    await world.during(
+        world.cluster(),
+        (970.0, lambda: world.order("a", start(), id="c1")),
+        (980.0, nothing),
+    )
+    after = (await world.said())[len(before) :]
+    assert [type(e.data).__name__ for e in after] == [
+        "NodeBorn",
+        "NodeBorn",
+        "WorkerFailed",
+        "CommandAcknowledged",
+    ]
+    assert after[2].data.step == saved[-1] > 0
+    assert after[3].data.outcome == "done"
+
+
+async def test_offline_the_agent_works_on_until_its_lease_ends(world: World) -> None:
+    async def lend() -> None:
+        await world.order("e1", RenewLease(until_s=START_S + 400.0))
+        await world.order("e1", LendNode(node="e1", loan="L1"))
+
+    async def cut() -> None:
+        world.bus.down = True
+
+    async def mend() -> None:
+        world.bus.down = False
+        assert (await world.said())[-1].time_s <= START_S + 70
+
+    service = world.edge()
+    await world.during(
+        service,
+        (0.0, lend),
+        (30.0, lambda: world.order("e1", start("e1"))),
+        (70.0, cut),
+        (900.0, mend),
+        (910.0, nothing),
+    )
+    late = [e for e in await world.said() if e.time_s > START_S + 70]
+    stopped = late[-1]
+    assert type(late[-2].data).__name__ == "CheckpointCommitted"
+    assert type(stopped.data).__name__ == "WorkerStopped"
+    assert (stopped.time_s - START_S, stopped.data.reason) == (405.0, "lease_ended")
+    assert stopped.data.step > 0
+    assert service.publish_failures > 10
+    assert service.spool_length == 0
+
+
+async def test_a_full_spool_loses_telemetry_only(world: World) -> None:
+    async def cut() -> None:
+        world.bus.down = True
+        await super(FlakyBus, world.bus).publish(
+            Message(COMMANDS.name, "a", encode(renewal("c9", world.clock.now_s())))
+        )
+
+    async def mend() -> None:
+        world.bus.down = False
+
+    service = world.cluster(spool=Limit(messages=4))
+    await world.during(service, (5.0, cut), (600.0, mend), (601.0, nothing), (610.0, nothing))
+    assert service.telemetry_dropped == 2 * 10 - 3
+    acks = [kind for kind in await world.kinds() if kind == "CommandAcknowledged"]
+    assert len(acks) == 1
+    assert len(await world.said(TELEMETRY.name)) == 3
+
+
+def renewal(id: str, now_s: float) -> Any:
+    return command(
+        RenewLease(until_s=now_s + 1e6),
+        id=id,
+        source="/schedulers/default",
+        sequence=0,
+        bootid=0,
+        time_s=now_s,
+        subject="a",
+    )
+
+
+async def test_what_could_not_be_published_waits_for_the_next_boot(world: World) -> None:
+    world.bus.down = True
+    await world.during(world.cluster(), (70.0, nothing))
+    world.bus.down = False
+    await world.during(world.cluster(), (80.0, nothing))
+    said = await world.said()
+    assert [(e.bootid, int(e.sequence)) for e in said] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    store = AgentStore.open(world.folder / "a.db")
+    assert store.load_spool() == []
+    store.close()
+
+
+async def test_a_last_word_is_said_only_if_asked(world: World) -> None:
+    task = asyncio.create_task((service := world.cluster()).run())
+    await world.clock.run_until(START_S + 10)
+    await service.stop(died="decommissioned")
+    await task
+    assert (await world.kinds())[-2:] == ["NodeDied", "NodeDied"]
+
+
+async def test_cancelling_drains_too(world: World) -> None:
+    task = asyncio.create_task(world.cluster().run())
+    await world.clock.run_until(START_S + 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await world.kinds() == ["NodeBorn", "NodeBorn"]
+    AgentStore.open(world.folder / "a.db").close()
+
+
+async def test_time_goes_on_after_an_agent_stopped(world: World) -> None:
+    await world.during(world.cluster(), (10.0, nothing))
+    await asyncio.wait_for(world.clock.run_until(START_S + 1000), timeout=5)
+    assert world.clock.now_s() == START_S + 1000
+
+
+async def test_the_agent_ends_when_its_bus_is_closed(world: World) -> None:
+    task = asyncio.create_task(world.cluster().run())
+    await world.clock.run_until(START_S + 10)
+    await world.bus.close()
+    await world.clock.run_until(START_S + 61)
+    await asyncio.wait_for(task, timeout=5)
+
+
+async def test_turns_are_cheap(world: World) -> None:
+    """A bound with room for slow machines; the aim is 100 microseconds."""
+    service = world.cluster()
+
+    async def measure() -> None:
+        began_s = time.perf_counter()
+        for _ in range(1000):
+            service._turn([])
+        assert (time.perf_counter() - began_s) / 1000 < 1e-3
+
+    await world.during(service, (5.0, measure))
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: CloudAgentConfig("a", "p", "edge", ("n",), 4), "pool_kind"),
+        (lambda: CloudAgentConfig("a", "p", "training", (), 4), "nodes"),
+        (lambda: CloudAgentConfig("a", "p", "training", ("n", "n"), 4), "nodes"),
+        (lambda: CloudAgentConfig("a b", "p", "training", ("n",), 4), "agent"),
+        (lambda: CloudAgentConfig("a", "p", "training", ("n",), 0), "gpu_count"),
+        (lambda: EdgeAgentConfig("e", speed_factor=0.0), "speed_factor"),
+        (lambda: Schedule(load_every_s=0.0), "load_every_s"),
+    ],
+)
+def test_configurations_out_of_range_name_the_field(make: Callable[[], object], field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        make()
+
+
+def test_lendable_nodes_need_an_owner(world: World) -> None:
+    config = CloudAgentConfig("a", "serve", "inference", ("n1",), 4)
+    with pytest.raises(ValueError, match="owner: nodes of an inference or edge pool need one"):
+        build_cloud_agent(config, world.bus, world.clock, ":memory:", simulated_cluster())

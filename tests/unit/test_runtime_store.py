@@ -1,0 +1,150 @@
+"""The agent's file and its spool: whole turns survive, telemetry gives way, boots count."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bus.contract import Message
+from runtime.spool import Limit, Spool, Waiting
+from runtime.store import AgentStore, StoreError
+
+
+def waiting(row: int, *, telemetry: bool = False, size: int = 10) -> Waiting:
+    return Waiting(row, Message("t", "k", b"x" * size), telemetry)
+
+
+def rows(batch: list[Waiting]) -> list[int]:
+    return [message.row for message in batch]
+
+
+# --- spool ---------------------------------------------------------------------------------------
+
+
+def test_the_spool_gives_messages_in_order_until_sent() -> None:
+    spool = Spool()
+    for row in range(6):
+        spool.add(waiting(row, telemetry=row % 2 == 0))
+    assert rows(spool.next(4)) == [0, 1, 2, 3]
+    assert rows(spool.next(4)) == [0, 1, 2, 3]
+    spool.sent(3)
+    assert spool.take_freed() == [1, 3, 0, 2]
+    assert rows(spool.next(9)) == [4, 5]
+    assert spool.size_bytes == 20
+
+
+@pytest.mark.parametrize("limit", [Limit(messages=4), Limit(size_bytes=40)])
+def test_a_full_spool_drops_the_oldest_telemetry_and_nothing_else(limit: Limit) -> None:
+    spool = Spool(limit)
+    for row in range(4):
+        spool.add(waiting(row, telemetry=row in (1, 2)))
+    spool.add(waiting(4, telemetry=True))
+    assert rows(spool.next(9)) == [0, 2, 3, 4]
+    for row in range(5, 9):
+        spool.add(waiting(row))
+    assert rows(spool.next(9)) == [0, 3, 5, 6, 7, 8], "what must not be dropped may exceed it"
+    assert spool.dropped == 3
+    assert sorted(spool.take_freed()) == [1, 2, 4]
+
+
+# --- store ---------------------------------------------------------------------------------------
+
+
+def test_turns_come_back_in_the_next_boot(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    store = AgentStore.open(path)
+    assert (store.bootid, store.next_sequence(), store.next_sequence()) == (0, 0, 1)
+    message = Message("t", "k", b"v", {"h": "1"})
+    row = store.next_row()
+    store.write({"lease": 5.0, "gang/j": {"epoch": 1}}, [Waiting(row, message, True)], [])
+    store.write({"gang/j": None, "epoch/j": [1, 2.0]}, [], [])
+    store.close()
+
+    store = AgentStore.open(path, "power_loss")
+    assert store.bootid == 1
+    assert store.next_sequence() == 0
+    assert store.load_state() == {"lease": 5.0, "epoch/j": [1, 2.0]}
+    assert store.load_spool() == [Waiting(row, message, True)]
+    assert store.next_row() == row + 1
+    store.write({}, [], [row])
+    assert store.load_spool() == []
+    store.close()
+
+
+def test_a_turn_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = AgentStore.open(tmp_path / "agent.db")
+    store.write({"lease": 1.0}, [waiting(0)], [])
+    with pytest.raises(sqlite3.IntegrityError):
+        store.write({"lease": 2.0}, [waiting(1), waiting(0)], [])
+    assert store.load_state() == {"lease": 1.0}
+    assert rows(store.load_spool()) == [0]
+    store.close()
+
+
+def test_a_second_agent_on_the_file_is_refused(tmp_path: Path) -> None:
+    store = AgentStore.open(tmp_path / "agent.db")
+    with pytest.raises(StoreError, match="stop the other agent"):
+        AgentStore.open(tmp_path / "agent.db")
+    store.close()
+
+
+def test_files_of_others_are_refused_and_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    before = other.read_bytes()
+    with pytest.raises(StoreError, match="no agent's state file"):
+        AgentStore.open(other)
+    assert other.read_bytes() == before
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to be mistaken for one" * 50)
+    with pytest.raises(StoreError, match="move it away"):
+        AgentStore.open(text)
+    with pytest.raises(StoreError, match="check that the folder exists"):
+        AgentStore.open(tmp_path / "nowhere" / "agent.db")
+
+
+_WRITER = """
+import sys
+from bus.contract import Message
+from runtime.spool import Waiting
+from runtime.store import AgentStore
+
+store = AgentStore.open(sys.argv[1])
+turn = 0
+while True:
+    turn += 1
+    message = Message("t", "k", str(turn).encode())
+    store.write({"lease": float(turn)}, [Waiting(store.next_row(), message, False)], [])
+    print(turn, flush=True)
+"""
+
+
+def test_the_store_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert writer.stdout is not None
+    confirmed = 0
+    for line in writer.stdout:
+        confirmed = int(line)
+        if confirmed == 200:
+            break
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+
+    store = AgentStore.open(path)
+    written = len(store.load_spool())
+    assert written >= confirmed
+    assert store.load_state() == {"lease": float(written)}, "state and spool are of one turn"
+    assert store.bootid == 1
+    store.close()
