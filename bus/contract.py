@@ -157,10 +157,15 @@ def dead_letter(record: Record, field_name: str, reason: str, group: str) -> Mes
         value=record.value,
         headers={
             **record.headers,
-            "dlq_field": field_name[:200],
-            "dlq_error": reason[:500],
+            "dlq_field": _printable(field_name)[:200],
+            "dlq_error": _printable(reason)[:500],
             "dlq_origin_topic": record.topic,
             "dlq_origin_offset": str(record.offset),
             "dlq_consumer_group": group,
         },
     )
+
+
+def _printable(text: str) -> str:
+    """Replace what a header cannot carry; the reason may quote whatever was sent."""
+    return "".join(char if char.isprintable() else "?" for char in text)

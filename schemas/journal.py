@@ -7,6 +7,7 @@ An entry's digest covers the digest before, so that a changed, lost or added ent
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
 import orjson
@@ -127,6 +128,54 @@ def _digest(
     # `float` because JSON does not tell 5 from 5.0.
     body = orjson.dumps([previous, number, float(at_s), policy, version, stimulus, decision])
     return hashlib.sha256(body).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RawEntry:
+    """A journal entry as it was written, its parts still bytes; the chain vouches for them."""
+
+    cell: str
+    number: int
+    at_s: float
+    policy: str
+    stimulus: bytes
+    decision: bytes
+    digest: str
+
+
+_DIGEST_KEY = b',"digest":"'
+_TAIL = len(_DIGEST_KEY) + 64 + len(b'"}}')
+
+
+def raw_entry(value: bytes, previous: str) -> RawEntry | None:
+    """Take an entry apart without parsing what it holds, if it follows the digest `previous`.
+
+    None says nothing against the entry: `decode_entry` and `follows` give the full answer. The
+    cuts need no proof that they are right: at wrong places the digest would not fit.
+    """
+    stimulus_at = value.find(b',"stimulus":')
+    decision_at = value.find(b',"decision":', stimulus_at)
+    tail = value[-_TAIL:]
+    if stimulus_at < 0 or decision_at < 0 or not tail.startswith(_DIGEST_KEY):
+        return None
+    try:
+        head = orjson.loads(value[:stimulus_at] + b"}}")
+        data = head["data"]
+        number, at_s = data["number"], data["at_s"]
+        if head["type"] != JournalEntry.TYPE or head["specversion"] != "1.0":
+            return None
+        if type(number) is not int or type(at_s) is not float or data["version"] != 1:
+            return None
+        known = orjson.dumps([previous, number, at_s, data["policy"], 1])
+        stimulus = value[stimulus_at + 12 : decision_at]
+        decision = value[decision_at + 12 : -_TAIL]
+        digest = tail[len(_DIGEST_KEY) : -3].decode()
+        body = b"".join((known[:-1], b",", stimulus, b",", decision, b"]"))
+        if hashlib.sha256(body).hexdigest() != digest:
+            return None
+        return RawEntry(head["cell"], number, at_s, data["policy"], stimulus, decision, digest)
+    except (orjson.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return None
 
 
 def encode_entry(entry: JournalEntry, cell: str = "default") -> bytes:

@@ -46,6 +46,7 @@ class Tide:
     moves: MoveOptions = field(default_factory=MoveOptions)
     backfill: Backfill = "easy"
     starving_s: float = 3600.0
+    aging: float = 5.0  #: priority that a gang gains with every `starving_s` of waiting.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
@@ -100,8 +101,9 @@ class Tide:
         def urgency(job: int) -> tuple[float, ...]:
             in_time = timed.satisfied.get(job, False)
             waited_s = draft.now_s - float(jobs.waiting_since_s[job])
+            aged = self.aging * (waited_s // self.starving_s)
             return (
-                -float(jobs.priority[job]),
+                -(float(jobs.priority[job]) + aged),
                 float(draft.was[job] < 0),  # those that lost their node were running
                 0.0 if in_time else 1.0,
                 float(jobs.deadline_s[job]) if in_time else 0.0,

@@ -128,6 +128,14 @@ def test_the_starving_go_before_the_short() -> None:
 # --- fifo -----------------------------------------------------------------------------------------
 
 
+def test_waiting_raises_priority_until_a_gang_has_its_turn() -> None:
+    humble = Job("humble", sizes=(8,), priority=-10, waiting_since_s=NOW_S - 3 * 3600 - 1)
+    proud = Job("proud", sizes=(8,), priority=0, waiting_since_s=NOW_S - 60, submit_s=1.0)
+    assert sizes(plan(snapshot([Pool("train")], [humble, proud]))) == {"humble": 8}
+    patient = Job("humble", sizes=(8,), priority=-10, waiting_since_s=NOW_S - 3600 - 1)
+    assert sizes(plan(snapshot([Pool("train")], [patient, proud]))) == {"proud": 8}
+
+
 def test_fifo_uses_training_pools_at_base_size() -> None:
     pools = [Pool("infer", Kind.INFERENCE, loan=LoanPhase.LENT, history=QUIET), Pool("train")]
     jobs = [

@@ -1,0 +1,101 @@
+"""What time alone brings: leases that end, commands unanswered, starts and claims overdue."""
+
+from typing import cast
+
+from scheduler.core import facts
+from scheduler.core.leave import ask, drop_claim, gang_died, node_lost, stop
+from scheduler.core.state import Job, OpenCommand
+from scheduler.core.stimuli import Command
+from scheduler.core.transitions import TERMINAL, JobState, NodeState
+from scheduler.core.turn import Turn
+from schemas.commands import COMMANDS, CommandData
+
+_LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
+_KINDS = {kind.__name__: kind for kind in COMMANDS}
+
+
+def overdue(turn: Turn) -> None:
+    """Do whatever is due by now."""
+    _leases(turn)
+    _commands(turn)
+    _jobs(turn)
+    _claims(turn)
+
+
+def _leases(turn: Turn) -> None:
+    state = turn.state
+    for node in list(state.nodes.values()):
+        if node.state is NodeState.UNKNOWN and (node.lease_end_s or 0.0) <= state.now_s:
+            node_lost(turn, node, "silent until its lease ended")
+
+
+def _commands(turn: Turn) -> None:
+    state, settings = turn.state, turn.settings
+    for command in list(state.commands.values()):
+        if command.id not in state.commands:
+            continue
+        if command.expires_s <= state.now_s:
+            turn.emit(facts.CommandExpired(command.id))
+            job = state.jobs.get(command.subject)
+            if job is not None and command.data.get("epoch") == job.epoch:
+                if command.kind in ("StartGang", "ScaleGang"):
+                    gang_died(turn, job, f"{command.kind} was never acknowledged")
+                elif command.kind == "StopGang" and job.state in _LEAVING:
+                    turn.stop_gang(job, job.stop_reason, checkpoint=False)
+        elif command.sent_s + settings.resend_s * 2.0 ** (command.tries - 1) <= state.now_s:
+            turn.emit(facts.CommandRepeated(command.id))
+            turn.commands.append(reissue(command))
+
+
+def reissue(command: OpenCommand) -> Command:
+    """Make the same command again: the agent knows it by its id."""
+    data = _KINDS[command.kind].model_validate(command.data)
+    return Command(command.id, command.agent, cast(CommandData, data), command.expires_s)
+
+
+def _jobs(turn: Turn) -> None:
+    state, settings = turn.state, turn.settings
+    for job in list(state.jobs.values()):
+        if job.state is JobState.QUEUED:
+            continue
+        if job.state in TERMINAL:
+            if (job.end_s or 0.0) + settings.forget_s <= state.now_s:
+                turn.emit(facts.JobForgotten(job.id))
+        elif job.state in (JobState.STARTING, JobState.SCALING):
+            limit_s = settings.start_timeout_s + 2.0 * job.start_cost_s + _transfer_s(turn, job)
+            if (job.changed_s or 0.0) + limit_s <= state.now_s and _in_contact(turn, job):
+                turn.because(job.id, "preempts", "gang.start_timeout", limit_s=limit_s)
+                stop(turn, job, "start_timeout")
+        elif job.state in _LEAVING:
+            # A gang that never was leaves without a word: its agent must be asked.
+            if job.stop_since_s + settings.grace_s + settings.resend_s <= state.now_s:
+                _ask_about(turn, job)
+        elif job.leaving and (job.changed_s or 0.0) + settings.start_timeout_s <= state.now_s:
+            _ask_about(turn, job)
+
+
+def _ask_about(turn: Turn, job: Job) -> None:
+    for name in sorted({*job.cells, *job.leaving}):
+        node = turn.state.nodes[name]
+        if node.state is NodeState.ALIVE:
+            ask(turn, node, f"what is left of {job.id}?")
+
+
+def _transfer_s(turn: Turn, job: Job) -> float:
+    if job.checkpoint_step == 0 or not job.cells:
+        return 0.0
+    return job.checkpoint_mib / turn.state.nodes[next(iter(job.cells))].transfer_mib_per_s
+
+
+def _in_contact(turn: Turn, job: Job) -> bool:
+    return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.cells)
+
+
+def _claims(turn: Turn) -> None:
+    state = turn.state
+    for name in list(state.claimants):
+        job = state.jobs[name]
+        # One that is on its way off its GPUs keeps what it leaves them for.
+        moving = job.state in _LEAVING
+        if not moving and job.target_since_s + turn.settings.claim_ttl_s <= state.now_s:
+            drop_claim(turn, job, "its GPUs were not free in time")

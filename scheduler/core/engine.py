@@ -1,0 +1,175 @@
+"""The decision core: `Engine.handle(stimulus) -> Decision`. Pure and synchronous.
+
+    policy     decides what should be           (scheduler/policies)
+    reconcile  turns that into what is safe now (scheduler/core/reconcile)
+    evolve     folds what was decided           (scheduler/core/evolve)
+
+Time is a field of the stimulus. Ids derive from the cell, the number of the stimulus and an index.
+"""
+
+from collections.abc import Callable
+
+from scheduler.core import due, facts, observe
+from scheduler.core.leave import ask, node_lost
+from scheduler.core.reconcile import adopt, advance, clear_reclaimed
+from scheduler.core.settings import Settings, settings_from
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import (
+    Decision,
+    LeaderStarted,
+    NodeHeard,
+    NodeSilent,
+    Stimulus,
+    TimePassed,
+)
+from scheduler.core.transitions import NodeState
+from scheduler.core.turn import Turn
+from scheduler.core.view import View
+from scheduler.policies.interface import Policy
+from schemas import events
+
+
+class Engine:
+    """Decides for one cell."""
+
+    def __init__(self, state: ClusterState, make_policy: Callable[[str], Policy]) -> None:
+        """Go on from a state; the policy is the one that the state's leader named."""
+        self.state = state
+        self._make_policy = make_policy
+        self._view = View()
+        self._policy: Policy | None = None
+        self._settings = Settings()
+        if state.leader.policy:
+            self._adopt_leader()
+
+    def _adopt_leader(self) -> None:
+        self._policy = self._make_policy(self.state.leader.policy)
+        self._settings = settings_from(self.state.leader.settings)
+
+    @property
+    def settings(self) -> Settings:
+        """The limits in force."""
+        return self._settings
+
+    @property
+    def wake_s(self) -> float | None:
+        """When time alone will have made something due; None while nothing is."""
+        state = self.state
+        if not (state.nodes or state.jobs):
+            return None
+        if state.dirty:
+            return min(state.next_cycle_s, state.last_cycle_s + self._settings.cycle_gap_s)
+        return state.next_cycle_s
+
+    def handle(self, stimulus: Stimulus) -> Decision:
+        """Decide on one stimulus.
+
+        Raises:
+            InvalidTransition: a bug; the stimulus must not be taken further.
+        """
+        state = self.state
+        state.advance(stimulus.at_s)
+        turn = Turn(state, self._settings)
+        self._take(turn, stimulus)
+        if not isinstance(stimulus.data, TimePassed) and _frees(turn):
+            clear_reclaimed(turn)
+            advance(turn)
+        state.number += 1
+        return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
+
+    def _take(self, turn: Turn, stimulus: Stimulus) -> None:
+        data, cause = stimulus.data, stimulus.cause
+        match data:
+            case TimePassed():
+                self._time_passed(turn)
+            case events.JobProgressed():
+                observe.progressed(turn, data)
+            case events.InferenceLoad():
+                observe.load(turn, data, cause)
+            case events.WorkerStarted():
+                observe.worker_started(turn, data)
+            case events.WorkerStopped() | events.WorkerFailed():
+                observe.worker_left(turn, data)
+            case events.CheckpointCommitted():
+                observe.checkpoint_saved(turn, data)
+            case events.CheckpointFailed():
+                observe.checkpoint_missed(turn, data)
+            case events.CommandAcknowledged():
+                observe.acknowledged(turn, data)
+            case events.JobSubmitted():
+                observe.submitted(turn, data)
+            case events.JobCancelled():
+                observe.cancelled(turn, data)
+            case events.NodeBorn():
+                observe.node_born(turn, data, cause)
+            case events.NodeDied():
+                node = turn.state.nodes.get(data.node)
+                if node is not None and node.state is not NodeState.DEAD:
+                    node_lost(turn, node, data.reason or "reported dead")
+            case NodeSilent():
+                _silent(turn, data)
+            case NodeHeard():
+                _heard(turn, data)
+            case LeaderStarted():
+                turn.emit(
+                    facts.LeaderChanged(
+                        data.leader, data.leader_epoch, data.policy, dict(data.settings)
+                    )
+                )
+                self._adopt_leader()
+
+    def _time_passed(self, turn: Turn) -> None:
+        """One cycle: 1. what is due; 2. nodes going back; 3. claims; 4. ask the policy."""
+        state, settings = turn.state, self._settings
+        due.overdue(turn)
+        clear_reclaimed(turn)
+        advance(turn)
+        asked = state.now_s >= state.next_cycle_s or (
+            state.dirty and state.now_s >= state.last_cycle_s + settings.cycle_gap_s
+        )
+        if not asked or self._policy is None or not (state.nodes or state.jobs):
+            return
+        snapshot = self._view.snapshot(state)
+        try:
+            plan = self._policy.plan(snapshot)
+        except Exception as error:  # noqa: BLE001 - a policy may be anybody's; the cell goes on
+            why = f"{type(error).__name__}: {error}"[:500]
+            turn.emit(facts.PolicyFailed(self._policy.name, why))
+        else:
+            adopt(turn, plan)
+            clear_reclaimed(turn)
+        turn.emit(facts.CycleRan(self._policy.name, state.now_s + settings.cycle_s))
+
+
+def _frees(turn: Turn) -> bool:
+    """Whether the turn released GPUs or settled a gang, so that claims may be ready now."""
+    return any(
+        isinstance(
+            fact,
+            facts.GpusReleased
+            | facts.GangRunning
+            | facts.JobMigrating
+            | facts.LoanGranted
+            | facts.NodeJoined
+            | facts.NodeReturned,
+        )
+        for fact in turn.facts
+    )
+
+
+def _silent(turn: Turn, data: NodeSilent) -> None:
+    node = turn.state.nodes.get(data.node)
+    if node is not None and node.state is NodeState.ALIVE:
+        settings = turn.settings
+        end_s = data.last_heard_s + settings.lease_s + settings.lease_margin_s
+        turn.emit(facts.NodeSilenced(node.id, max(end_s, turn.state.now_s)))
+
+
+def _heard(turn: Turn, data: NodeHeard) -> None:
+    node = turn.state.nodes.get(data.node)
+    if node is None or node.state is NodeState.ALIVE:
+        return
+    if node.state is NodeState.UNKNOWN:
+        turn.emit(facts.NodeReturned(node.id))
+    else:
+        ask(turn, node, "your lease ended while you were not heard")

@@ -1,0 +1,382 @@
+"""What the engine decided or took note of: facts, past tense, the only way state changes.
+
+The journal keeps them for good, and `evolve` accepts every one ever written: fields are added
+with a default, never removed or given another meaning. Cells are `{node: [GPU index, ...]}`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+Cells = dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """A scheduler process leads the cell."""
+
+    leader: str
+    leader_epoch: int
+    policy: str
+    settings: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node is here, with this inventory; `bootid` counts its agent's starts."""
+
+    node: str
+    agent: str
+    pool: str
+    pool_kind: str
+    gpu_count: int
+    gpu_type: str
+    gpu_memory_mib: int
+    speed_factor: float
+    transfer_mib_per_s: float
+    bootid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSilenced:
+    """A node is out of contact; its workers' leases end at `lease_end_s`."""
+
+    node: str
+    lease_end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReturned:
+    """A silent node is in contact again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone; whatever it ran has ended."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrayFound:
+    """A node still runs a gang that the ledger had given up; its GPUs are not free."""
+
+    node: str
+    job: str
+    epoch: int
+    gpus: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadObserved:
+    """An owner needs this many GPUs now."""
+
+    lender: str
+    gpus_needed: float
+    gpus_serving: float
+    shortfall_gpu_s: float
+    bootid: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccepted:
+    """A job is in the queue."""
+
+    job: str
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionRefused:
+    """A submission was not taken; nothing of it is kept."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobAdvanced:
+    """How far a running job is, as its agent reports."""
+
+    job: str
+    step: int
+    samples_per_s: float
+    checkpoint_step: int
+    checkpoint_cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobExplained:
+    """Why the job is as it is; the latest reason, kept for whoever asks."""
+
+    job: str
+    reason: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSet:
+    """These GPUs are held for the job, from now on until it has them or gives them up."""
+
+    job: str
+    pool: str
+    cells: Cells
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDropped:
+    """The job no longer claims other GPUs than it has."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangStarting:
+    """The gang was told to start on these GPUs; they are the job's."""
+
+    job: str
+    epoch: int
+    pool: str
+    cells: Cells
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class GangScaling:
+    """The gang was told to run on these GPUs instead; those given up are freed when reported."""
+
+    job: str
+    epoch: int
+    cells: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """One worker of the gang is up."""
+
+    job: str
+    epoch: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangRunning:
+    """All workers of the gang are up."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangCheckpointing:
+    """The gang was told to save its work and leave."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangStopping:
+    """The gang was told to leave, or died; what is left of it is leaving."""
+
+    job: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """The job can go on from this step."""
+
+    job: str
+    step: int
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMissed:
+    """A checkpoint failed; the one before it counts."""
+
+    job: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusReleased:
+    """These GPUs of the node are nobody's."""
+
+    job: str
+    node: str
+    gpus: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueued:
+    """The job holds nothing and waits again; it goes on from `step`."""
+
+    job: str
+    reason: str
+    step: int
+    backoff_until_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobMigrating:
+    """The job left its GPUs; those claimed in another pool are next."""
+
+    job: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompleted:
+    """All steps are done."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """The job will not be tried again."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """The tenant took the job back, and its GPUs are free."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """A finished job left the state; the journal keeps it."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """The tenant wants the job gone; its gang is still there."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanRequested:
+    """An owner was asked for a node."""
+
+    loan: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanGranted:
+    """The node is training's, until reclaimed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanRefused:
+    """The owner keeps the node."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimStarted:
+    """The node goes back; the owner is expected to need it at `due_s`."""
+
+    node: str
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnOrdered:
+    """The node is empty; its agent was told to hand it back."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanReturned:
+    """The owner has the node again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanLost:
+    """The node died on loan."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandIssued:
+    """A command is on its way and awaits its acknowledgement."""
+
+    command: str
+    kind: str
+    agent: str
+    subject: str
+    data: dict[str, Any]
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRepeated:
+    """A command was sent once more, with the same id."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDone:
+    """The agent carried it out, or durably took it on."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRefused:
+    """The agent refused it."""
+
+    command: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandExpired:
+    """Nobody acknowledged it in time."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRan:
+    """The policy was asked; it will be asked again at `next_s` at the latest."""
+
+    policy: str
+    next_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailed:
+    """The policy raised instead of giving a plan; all stays as it is until the next cycle."""
+
+    policy: str
+    error: str
+
+
+FACTS: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in list(globals().values())
+    if isinstance(cls, type) and hasattr(cls, "__dataclass_fields__")
+}

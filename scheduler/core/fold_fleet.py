@@ -1,0 +1,255 @@
+"""Folds of facts about nodes, owners, loans, commands and cycles."""
+
+from typing import Any
+
+from scheduler.core import facts
+from scheduler.core.registry import check_gpus, folds, node_of
+from scheduler.core.state import (
+    SLOT_S,
+    SLOTS,
+    ClusterState,
+    Leader,
+    Lender,
+    Node,
+    OpenCommand,
+    Pool,
+)
+from scheduler.core.transitions import (
+    COMMAND,
+    HOLDING,
+    LOAN,
+    NODE,
+    InvalidTransition,
+    LoanState,
+    NodeState,
+    step,
+)
+
+
+@folds(facts.LeaderChanged)
+def _leader_changed(state: ClusterState, fact: facts.LeaderChanged) -> None:
+    state.leader = Leader(fact.leader, fact.leader_epoch, fact.policy, dict(fact.settings))
+    state.dirty = True
+
+
+# --- nodes -------------------------------------------------------------------------------------
+
+
+@folds(facts.NodeJoined)
+def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
+    node = state.nodes.get(fact.node)
+    if node is None:
+        node = state.nodes[fact.node] = Node(
+            fact.node,
+            fact.agent,
+            fact.pool,
+            fact.gpu_count,
+            fact.gpu_type,
+            fact.gpu_memory_mib,
+            fact.speed_factor,
+            fact.transfer_mib_per_s,
+            fact.bootid,
+            holder=[None] * fact.gpu_count,
+            epoch=[0] * fact.gpu_count,
+            claim=[None] * fact.gpu_count,
+        )
+        state.nodes = dict(sorted(state.nodes.items()))
+        state.gpus_alive += node.gpu_count
+    else:
+        after = step(NODE, node.id, node.state, "NodeJoined")
+        if node.state is NodeState.DEAD:
+            # Nothing is held on a dead node, so that it may come back with another inventory.
+            state.gpus_alive += fact.gpu_count
+            node.gpu_count = fact.gpu_count
+            node.gpu_type, node.gpu_memory_mib = fact.gpu_type, fact.gpu_memory_mib
+            node.holder, node.epoch = [None] * fact.gpu_count, [0] * fact.gpu_count
+            node.claim = [None] * fact.gpu_count
+        node.state, node.lease_end_s = after, None
+        node.agent, node.bootid = fact.agent, fact.bootid
+        node.speed_factor, node.transfer_mib_per_s = fact.speed_factor, fact.transfer_mib_per_s
+    pool = state.pools.setdefault(node.pool, Pool(node.pool, fact.pool_kind))
+    if node.id not in pool.nodes:
+        pool.nodes = sorted([*pool.nodes, node.id])
+    state.dirty = True
+
+
+@folds(facts.NodeSilenced)
+def _node_silenced(state: ClusterState, fact: facts.NodeSilenced) -> None:
+    node = node_of(state, fact)
+    node.state = step(NODE, node.id, node.state, "NodeSilenced")
+    node.lease_end_s = fact.lease_end_s
+    state.dirty = True
+
+
+@folds(facts.NodeReturned)
+def _node_returned(state: ClusterState, fact: facts.NodeReturned) -> None:
+    node = node_of(state, fact)
+    node.state = step(NODE, node.id, node.state, "NodeReturned")
+    node.lease_end_s = None
+    state.dirty = True
+
+
+@folds(facts.NodeLost)
+def _node_lost(state: ClusterState, fact: facts.NodeLost) -> None:
+    node = node_of(state, fact)
+    node.state = step(NODE, node.id, node.state, "NodeLost")
+    node.lease_end_s = None
+    state.gpus_alive -= node.gpu_count
+    state.dirty = True
+
+
+@folds(facts.StrayFound)
+def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
+    node = node_of(state, fact)
+    check_gpus(node, fact.gpus, fact)
+    for gpu in fact.gpus:
+        if node.holder[gpu] is None:
+            node.holder[gpu], node.epoch[gpu] = fact.job, fact.epoch
+            state.gpus_held += 1
+    state.totals.strays += 1
+    # It may be from before this journal began: only a higher epoch will be obeyed.
+    job = state.jobs.get(fact.job)
+    if job is not None and job.state not in HOLDING:
+        job.epoch = max(job.epoch, fact.epoch)
+
+
+@folds(facts.LoadObserved)
+def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
+    lender = state.lenders.get(fact.lender)
+    if lender is None:
+        lender = state.lenders[fact.lender] = Lender(fact.lender)
+    if fact.bootid != lender.bootid:
+        lender.bootid, lender.shortfall_gpu_s = fact.bootid, 0.0
+    state.totals.inference_shortfall_gpu_s += max(
+        0.0, fact.shortfall_gpu_s - lender.shortfall_gpu_s
+    )
+    lender.shortfall_gpu_s = max(lender.shortfall_gpu_s, fact.shortfall_gpu_s)
+    lender.gpus_needed, lender.at_s = fact.gpus_needed, state.now_s
+    slot = int(state.now_s // SLOT_S)
+    if slot != lender.slot:
+        missing = 0 if lender.slot < 0 else min(SLOTS, slot - lender.slot - 1)
+        lender.history = [*lender.history, *([None] * missing), fact.gpus_needed][-SLOTS:]
+        lender.slot = slot
+    elif (peak := lender.history[-1]) is None or fact.gpus_needed > peak:
+        lender.history[-1] = fact.gpus_needed
+    state.gpus_serving += min(fact.gpus_needed, fact.gpus_serving) - lender.served
+    lender.served = min(fact.gpus_needed, fact.gpus_serving)
+
+
+# --- loans and commands ------------------------------------------------------------------------
+
+
+@folds(facts.LoanRequested)
+def _loan_requested(state: ClusterState, fact: facts.LoanRequested) -> None:
+    node = node_of(state, fact)
+    if node.loan is not None:
+        raise InvalidTransition(node.id, f"on loan {node.loan}", "LoanRequested")
+    node.loan, node.loan_state = fact.loan, LoanState.LENDING
+    state.on_loan = sorted([*state.on_loan, node.id])
+    node.loan_since_s, node.due_s = state.now_s, None
+    state.loans += 1
+
+
+def _loan(state: ClusterState, fact: Any) -> Node:
+    node = node_of(state, fact)
+    if node.loan_state is None:
+        raise InvalidTransition(node.id, "not on loan", type(fact).__name__)
+    node.loan_state = step(LOAN, node.id, node.loan_state, type(fact).__name__)
+    state.dirty = True
+    return node
+
+
+@folds(facts.LoanGranted)
+def _loan_granted(state: ClusterState, fact: facts.LoanGranted) -> None:
+    node = _loan(state, fact)
+    node.loan_since_s = state.now_s
+    state.totals.loans_granted += 1
+    state.gpus_loaned += node.gpu_count
+
+
+@folds(facts.ReclaimStarted)
+def _reclaim_started(state: ClusterState, fact: facts.ReclaimStarted) -> None:
+    _loan(state, fact).due_s = fact.due_s
+
+
+@folds(facts.ReturnOrdered)
+def _return_ordered(state: ClusterState, fact: facts.ReturnOrdered) -> None:
+    _loan(state, fact)
+
+
+@folds(facts.LoanReturned)
+def _loan_returned(state: ClusterState, fact: facts.LoanReturned) -> None:
+    node = _loan(state, fact)
+    state.totals.loans_reclaimed += 1
+    state.totals.reclaims_late += node.due_s is not None and state.now_s > node.due_s
+    state.gpus_loaned -= node.gpu_count
+    _loan_over(state, node)
+
+
+@folds(facts.LoanRefused)
+def _loan_refused(state: ClusterState, fact: facts.LoanRefused) -> None:
+    _loan_over(state, _loan(state, fact))
+
+
+@folds(facts.LoanLost)
+def _loan_lost(state: ClusterState, fact: facts.LoanLost) -> None:
+    before = node_of(state, fact).loan_state
+    node = _loan(state, fact)
+    if before is not LoanState.LENDING:
+        state.gpus_loaned -= node.gpu_count
+    _loan_over(state, node)
+
+
+def _loan_over(state: ClusterState, node: Node) -> None:
+    node.loan, node.loan_state, node.due_s = None, None, None
+    state.on_loan.remove(node.id)
+    node.returned_s = state.now_s
+
+
+@folds(facts.CommandIssued)
+def _command_issued(state: ClusterState, fact: facts.CommandIssued) -> None:
+    if fact.command in state.commands:
+        raise InvalidTransition(fact.command, "open", "CommandIssued")
+    state.commands[fact.command] = OpenCommand(
+        fact.command,
+        fact.kind,
+        fact.agent,
+        fact.subject,
+        fact.data,
+        fact.expires_s,
+        sent_s=state.now_s,
+    )
+    state.totals.commands += 1
+
+
+@folds(facts.CommandRepeated)
+def _command_repeated(state: ClusterState, fact: facts.CommandRepeated) -> None:
+    command = _command(state, fact)
+    command.tries, command.sent_s = command.tries + 1, state.now_s
+
+
+@folds(facts.CommandDone)
+@folds(facts.CommandRefused)
+@folds(facts.CommandExpired)
+def _command_closed(state: ClusterState, fact: Any) -> None:
+    _command(state, fact)
+    del state.commands[fact.command]
+
+
+def _command(state: ClusterState, fact: Any) -> OpenCommand:
+    command = state.commands.get(fact.command)
+    if command is None:
+        raise InvalidTransition(fact.command, "closed", type(fact).__name__)
+    command.state = step(COMMAND, command.id, command.state, type(fact).__name__)
+    return command
+
+
+@folds(facts.CycleRan)
+def _cycle_ran(state: ClusterState, fact: facts.CycleRan) -> None:
+    state.dirty, state.next_cycle_s = False, fact.next_s
+    state.last_cycle_s = state.now_s
+
+
+@folds(facts.PolicyFailed)
+def _policy_failed(state: ClusterState, _: facts.PolicyFailed) -> None:
+    state.totals.policy_failures += 1

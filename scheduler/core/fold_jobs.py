@@ -1,0 +1,298 @@
+"""Folds of facts about jobs, and the ledger of who holds which GPU."""
+
+from scheduler.core import facts
+from scheduler.core.registry import (
+    check_allocation,
+    check_cells,
+    check_gone,
+    check_gpus,
+    check_holding,
+    folds,
+    job_of,
+    move,
+    node_of,
+)
+from scheduler.core.state import ClusterState, Job, declared_rate
+from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobState, step
+
+# --- jobs --------------------------------------------------------------------------------------
+
+
+@folds(facts.JobAccepted)
+def _job_accepted(state: ClusterState, fact: facts.JobAccepted) -> None:
+    if fact.job in state.jobs:
+        raise InvalidTransition(fact.job, state.jobs[fact.job].state, "JobAccepted")
+    state.jobs[fact.job] = Job(
+        id=fact.job,
+        number=state.totals.jobs_submitted,
+        # Above all epochs of a forgotten job of this name, which agents still fence by: an
+        # epoch rises at most once with each stimulus.
+        epoch=state.number,
+        submit_s=state.now_s,
+        waiting_since_s=state.now_s,
+        **fact.spec,
+    )
+    state.totals.jobs_submitted += 1
+    state.totals.deadlines_total += fact.spec["deadline_s"] is not None
+    state.dirty = True
+
+
+@folds(facts.SubmissionRefused)
+def _submission_refused(state: ClusterState, _: facts.SubmissionRefused) -> None:
+    state.totals.submissions_refused += 1
+
+
+@folds(facts.JobAdvanced)
+def _job_advanced(state: ClusterState, fact: facts.JobAdvanced) -> None:
+    job = job_of(state, fact)
+    check_holding(job, fact)
+    job.step, job.step_at_s = fact.step, state.now_s
+    job.checkpoint_step = max(job.checkpoint_step, fact.checkpoint_step)
+    job.checkpoint_cost_s = fact.checkpoint_cost_s
+    if fact.samples_per_s > 0:
+        job.samples_per_s, job.rate_at_s = fact.samples_per_s, state.now_s
+        declared = declared_rate(job, job.size)
+        if declared > 0 and job.cells:
+            speed = state.nodes[next(iter(job.cells))].speed_factor
+            job.rate_factor = fact.samples_per_s / (declared * speed)
+
+
+@folds(facts.JobExplained)
+def _job_explained(state: ClusterState, fact: facts.JobExplained) -> None:
+    job = job_of(state, fact)
+    job.why, job.why_at_s = fact.reason, state.now_s
+
+
+@folds(facts.TargetSet)
+def _target_set(state: ClusterState, fact: facts.TargetSet) -> None:
+    job = job_of(state, fact)
+    if job.state not in (JobState.QUEUED, JobState.RUNNING):
+        raise InvalidTransition(job.id, job.state, "TargetSet")
+    check_cells(state, job, fact.cells, fact)
+    _unclaim(state, job)
+    for name, gpus in fact.cells.items():
+        for gpu in gpus:
+            if gpu not in job.cells.get(name, ()):
+                state.nodes[name].claim[gpu] = job.id
+    state.claimants.append(job.id)
+    job.target, job.target_pool = {n: list(g) for n, g in fact.cells.items()}, fact.pool
+    job.target_verb, job.target_since_s = fact.verb, state.now_s
+
+
+@folds(facts.TargetDropped)
+def _target_dropped(state: ClusterState, fact: facts.TargetDropped) -> None:
+    job = job_of(state, fact)
+    if job.target is None:
+        raise InvalidTransition(job.id, "without a target", "TargetDropped")
+    _unclaim(state, job)
+    state.dirty = True
+
+
+@folds(facts.GangStarting)
+def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
+    check_allocation(state, job_of(state, fact), fact)
+    job = move(state, fact)
+    if job.first_start_s is None:
+        job.first_start_s = state.now_s
+        state.totals.jobs_started += 1
+        state.totals.queueing_s += state.now_s - job.submit_s
+    _unclaim(state, job)
+    job.attained_at_s = state.now_s
+    job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
+    job.step, job.step_at_s = fact.step, state.now_s
+    _occupy(state, job, fact.cells)
+
+
+@folds(facts.GangScaling)
+def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
+    check_allocation(state, job_of(state, fact), fact)
+    job = move(state, fact)
+    _attain(state, job)
+    before = job.size
+    _unclaim(state, job)
+    job.epoch = fact.epoch
+    for name, gpus in job.cells.items():
+        kept = fact.cells.get(name, [])
+        if left := [gpu for gpu in gpus if gpu not in kept]:
+            job.leaving[name] = sorted([*job.leaving.get(name, []), *left])
+    _occupy(state, job, fact.cells)
+    if job.size > before:
+        state.totals.scale_outs += 1
+    elif job.size < before:
+        state.totals.scale_ins += 1
+    else:
+        job.migrations += 1
+
+
+@folds(facts.WorkerReady)
+def _worker_ready(state: ClusterState, fact: facts.WorkerReady) -> None:
+    job = job_of(state, fact)
+    check_holding(job, fact)
+    if fact.epoch != job.epoch or fact.node not in job.cells:
+        raise InvalidTransition(job.id, f"not on {fact.node} at {fact.epoch}", "WorkerReady")
+    if fact.node not in job.ready:
+        job.ready = sorted([*job.ready, fact.node])
+
+
+@folds(facts.GangRunning)
+def _gang_running(state: ClusterState, fact: facts.GangRunning) -> None:
+    job = move(state, fact)
+    job.step_at_s = state.now_s
+
+
+@folds(facts.GangCheckpointing)
+@folds(facts.GangStopping)
+def _gang_leaving(state: ClusterState, fact: facts.GangCheckpointing | facts.GangStopping) -> None:
+    job = move(state, fact)
+    _attain(state, job)
+    if not job.stop_reason:
+        job.stop_since_s = state.now_s
+    job.stop_reason = fact.reason
+    job.samples_per_s = 0.0
+
+
+@folds(facts.CheckpointSaved)
+def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
+    job = job_of(state, fact)
+    before = job.state
+    job.state = step(JOB, job.id, job.state, "CheckpointSaved")
+    job.checkpoint_step = max(job.checkpoint_step, fact.step)
+    job.checkpoint_cost_s = fact.cost_s
+    if before is not job.state:
+        state.dirty = True
+
+
+@folds(facts.CheckpointMissed)
+def _checkpoint_missed(state: ClusterState, fact: facts.CheckpointMissed) -> None:
+    job = job_of(state, fact)
+    job.state = step(JOB, job.id, job.state, "CheckpointMissed")
+
+
+@folds(facts.GpusReleased)
+def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
+    node = node_of(state, fact)
+    check_gpus(node, fact.gpus, fact)
+    job = state.jobs.get(fact.job)
+    if job is not None and job.cells:
+        _attain(state, job)
+    for gpu in fact.gpus:
+        if node.holder[gpu] == fact.job:
+            node.holder[gpu] = None
+            state.gpus_held -= 1
+    if job is not None:
+        for cells in (job.cells, job.leaving):
+            left = [gpu for gpu in cells.get(fact.node, []) if gpu not in fact.gpus]
+            if left:
+                cells[fact.node] = left
+            else:
+                cells.pop(fact.node, None)
+        if not job.cells:
+            job.pool = None
+    state.dirty = True
+
+
+@folds(facts.JobQueued)
+def _job_queued(state: ClusterState, fact: facts.JobQueued) -> None:
+    check_gone(state, fact)
+    job = move(state, fact)
+    _rest(state, job, fact.step)
+    job.backoff_until_s = fact.backoff_until_s
+    if fact.reason == "preempted":
+        job.preemptions += 1
+        state.totals.preemptions += 1
+    elif fact.reason == "failed":
+        job.failures += 1
+        state.totals.failures += 1
+
+
+@folds(facts.JobMigrating)
+def _job_migrating(state: ClusterState, fact: facts.JobMigrating) -> None:
+    check_gone(state, fact)
+    if job_of(state, fact).target is None:
+        raise InvalidTransition(fact.job, "without a target", "JobMigrating")
+    job = move(state, fact)
+    _rest(state, job, fact.step)
+    job.migrations += 1
+    state.totals.migrations += 1
+
+
+@folds(facts.JobCompleted)
+def _job_completed(state: ClusterState, fact: facts.JobCompleted) -> None:
+    check_gone(state, fact)
+    job = move(state, fact)
+    _end(state, job)
+    job.step = job.total_steps
+    state.totals.jobs_completed += 1
+    state.totals.jct_s += state.now_s - job.submit_s
+    state.totals.deadlines_met += job.deadline_s is not None and state.now_s <= job.deadline_s
+
+
+@folds(facts.JobFailed)
+def _job_failed(state: ClusterState, fact: facts.JobFailed) -> None:
+    check_gone(state, fact)
+    _end(state, move(state, fact))
+    state.totals.jobs_failed += 1
+
+
+@folds(facts.JobCancelled)
+def _job_cancelled(state: ClusterState, fact: facts.JobCancelled) -> None:
+    check_gone(state, fact)
+    _end(state, move(state, fact))
+    state.totals.jobs_cancelled += 1
+
+
+@folds(facts.CancelRequested)
+def _cancel_requested(state: ClusterState, fact: facts.CancelRequested) -> None:
+    job = job_of(state, fact)
+    check_holding(job, fact)
+    job.cancel_requested = True
+
+
+@folds(facts.JobForgotten)
+def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
+    job = job_of(state, fact)
+    if job.state not in TERMINAL:
+        raise InvalidTransition(job.id, job.state, "JobForgotten")
+    del state.jobs[fact.job]
+
+
+# --- the ledger of GPUs ------------------------------------------------------------------------
+
+
+def _occupy(state: ClusterState, job: Job, cells: facts.Cells) -> None:
+    for name, gpus in cells.items():
+        node = state.nodes[name]
+        for gpu in gpus:
+            state.gpus_held += node.holder[gpu] is None
+            node.holder[gpu], node.epoch[gpu] = job.id, job.epoch
+    job.cells = {name: list(gpus) for name, gpus in cells.items()}
+    job.ready = []
+    job.changed_s = state.now_s
+    job.samples_per_s = 0.0
+
+
+def _unclaim(state: ClusterState, job: Job) -> None:
+    if job.target is None:
+        return
+    state.claimants.remove(job.id)
+    for name in job.target:
+        node = state.nodes[name]
+        node.claim = [None if claimant == job.id else claimant for claimant in node.claim]
+    job.target, job.target_pool, job.target_verb = None, None, ""
+
+
+def _attain(state: ClusterState, job: Job) -> None:
+    job.attained_gpu_s += job.size * (state.now_s - job.attained_at_s)
+    job.attained_at_s = state.now_s
+
+
+def _rest(state: ClusterState, job: Job, from_step: int) -> None:
+    job.step, job.step_at_s = from_step, state.now_s
+    job.waiting_since_s = state.now_s
+    job.changed_s = state.now_s
+    job.samples_per_s, job.ready, job.stop_reason = 0.0, [], ""
+
+
+def _end(state: ClusterState, job: Job) -> None:
+    _unclaim(state, job)
+    job.end_s, job.samples_per_s, job.ready = state.now_s, 0.0, []

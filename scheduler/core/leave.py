@@ -1,0 +1,145 @@
+"""How gangs leave their GPUs: released, settled, died, or lost with their node."""
+
+from scheduler.core import facts
+from scheduler.core.state import Job, Node
+from scheduler.core.transitions import HOLDING, JobState, NodeState
+from scheduler.core.turn import Turn
+from schemas.commands import Rebirth, StopGang
+
+UP = (JobState.STARTING, JobState.RUNNING, JobState.SCALING)
+_ORDERS = ("StartGang", "ScaleGang")
+
+
+def ask(turn: Turn, node: Node, reason: str) -> None:
+    """Have a node's agent say what it holds, unless it was asked and has not answered."""
+    commands = turn.state.commands.values()
+    if not any(c.kind == "Rebirth" and c.agent == node.agent for c in commands):
+        turn.command(node.agent, Rebirth(reason=reason), node.id)
+
+
+def release(turn: Turn, job_id: str, node: str, gpus: list[int]) -> None:
+    """Free GPUs that a job held on a node."""
+    turn.emit(facts.GpusReleased(job_id, node, sorted(gpus)))
+
+
+def drop_claim(turn: Turn, job: Job, reason: str) -> None:
+    """Give up what a job claims, if anything; one between two allocations queues again."""
+    if job.target is None:
+        return
+    turn.emit(facts.TargetDropped(job.id, reason))
+    if job.state is JobState.MIGRATING:
+        turn.emit(facts.JobQueued(job.id, "migrated", job.checkpoint_step, None))
+
+
+def stop(turn: Turn, job: Job, reason: str) -> None:
+    """Take a gang off its GPUs, saving its work first if it has any."""
+    if reason != "migrated":
+        drop_claim(turn, job, reason)
+    if job.state is JobState.STARTING:
+        turn.emit(facts.GangStopping(job.id, reason))
+        turn.stop_gang(job, reason, checkpoint=False)
+    elif job.state in UP:
+        turn.emit(facts.GangCheckpointing(job.id, reason))
+        turn.stop_gang(job, reason, checkpoint=True)
+
+
+def end_gang(turn: Turn, job: Job, reason: str, detail: str = "") -> None:
+    """A gang goes for good, without saving: what is left of it is told to leave."""
+    drop_claim(turn, job, reason)
+    turn.emit(facts.GangStopping(job.id, reason, detail[:200]))
+    if job.cells or job.leaving:
+        turn.stop_gang(job, reason, checkpoint=False)
+
+
+def gang_died(turn: Turn, job: Job, error: str) -> None:
+    """A part of the gang is gone: the rest cannot go on without it."""
+    if job.state in UP:
+        turn.because(job.id, "preempts", "gang.died", step_kept=job.checkpoint_step)
+        end_gang(turn, job, "failed", error)
+    settle(turn, job)
+
+
+def settle(turn: Turn, job: Job) -> None:
+    """A job that was leaving and holds nothing any more takes its next state."""
+    if job.state not in HOLDING or job.cells or job.leaving:
+        return
+    reason = job.stop_reason
+    if reason == "completed":
+        turn.emit(facts.JobCompleted(job.id))
+    elif job.cancel_requested:
+        turn.emit(facts.JobCancelled(job.id))
+    elif reason == "not_retriable":
+        turn.emit(facts.JobFailed(job.id, reason))
+    elif reason == "migrated" and job.target is not None:
+        turn.emit(facts.JobMigrating(job.id, job.checkpoint_step))
+    else:
+        _queue_again(turn, job, reason)
+
+
+def _queue_again(turn: Turn, job: Job, reason: str) -> None:
+    settings = turn.settings
+    failed = reason in ("failed", "start_timeout")
+    backoff_until_s = None
+    if failed:
+        if job.failures + 1 >= settings.failures_max:
+            turn.emit(facts.JobFailed(job.id, "failed too often"))
+            return
+        pause_s = min(3600.0, settings.backoff_s * 2.0 ** min(job.failures, 10))
+        backoff_until_s = turn.state.now_s + pause_s
+    drop_claim(turn, job, reason)
+    turn.emit(
+        facts.JobQueued(
+            job.id, "failed" if failed else reason, job.checkpoint_step, backoff_until_s
+        )
+    )
+
+
+def release_parts(turn: Turn, node: Node, parts: dict[str, list[int]], error: str) -> None:
+    """Free what jobs held on a node; gangs that had a part there have died."""
+    jobs = turn.state.jobs
+    # Of a stray, or of GPUs that were being left anyway, no gang dies.
+    died = [holder for holder in parts if holder in jobs and node.id in jobs[holder].cells]
+    for holder in parts:
+        release(turn, holder, node.id, parts[holder])
+    for holder in parts:
+        if holder in died:
+            gang_died(turn, jobs[holder], error)
+        elif holder in jobs:
+            settle(turn, jobs[holder])
+
+
+def node_lost(turn: Turn, node: Node, reason: str) -> None:
+    """A node is gone: what it ran has ended, what was planned on it is off."""
+    state = turn.state
+    _void_orders(turn, node)
+    for name in list(state.claimants):
+        if node.id in (state.jobs[name].target or {}):
+            drop_claim(turn, state.jobs[name], f"{node.id}: {reason}")
+    parts: dict[str, list[int]] = {}
+    for gpu, holder in enumerate(node.holder):
+        if holder is not None:
+            parts.setdefault(holder, []).append(gpu)
+    release_parts(turn, node, parts, f"{node.id}: {reason}")
+    if node.loan is not None:
+        turn.emit(facts.LoanLost(node.id))
+    if node.state is not NodeState.DEAD:
+        turn.emit(facts.NodeLost(node.id, reason))
+
+
+def _void_orders(turn: Turn, node: Node) -> None:
+    """Orders on their way to the node must not begin what will be begun elsewhere."""
+    state = turn.state
+    for command in list(state.commands.values()):
+        job = state.jobs.get(command.subject)
+        if command.kind not in _ORDERS or command.agent != node.agent or job is None:
+            continue
+        if node.id in job.cells and command.data["epoch"] == job.epoch:
+            turn.emit(facts.CommandExpired(command.id))
+            order = StopGang(
+                job=job.id,
+                epoch=job.epoch,
+                reason="superseded",
+                checkpoint=False,
+                grace_s=turn.settings.grace_s,
+            )
+            turn.command(node.agent, order, job.id)

@@ -1,0 +1,325 @@
+"""What each report from the field means: nodes, owners, tenants, workers, acknowledgements.
+
+Reports may come twice, late, or about allocations long gone; those change nothing.
+"""
+
+from typing import Any
+
+from scheduler.core import facts
+from scheduler.core.leave import (
+    UP,
+    ask,
+    drop_claim,
+    end_gang,
+    gang_died,
+    node_lost,
+    release,
+    release_parts,
+    settle,
+)
+from scheduler.core.state import Job, Node, OpenCommand
+from scheduler.core.stimuli import Cause
+from scheduler.core.transitions import (
+    HOLDING,
+    JOB,
+    TERMINAL,
+    JobState,
+    LoanState,
+    NodeState,
+)
+from scheduler.core.turn import Turn
+from schemas import commands, events
+
+
+def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
+    """Take a node in, and square what it says it holds with the ledger."""
+    state = turn.state
+    node = state.nodes.get(born.node)
+    if node is not None:
+        if cause.bootid < node.bootid:
+            return
+        changed = (node.pool, node.gpu_count) != (born.pool, born.gpu_count)
+        if changed and node.state is not NodeState.DEAD:
+            node_lost(turn, node, "came back with another inventory")
+        if node.pool != born.pool:
+            turn.because(born.node, "keeps", "node.pool_changed")
+            return
+    turn.emit(
+        facts.NodeJoined(
+            node=born.node,
+            agent=born.agent,
+            pool=born.pool,
+            pool_kind=born.pool_kind,
+            gpu_count=born.gpu_count,
+            gpu_type=born.gpu_type,
+            gpu_memory_mib=born.gpu_memory_mib,
+            speed_factor=born.speed_factor,
+            transfer_mib_per_s=born.transfer_mib_per_s,
+            bootid=cause.bootid,
+        )
+    )
+    node = state.nodes[born.node]
+    _drop_what_ended(turn, node, born)
+    for gang in born.held:
+        _square(turn, node, gang)
+    if node.loan_state in (LoanState.LENT, LoanState.RECLAIMING) and born.loan != node.loan:
+        if not any(node.holder):
+            turn.emit(facts.LoanLost(node.id))
+    if born.loan is not None and node.loan is None:
+        order = commands.ReturnNode(node=node.id, loan=born.loan)
+        turn.command(node.agent, order, node.id)
+
+
+def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
+    """Release what the agent does not run, unless an order for it is still on the way."""
+    said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
+    on_the_way = {
+        (command.data["job"], command.data["epoch"])
+        for command in turn.state.commands.values()
+        if command.kind in ("StartGang", "ScaleGang")
+    }
+    parts: dict[str, list[int]] = {}
+    for gpu, holder in enumerate(node.holder):
+        if holder is None or (holder, gpu) in said:
+            continue
+        if (holder, node.epoch[gpu]) not in on_the_way:
+            parts.setdefault(holder, []).append(gpu)
+    release_parts(turn, node, parts, "its agent no longer runs it")
+
+
+def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
+    """Stop a gang that should not run (any more), or that has not heard it."""
+    state = turn.state
+    job = state.jobs.get(gang.job)
+    told = any(
+        command.kind == "StopGang"
+        and command.agent == node.agent
+        and command.subject == gang.job
+        and command.data["epoch"] >= gang.epoch
+        for command in state.commands.values()
+    )
+    if job is not None and _of_gang(job, gang.epoch):
+        if all(node.holder[gpu] == job.id for gpu in gang.gpus):
+            if job.state not in UP and not told:
+                turn.stop_gang(job, job.stop_reason, checkpoint=False)
+            return
+    fresh = [gpu for gpu in gang.gpus if node.holder[gpu] is None]
+    if fresh:
+        turn.emit(facts.StrayFound(node.id, gang.job, gang.epoch, fresh))
+    if not told:
+        order = commands.StopGang(
+            job=gang.job, epoch=gang.epoch, reason="superseded", checkpoint=False, grace_s=0.0
+        )
+        turn.command(node.agent, order, gang.job)
+
+
+def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
+    """Remember what an owner needs."""
+    turn.emit(
+        facts.LoadObserved(
+            lender=report.node or report.pool,
+            gpus_needed=float(report.gpus_needed),
+            gpus_serving=float(report.gpus_serving),
+            shortfall_gpu_s=report.shortfall_gpu_s,
+            bootid=cause.bootid,
+        )
+    )
+
+
+def submitted(turn: Turn, job: events.JobSubmitted) -> None:
+    """Take a job into the queue, once."""
+    spec: dict[str, Any] = {
+        "tenant": job.tenant,
+        "model": job.model,
+        "gpus_min": job.gpus_min,
+        "gpus_max": job.gpus_max,
+        "total_steps": job.total_steps,
+        "samples_per_step": job.samples_per_step,
+        "rates": [[point.gpus, point.samples_per_s] for point in job.rates],
+        "deadline_s": job.deadline_s,
+        "memory_mib": job.memory_mib,
+        "checkpoint_mib": job.checkpoint_mib,
+        "checkpoint_cost_s": job.checkpoint_cost_s,
+        "start_cost_s": job.start_cost_s,
+        "priority": job.priority,
+        "edge_allowed": job.edge_allowed,
+    }
+    known = turn.state.jobs.get(job.job)
+    if known is None:
+        turn.emit(facts.JobAccepted(job.job, spec))
+    elif (known.total_steps, known.rates) != (spec["total_steps"], spec["rates"]):
+        turn.emit(facts.SubmissionRefused(job.job, "another job has this id"))
+
+
+def cancelled(turn: Turn, request: events.JobCancelled) -> None:
+    """Let a job go: at once if it holds nothing, else after its gang has left."""
+    job = turn.state.jobs.get(request.job)
+    if job is None or job.state in TERMINAL or job.cancel_requested:
+        return
+    if job.state in (JobState.QUEUED, JobState.MIGRATING):
+        turn.emit(facts.JobCancelled(job.id))
+        return
+    turn.emit(facts.CancelRequested(job.id))
+    if job.state in UP:
+        end_gang(turn, job, "cancelled")
+    else:
+        drop_claim(turn, job, "cancelled")
+
+
+def progressed(turn: Turn, report: events.JobProgressed) -> None:
+    """Remember how far a job is."""
+    job = _current(turn, report.job, report.epoch)
+    if job is None or report.step < job.step or report.step > job.total_steps:
+        return
+    turn.emit(
+        facts.JobAdvanced(
+            job.id,
+            report.step,
+            report.samples_per_s,
+            min(report.checkpoint_step, report.step),
+            report.checkpoint_cost_s,
+        )
+    )
+
+
+def worker_started(turn: Turn, report: events.WorkerStarted) -> None:
+    """Count a worker in; the gang runs when all are up."""
+    job = _current(turn, report.job, report.epoch)
+    if job is None or job.state not in UP:
+        return
+    if report.node not in job.cells or report.node in job.ready:
+        return
+    turn.emit(facts.WorkerReady(job.id, report.epoch, report.node))
+    if job.state is not JobState.RUNNING and all(name in job.ready for name in job.cells):
+        turn.emit(facts.GangRunning(job.id))
+
+
+def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) -> None:
+    """Free the GPUs that a worker left; find out what that means for its gang.
+
+    A gang may end before it hears of its new size: then it reports the epoch before.
+    """
+    node = turn.state.nodes.get(report.node)
+    if node is None:
+        return
+    scaled_in = isinstance(report, events.WorkerStopped) and report.reason == "scaled_in"
+    job = None if scaled_in else _gang(turn, report.job, report.epoch)
+    gpus = [
+        gpu
+        for gpu in report.gpus
+        if gpu < node.gpu_count
+        and node.holder[gpu] == report.job
+        and (node.epoch[gpu] <= report.epoch or job is not None)
+    ]
+    if job is not None and report.step > job.checkpoint_step:
+        saved = min(report.step, job.total_steps)
+        turn.emit(facts.CheckpointSaved(job.id, saved, job.checkpoint_cost_s))
+    if not gpus:
+        return
+    job = _gang(turn, report.job, report.epoch)
+    part = job is not None and any(gpu in job.cells.get(node.id, ()) for gpu in gpus)
+    release(turn, report.job, node.id, gpus)
+    if job is not None:
+        if part:
+            _part_left(turn, job, report)
+        settle(turn, job)
+
+
+def _part_left(turn: Turn, job: Job, report: events.WorkerStopped | events.WorkerFailed) -> None:
+    """A worker that the gang needs is gone: so is the gang."""
+    completed = job.stop_reason == "completed"
+    if isinstance(report, events.WorkerFailed):
+        if not report.retriable and not completed:
+            end_gang(turn, job, "not_retriable", report.error)
+        gang_died(turn, job, report.error)
+    elif report.reason == "completed":
+        if not completed:
+            drop_claim(turn, job, "completed")
+            turn.emit(facts.GangStopping(job.id, "completed"))
+    elif job.state in UP:
+        end_gang(turn, job, report.reason)
+
+
+def checkpoint_saved(turn: Turn, report: events.CheckpointCommitted) -> None:
+    """Remember the step that a job can go on from."""
+    job = _gang(turn, report.job, report.epoch)
+    if job is not None and (job.state, "CheckpointSaved") in JOB:
+        step = min(report.step, job.total_steps)
+        turn.emit(facts.CheckpointSaved(job.id, step, report.cost_s))
+
+
+def checkpoint_missed(turn: Turn, report: events.CheckpointFailed) -> None:
+    """Remember that a checkpoint failed."""
+    job = _gang(turn, report.job, report.epoch)
+    if job is not None and (job.state, "CheckpointMissed") in JOB:
+        turn.emit(facts.CheckpointMissed(job.id, report.error))
+
+
+def acknowledged(turn: Turn, ack: events.CommandAcknowledged) -> None:
+    """Close a command, and draw the consequence."""
+    command = turn.state.commands.get(ack.command)
+    if command is None:
+        return
+    done = ack.outcome == "done"
+    turn.emit(
+        facts.CommandDone(ack.command) if done else facts.CommandRefused(ack.command, ack.reason)
+    )
+    node = turn.state.nodes.get(command.subject)
+    job = turn.state.jobs.get(command.subject)
+    if command.kind == "LendNode" and node is not None:
+        _lend_answered(turn, node, command.data["loan"], ack)
+    elif command.kind == "ReturnNode" and node is not None:
+        if node.loan == command.data["loan"] and node.loan_state is LoanState.RETURNING:
+            if done:
+                turn.emit(facts.LoanReturned(node.id))
+            else:
+                ask(turn, node, "you refused to take your node back")
+    elif not done and job is not None and command.data.get("epoch") == job.epoch:
+        _order_refused(turn, command, job, ack.reason)
+
+
+def _lend_answered(turn: Turn, node: Node, loan: str, ack: events.CommandAcknowledged) -> None:
+    asked = node.loan == loan and node.loan_state is LoanState.LENDING
+    if ack.outcome == "done":
+        if asked:
+            turn.emit(facts.LoanGranted(node.id))
+        elif node.loan != loan:
+            # Nobody waits for it any more; the owner would miss its node for good.
+            turn.command(node.agent, commands.ReturnNode(node=node.id, loan=loan), node.id)
+    elif asked:
+        turn.emit(facts.LoanRefused(node.id, ack.reason))
+        ask(turn, node, "you refused to lend; are you on another loan?")
+
+
+def _order_refused(turn: Turn, command: OpenCommand, job: Job, reason: str) -> None:
+    """Nothing of a refused start runs; of a refused change of size, only the agent knows."""
+    if command.kind not in ("StartGang", "ScaleGang"):
+        return
+    nodes = [turn.state.nodes[name] for name in sorted({*job.cells, *job.leaving})]
+    if command.kind == "StartGang":
+        parts = {node.id: list(job.cells.get(node.id, ())) for node in nodes}
+        for node in nodes:
+            if parts[node.id]:
+                release(turn, job.id, node.id, parts[node.id])
+    gang_died(turn, job, f"{command.kind} refused: {reason}")
+    if nodes:
+        ask(turn, nodes[0], f"you refused {command.kind}: what do you hold?")
+
+
+def _of_gang(job: Job, epoch: int) -> bool:
+    """Whether an epoch is of the job's present gang, before or after changes of its size."""
+    return job.state in HOLDING and job.start_epoch <= epoch <= job.epoch
+
+
+def _gang(turn: Turn, job_id: str, epoch: int) -> Job | None:
+    """Give the job if the report is about its present gang."""
+    job = turn.state.jobs.get(job_id)
+    return job if job is not None and _of_gang(job, epoch) else None
+
+
+def _current(turn: Turn, job_id: str, epoch: int) -> Job | None:
+    """Give the job if the report is about its present allocation."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.epoch != epoch or job.state not in HOLDING:
+        return None
+    return job

@@ -1,0 +1,81 @@
+"""Stimuli, facts and decisions as they stand in the journal, and back.
+
+Facts and reasons are written as `[name, fields]`; the bytes of a decision are canonical, so that
+two decisions are equal exactly when their bytes are.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from scheduler.core.facts import FACTS
+from scheduler.core.stimuli import INPUTS, Cause, Decision, Stimulus
+from schemas.values import Strict
+
+
+class UnknownRecord(Exception):
+    """The journal holds a kind of stimulus or fact that this version does not know."""
+
+
+def stimulus_to_dict(stimulus: Stimulus) -> dict[str, Any]:
+    """Write a stimulus."""
+    data = stimulus.data
+    cause = stimulus.cause
+    return {
+        "kind": type(data).__name__,
+        "at_s": stimulus.at_s,
+        "cause": [cause.source, cause.bootid, cause.sequence],
+        # orjson writes dataclasses itself.
+        "data": data.model_dump() if isinstance(data, Strict) else data,
+    }
+
+
+def stimulus_from_dict(document: Mapping[str, Any]) -> Stimulus:
+    """Read a stimulus.
+
+    Raises:
+        UnknownRecord: its kind is not known here.
+    """
+    kind = INPUTS.get(document["kind"])
+    if kind is None:
+        raise UnknownRecord(
+            f"stimulus {document['kind']!r} was written by a newer Tidegate; upgrade to read it"
+        )
+    fields = document["data"]
+    data: Any = kind.model_validate(fields) if issubclass(kind, Strict) else kind(**fields)
+    return Stimulus(float(document["at_s"]), data, Cause(*document["cause"]))
+
+
+def decision_to_dict(decision: Decision) -> dict[str, Any]:
+    """Write a decision; a command's content is in the fact that it was issued."""
+    return {
+        "facts": [[type(fact).__name__, fact] for fact in decision.facts],
+        "commands": [[command.id, command.agent] for command in decision.commands],
+        "reasons": decision.reasons,
+        "wake_s": decision.wake_s,
+    }
+
+
+def decision_bytes(document: Mapping[str, Any]) -> bytes:
+    """Give the canonical bytes of a written decision, fresh or read back."""
+    # Through JSON first: the fields of dataclasses are not sorted, those of objects are.
+    plain = orjson.loads(orjson.dumps(document))
+    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+
+
+def facts_from_dict(document: Mapping[str, Any]) -> list[Any]:
+    """Read the facts of a written decision.
+
+    Raises:
+        UnknownRecord: a fact's kind is not known here.
+    """
+    found = []
+    for name, fields in document["facts"]:
+        kind = FACTS.get(name)
+        if kind is None:
+            raise UnknownRecord(
+                f"fact {name!r} was written by a newer Tidegate; upgrade to read it"
+            )
+        found.append(kind(**fields))
+    return found

@@ -1,0 +1,92 @@
+"""Where folds are registered by the kind of fact, and the look-ups that they share."""
+
+from collections.abc import Callable
+from typing import Any
+
+from scheduler.core.facts import Cells
+from scheduler.core.state import ClusterState, Job, Node
+from scheduler.core.transitions import HOLDING, JOB, InvalidTransition, step
+
+Fold = Callable[[ClusterState, Any], None]
+FOLDS: dict[type[Any], Fold] = {}
+
+
+def folds(kind: type[Any]) -> Callable[[Fold], Fold]:
+    """Register the fold of one kind of fact."""
+
+    def register(fold: Fold) -> Fold:
+        FOLDS[kind] = fold
+        return fold
+
+    return register
+
+
+def job_of(state: ClusterState, fact: Any) -> Job:
+    """Give the job that the fact is about, or raise `InvalidTransition`."""
+    job = state.jobs.get(fact.job)
+    if job is None:
+        raise InvalidTransition(fact.job, "unknown", type(fact).__name__)
+    return job
+
+
+def node_of(state: ClusterState, fact: Any) -> Node:
+    """Give the node that the fact is about, or raise `InvalidTransition`."""
+    node = state.nodes.get(fact.node)
+    if node is None:
+        raise InvalidTransition(fact.node, "unknown", type(fact).__name__)
+    return node
+
+
+def check_holding(job: Job, fact: Any) -> None:
+    """Refuse a fact about a gang of a job that has none."""
+    if job.state not in HOLDING:
+        raise InvalidTransition(job.id, job.state, type(fact).__name__)
+
+
+def check_gone(state: ClusterState, fact: Any) -> None:
+    """Refuse a fact that says that the job is off its GPUs while it is not."""
+    job = job_of(state, fact)
+    if job.cells or job.leaving:
+        raise InvalidTransition(job.id, "on GPUs", type(fact).__name__)
+
+
+def check_gpus(node: Node, gpus: list[int], fact: Any) -> None:
+    """Refuse a fact about GPUs that the node does not have."""
+    if any(not 0 <= gpu < node.gpu_count for gpu in gpus):
+        raise InvalidTransition(node.id, f"of {node.gpu_count} GPUs", type(fact).__name__)
+
+
+def check_cells(state: ClusterState, job: Job, cells: Cells, fact: Any) -> None:
+    """Refuse a fact that gives a job no GPUs, unknown ones, or ones claimed by another job."""
+    kind = type(fact).__name__
+    if not any(cells.values()):
+        raise InvalidTransition(job.id, "given no GPU", kind)
+    for name, gpus in cells.items():
+        node = state.nodes.get(name)
+        if node is None:
+            raise InvalidTransition(job.id, f"given unknown node {name}", kind)
+        check_gpus(node, gpus, fact)
+        own = job.cells.get(name, ())
+        for gpu in gpus:
+            if gpu not in own and node.claim[gpu] not in (None, job.id):
+                raise InvalidTransition(job.id, f"{name}/{gpu} is claimed", kind)
+
+
+def check_allocation(state: ClusterState, job: Job, fact: Any) -> None:
+    """Refuse an allocation of GPUs that others hold, or with an epoch that was used."""
+    kind = type(fact).__name__
+    if fact.epoch <= job.epoch:
+        raise InvalidTransition(job.id, f"at epoch {job.epoch}", kind)
+    check_cells(state, job, fact.cells, fact)
+    for name, gpus in fact.cells.items():
+        for gpu in gpus:
+            if state.nodes[name].holder[gpu] not in (None, job.id):
+                raise InvalidTransition(job.id, f"{name}/{gpu} is held", kind)
+
+
+def move(state: ClusterState, fact: Any) -> Job:
+    """Move the job's life cycle by the fact; a policy should see that."""
+    job = job_of(state, fact)
+    job.state = step(JOB, job.id, job.state, type(fact).__name__)
+    state.dirty = True
+    return job

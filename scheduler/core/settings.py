@@ -1,0 +1,67 @@
+"""The engine's limits, each with its reason. They are recorded in the journal with every leader."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Times in seconds."""
+
+    #: The policy is asked at least this often: growth needs no more (DeepBoot: 60 s).
+    cycle_s: float = 60.0
+    #: ...and no more often than this, so that a burst of events makes one plan.
+    cycle_gap_s: float = 5.0
+    #: A node unheard for this long is UNKNOWN: three missed reports of 60 s.
+    silence_s: float = 180.0
+    #: Workers may run on for this long after their agent was last heard.
+    lease_s: float = 900.0
+    #: A lease ends this much later here: 120 s for the agent to save its gangs, 60 s for clocks.
+    lease_margin_s: float = 180.0
+    #: A gang told to leave is given this long to save its work.
+    grace_s: float = 120.0
+    #: An unacknowledged command is sent again after this long, doubling.
+    resend_s: float = 60.0
+    #: A command unacknowledged for this long is given up. An agent must not begin to obey what it
+    #: was sent before its lease ended here, so this is at most `lease_s - silence_s`.
+    command_ttl_s: float = 600.0
+    #: A gang that is not up after this long (plus twice its declared start) is stopped.
+    start_timeout_s: float = 600.0
+    #: GPUs are held for a job that waits for their release no longer than this.
+    claim_ttl_s: float = 600.0
+    #: After a failure a job waits this long, doubling with each, at most an hour.
+    backoff_s: float = 60.0
+    #: A job that failed this often without finishing is given up.
+    failures_max: float = 20.0
+    #: Finished jobs stay in the state this long; the journal keeps them for good.
+    forget_s: float = 2 * 86_400.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not 0 < value < 1e9:
+                raise ValueError(f"settings: {item.name} must be above 0, got {value}")
+        if self.lease_s <= self.silence_s:
+            raise ValueError("settings: lease_s must be above silence_s")
+        if self.command_ttl_s > self.lease_s - self.silence_s:
+            raise ValueError("settings: command_ttl_s must be at most lease_s - silence_s")
+
+    @property
+    def start_ttl_s(self) -> float:
+        """How long an order to start or scale may be carried out.
+
+        It is over well before the lease of a node that fell silent: an agent that comes back then
+        must not begin what is being run elsewhere.
+        """
+        return min(self.command_ttl_s, (self.lease_s - self.silence_s) / 2)
+
+    def to_dict(self) -> dict[str, float]:
+        """Give the settings as they are recorded."""
+        return asdict(self)
+
+
+def settings_from(recorded: Mapping[str, float]) -> Settings:
+    """Read recorded settings; those a later version added take their defaults."""
+    known = {item.name for item in fields(Settings)}
+    return Settings(**{name: value for name, value in recorded.items() if name in known})

@@ -1,0 +1,291 @@
+"""The state of a cell: a fold of facts, JSON in shape, so that it can be hashed and stored.
+
+Do not change it anywhere but in `evolve`. Everything in it is a string, number, boolean, None,
+list or dict (or a dataclass of those), in an order that facts determine.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from scheduler.core.facts import Cells
+from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
+
+#: Owners' demand is remembered as the peak of each slot this long...
+SLOT_S = 300.0
+#: ...for this many slots: two days, so that the same time yesterday is always there.
+SLOTS = 576
+
+
+@dataclass(slots=True)
+class Job:
+    """A job, from submission until it is forgotten."""
+
+    id: str
+    tenant: str
+    model: str
+    gpus_min: int
+    gpus_max: int
+    total_steps: int
+    samples_per_step: float
+    rates: list[list[float]]  #: [[GPUs, declared samples per second], ...], GPUs ascending.
+    deadline_s: float | None
+    memory_mib: int
+    checkpoint_mib: int
+    checkpoint_cost_s: float
+    start_cost_s: float
+    priority: int
+    edge_allowed: bool
+    submit_s: float
+    number: int = 0  #: Counts submissions: the order of acceptance.
+    state: JobState = JobState.QUEUED
+    epoch: int = 0  #: Of its newest allocation; never falls.
+    start_epoch: int = 0  #: Of its newest start; changes of size since then are the same gang.
+    pool: str | None = None  #: Of `cells`; None exactly when `cells` is empty.
+    cells: Cells = field(default_factory=dict)  #: GPUs it was told to run on.
+    leaving: Cells = field(default_factory=dict)  #: GPUs it was told to leave, not yet free.
+    ready: list[str] = field(default_factory=list)  #: Nodes whose worker of `epoch` is up.
+    target: Cells | None = None  #: Claimed: what it shall run on next.
+    target_pool: str | None = None
+    target_verb: str = ""
+    target_since_s: float = 0.0
+    stop_reason: str = ""  #: Why it is CHECKPOINTING or STOPPING.
+    stop_since_s: float = 0.0  #: While it is: since when.
+    cancel_requested: bool = False
+    step: int = 0
+    step_at_s: float = 0.0
+    samples_per_s: float = 0.0  #: As last reported for the present allocation; 0 until then.
+    rate_factor: float = 1.0  #: Observed over declared throughput.
+    rate_at_s: float | None = None
+    checkpoint_step: int = 0
+    waiting_since_s: float = 0.0
+    changed_s: float | None = None
+    first_start_s: float | None = None
+    attained_gpu_s: float = 0.0
+    attained_at_s: float = 0.0
+    backoff_until_s: float | None = None
+    end_s: float | None = None
+    failures: int = 0
+    preemptions: int = 0
+    migrations: int = 0
+    why: dict[str, Any] | None = None  #: The latest reason given for it.
+    why_at_s: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """GPUs it was told to run on."""
+        return sum(map(len, self.cells.values()))
+
+
+def declared_rate(job: Job, size: int) -> float:
+    """Samples per second declared for a size, between declared sizes by straight lines."""
+    below = None
+    for gpus, rate in job.rates:
+        if gpus == size:
+            return rate
+        if gpus > size:
+            if below is None:
+                return 0.0
+            share = (size - below[0]) / (gpus - below[0])
+            return below[1] + share * (rate - below[1])
+        below = (gpus, rate)
+    return 0.0
+
+
+@dataclass(slots=True)
+class Node:
+    """A node and the ledger of its GPUs."""
+
+    id: str
+    agent: str
+    pool: str
+    gpu_count: int
+    gpu_type: str
+    gpu_memory_mib: int
+    speed_factor: float
+    transfer_mib_per_s: float
+    bootid: int
+    state: NodeState = NodeState.ALIVE
+    holder: list[str | None] = field(default_factory=list)  #: By GPU: the job that has it.
+    epoch: list[int] = field(default_factory=list)  #: By GPU: the holder's epoch.
+    claim: list[str | None] = field(default_factory=list)  #: By GPU: the job it is held for.
+    lease_end_s: float | None = None  #: While UNKNOWN: when its workers have surely ended.
+    loan: str | None = None
+    loan_state: LoanState | None = None  #: None exactly when `loan` is None.
+    loan_since_s: float = 0.0
+    due_s: float | None = None  #: While going back: when its owner is expected to need it.
+    returned_s: float | None = None
+
+
+@dataclass(slots=True)
+class Pool:
+    """A set of like nodes under one owner."""
+
+    id: str
+    kind: str
+    nodes: list[str] = field(default_factory=list)  #: Sorted.
+
+
+@dataclass(slots=True)
+class Lender:
+    """An owner with a tide: an inference pool, or an edge node."""
+
+    id: str
+    gpus_needed: float = 0.0
+    served: float = 0.0  #: GPUs of those needed that it has.
+    at_s: float | None = None
+    slot: int = -1  #: Number of the newest slot, in `SLOT_S` since the Unix epoch.
+    history: list[float | None] = field(default_factory=list)  #: Peaks by slot, oldest first.
+    bootid: int = -1
+    shortfall_gpu_s: float = 0.0  #: Of its present boot.
+
+
+@dataclass(slots=True)
+class OpenCommand:
+    """A command that awaits its acknowledgement."""
+
+    id: str
+    kind: str
+    agent: str
+    subject: str
+    data: dict[str, Any]
+    expires_s: float
+    sent_s: float
+    state: CommandState = CommandState.ISSUED
+    tries: int = 1
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums since the cell began."""
+
+    jobs_submitted: int = 0
+    jobs_completed: int = 0
+    jobs_failed: int = 0
+    jobs_cancelled: int = 0
+    submissions_refused: int = 0
+    jct_s: float = 0.0  #: Over completed jobs.
+    queueing_s: float = 0.0  #: Submission to first start, over started jobs.
+    jobs_started: int = 0
+    deadlines_total: int = 0
+    deadlines_met: int = 0
+    loans_granted: int = 0
+    loans_reclaimed: int = 0
+    reclaims_late: int = 0
+    inference_shortfall_gpu_s: float = 0.0
+    migrations: int = 0
+    preemptions: int = 0
+    scale_outs: int = 0
+    scale_ins: int = 0
+    failures: int = 0
+    commands: int = 0
+    policy_failures: int = 0
+    strays: int = 0
+    gpu_s: float = 0.0  #: GPUs of nodes in contact, over time.
+    training_gpu_s: float = 0.0  #: GPUs that jobs hold, over time.
+    serving_gpu_s: float = 0.0  #: GPUs that owners need and have, over time.
+    loaned_gpu_s: float = 0.0  #: GPUs on loan, over time.
+
+
+@dataclass(slots=True)
+class Leader:
+    """Who decides, by what."""
+
+    name: str = ""
+    epoch: int = 0
+    policy: str = ""
+    settings: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """All that decisions depend on."""
+
+    cell: str = "default"
+    number: int = 0  #: Stimuli handled.
+    now_s: float = 0.0
+    dirty: bool = False  #: Something changed that a policy should see.
+    next_cycle_s: float = 0.0
+    loans: int = 0  #: Loans ever requested; names the next.
+    leader: Leader = field(default_factory=Leader)
+    jobs: dict[str, Job] = field(default_factory=dict)  #: By submission.
+    nodes: dict[str, Node] = field(default_factory=dict)  #: By first birth.
+    pools: dict[str, Pool] = field(default_factory=dict)
+    lenders: dict[str, Lender] = field(default_factory=dict)
+    commands: dict[str, OpenCommand] = field(default_factory=dict)
+    claimants: list[str] = field(default_factory=list)  #: Jobs with a target, oldest first.
+    on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
+    last_cycle_s: float = 0.0
+    totals: Totals = field(default_factory=Totals)
+    gpus_alive: int = 0  #: Kept beside `nodes` so that time passes in constant cost.
+    gpus_held: int = 0
+    gpus_serving: float = 0.0
+    gpus_loaned: int = 0
+
+    def advance(self, now_s: float) -> None:
+        """Let time pass: add to the integrals."""
+        elapsed_s = now_s - self.now_s
+        if elapsed_s > 0 and self.number:
+            totals = self.totals
+            totals.gpu_s += self.gpus_alive * elapsed_s
+            totals.training_gpu_s += self.gpus_held * elapsed_s
+            totals.serving_gpu_s += self.gpus_serving * elapsed_s
+            totals.loaned_gpu_s += self.gpus_loaned * elapsed_s
+        self.now_s = max(self.now_s, now_s)
+
+
+def state_to_json(state: ClusterState) -> bytes:
+    """Write the state in its one canonical form."""
+    return canonical(orjson.loads(orjson.dumps(state)))
+
+
+def canonical(document: dict[str, Any]) -> bytes:
+    """Write a state that was read from JSON in the canonical form.
+
+    What a later version adds to the state does not change the form of what an earlier one wrote.
+    """
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def state_hash(state: ClusterState) -> str:
+    """SHA-256 of the canonical form; equal states, and only they, have equal hashes."""
+    return hashlib.sha256(state_to_json(state)).hexdigest()
+
+
+def state_from_dict(document: dict[str, Any]) -> ClusterState:
+    """Read a state back from its canonical form, parsed."""
+
+    def records(cls: type[Any], key: str) -> dict[str, Any]:
+        return {name: cls(**fields) for name, fields in document[key].items()}
+
+    jobs = records(Job, "jobs")
+    for job in jobs.values():
+        job.state = JobState(job.state)
+    nodes = records(Node, "nodes")
+    for node in nodes.values():
+        node.state = NodeState(node.state)
+        node.loan_state = None if node.loan_state is None else LoanState(node.loan_state)
+    commands = records(OpenCommand, "commands")
+    for command in commands.values():
+        command.state = CommandState(command.state)
+    # The canonical form sorts keys; decisions depend on these orders, which the records tell.
+    return ClusterState(
+        **{
+            **document,
+            "leader": Leader(**document["leader"]),
+            "jobs": dict(sorted(jobs.items(), key=lambda item: item[1].number)),
+            "nodes": dict(sorted(nodes.items())),
+            "pools": records(Pool, "pools"),
+            "lenders": records(Lender, "lenders"),
+            "commands": dict(sorted(commands.items(), key=lambda item: command_order(item[0]))),
+            "totals": Totals(**document["totals"]),
+        }
+    )
+
+
+def command_order(command: str) -> tuple[int, int]:
+    """Sort key of command ids, `CELL-ENTRY-INDEX`: the order in which they were issued."""
+    _, entry, index = command.rsplit("-", 2)
+    return int(entry), int(index)

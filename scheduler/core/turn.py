@@ -1,0 +1,86 @@
+"""One turn of the engine: the facts, commands and reasons that answer one stimulus.
+
+Emitting a fact folds it into the state at once, so that what follows sees it.
+"""
+
+from typing import Any, Literal
+
+from scheduler.core import facts
+from scheduler.core.evolve import apply
+from scheduler.core.settings import Settings
+from scheduler.core.state import ClusterState, Job
+from scheduler.core.stimuli import Command
+from scheduler.policies.interface import Figure, Reason
+from schemas.commands import CommandData, StopGang
+
+WireReason = Literal["preempted", "migrated", "cancelled", "superseded"]
+_WIRE_REASONS: dict[str, WireReason] = {
+    "preempted": "preempted",
+    "migrated": "migrated",
+    "cancelled": "cancelled",
+}
+
+
+class Turn:
+    """Collects the decision on one stimulus."""
+
+    def __init__(self, state: ClusterState, settings: Settings) -> None:
+        """Begin a turn on the state as it is."""
+        self.state = state
+        self.settings = settings
+        self.facts: list[Any] = []
+        self.commands: list[Command] = []
+        self.reasons: list[Reason] = []
+
+    def emit(self, fact: Any) -> None:
+        """Record a fact and fold it into the state."""
+        apply(self.state, fact)
+        self.facts.append(fact)
+
+    def command(self, agent: str, data: CommandData, subject: str) -> None:
+        """Send a command and keep it open until it is acknowledged."""
+        state = self.state
+        name = f"{state.cell}-{state.number}-{len(self.commands)}"
+        settings, kind = self.settings, type(data).__name__
+        starts = kind in ("StartGang", "ScaleGang")
+        expires_s = state.now_s + (settings.start_ttl_s if starts else settings.command_ttl_s)
+        fields = data.model_dump()
+        self.emit(facts.CommandIssued(name, kind, agent, subject, fields, expires_s))
+        self.commands.append(Command(name, agent, data, expires_s))
+
+    def explain(self, reason: Reason) -> None:
+        """Record why; the latest reason of a job stays with it."""
+        self.reasons.append(reason)
+        if reason.subject in self.state.jobs:
+            self.emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))
+
+    def because(self, subject: str, verb: str, rule: str, **figures: float) -> None:
+        """Record a reason of the engine's own, with fresh figures."""
+        named = tuple(Figure(name, float(value)) for name, value in figures.items())
+        self.explain(Reason(subject, verb, rule, named))
+
+    def stop_gang(self, job: Job, reason: str, *, checkpoint: bool) -> None:
+        """Tell every agent that has a part of the gang to leave its GPUs."""
+        agents = sorted({self.state.nodes[name].agent for name in (*job.cells, *job.leaving)})
+        wire: WireReason = _WIRE_REASONS.get(reason, "superseded")
+        for agent in agents:
+            order = StopGang.model_construct(
+                job=job.id,
+                epoch=job.epoch,
+                reason=wire,
+                checkpoint=checkpoint,
+                grace_s=self.settings.grace_s,
+            )
+            self.command(agent, order, job.id)
+
+
+def reason_to_dict(reason: Reason) -> dict[str, Any]:
+    """Write a reason with JSON types only."""
+    return {
+        "subject": reason.subject,
+        "verb": reason.verb,
+        "rule": reason.rule,
+        "figures": [[item.name, float(item.value), float(item.age_s)] for item in reason.figures],
+        "lost_to": list(reason.lost_to),
+        "needs": [[item.name, float(item.have), float(item.want)] for item in reason.needs],
+    }

@@ -1,0 +1,93 @@
+"""Conservation laws: what must hold of every state, whatever happened."""
+
+from scheduler.core.state import ClusterState, Job
+from scheduler.core.transitions import HOLDING, TERMINAL, JobState, LoanState, NodeState
+
+
+def violations(state: ClusterState) -> list[str]:
+    """List what is wrong with the state, one sentence each; empty when all is well."""
+    found: list[str] = []
+    for job in state.jobs.values():
+        found += _job(state, job)
+    found += _ledger(state)
+    found += _counts(state)
+    return found
+
+
+def _job(state: ClusterState, job: Job) -> list[str]:
+    found = []
+    if job.state not in HOLDING and (job.cells or job.leaving):
+        found.append(f"{job.id}: {job.state} but holds GPUs")
+    if job.state is JobState.MIGRATING and job.target is None:
+        found.append(f"{job.id}: migrating to nowhere")
+    if job.state in TERMINAL and job.target is not None:
+        found.append(f"{job.id}: {job.state} but claims GPUs")
+    if job.state in (JobState.STARTING, JobState.RUNNING, JobState.SCALING):
+        if not job.cells:
+            found.append(f"{job.id}: {job.state} without a GPU")
+        elif not job.gpus_min <= job.size <= job.gpus_max:
+            found.append(f"{job.id}: {job.size} GPUs, allowed {job.gpus_min} to {job.gpus_max}")
+    pools = {state.nodes[name].pool for name in job.cells}
+    if len(pools) > 1 or (job.cells and pools != {job.pool}):
+        found.append(f"{job.id}: a gang over pools {sorted(pools)}, recorded as {job.pool}")
+    if len({state.nodes[name].agent for name in job.cells}) > 1:
+        found.append(f"{job.id}: a gang over several agents")
+    if (job.target is not None) != (job.id in state.claimants):
+        found.append(f"{job.id}: target and list of claimants disagree")
+    for name, gpus in (job.target or {}).items():
+        claims = state.nodes[name].claim
+        own = job.cells.get(name, ())
+        lost = [gpu for gpu in gpus if gpu not in own and claims[gpu] != job.id]
+        found += [f"{job.id}: its target {name}/{gpu} is not held for it" for gpu in lost]
+    for name, gpus in job.cells.items():
+        for gpu in gpus:
+            node = state.nodes[name]
+            if node.holder[gpu] != job.id or node.epoch[gpu] != job.epoch:
+                found.append(f"{job.id}: {name}/{gpu} is not its own in the ledger")
+    return found
+
+
+def _ledger(state: ClusterState) -> list[str]:
+    found = []
+    for node in state.nodes.values():
+        lent = node.loan_state in (LoanState.LENT, LoanState.RECLAIMING)
+        owned = state.pools[node.pool].kind == "training"
+        for gpu, holder in enumerate(node.holder):
+            if holder is None:
+                continue
+            if node.state is NodeState.DEAD:
+                found.append(f"{node.id}/{gpu}: held by {holder} on a dead node")
+            job = state.jobs.get(holder)
+            mine = job is not None and (
+                gpu in job.cells.get(node.id, ()) or gpu in job.leaving.get(node.id, ())
+            )
+            if job is not None and mine and node.epoch[gpu] > job.epoch:
+                found.append(f"{node.id}/{gpu}: epoch above that of {holder}")
+            if mine and not (owned or lent):
+                found.append(f"{node.id}/{gpu}: held by {holder} without a loan")
+        for gpu, claimant in enumerate(node.claim):
+            if claimant is None:
+                continue
+            job = state.jobs.get(claimant)
+            if job is None or gpu not in (job.target or {}).get(node.id, ()):
+                found.append(f"{node.id}/{gpu}: held for {claimant}, which does not claim it")
+        if (node.loan is None) != (node.loan_state is None):
+            found.append(f"{node.id}: loan and its state disagree")
+    return found
+
+
+def _counts(state: ClusterState) -> list[str]:
+    nodes = state.nodes.values()
+    counted = {
+        "on_loan": [n.id for n in nodes if n.loan is not None],
+        "gpus_alive": sum(n.gpu_count for n in nodes if n.state is not NodeState.DEAD),
+        "gpus_held": sum(holder is not None for n in nodes for holder in n.holder),
+        "gpus_loaned": sum(
+            n.gpu_count for n in nodes if n.loan_state not in (None, LoanState.LENDING)
+        ),
+    }
+    return [
+        f"{name}: counted {value}, kept {getattr(state, name)}"
+        for name, value in counted.items()
+        if value != getattr(state, name)
+    ]

@@ -1,0 +1,157 @@
+"""From records to stimuli: decode once, check who speaks, take each message once, reduce.
+
+What cannot be read or is not its sender's to say becomes a dead letter with the field named, is
+counted, and delays nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bus.contract import Message, Record, dead_letter
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Cause, Stimulus
+from scheduler.core.transitions import NodeState
+from scheduler.dedupe import Dedupe, Verdict
+from scheduler.reduce import Telemetry, stimulus_of
+from schemas.codec import EventEnvelope, Rejected, decode_event
+from schemas.events import NodeBorn, NodeMeasured
+from schemas.topics import EVENTS
+
+AGENT_PREFIX = "/agents/"
+_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
+#: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
+#: which doubled the cost of a batch of 2,000.
+_FOLD = 64
+#: An event whose own clock is further ahead than this is refused: its figures have no age.
+FUTURE_S = 3600.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a batch of records comes to."""
+
+    candidates: list[tuple[Record, EventEnvelope]] = field(default_factory=list)
+    dead: list[Message] = field(default_factory=list)
+
+
+class Intake:
+    """Reads records for one cell."""
+
+    def __init__(self, cell: str, group: str, dedupe: Dedupe) -> None:
+        """Go on with what was taken before."""
+        self.cell = cell
+        self.group = group
+        self.dedupe = dedupe
+        self.telemetry = Telemetry()
+        self.counts: Counter[str] = Counter()
+        #: By source, boot and sequence of the newest event: telemetry goes another way.
+        self._overtaken: set[str] = set()  # births of this batch
+        self._newest: dict[str, tuple[int, int]] = {}
+        #: By agent, when a message of it was last taken.
+        self.heard_s: dict[str, float] = {}
+
+    def read(self, records: Sequence[Record], now_s: float) -> Batch:
+        """Decode and judge a batch; telemetry is folded here and goes no further."""
+        batch = Batch()
+        self._overtaken.clear()
+        measured: list[tuple[float, NodeMeasured]] = []
+        taken: dict[str, None] = {}
+        for record in records:
+            if record.value is None:
+                continue
+            envelope = decode_event(record.value)
+            if isinstance(envelope, Rejected):
+                self._bury(batch, record, envelope.field, f"{envelope.kind}: {envelope.reason}")
+                continue
+            data, source, said_s = envelope.data, envelope.source, envelope.time_s
+            wrong = self._misplaced(envelope, said_s, now_s)
+            if wrong is not None:
+                self._bury(batch, record, *wrong)
+                continue
+            verdict = self.dedupe.take(source, envelope.bootid, int(envelope.sequence))
+            if verdict is not Verdict.FRESH:
+                self.counts[verdict] += 1
+                if verdict is Verdict.DUPLICATE:
+                    continue
+            taken[source] = None
+            if isinstance(data, NodeMeasured):
+                measured.append((said_s, data))
+                if len(measured) == _FOLD:
+                    self.telemetry.fold(measured)
+                    measured.clear()
+            else:
+                self._note_order(record, envelope)
+                batch.candidates.append((record, envelope))
+        self.counts["events"] += len(records)
+        for source in taken:
+            if source.startswith(AGENT_PREFIX):
+                self.heard_s[source.removeprefix(AGENT_PREFIX)] = now_s
+        if measured:
+            self.telemetry.fold(measured)
+        return batch
+
+    def go_back(self, dedupe: Dedupe) -> None:
+        """Forget what a tick that did not count has taken."""
+        self.dedupe = dedupe
+        self._newest.clear()
+
+    def _note_order(self, record: Record, envelope: EventEnvelope) -> None:
+        if record.topic != EVENTS.name:
+            return
+        place = envelope.bootid, int(envelope.sequence)
+        if place > self._newest.get(envelope.source, (-1, -1)):
+            self._newest[envelope.source] = place
+        elif isinstance(envelope.data, NodeBorn):
+            self._overtaken.add(envelope.id)
+
+    def stimulus(
+        self, state: ClusterState, envelope: EventEnvelope, now_s: float
+    ) -> Stimulus | None:
+        """Give the stimulus of an event, None if the engine need not know."""
+        data = stimulus_of(state, envelope.data, now_s)
+        if data is None:
+            return None
+        if isinstance(data, NodeBorn):
+            node = state.nodes.get(data.node)
+            if envelope.id in self._overtaken and node is not None:
+                if node.state is not NodeState.DEAD:
+                    # What it says was held has been contradicted by what overtook it.
+                    self.counts["births_overtaken"] += 1
+                    return None
+            self.dedupe.forgive(envelope.source, int(envelope.sequence))
+        cause = Cause(envelope.source, envelope.bootid, int(envelope.sequence))
+        return Stimulus(now_s, data, cause)
+
+    def _misplaced(
+        self, envelope: EventEnvelope, said_s: float, now_s: float
+    ) -> tuple[str, str] | None:
+        """Find what makes a well-formed event not its sender's to send here."""
+        if envelope.cell != self.cell:
+            return "cell", f"is {envelope.cell}, this is {self.cell}"
+        if said_s > now_s + FUTURE_S:
+            return "time", "is more than an hour ahead of the scheduler's clock"
+        name = envelope.source.removeprefix(AGENT_PREFIX)
+        if name != envelope.source and not _is_name(name):
+            return "source", "names no agent: letters, digits and ._:- after /agents/"
+        data = envelope.data
+        if isinstance(data, NodeBorn) and envelope.source != AGENT_PREFIX + data.agent:
+            return "data.agent", f"is {data.agent}, but {envelope.source} says it"
+        return None
+
+    def foreign(self, state: ClusterState, envelope: EventEnvelope) -> tuple[str, str] | None:
+        """Find whether an agent speaks for a node that is another agent's."""
+        name = getattr(envelope.data, "node", None)
+        node = state.nodes.get(name) if isinstance(name, str) else None
+        if node is not None and envelope.source != AGENT_PREFIX + node.agent:
+            return "data.node", f"{name} is {node.agent}'s, but {envelope.source} speaks for it"
+        return None
+
+    def _bury(self, batch: Batch, record: Record, field_name: str, reason: str) -> None:
+        batch.dead.append(self.bury(record, field_name, reason))
+
+    def bury(self, record: Record, field_name: str, reason: str) -> Message:
+        """Count a record as dead and give its dead letter."""
+        self.counts["dead_letters"] += 1
+        return dead_letter(record, field_name, reason, self.group)

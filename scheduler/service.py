@@ -1,0 +1,363 @@
+"""The async shell around the engine: consume, decide, and append in one transaction per tick.
+
+A tick takes what has come, feeds the engine one stimulus after another, and commits the journal,
+the commands, the dead letters and the consumed offsets together: a crash before the commit
+repeats the tick, after it nothing is lost and nothing happens twice.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from bus.clock import Clock
+from bus.contract import Bus, Consumer, Message, Producer, Record
+from scheduler.core.engine import Engine
+from scheduler.core.record import decision_to_dict, stimulus_to_dict
+from scheduler.core.settings import Settings
+from scheduler.core.state import state_hash, state_to_json
+from scheduler.core.stimuli import (
+    Command,
+    Decision,
+    Input,
+    LeaderStarted,
+    NodeHeard,
+    NodeSilent,
+    Stimulus,
+    TimePassed,
+)
+from scheduler.core.transitions import NodeState
+from scheduler.core.validate import violations
+from scheduler.intake import Intake
+from scheduler.journal import Recovered, recover
+from scheduler.policies.interface import Policy
+from scheduler.policies.registry import make_policy
+from schemas.codec import EventEnvelope, cell_state, command, encode
+from schemas.commands import CommandData, Rebirth, RenewLease
+from schemas.journal import CellState, SnapshotTaken, chain, encode_entry, encode_snapshot
+from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
+
+#: An agent is asked to say all again no more often than this.
+REBIRTH_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """How a scheduler service runs. Times in seconds."""
+
+    cell: str = "default"
+    leader: str = "scheduler-0"
+    policy: str = "tide"
+    settings: Settings = field(default_factory=Settings)
+    #: What comes within this time after the first record is decided in the same tick.
+    gather_s: float = 0.02
+    #: The most records one tick takes; it bounds the size of a transaction.
+    records_max: int = 2000
+    #: A snapshot after this many journal entries: a restart folds no more than that.
+    snapshot_entries: int = 5000
+    #: Who leads is said this often.
+    heartbeat_s: float = 60.0
+    #: Validate the whole state every so many ticks; 0 never.
+    validate_ticks: int = 100
+
+
+class SchedulerService:
+    """Leads one cell."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        config: ServiceConfig,
+        policies: Callable[[str], Policy] = make_policy,
+        watch: Callable[[Stimulus, Decision], None] | None = None,
+    ) -> None:
+        """Prepare; `watch` is shown every decision after it is committed."""
+        self._bus, self._clock, self._config = bus, clock, config
+        self._policies, self._watch = policies, watch
+        self._stopping = self._listening = False
+        self._runner: asyncio.Task[None] | None = None
+        self._poison: dict[tuple[str, int], str] = {}
+        self._renewed_s: dict[str, float] = {}
+        self._reborn_s: dict[str, float] = {}
+        self._said_s = float("-inf")
+        self._entries = 0
+        self._sequence = 0
+        self._ticks = 0
+        self.invariant_violations = 0
+        self.recovered_entries = 0
+
+    engine: Engine
+    intake: Intake
+    _consumer: Consumer
+    _producer: Producer
+    _digest: str
+
+    async def open(self) -> None:
+        """Take the cell over: fence the former leader, recover, say so.
+
+        Raises:
+            Unreadable: the record on the bus is damaged or was written by a newer version.
+        """
+        config = self._config
+        self._producer = await self._bus.producer(f"scheduler-{config.cell}")
+        group = f"scheduler-{config.cell}"
+        self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
+        found = await recover(self._bus, config.cell)
+        self.recovered_entries = found.entries
+        self._go_on_from(found)
+        now_s = max(self._clock.now_s(), self.engine.state.now_s)
+        for node in self.engine.state.nodes.values():
+            # Those that were silent are still: their leases run on.
+            if node.state is NodeState.ALIVE:
+                self.intake.heard_s.setdefault(node.agent, now_s)
+        start = LeaderStarted(
+            config.leader,
+            self.engine.state.leader.epoch + 1,
+            config.policy,
+            config.settings.to_dict(),
+        )
+        messages: list[Message] = []
+        stimulus = Stimulus(now_s, start)
+        decision = self._decide(stimulus, messages)
+        await self._commit([(stimulus, decision)], messages, now_s)
+
+    def _go_on_from(self, found: Recovered) -> None:
+        self.engine = Engine(found.state, self._policies)
+        if hasattr(self, "intake"):
+            self.intake.go_back(found.dedupe)
+        else:
+            self.intake = Intake(self._config.cell, f"scheduler-{self._config.cell}", found.dedupe)
+        self._digest = found.digest
+
+    async def run(self) -> None:
+        """Open, then tick until `stop`. Takes part in the clock by itself."""
+        self._runner = asyncio.current_task()
+        self._clock.enter()
+        try:
+            await self.open()
+            while not self._stopping:
+                records = await self._listen()
+                if not self._stopping:
+                    await self.tick(records)
+            await self._snapshot()
+            await self._say(online=False)
+            await self._consumer.close()
+        finally:
+            self._clock.leave()
+
+    def stop(self) -> None:
+        """Finish the present tick, write a snapshot, say goodbye; `run` returns then."""
+        self._stopping = True
+        if self._listening and self._runner is not None:
+            self._runner.cancel()
+
+    async def _listen(self) -> list[Record]:
+        """Wait for records or until something is due; gather what comes right after."""
+        config = self._config
+        self._listening = True
+        try:
+            records = await self._consumer.poll(config.records_max, self._patience_s())
+            if records and config.gather_s and len(records) < config.records_max:
+                await self._clock.sleep_until(self._clock.now_s() + config.gather_s)
+                records += await self._consumer.poll(config.records_max - len(records), 0.0)
+            return records
+        except asyncio.CancelledError:
+            if not self._stopping or self._runner is None:
+                raise
+            self._runner.uncancel()  # `stop` cancelled the wait, not the service
+            return []
+        finally:
+            self._listening = False
+
+    def _patience_s(self) -> float:
+        wake_s = self.engine.wake_s
+        heartbeat_s = self._said_s + self._config.heartbeat_s
+        until_s = heartbeat_s if wake_s is None else min(wake_s, heartbeat_s)
+        return max(0.0, until_s - self._clock.now_s())
+
+    async def tick(self, records: Sequence[Record]) -> None:
+        """Decide on a batch and commit."""
+        state = self.engine.state
+        now_s = max(self._clock.now_s(), state.now_s)
+        before = self.intake.counts.copy()
+        batch = self.intake.read(records, now_s)
+        messages = batch.dead
+        decided: list[tuple[Stimulus, Decision]] = []
+        contact = self._contact(now_s)
+        for record, envelope in batch.candidates:
+            try:
+                self._take(record, envelope, now_s, messages, decided)
+            except Exception as error:  # noqa: BLE001  one event must not stop all
+                self.intake.counts = before
+                await self._set_aside(record, error)
+                return
+        for data in contact:
+            stimulus = Stimulus(now_s, data)
+            decided.append((stimulus, self._decide(stimulus, messages)))
+        await self._commit(decided, messages, now_s)
+
+    def _take(
+        self,
+        record: Record,
+        envelope: EventEnvelope,
+        now_s: float,
+        messages: list[Message],
+        decided: list[tuple[Stimulus, Decision]],
+    ) -> None:
+        """Decide on one event, in the state that those before it in the batch have made."""
+        state = self.engine.state
+        wrong = self.intake.foreign(state, envelope)
+        if (error := self._poison.get((record.topic, record.offset))) is not None:
+            wrong = "data", f"the scheduler cannot take it: {error}; please report this"
+        if wrong is not None:
+            messages.append(self.intake.bury(record, *wrong))
+            return
+        stimulus = self.intake.stimulus(state, envelope, now_s)
+        if stimulus is not None:
+            decided.append((stimulus, self._decide(stimulus, messages)))
+
+    def _contact(self, now_s: float) -> list[Input]:
+        """Find nodes that fell silent or were heard again."""
+        found: list[Input] = []
+        silence_s = self.engine.settings.silence_s
+        for node in self.engine.state.nodes.values():
+            heard_s = self.intake.heard_s.get(node.agent)
+            if heard_s is None:
+                continue
+            if node.state is NodeState.DEAD:
+                # Its agent speaks (in this very batch) though it was given up: who are you?
+                due_s = self._reborn_s.get(node.agent, float("-inf")) + REBIRTH_S
+                if heard_s >= now_s >= due_s:
+                    self._reborn_s[node.agent] = now_s
+                    found.append(NodeHeard(node.id))
+                continue
+            silent = now_s - heard_s > silence_s
+            if silent and node.state is NodeState.ALIVE:
+                found.append(NodeSilent(node.id, heard_s))
+            elif not silent and node.state is NodeState.UNKNOWN:
+                found.append(NodeHeard(node.id))
+        return found
+
+    async def _commit(
+        self,
+        decided: list[tuple[Stimulus, Decision]],
+        messages: list[Message],
+        at_s: float,
+    ) -> None:
+        """Let time pass, then store what was decided and is to be said in one transaction."""
+        wake_s = self.engine.wake_s
+        if wake_s is not None and wake_s <= at_s:
+            stimulus = Stimulus(at_s, TimePassed())
+            decided.append((stimulus, self._decide(stimulus, messages)))
+        messages += self._courtesies(at_s)
+        async with self._producer.transaction() as transaction:
+            for message in messages:
+                transaction.send(message)
+            transaction.commit_positions(self._consumer)
+        self._entries += len(decided)
+        self._ticks += 1
+        every = self._config.validate_ticks
+        if every and self._ticks % every == 0:
+            self.invariant_violations += len(violations(self.engine.state))
+        if self._watch is not None:
+            for stimulus, decision in decided:
+                self._watch(stimulus, decision)
+        if self._entries >= self._config.snapshot_entries:
+            await self._snapshot()
+
+    def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
+        engine, cell = self.engine, self._config.cell
+        number = engine.state.number
+        decision = engine.handle(stimulus)
+        entry = chain(
+            self._digest,
+            number,
+            stimulus.at_s,
+            stimulus_to_dict(stimulus),
+            decision_to_dict(decision),
+            policy=engine.state.leader.policy,
+        )
+        self._digest = entry.digest
+        messages.append(Message(JOURNAL.name, cell, encode_entry(entry, cell)))
+        messages += [self._command(order, stimulus.at_s) for order in decision.commands]
+        return decision
+
+    def _command(self, order: Command, at_s: float) -> Message:
+        envelope = command(
+            order.data,
+            id=order.id,
+            source=f"/schedulers/{self._config.cell}",
+            sequence=self._sequence,
+            bootid=self.engine.state.leader.epoch,
+            time_s=at_s,
+            subject=order.agent,
+            cell=self._config.cell,
+            expiry_s=order.expires_s,
+        )
+        self._sequence += 1
+        return Message(COMMANDS.name, order.agent, encode(envelope))
+
+    async def _set_aside(self, record: Record, error: Exception) -> None:
+        """A record the engine cannot take: go back to before the tick, and do without it."""
+        self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
+        self._go_on_from(await recover(self._bus, self._config.cell))
+        await self._consumer.close()
+        group = f"scheduler-{self._config.cell}"
+        self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
+
+    # --- what is said besides decisions --------------------------------------------------------
+
+    def _courtesies(self, now_s: float) -> list[Message]:
+        """Renew leases of agents that were heard; ask those with gaps to say all again."""
+        lease_s = self.engine.settings.lease_s
+        messages = []
+        for agent, heard_s in sorted(self.intake.heard_s.items()):
+            if heard_s > self._renewed_s.get(agent, float("-inf")) + lease_s / 3:
+                self._renewed_s[agent] = heard_s
+                messages.append(self._aside(agent, RenewLease(until_s=heard_s + lease_s), now_s))
+            missing = self.intake.dedupe.missing(f"/agents/{agent}")
+            if missing and now_s >= self._reborn_s.get(agent, float("-inf")) + REBIRTH_S:
+                self._reborn_s[agent] = now_s
+                messages.append(
+                    self._aside(agent, Rebirth(reason=f"{missing} messages missing"), now_s)
+                )
+        if now_s >= self._said_s + self._config.heartbeat_s:
+            messages.append(self._cell_state(now_s, online=True))
+        return messages
+
+    def _aside(self, agent: str, data: CommandData, now_s: float) -> Message:
+        name = f"{self._config.cell}-aside-{self.engine.state.leader.epoch}-{self._sequence}"
+        lease_s = self.engine.settings.lease_s
+        return self._command(Command(name, agent, data, now_s + lease_s), now_s)
+
+    def _cell_state(self, now_s: float, *, online: bool) -> Message:
+        self._said_s = now_s
+        config = self._config
+        epoch = self.engine.state.leader.epoch
+        word = CellState(online=online, leader=config.leader, leader_epoch=epoch, at_s=now_s)
+        return Message(CELLS.name, config.cell, encode(cell_state(word, cell=config.cell)))
+
+    async def _say(self, *, online: bool) -> None:
+        async with self._producer.transaction() as transaction:
+            transaction.send(self._cell_state(self._clock.now_s(), online=online))
+
+    async def _snapshot(self) -> None:
+        """Write the state down, so that a restart need not fold the whole journal."""
+        state = self.engine.state
+        snapshot = SnapshotTaken(
+            number=state.number,
+            at_s=state.now_s,
+            digest=self._digest,
+            state_hash=state_hash(state),
+            state=orjson.loads(state_to_json(state)),
+            sources=self.intake.dedupe.to_dict(),
+            journal_offset=await self._bus.end(JOURNAL.name),
+        )
+        message = Message(
+            SNAPSHOTS.name, self._config.cell, encode_snapshot(snapshot, self._config.cell)
+        )
+        async with self._producer.transaction() as transaction:
+            transaction.send(message)
+        self._entries = 0

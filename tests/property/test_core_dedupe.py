@@ -1,0 +1,59 @@
+"""Each message once, whatever the order and however often it comes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.dedupe import MISSING_MAX, Dedupe, Verdict
+
+numbers = st.integers(0, 60)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), numbers), max_size=120))
+def test_each_number_is_taken_once(come: list[tuple[str, int]]) -> None:
+    dedupe = Dedupe()
+    taken = [
+        (source, number)
+        for source, number in come
+        if dedupe.take(source, 0, number) is not Verdict.DUPLICATE
+    ]
+    assert taken == list(dict.fromkeys(come)), "the first of each, in the order of coming"
+    for source in ("a", "b"):
+        seen = {number for name, number in come if name == source}
+        expected = max(seen) + 1 - len(seen) if seen else 0
+        assert dedupe.missing(source) == expected
+
+
+@given(st.lists(numbers, min_size=1, max_size=40), numbers)
+def test_what_was_taken_survives_a_snapshot(come: list[int], probe: int) -> None:
+    dedupe, again = Dedupe(), Dedupe()
+    for number in come:
+        dedupe.take("a", 3, number)
+    again.load(dedupe.to_dict())
+    assert again.to_dict() == dedupe.to_dict()
+    assert again.take("a", 3, probe) is dedupe.take("a", 3, probe)
+    assert again.take("a", 2, 99) is Verdict.DUPLICATE, "of a boot that is over"
+    assert again.take("a", 4, 0) is Verdict.FRESH
+
+
+def test_far_jumps_take_constant_memory() -> None:
+    dedupe = Dedupe()
+    dedupe.take("a", 0, 10**18)
+    assert dedupe.missing("a") == MISSING_MAX
+    dedupe.take("a", 0, 2 * 10**18)
+    assert dedupe.missing("a") == MISSING_MAX
+    assert dedupe.take("a", 0, 10**18 - 1) is Verdict.DUPLICATE, "given up as lost"
+    assert dedupe.take("a", 0, 2 * 10**18 - 1) is Verdict.LATE
+
+
+def test_excused_gaps_are_not_asked_for_but_still_taken() -> None:
+    dedupe = Dedupe()
+    dedupe.take("a", 0, 5)
+    dedupe.excuse()
+    assert dedupe.missing("a") == 0
+    dedupe.take("a", 0, 8)  # what came in between may have been taken before the restart
+    assert dedupe.missing("a") == 0
+    dedupe.take("a", 0, 11)
+    assert dedupe.missing("a") == 2
+    assert dedupe.take("a", 0, 3) is Verdict.LATE
+    dedupe.forgive("a", 10)
+    assert (dedupe.missing("a"), dedupe.take("a", 0, 9)) == (0, Verdict.DUPLICATE)

@@ -1,0 +1,317 @@
+"""Nodes, leases, strays and loans through the engine."""
+
+import pytest
+
+from scheduler.core.settings import Settings
+from scheduler.core.stimuli import Cause, NodeHeard, NodeSilent
+from scheduler.core.transitions import LoanState, NodeState
+from schemas.commands import LendNode, Rebirth, ReturnNode, StartGang, StopGang
+from schemas.events import GangHeld, InferenceLoad, NodeDied, WorkerFailed, WorkerStopped
+from tests.builders import Cell, node_born, submitted, target
+
+#: From the last word of a node until its workers have surely ended.
+LEASE_S = Settings().lease_s + Settings().lease_margin_s
+
+
+@pytest.fixture
+def cell() -> Cell:
+    cell = Cell()
+    for name in ("n0", "n1"):
+        cell.feed(node_born(name))
+    cell.feed(node_born("i0", pool="infer", kind="inference"))
+    cell.feed(submitted("j0"))
+    cell.feed(submitted("j1"))
+    return cell
+
+
+def lent(cell: Cell) -> None:
+    cell.plan(lend=["i0"])
+    cell.acks(kind="LendNode")
+    assert cell.state.nodes["i0"].loan_state is LoanState.LENT
+
+
+# --- leases ------------------------------------------------------------------------------------
+
+
+def test_a_silent_node_keeps_its_work_until_its_lease_ends(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    cell.feed(NodeSilent("n0", cell.now_s - 180.0))
+    node = cell.state.nodes["n0"]
+    assert (node.state, job.state) == (NodeState.UNKNOWN, "running")
+    cell.plan({"j1": target(n0=1)})
+    assert cell.job("j1").state == "queued", "nothing new is placed there"
+    cell.plan({"j0": target(n1=1)})
+    assert job.state == "running", "and nothing is taken from it"
+    cell.feed(NodeHeard("n0"))
+    assert (node.state, node.lease_end_s) == (NodeState.ALIVE, None)
+    assert job.state == "running"
+
+
+def test_when_the_lease_ends_the_job_goes_on_from_its_checkpoint(cell: Cell) -> None:
+    from schemas.events import CheckpointCommitted
+
+    job = cell.run("j0", n0=2)
+    cell.feed(
+        CheckpointCommitted(job="j0", epoch=job.epoch, step=40, uri="u", size_mib=1, cost_s=2.0)
+    )
+    silent_s = cell.now_s
+    cell.feed(NodeSilent("n0", silent_s))
+    cell.wait(LEASE_S - 60.0)
+    assert job.state == "running", "its workers may be running still"
+    cell.wait(60.0)
+    assert cell.state.nodes["n0"].state is NodeState.DEAD
+    assert (job.state, job.step, job.failures, cell.state.gpus_held) == ("queued", 40, 1, 0)
+    cell.plan({"j0": target(n1=2)})
+    (start,) = cell.sent(StartGang)
+    assert start.step == 40
+
+
+def test_a_given_up_node_that_speaks_is_asked_and_its_gangs_are_strays(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    old = job.epoch
+    cell.feed(NodeSilent("n0", cell.now_s))
+    cell.wait(LEASE_S)
+    cell.run("j0", n1=2)
+    cell.feed(NodeHeard("n0"))
+    assert cell.sent(Rebirth)
+    cell.feed(NodeHeard("n0"))
+    assert not cell.sent(Rebirth), "once is enough"
+    cell.feed(node_born("n0", held=[GangHeld(job="j0", epoch=old, gpus=[0, 1], step=9)]))
+    (stop,) = cell.sent(StopGang)
+    assert (stop.epoch, job.state) == (old, "running"), "the new gang is left alone"
+    assert cell.state.nodes["n0"].holder[:2] == ["j0", "j0"]
+    cell.plan({"j1": target(n0=3)})
+    assert cell.job("j1").state == "queued", "a stray's GPUs are not free"
+    cell.feed(
+        WorkerStopped(job="j0", epoch=old, node="n0", gpus=[0, 1], reason="superseded", step=9)
+    )
+    assert (job.state, cell.state.nodes["n0"].holder) == ("running", [None] * 4)
+
+
+@pytest.mark.parametrize("how", ["restart", "death"])
+def test_the_end_of_a_stray_ends_no_other_gang(cell: Cell, how: str) -> None:
+    stray = GangHeld(job="j1", epoch=0, gpus=[3], step=0)
+    cell.run("j1", n1=2)
+    cell.feed(node_born("n0", held=[stray]))
+    assert cell.state.totals.strays == 1
+    cell.feed(node_born("n0", held=[stray]))
+    assert (cell.state.totals.strays, cell.sent(StopGang)) == (1, []), "told once"
+    if how == "death":
+        cell.feed(NodeDied(node="n0"))
+    else:
+        cell.bootid = 1
+        cell.feed(node_born("n0"))
+    assert cell.job("j1").state == "running"
+    assert cell.state.gpus_held == 2
+
+
+def test_strays_of_unknown_jobs(cell: Cell) -> None:
+    held = [GangHeld(job="old", epoch=3, gpus=[0], step=0)]
+    cell.feed(node_born("n9", held=held))
+    (stop,) = cell.sent(StopGang)
+    assert (stop.job, stop.epoch) == ("old", 3)
+    cell.feed(WorkerFailed(job="old", epoch=3, node="n9", gpus=[0], error="e", step=0))
+    assert cell.state.gpus_held == 0
+
+
+def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
+    job = cell.run("j0", n0=2, n1=2)
+    cell.bootid = 1
+    cell.feed(node_born("n0"))
+    assert (job.state, job.leaving, list(job.cells)) == ("stopping", {}, ["n1"])
+    cell.feed(node_born("n1"))
+    assert (job.state, job.failures) == ("queued", 1)
+    cell.feed(node_born("n0"), Cause("/agents/agent-train", 0, 0))
+    assert cell.last.facts == (), "a birth of an earlier boot is stale"
+
+
+def test_a_restart_before_the_start_was_heard(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    cell.bootid = 1
+    cell.feed(node_born("n0"))
+    assert cell.job().state == "starting", "the order is still on its way"
+    cell.acks()
+    cell.feed(node_born("n0"))
+    assert cell.job().state == "queued", "it was taken on, and is not there"
+
+
+def test_a_rebirth_during_a_change_of_size(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    held = [GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]
+    cell.plan({"j0": target(n0=1, n1=1)})
+    cell.feed(node_born("n0", held=held))
+    cell.feed(node_born("n1"))
+    assert (job.state, cell.state.totals.strays) == ("scaling", 0)
+
+
+def test_a_dead_node_voids_the_orders_on_their_way_to_it(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    epoch = cell.job().epoch
+    cell.feed(NodeDied(node="n0", reason="off"))
+    (stop,) = cell.sent(StopGang)
+    assert stop.epoch == epoch, "fences the start if the node is back before it expires"
+    assert not any(c.kind == "StartGang" for c in cell.state.commands.values())
+    assert cell.job().state == "queued"
+    cell.feed(NodeDied(node="n0"))
+    assert cell.last.facts == ()
+
+
+def test_a_node_with_another_inventory(cell: Cell) -> None:
+    cell.run("j0", n0=2)
+    cell.bootid = 1
+    cell.feed(node_born("n0", gpus=2))
+    assert (cell.job().state, cell.state.nodes["n0"].gpu_count) == ("queued", 2)
+    cell.feed(node_born("n0", pool="other", agent="agent-train"))
+    node = cell.state.nodes["n0"]
+    assert (node.state, node.pool, "other" in cell.state.pools) == (NodeState.DEAD, "train", False)
+
+
+def test_losing_gpus_that_were_being_left_ends_no_gang(cell: Cell) -> None:
+    job = cell.run("j0", n0=2, n1=2)
+    cell.plan({"j0": target(n0=2)})
+    cell.acks()
+    cell.start_workers()
+    assert (job.state, job.leaving) == ("running", {"n1": [0, 1]})
+    cell.feed(NodeDied(node="n1"))
+    assert (job.state, job.leaving) == ("running", {})
+
+
+def test_claims_on_a_silent_node_wait(cell: Cell) -> None:
+    cell.run("j0", n0=4)
+    cell.plan({"j0": None, "j1": target(n0=2, n1=2)})
+    cell.feed(NodeSilent("n1", cell.now_s))
+    cell.stop_workers("j0")
+    assert cell.job("j1").state == "queued", "no order goes to a silent node"
+    cell.feed(NodeHeard("n1"))
+    assert cell.job("j1").state == "starting"
+
+
+# --- loans -------------------------------------------------------------------------------------
+
+
+def test_loan_and_return(cell: Cell) -> None:
+    cell.plan(lend=["i0", "n0"])
+    (lend,) = cell.sent(LendNode)
+    cell.plan({"j0": target("infer", i0=2)})
+    assert cell.job().state == "queued", "asked for is not lent"
+    cell.acks()
+    assert (cell.state.gpus_loaned, cell.state.totals.loans_granted) == (4, 1)
+    cell.run("j0", "infer", i0=2)
+    due_s = cell.now_s + 300.0
+    cell.plan(reclaim={"i0": due_s})
+    assert cell.job().state == "checkpointing"
+    cell.plan({"j1": target("infer", i0=1)})
+    assert cell.job("j1").state == "queued", "takes no new work"
+    cell.stop_workers("j0")
+    (back,) = cell.sent(ReturnNode)
+    assert back.loan == lend.loan
+    cell.acks(kind="ReturnNode")
+    totals = cell.state.totals
+    assert (totals.loans_reclaimed, totals.reclaims_late, cell.state.gpus_loaned) == (1, 0, 0)
+    assert cell.state.nodes["i0"].returned_s == cell.now_s
+
+
+def test_a_late_reclaim_is_counted(cell: Cell) -> None:
+    lent(cell)
+    cell.run("j0", "infer", i0=2)
+    cell.plan(reclaim={"i0": cell.now_s})
+    cell.wait(60.0)
+    cell.stop_workers("j0")
+    cell.acks(kind="ReturnNode")
+    assert cell.state.totals.reclaims_late == 1
+
+
+def test_a_refused_loan(cell: Cell) -> None:
+    cell.plan(lend=["i0"])
+    cell.acks("refused", kind="LendNode")
+    assert cell.state.nodes["i0"].loan is None
+    (ask,) = [c for c in cell.state.commands.values() if c.kind == "Rebirth"]
+    assert ask.agent == "agent-infer"
+    cell.acks()
+    cell.feed(node_born("i0", pool="infer", kind="inference", loan="loan-old"))
+    (back,) = cell.sent(ReturnNode)
+    assert back.loan == "loan-old", "a loan that nobody here knows goes back"
+
+
+def test_a_loan_that_was_never_answered_is_called_back(cell: Cell) -> None:
+    cell.plan(lend=["i0"])
+    name = next(c.id for c in cell.state.commands.values() if c.kind == "LendNode")
+    cell.wait(cell.settings.command_ttl_s + 60.0)
+    assert cell.state.nodes["i0"].loan is None
+    assert name not in cell.state.commands
+    assert any(c.kind == "ReturnNode" for c in cell.state.commands.values())
+
+
+def test_a_loan_that_dies(cell: Cell) -> None:
+    lent(cell)
+    cell.run("j0", "infer", i0=2)
+    cell.feed(NodeDied(node="i0"))
+    assert (cell.job().state, cell.state.gpus_loaned) == ("queued", 0)
+    cell.bootid = 1
+    cell.feed(node_born("i0", pool="infer", kind="inference", loan="loan-0"))
+    assert cell.sent(ReturnNode)
+
+
+def test_an_owner_that_lost_the_loan(cell: Cell) -> None:
+    lent(cell)
+    cell.bootid = 1
+    cell.feed(node_born("i0", pool="infer", kind="inference"))
+    assert (cell.state.nodes["i0"].loan, cell.state.gpus_loaned) == (None, 0)
+
+
+def test_a_reclaimed_node_is_cleared_even_of_those_that_wait_to_move(cell: Cell) -> None:
+    lent(cell)
+    cell.run("j0", "infer", i0=2)
+    cell.run("j1", n0=4, n1=4)
+    cell.plan({"j0": target(n0=2), "j1": target(n0=2, n1=4)}, reclaim={"i0": cell.now_s + 400.0})
+    cell.acks()
+    job = cell.job()
+    assert (job.state, job.target_pool) == ("running", "train"), "it moves when the GPUs are free"
+    cell.wait(300.0)
+    assert (job.state, job.stop_reason, job.target) == ("checkpointing", "preempted", None)
+
+
+def test_a_refused_return_is_looked_into(cell: Cell) -> None:
+    lent(cell)
+    cell.plan(reclaim={"i0": cell.now_s})
+    cell.acks("refused", kind="ReturnNode")
+    assert any(c.kind == "Rebirth" for c in cell.state.commands.values())
+    cell.wait(60.0)
+    cell.acks()
+    assert cell.state.nodes["i0"].loan is None
+
+
+def test_reclaiming_the_target_of_a_migration(cell: Cell) -> None:
+    lent(cell)
+    cell.run("j0", n0=2)
+    cell.plan({"j0": target("infer", i0=2)})
+    assert cell.job().state == "checkpointing"
+    cell.plan(reclaim={"i0": cell.now_s})
+    cell.stop_workers("j0", "migrated", step=5)
+    assert (cell.job().state, cell.job().target) == ("queued", None)
+
+
+def test_load_is_remembered_by_slot_and_shortfall_by_boot(cell: Cell) -> None:
+    def load(needed: int, shortfall: float, boot: int = 0) -> None:
+        cell.feed(
+            InferenceLoad(
+                pool="infer",
+                requests_running=1,
+                requests_waiting=0,
+                request_rate_per_s=1.0,
+                gpus_needed=needed,
+                gpus_serving=4,
+                shortfall_gpu_s=shortfall,
+            ),
+            Cause("/agents/agent-infer", boot, 1),
+        )
+
+    load(2, 10.0)
+    load(3, 10.0)
+    load(1, 12.0)
+    cell.now_s += 900.0
+    load(4, 5.0, boot=1)
+    lender = cell.state.lenders["infer"]
+    assert lender.history == [3.0, None, None, 4.0]
+    assert cell.state.totals.inference_shortfall_gpu_s == 17.0
+    assert cell.state.gpus_serving == 4.0

@@ -1,0 +1,225 @@
+"""Failures, refusals, orders that are lost, and plans that cannot be."""
+
+import pytest
+
+from scheduler.core.settings import Settings
+from scheduler.core.stimuli import Cause
+from scheduler.policies.interface import Plan, Snapshot
+from schemas.commands import Rebirth, StopGang
+from schemas.events import (
+    WorkerStarted,
+    WorkerStopped,
+)
+from tests.builders import Cell, node_born, submitted, target
+
+
+@pytest.fixture
+def cell() -> Cell:
+    cell = Cell()
+    for name in ("n0", "n1"):
+        cell.feed(node_born(name))
+    cell.feed(node_born("e0", pool="far", agent="agent-far"))
+    cell.feed(submitted("j0"))
+    cell.feed(submitted("j1"))
+    return cell
+
+
+def test_one_failed_worker_ends_the_gang(cell: Cell) -> None:
+    job = cell.run("j0", n0=2, n1=2)
+    cell.plan({"j0": target(n0=4, n1=4)})  # a change of size is under way
+    cell.acks()
+    cell.fail_worker("j0", "n0")
+    assert job.state == "stopping"
+    assert job.target is None
+    (stop,) = cell.sent(StopGang)
+    assert (stop.epoch, stop.checkpoint) == (job.epoch, False)
+    cell.stop_workers("j0", "superseded")
+    assert (job.state, job.failures) == ("queued", 1)
+    assert job.backoff_until_s == cell.now_s + 60.0
+
+
+def test_a_failure_with_a_claim_leaves_no_claim(cell: Cell) -> None:
+    job = cell.run("j0", n0=2, n1=1)
+    cell.run("j1", n1=3)
+    cell.plan({"j0": target(n0=2, n1=3), "j1": target(n1=1)})
+    assert job.target is not None
+    cell.fail_worker("j0", "n0")
+    assert job.target is None
+    assert not any(cell.state.nodes["n1"].claim)
+
+
+def test_a_job_that_fails_too_often_is_given_up() -> None:
+    cell = Cell(settings=Settings(failures_max=3))
+    cell.feed(node_born("n0"))
+    cell.feed(submitted())
+    waits = []
+    for _ in range(3):
+        cell.run("j0", n0=1)
+        cell.fail_worker()
+        waits.append((cell.job().backoff_until_s or 0.0) - cell.now_s)
+    assert cell.job().state == "failed"
+    assert waits[:2] == [60.0, 120.0]
+
+
+def test_a_refused_start_frees_its_gpus_and_asks_why(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2, n1=1)})
+    cell.acks("refused", kind="StartGang")
+    assert (cell.job().state, cell.job().failures, cell.state.gpus_held) == ("queued", 1, 0)
+    assert cell.sent(Rebirth)
+
+
+def test_a_refused_stop_frees_nothing(cell: Cell) -> None:
+    """An agent whose clock is ahead refuses the stop as expired; the gang runs on."""
+    cell.run("j0", n0=2)
+    cell.plan({"j0": None})
+    cell.acks("refused", kind="StopGang")
+    assert cell.state.nodes["n0"].holder[:2] == ["j0", "j0"]
+    cell.wait(300.0)
+    assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
+    from schemas.events import GangHeld
+
+    epoch = cell.job().epoch
+    cell.feed(node_born("n0", held=[GangHeld(job="j0", epoch=epoch, gpus=[0, 1], step=0)]))
+    assert cell.sent(StopGang), "it is told again"
+
+
+def test_submitted_twice(cell: Cell) -> None:
+    cell.feed(submitted("j0"))
+    assert cell.last.facts == ()
+    cell.feed(submitted("j0", total_steps=5))
+    assert cell.state.totals.submissions_refused == 1
+    assert cell.job().total_steps == 1000
+    assert cell.state.totals.jobs_submitted == 2
+
+
+def test_forgotten_jobs_may_come_back_with_higher_epochs(cell: Cell) -> None:
+    job = cell.run("j0", n0=1)
+    last = job.epoch
+    cell.stop_workers("j0", "completed", step=1000)
+    cell.wait(2 * 86_400.0 + 60.0, step_s=86_400.0)
+    assert "j0" not in cell.state.jobs
+    cell.feed(submitted("j0"))
+    assert cell.run("j0", n0=1).epoch > last, "agents remember the epochs of the name"
+
+
+def test_a_start_that_takes_too_long(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    cell.acks()
+    cell.wait(600.0)
+    assert cell.job().state == "starting"
+    cell.wait(60.0)
+    assert (cell.job().state, cell.job().stop_reason) == ("stopping", "start_timeout")
+    cell.stop_workers("j0", "superseded")
+    assert (cell.job().state, cell.job().failures) == ("queued", 1)
+
+
+def test_a_start_that_was_never_heard(cell: Cell) -> None:
+    """The order expires; the stop finds nothing; the agent says what it holds: nothing."""
+    cell.plan({"j0": target(n0=2)})
+    (start,) = cell.last.commands
+    cell.wait(60.0)
+    assert [command.id for command in cell.last.commands] == [start.id]
+    cell.wait(300.0)
+    assert cell.job().state == "stopping"
+    cell.acks()
+    cell.wait(300.0)
+    assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
+    assert start.id not in cell.state.commands
+    cell.acks()
+    cell.feed(node_born("n0"))
+    assert (cell.job().state, cell.state.gpus_held) == ("queued", 0)
+
+
+def test_commands_are_repeated_under_their_id(cell: Cell) -> None:
+    cell.plan({"j0": target(n0=2)})
+    (start,) = cell.last.commands
+    sent = []
+    for _ in range(5):
+        cell.wait(60.0)
+        sent.append([(command.id, command.data) for command in cell.last.commands])
+    assert sent == [[(start.id, start.data)], [], [(start.id, start.data)], [], []]
+
+
+def test_claims_do_not_wait_for_ever(cell: Cell) -> None:
+    cell.run("j0", n0=4)
+    cell.plan({"j0": target(n0=2), "j1": target(n0=2)})
+    cell.acks()
+    cell.start_workers("j0")
+    assert cell.job("j1").target is not None, "the leavers have not said that they are gone"
+    cell.wait(660.0)
+    assert (cell.job("j1").state, cell.job("j1").target) == ("queued", None)
+    assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
+
+
+def test_plans_that_cannot_be_are_refused_without_harm(cell: Cell) -> None:
+    cell.feed(submitted("j2", gpus_min=2, gpus_max=4))
+    cell.run("j0", n0=2)
+    before = cell.job("j0").epoch
+    cell.plan(
+        {
+            "nobody": target(n0=1),
+            "j0": target("far", n0=2),
+            "j1": target(n0=4, n1=1),
+            "j2": target(n1=1),
+        },
+        lend=["n0", "nowhere"],
+        reclaim={"n1": 0.0, "nowhere": 0.0},
+    )
+    assert [cell.job(name).state for name in ("j0", "j1", "j2")] == ["running", "queued", "queued"]
+    assert not cell.sent()
+    from scheduler.policies.interface import Target
+
+    for made in (
+        target(nowhere=2),
+        target(n0=1, e0=1),
+        Target("train", (("n1", 1), ("n1", 2))),
+        Target("train", (("n1", 3), ("n0", -1))),
+        Target("train", ()),
+        target(n1=4, n0=2),
+    ):
+        cell.plan({"j2": made})
+        assert (cell.job("j2").state, cell.job("j2").target) == ("queued", None)
+    cell.plan({"j0": target(n0=2)})
+    assert cell.job("j0").epoch == before, "what is so already is no change"
+
+
+def test_reports_for_gpus_that_are_not_there(cell: Cell) -> None:
+    cell.run("j0", n0=2)
+    epoch = cell.job().epoch
+    cell.feed(WorkerStopped(job="j0", epoch=epoch, node="n0", gpus=[9], reason="preempted", step=0))
+    cell.feed(WorkerStopped(job="j0", epoch=epoch, node="zz", gpus=[0], reason="preempted", step=0))
+    cell.feed(WorkerStarted(job="j0", epoch=epoch, node="zz", gpus=[0], step=0))
+    cell.feed(WorkerStopped(job="j1", epoch=epoch, node="n0", gpus=[0], reason="preempted", step=0))
+    assert (cell.job().state, cell.job().size) == ("running", 2)
+
+
+@pytest.mark.parametrize("reason", ["scaled_in", "preempted", "lease_ended"])
+def test_gpus_that_a_running_gang_leaves_unasked(cell: Cell, reason: str) -> None:
+    job = cell.run("j0", n0=2)
+    cell.feed(
+        WorkerStopped.model_validate(
+            {
+                "job": "j0",
+                "epoch": job.epoch,
+                "node": "n0",
+                "gpus": [0, 1],
+                "reason": reason,
+                "step": 0,
+            }
+        ),
+        Cause("/agents/agent-train", 0, 9),
+    )
+    assert (job.state, cell.state.gpus_held) == ("queued", 0)
+
+
+def test_a_policy_that_raises_changes_nothing_and_is_counted(cell: Cell) -> None:
+    cell.run("j0", n0=1)
+
+    def broken(_: Snapshot) -> Plan:
+        raise ZeroDivisionError("a policy of somebody's")
+
+    cell.policy.planner = broken
+    held = list(cell.state.nodes["n0"].holder)
+    cell.wait(120.0)
+    assert cell.state.nodes["n0"].holder == held
+    assert cell.state.totals.policy_failures >= 1

@@ -1,0 +1,322 @@
+"""Every (state, fact) of the four tables: as the table says, or refused without a trace."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core import diagrams, facts
+from scheduler.core.evolve import apply
+from scheduler.core.facts import FACTS
+from scheduler.core.registry import FOLDS
+from scheduler.core.state import ClusterState, Job, Node, OpenCommand, Pool, state_to_json
+from scheduler.core.transitions import (
+    COMMAND,
+    HOLDING,
+    JOB,
+    LOAN,
+    NODE,
+    CommandState,
+    InvalidTransition,
+    JobState,
+    LoanState,
+    NodeState,
+)
+from scheduler.core.validate import violations
+
+JOB_FACTS = sorted({fact for _, fact in JOB})
+SPEC: dict[str, Any] = {
+    "tenant": "t",
+    "model": "m",
+    "gpus_min": 1,
+    "gpus_max": 4,
+    "total_steps": 10,
+    "samples_per_step": 1.0,
+    "rates": [[1, 1.0]],
+    "deadline_s": None,
+    "memory_mib": 0,
+    "checkpoint_mib": 0,
+    "checkpoint_cost_s": 1.0,
+    "start_cost_s": 1.0,
+    "priority": 0,
+    "edge_allowed": True,
+}
+#: One fact of each kind that moves a job, valid but for the job's state.
+MOVES: dict[str, Any] = {
+    "GangStarting": facts.GangStarting("j", 7, "train", {"n": [0, 1]}, 0),
+    "GangScaling": facts.GangScaling("j", 7, {"n": [0]}),
+    "GangRunning": facts.GangRunning("j"),
+    "GangCheckpointing": facts.GangCheckpointing("j", "preempted"),
+    "GangStopping": facts.GangStopping("j", "failed"),
+    "CheckpointSaved": facts.CheckpointSaved("j", 1, 1.0),
+    "CheckpointMissed": facts.CheckpointMissed("j", "e"),
+    "JobQueued": facts.JobQueued("j", "preempted", 0, None),
+    "JobMigrating": facts.JobMigrating("j", 0),
+    "JobCompleted": facts.JobCompleted("j"),
+    "JobFailed": facts.JobFailed("j", "r"),
+    "JobCancelled": facts.JobCancelled("j"),
+}
+#: Facts that say that the job is off its GPUs.
+OFF = ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled")
+
+
+def cell(job_state: JobState = JobState.QUEUED, *, on_gpus: bool = False) -> ClusterState:
+    state = ClusterState(number=3, now_s=100.0, gpus_alive=4)
+    node = Node("n", "a", "train", 4, "A", 1, 1.0, 1.0, 0)
+    node.holder, node.epoch, node.claim = [None] * 4, [0] * 4, [None] * 4
+    state.nodes["n"] = node
+    state.pools["train"] = Pool("train", "training", ["n"])
+    job = Job(id="j", submit_s=0.0, state=job_state, epoch=5, start_epoch=5, **SPEC)
+    if on_gpus:
+        job.cells, job.pool = {"n": [0, 1]}, "train"
+        node.holder[:2], node.epoch[:2] = ["j", "j"], [5, 5]
+        state.gpus_held = 2
+    state.jobs["j"] = job
+    return state
+
+
+def claim(state: ClusterState, job: str, gpu: int) -> None:
+    state.nodes["n"].claim[gpu] = job
+    state.jobs[job].target, state.jobs[job].target_pool = {"n": [gpu]}, "train"
+    state.claimants.append(job)
+
+
+def refused(state: ClusterState, fact: Any) -> None:
+    """Assert that the fact is refused and leaves no trace."""
+    before = state_to_json(state)
+    with pytest.raises(InvalidTransition) as caught:
+        apply(state, fact)
+    assert state_to_json(state) == before
+    assert caught.value.fact == type(fact).__name__
+
+
+@pytest.mark.parametrize(("before", "kind"), list(product(JobState, JOB_FACTS)))
+def test_every_cell_of_the_job_table(before: JobState, kind: str) -> None:
+    state = cell(before, on_gpus=before in HOLDING and kind not in OFF)
+    if kind == "JobMigrating":
+        claim(state, "j", 3)
+    after = JOB.get((before, kind))
+    if after is None:
+        refused(state, MOVES[kind])
+    else:
+        apply(state, MOVES[kind])
+        assert state.jobs["j"].state is after
+        assert violations(state) == []
+
+
+@pytest.mark.parametrize("kind", OFF)
+def test_no_job_is_off_its_gpus_while_it_holds_some(kind: str) -> None:
+    refused(cell(JobState.STOPPING, on_gpus=True), MOVES[kind])
+
+
+#: These need no job that is known.
+FREE = {"JobAccepted", "SubmissionRefused", "GpusReleased", "StrayFound"}
+ABOUT_JOBS = sorted(n for n, kind in FACTS.items() if "job" in kind.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ABOUT_JOBS) - FREE))
+def test_facts_about_unknown_jobs(kind: str) -> None:
+    state = ClusterState()
+    fact = MOVES.get(kind) or _others("nobody")[kind]
+    refused(state, replace(fact, job="nobody"))
+
+
+def _others(job: str) -> dict[str, Any]:
+    return {
+        "JobAdvanced": facts.JobAdvanced(job, 1, 1.0, 0, 1.0),
+        "JobExplained": facts.JobExplained(job, {}),
+        "TargetSet": facts.TargetSet(job, "train", {"n": [2]}, "starts"),
+        "TargetDropped": facts.TargetDropped(job, "r"),
+        "WorkerReady": facts.WorkerReady(job, 5, "n"),
+        "JobForgotten": facts.JobForgotten(job),
+        "CancelRequested": facts.CancelRequested(job),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [
+        ("JobAdvanced", HOLDING),
+        ("JobExplained", tuple(JobState)),
+        ("TargetSet", (JobState.QUEUED, JobState.RUNNING)),
+        ("WorkerReady", HOLDING),
+        ("JobForgotten", (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)),
+        ("CancelRequested", HOLDING),
+    ],
+)
+def test_facts_that_move_no_life_cycle(kind: str, allowed: tuple[JobState, ...]) -> None:
+    for before in JobState:
+        state = cell(before, on_gpus=before in HOLDING)
+        fact = _others("j")[kind]
+        if before in allowed:
+            apply(state, fact)
+            assert kind == "JobForgotten" or state.jobs["j"].state is before
+        else:
+            refused(state, fact)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [{}, {"n": []}, {"x": [0]}, {"n": [4]}, {"n": [-1]}, {"n": [0], "x": [1]}, {"n": [3]}],
+    ids=["nothing", "no GPU", "unknown node", "no such GPU", "negative", "partly", "claimed"],
+)
+def test_allocations_that_cannot_be(cells: facts.Cells) -> None:
+    def other() -> ClusterState:
+        state = cell()
+        state.jobs["k"] = Job(id="k", submit_s=0.0, number=1, **SPEC)
+        claim(state, "k", 3)
+        return state
+
+    refused(other(), facts.TargetSet("j", "train", cells, "starts"))
+    refused(other(), facts.GangStarting("j", 7, "train", cells, 0))
+    running = other()
+    running.jobs["j"].state = JobState.RUNNING
+    refused(running, facts.GangScaling("j", 7, cells))
+
+
+def test_held_gpus_and_used_epochs_are_refused() -> None:
+    state = cell()
+    state.nodes["n"].holder[2] = "k"
+    refused(state, facts.GangStarting("j", 7, "train", {"n": [1, 2]}, 0))
+    refused(state, facts.GangStarting("j", 5, "train", {"n": [1]}, 0))
+    scaled = cell(JobState.RUNNING, on_gpus=True)
+    refused(scaled, facts.GangScaling("j", 5, {"n": [0]}))
+    refused(scaled, facts.WorkerReady("j", 4, "n"))
+    refused(scaled, facts.WorkerReady("j", 5, "x"))
+    refused(scaled, facts.GpusReleased("j", "n", [0, 4]))
+    refused(scaled, facts.StrayFound("n", "j", 1, [2, 9]))
+    refused(scaled, facts.TargetDropped("j", "it has none"))
+    refused(scaled, facts.JobAccepted("j", SPEC))
+
+
+NODE_FACTS = {
+    "NodeJoined": facts.NodeJoined("n", "a", "train", "training", 4, "A", 1, 1.0, 1.0, 1),
+    "NodeSilenced": facts.NodeSilenced("n", 200.0),
+    "NodeReturned": facts.NodeReturned("n"),
+    "NodeLost": facts.NodeLost("n", "r"),
+}
+
+
+@pytest.mark.parametrize(("before", "kind"), list(product(NodeState, NODE_FACTS)))
+def test_every_cell_of_the_node_table(before: NodeState, kind: str) -> None:
+    state = cell()
+    state.nodes["n"].state = before
+    state.gpus_alive = 0 if before is NodeState.DEAD else 4
+    after = NODE.get((before, kind))
+    if after is None:
+        refused(state, NODE_FACTS[kind])
+    else:
+        apply(state, NODE_FACTS[kind])
+        assert state.nodes["n"].state is after
+        assert violations(state) == []
+
+
+LOAN_FACTS = {
+    "LoanGranted": facts.LoanGranted("n"),
+    "LoanRefused": facts.LoanRefused("n", "r"),
+    "ReclaimStarted": facts.ReclaimStarted("n", 200.0),
+    "ReturnOrdered": facts.ReturnOrdered("n"),
+    "LoanReturned": facts.LoanReturned("n"),
+    "LoanLost": facts.LoanLost("n"),
+}
+#: States that a node can be in; the others end the loan.
+ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
+
+
+@pytest.mark.parametrize(("before", "kind"), list(product((None, *ON_LOAN), LOAN_FACTS)))
+def test_every_cell_of_the_loan_table(before: LoanState | None, kind: str) -> None:
+    state = cell()
+    node = state.nodes["n"]
+    node.loan, node.loan_state = (None, None) if before is None else ("loan-0", before)
+    state.on_loan = [] if before is None else ["n"]
+    state.gpus_loaned = 4 if before not in (None, LoanState.LENDING) else 0
+    after = None if before is None else LOAN.get((before, kind))
+    if after is None:
+        refused(state, LOAN_FACTS[kind])
+        return
+    apply(state, LOAN_FACTS[kind])
+    assert node.loan_state == (after if after in ON_LOAN else None)
+    assert violations(state) == []
+
+
+def test_a_node_is_lent_once() -> None:
+    state = cell()
+    apply(state, facts.LoanRequested("loan-0", "n"))
+    refused(state, facts.LoanRequested("loan-1", "n"))
+
+
+@pytest.mark.parametrize("kind", [*NODE_FACTS, *LOAN_FACTS, "LoanRequested", "StrayFound"])
+def test_facts_about_unknown_nodes(kind: str) -> None:
+    others = {
+        "LoanRequested": facts.LoanRequested("loan-0", "n"),
+        "StrayFound": facts.StrayFound("n", "j", 1, [0]),
+    }
+    if kind != "NodeJoined":
+        refused(ClusterState(), (NODE_FACTS | LOAN_FACTS | others)[kind])
+    refused(ClusterState(), facts.GpusReleased("j", "n", [0]))
+
+
+COMMAND_FACTS = {
+    "CommandRepeated": facts.CommandRepeated("default-1-0"),
+    "CommandDone": facts.CommandDone("default-1-0"),
+    "CommandRefused": facts.CommandRefused("default-1-0", "r"),
+    "CommandExpired": facts.CommandExpired("default-1-0"),
+}
+
+
+@pytest.mark.parametrize(("before", "kind"), list(product(CommandState, COMMAND_FACTS)))
+def test_every_cell_of_the_command_table(before: CommandState, kind: str) -> None:
+    state = cell()
+    command = OpenCommand("default-1-0", "Rebirth", "a", "n", {}, 900.0, 100.0, before)
+    state.commands[command.id] = command
+    after = COMMAND.get((before, kind))
+    if after is None:
+        refused(state, COMMAND_FACTS[kind])
+    else:
+        apply(state, COMMAND_FACTS[kind])
+        assert command.state is after
+        assert (command.id in state.commands) == (after is CommandState.ISSUED)
+
+
+def test_commands_are_issued_and_closed_once() -> None:
+    state = cell()
+    issued = facts.CommandIssued("default-1-0", "Rebirth", "a", "n", {}, 900.0)
+    apply(state, issued)
+    refused(state, issued)
+    apply(state, facts.CommandDone("default-1-0"))
+    for fact in COMMAND_FACTS.values():
+        refused(state, fact)
+
+
+def test_every_fact_has_a_fold_and_every_table_names_facts() -> None:
+    assert {kind.__name__ for kind in FOLDS} == set(FACTS)
+    for table in (JOB, NODE, LOAN, COMMAND):
+        assert {fact for _, fact in table} <= set(FACTS)
+
+
+def _reached() -> Iterator[tuple[str, set[Any], set[Any]]]:
+    yield "job", set(JobState), {JobState.QUEUED, *JOB.values()}
+    yield "node", set(NodeState), {NodeState.ALIVE, *NODE.values()}
+    yield "loan", set(LoanState), {LoanState.LENDING, *LOAN.values()}
+    yield "command", set(CommandState), {CommandState.ISSUED, *COMMAND.values()}
+
+
+def test_every_state_is_reached() -> None:
+    for name, states, reached in _reached():
+        assert states == reached, name
+
+
+def test_diagrams_are_what_the_tables_say(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parents[2] / diagrams.FOLDER
+    assert diagrams.main(["--check", "--folder", str(folder)]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_diagram_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagrams.main(["--folder", str(tmp_path)]) == 0
+    assert diagrams.main(["--check", "--folder", str(tmp_path)]) == 0
+    (tmp_path / "loan.md").write_text("old")
+    assert diagrams.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert "loan.md" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""What comes in: taken once, reduced, or set aside as a dead letter with the field named."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bus.contract import Message
+from schemas.commands import Rebirth
+from schemas.events import InferenceLoad
+from schemas.topics import EVENTS, TELEMETRY
+from tests.builders import node_born, submitted
+from tests.desk import Desk, kinds, measured, measured_stop, open_desk
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk(request.param, tmp_path) as desk:
+        yield desk
+
+
+def load(needed: int) -> InferenceLoad:
+    return InferenceLoad(
+        pool="infer",
+        requests_running=1,
+        requests_waiting=0,
+        request_rate_per_s=1.0,
+        gpus_needed=needed,
+        gpus_serving=4,
+    )
+
+
+def changed(message: Message, **fields: Any) -> Message:
+    document = orjson.loads(message.value or b"")
+    for path, value in fields.items():
+        at = document
+        *within, last = path.split("__")
+        for part in within:
+            at = at[part]
+        at[last] = value
+    return Message(message.topic, message.key, orjson.dumps(document))
+
+
+def bad(desk: Desk) -> list[tuple[str, Message]]:
+    """What must be refused, with the field that must be named."""
+    good = desk.say(submitted("x"), "/tenants/t")
+    value = good.value or b""
+    raw = [
+        ("", Message(EVENTS.name, "default", b"{")),
+        ("", Message(EVENTS.name, "default", b'{"pad": "' + b"x" * 600_000 + b'"}')),
+        ("", Message(EVENTS.name, "default", value.replace(b":10.0", b":NaN"))),
+        ("a?", Message(EVENTS.name, "default", b'{"a\\u0000": 1, "a\\u0000": 2}')),
+    ]
+    return [
+        *raw,
+        ("data.gpus_min", changed(good, data__gpus_min=-1)),
+        ("type", changed(good, type="tidegate.job.submitted.v9")),
+        ("cell", changed(good, cell="other")),
+        ("time", changed(good, time="2036-01-01T00:00:00Z")),
+        ("data.agent", desk.say(node_born("n5"), "/agents/someone")),
+        ("data.node", desk.say(measured_stop(), "/agents/some\0one")),
+        ("source", changed(desk.say(measured()), source="/agents/" + "x" * 200)),
+        ("source", desk.say(measured(), "/agents/some\0one")),
+    ]
+
+
+async def test_telemetry_makes_no_stimuli(desk: Desk) -> None:
+    service = desk.start()
+    await desk.bus.publish(*(desk.say(measured()) for _ in range(50)))
+    await desk.wait(1.0)
+    assert kinds(desk) == ["LeaderStarted"]
+    assert service.intake.telemetry.folded == 50
+    newest = service.intake.telemetry.newest("n0")
+    assert newest is not None
+    assert (newest["utilisation"], newest["power_w"]) == (0.5, 100.0)
+
+
+async def test_duplicates_gaps_and_late_events(desk: Desk) -> None:
+    service = desk.start()
+    first, missing, third = (
+        desk.say(node_born("n0")),
+        desk.say(submitted("a")),
+        desk.say(submitted("b")),
+    )
+    await desk.bus.publish(first, third, first, third)
+    await desk.wait(1.0)
+    assert service.intake.counts["duplicates"] == 2
+    assert list(service.engine.state.jobs) == ["b"]
+    assert len(await desk.commands(Rebirth)) == 1
+    await desk.bus.publish(desk.say(measured()))
+    await desk.wait(30.0)
+    assert len(await desk.commands(Rebirth)) == 1, "asked once in five minutes"
+    await desk.bus.publish(missing)
+    await desk.wait(1.0)
+    assert service.intake.counts["late"] == 1
+    assert list(service.engine.state.jobs) == ["b", "a"]
+    await desk.wait(600.0)
+    assert len(await desk.commands(Rebirth)) == 1, "nothing is missing any more"
+
+
+async def test_gaps_are_asked_for_again_until_a_birth(desk: Desk) -> None:
+    desk.start()
+    await desk.bus.publish(desk.say(node_born("n0")), desk.say(measured(), sequence=9))
+    await desk.wait(700.0)
+    assert len(await desk.commands(Rebirth)) == 3
+    await desk.bus.publish(desk.say(node_born("n0")))
+    await desk.wait(700.0)
+    assert len(await desk.commands(Rebirth)) == 3
+
+
+async def test_a_load_that_comes_and_goes_within_one_batch(desk: Desk) -> None:
+    """The last word counts, though it equals the one before the batch."""
+    service = desk.start()
+    await desk.bus.publish(desk.say(load(2), "/agents/i"))
+    await desk.wait(1.0)
+    await desk.bus.publish(desk.say(load(5), "/agents/i"), desk.say(load(2), "/agents/i"))
+    await desk.wait(1.0)
+    assert service.engine.state.lenders["infer"].gpus_needed == 2.0
+
+
+async def test_bad_events_are_dead_letters_and_delay_nothing(desk: Desk) -> None:
+    service = desk.start()
+    await desk.bus.publish(desk.say(node_born("n0")))
+    await desk.wait(1.0)
+    wrong = bad(desk)
+    messages = [message for _, message in wrong]
+    await desk.bus.publish(*messages[:6], desk.say(submitted("good")), *messages[6:])
+    await desk.wait(1.0)
+    assert "good" in service.engine.state.jobs
+    dead = [
+        record
+        for topic in (EVENTS.name, TELEMETRY.name)
+        for record in await desk.records(f"{topic}.dlq")
+    ]
+    assert len(dead) == len(wrong) == service.intake.counts["dead_letters"]
+    fields = sorted(record.headers["dlq_field"] for record in dead)
+    assert fields == sorted("source" if name == "data.node" else name for name, _ in wrong), (
+        "an agent with an impossible name is refused before what it says"
+    )
+    assert {record.value for record in dead} == {message.value for message in messages}
+    await desk.replayed(service)
+
+
+async def test_a_foreign_agent_cannot_speak_for_a_node(desk: Desk) -> None:
+    service = desk.start()
+    await desk.bus.publish(desk.say(node_born("n0")), desk.say(measured_stop(), "/agents/other"))
+    await desk.wait(1.0)
+    (dead,) = await desk.records(f"{EVENTS.name}.dlq")
+    assert dead.headers["dlq_field"] == "data.node"
+    assert "agent-train" in dead.headers["dlq_error"]
+    assert service.intake.counts["dead_letters"] == 1
+
+
+async def test_a_birth_that_others_overtook_is_not_believed(desk: Desk) -> None:
+    service = desk.start()
+    early = desk.say(node_born("n0"))
+    stale = desk.say(node_born("n0", gpus=2))
+    await desk.bus.publish(early, desk.say(submitted("a")))
+    await desk.wait(1.0)
+    await desk.bus.publish(stale)
+    await desk.wait(1.0)
+    assert service.engine.state.nodes["n0"].gpu_count == 4
+    assert service.intake.counts["births_overtaken"] == 1

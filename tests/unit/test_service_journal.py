@@ -1,0 +1,104 @@
+"""The record as it is read back: damage is named, never folded."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from bus.clock import PacedClock
+from bus.contract import Message, Unreadable
+from bus.memory import MemoryBus
+from scheduler.core.engine import Engine
+from scheduler.core.record import decision_to_dict, stimulus_to_dict
+from scheduler.core.state import ClusterState, state_hash, state_to_json
+from scheduler.core.stimuli import LeaderStarted, Stimulus
+from scheduler.journal import recover
+from schemas.journal import NO_DIGEST, SnapshotTaken, chain, encode_entry, encode_snapshot
+from schemas.topics import JOURNAL, SNAPSHOTS
+from tests.builders import START_S, Cell, node_born, submitted
+
+
+def entries() -> tuple[Cell, list[bytes]]:
+    """A few decisions, chained."""
+    cell = Cell()
+    digest, written = NO_DIGEST, []
+    cell.engine = Engine(ClusterState(), lambda _: cell.policy)
+    start = LeaderStarted("x", 1, "scripted", cell.settings.to_dict())
+    for data in (start, node_born("n0"), submitted("a"), submitted("b")):
+        stimulus = Stimulus(START_S, data)
+        number = cell.state.number
+        decision = cell.engine.handle(stimulus)
+        entry = chain(
+            digest,
+            number,
+            START_S,
+            stimulus_to_dict(stimulus),
+            decision_to_dict(decision),
+            policy="scripted",
+        )
+        digest = entry.digest
+        written.append(encode_entry(entry))
+    return cell, written
+
+
+async def read_back(written: list[bytes], snapshot: bytes | None = None) -> Any:
+    bus = MemoryBus(PacedClock(START_S, None))
+    await bus.publish(*(Message(JOURNAL.name, "default", value) for value in written))
+    if snapshot is not None:
+        await bus.publish(Message(SNAPSHOTS.name, "default", snapshot))
+    return await recover(bus, "default")
+
+
+async def test_what_was_written_is_read_back() -> None:
+    cell, written = entries()
+    found = await read_back(written)
+    assert (found.entries, state_hash(found.state)) == (4, state_hash(cell.state))
+
+
+def changed(value: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    document = orjson.loads(value)
+    change(document["data"])
+    return orjson.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data["stimulus"]["data"].update(priority=5), "changed after it was written"),
+        (lambda data: data.update(number=9), "where 2 should be"),
+        (lambda data: data.pop("digest"), "digest"),
+    ],
+)
+async def test_a_damaged_entry_is_named(change: Any, said: str) -> None:
+    _, written = entries()
+    written[2] = changed(written[2], change)
+    with pytest.raises(Unreadable, match=said):
+        await read_back(written)
+
+
+async def test_a_lost_entry_shows() -> None:
+    _, written = entries()
+    del written[1]
+    with pytest.raises(Unreadable, match="entry 2 where 1 should be"):
+        await read_back(written)
+
+
+@pytest.mark.parametrize("good", [True, False])
+async def test_a_snapshot_must_have_its_hash(good: bool) -> None:
+    cell, written = entries()
+    state = orjson.loads(state_to_json(cell.state))
+    snapshot = SnapshotTaken(
+        number=cell.state.number,
+        at_s=START_S,
+        digest="0" * 64,
+        state_hash=state_hash(cell.state) if good else "f" * 64,
+        state=state,
+        sources={},
+    )
+    if good:
+        found = await read_back(written, encode_snapshot(snapshot))
+        assert (found.entries, state_hash(found.state)) == (0, snapshot.state_hash)
+    else:
+        with pytest.raises(Unreadable, match="does not have its hash"):
+            await read_back(written, encode_snapshot(snapshot))
