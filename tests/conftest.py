@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-LAYERS = ("unit", "property", "model", "contract", "simulation", "golden", "console", "packaging")
+LAYERS = (
+    "unit",
+    "property",
+    "model",
+    "contract",
+    "simulation",
+    "golden",
+    "console",
+    "chaos",
+    "packaging",
+)
 TESTS = Path(__file__).parent
 
 settings.register_profile("laptop", deadline=None)

@@ -1,0 +1,88 @@
+"""What is known of a job: its state now, and its story, put together for `why`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from console.reading import Reading
+from console.story import Given, Happening, Line, Reclaim, Story
+from scheduler.core.state import Job
+from scheduler.core.transitions import JobState
+from scheduler.policies.interface import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that is known of a job."""
+
+    reading: Reading
+    story: Story
+    job: Job | None  #: None once it is forgotten; the journal still has its story.
+    lines: tuple[Line, ...]
+
+    @property
+    def now_s(self) -> float:
+        """The moment of the answer."""
+        return self.reading.state.now_s
+
+    @property
+    def state(self) -> str:
+        """What it is doing: a `JobState`, or `refused`."""
+        if self.job is not None:
+            return self.job.state.value
+        last = self.story.last("JobCompleted", "JobFailed", "JobCancelled")
+        ends = {"JobCompleted": "completed", "JobFailed": "failed", "JobCancelled": "cancelled"}
+        return "refused" if last is None else ends[last.kind]
+
+    @property
+    def since_s(self) -> float:
+        """Since when it is doing that."""
+        job = self.job
+        if job is not None and job.state is JobState.QUEUED:
+            return job.waiting_since_s
+        kinds = {
+            JobState.STARTING: ("GangStarting",),
+            JobState.RUNNING: ("GangRunning",),
+            JobState.SCALING: ("GangScaling",),
+            JobState.CHECKPOINTING: ("GangCheckpointing",),
+            JobState.STOPPING: ("GangStopping", "GangCheckpointing"),
+            JobState.MIGRATING: ("JobMigrating",),
+        }
+        wanted = () if job is None else kinds.get(job.state, ())
+        last = self.story.last(*wanted) if wanted else None
+        if last is None:
+            last = self.story.happenings[-1] if self.story.happenings else None
+        return self.now_s if last is None else last.at_s
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """What its tenant asked for."""
+        first = self.story.last("JobAccepted")
+        return {} if first is None else first.fields["spec"]
+
+    @property
+    def given(self) -> Given | None:
+        """The reason that explains what it is doing now."""
+        if self.job is not None and self.job.state in (JobState.QUEUED, JobState.MIGRATING):
+            return self.story.latest
+        for given in reversed(self.story.reasons):
+            if given.reason.verb not in ("waits", "keeps"):
+                return given
+        return self.story.latest
+
+    @property
+    def loss(self) -> Happening | None:
+        """What took the GPUs of a job that had some and waits again."""
+        if self.job is None or self.job.state is not JobState.QUEUED:
+            return None
+        for line in reversed(self.lines):
+            if line.happening.kind in ("JobQueued", "GangStarting"):
+                return line.happening if line.happening.kind == "JobQueued" else None
+        return None
+
+    def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:
+        """Give the reclaims that drove what was done for this reason."""
+        for happening in self.story.happenings:
+            if happening.reason is reason and happening.reclaims:
+                return happening.reclaims
+        return ()

@@ -1,0 +1,288 @@
+"""`tidegate log`: what a log holds, its newest records, and copies to hand around."""
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bus.contract import Record
+from bus.logfile import Progress, ReadLog, write_log
+from bus.reading import import_log, open_log
+from console.output import JsonPath, duration, emit_json, fail, out, plain
+from console.reading import DEFAULT_LOG
+from console.telling import fields
+from schemas.topics import ALL_TOPICS
+
+app = typer.Typer(no_args_is_help=True, help="Look into a log, or copy it: stats, tail, export.")
+
+#: How often `--follow` looks, in seconds.
+_FOLLOW_S = 0.5
+_SOURCE = re.compile(rb'"source":"([^"\\]+)"')
+_SHOWN = 12
+LogOption = Annotated[
+    str,
+    typer.Option("--log", help="SQLite, .jsonl or .jsonl.zst.", envvar="TIDEGATE_LOG"),
+]
+
+
+@dataclass(slots=True)
+class _Topic:
+    records: int = 0
+    size: int = 0
+    begin_s: float = float("inf")
+    end_s: float = float("-inf")
+    keys: dict[str, None] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        self.records += 1
+        self.size += len(record.key) + len(record.value or b"")
+        self.begin_s = min(self.begin_s, record.time_s)
+        self.end_s = max(self.end_s, record.time_s)
+        self.keys[record.key] = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "bytes": self.size,
+            "keys": len(self.keys),
+            "begin_s": self.begin_s,
+            "end_s": self.end_s,
+        }
+
+
+@app.command()
+def stats(log: LogOption = str(DEFAULT_LOG), json_path: JsonPath = None) -> None:
+    """Count records, bytes, keys and time by topic; dead letters by reason; who spoke.
+
+    Example: tidegate log stats --log run.db
+    """
+    topics: dict[str, _Topic] = {}
+    dead: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
+    with open_log(log) as opened:
+        opened.verify()
+        for record in opened.records():
+            topics.setdefault(record.topic, _Topic()).add(record)
+            if record.topic.endswith(".dlq"):
+                dead[_reason(record)] += 1
+            elif source := _SOURCE.search(record.value or b""):
+                sources[source[1].decode(errors="replace")] += 1
+        document = {
+            "log": str(opened.path),
+            "records": sum(topic.records for topic in topics.values()),
+            "bytes": sum(topic.size for topic in topics.values()),
+            "begin_s": min((topic.begin_s for topic in topics.values()), default=None),
+            "end_s": max((topic.end_s for topic in topics.values()), default=None),
+            "topics": {name: topics[name].to_dict() for name in sorted(topics)},
+            "dead_letters": dict(sorted(dead.items())),
+            "sources": dict(sorted(sources.items())),
+        }
+    if json_path != "-":
+        _print_stats(document)
+    if json_path is not None:
+        emit_json(document, json_path)
+
+
+def _reason(record: Record) -> str:
+    """Give field and kind of a dead letter, without what differs from letter to letter."""
+    kind = record.headers.get("dlq_error", "?").split(":")[0]
+    name = re.sub(r"\[\d+\]", "[]", record.headers.get("dlq_field", ""))
+    return f"{name or 'message'}: {kind}"
+
+
+def _print_stats(document: dict[str, Any]) -> None:
+    table = Table(title=plain(document["log"]))
+    for name in ("topic", "records", "MiB", "keys", "from", "span"):
+        table.add_column(name, justify="left" if name in ("topic", "from") else "right")
+    for name, topic in document["topics"].items():
+        table.add_row(
+            plain(name),
+            f"{topic['records']:,}",
+            f"{topic['bytes'] / 2**20:.2f}",
+            f"{topic['keys']:,}",
+            _moment(topic["begin_s"]),
+            duration(topic["end_s"] - topic["begin_s"]),
+        )
+    out().print(table)
+    for title, counts in (("Dead letters", "dead_letters"), ("Sources", "sources")):
+        found = sorted(document[counts].items(), key=lambda item: (-item[1], item[0]))
+        out().print(f"{title}: {len(found):,} kinds" if found else f"{title}: none")
+        for name, count in found[:_SHOWN]:
+            out().print(f"    {count:>9,}  {name}", markup=False)
+        if len(found) > _SHOWN:
+            out().print(f"    and {len(found) - _SHOWN:,} more: see --json")
+
+
+@app.command()
+def tail(
+    count: Annotated[int, typer.Option("-n", help="How many records.", min=1, max=100_000)] = 20,
+    topic: Annotated[
+        str | None, typer.Option(help="Only this topic, such as events, journal or events.dlq.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as records come.")] = False,
+    log: LogOption = str(DEFAULT_LOG),
+    json_path: JsonPath = None,
+) -> None:
+    """Show the newest records.
+
+    Example: tidegate log tail -n 5 --topic journal --log run.db
+    """
+    if follow and json_path is not None:
+        fail("--follow never ends, so there is no JSON object to write; leave one of the two out.")
+    with open_log(log) as opened:
+        ends = dict(opened.head.topics)
+        found = _newest(opened, _topics(topic, opened), count)
+    if json_path != "-":
+        for record in found:
+            _print_record(record)
+    if json_path is not None:
+        emit_json({"records": [_record_document(record) for record in found]}, json_path)
+    while follow:
+        time.sleep(_FOLLOW_S)
+        with open_log(log) as opened:
+            fresh: list[Record] = []
+            for name in _topics(topic, opened):
+                missed = opened.head.topics.get(name, 0) - ends.get(name, 0)
+                if missed > 0:
+                    fresh += opened.last(name, missed)
+            ends = dict(opened.head.topics)
+        for record in sorted(fresh, key=_by_time):
+            _print_record(record)
+
+
+def _topics(name: str | None, opened: ReadLog) -> list[str]:
+    known = sorted(opened.head.topics)
+    if name is None:
+        return known
+    base, dot, rest = name.partition(".dlq")
+    for candidate in (name, f"tidegate.{base}.v1{dot}{rest}"):
+        if candidate in known or candidate in ALL_TOPICS:
+            break
+    else:
+        fail(f"--topic: {name} is no topic of this log; there are {', '.join(known) or 'none'}.")
+    return [candidate]
+
+
+def _newest(opened: ReadLog, topics: list[str], count: int) -> list[Record]:
+    found = [record for topic in topics for record in opened.last(topic, count)]
+    return sorted(found, key=_by_time)[-count:]
+
+
+def _by_time(record: Record) -> tuple[float, str, int]:
+    return record.time_s, record.topic, record.offset
+
+
+def _print_record(record: Record) -> None:
+    where = f"{record.topic.removeprefix('tidegate.')}/{record.offset}"
+    line = f"{_moment(record.time_s)}  {where:<22} {record.key:<14} {_gist(record)}"
+    console = out()
+    if console.is_terminal:
+        console.print(line, markup=False, no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _gist(record: Record) -> str:
+    """Say in a line what a record is."""
+    if record.topic.endswith(".dlq"):
+        headers = record.headers
+        return f"{headers.get('dlq_field', '')} {headers.get('dlq_error', '')}".strip()
+    if record.value is None:
+        return "(removed)"
+    try:
+        raw = orjson.loads(record.value)
+        name, data = raw["type"].removeprefix("tidegate."), raw["data"]
+        if "decision" in data:
+            did = " ".join(fact for fact, _ in data["decision"]["facts"] if fact != "JobExplained")
+            said = fields(data["stimulus"]["data"], record.time_s)
+            heard = f"{data['stimulus']['kind']} {said}".rstrip()
+            return f"#{data['number']} {heard} -> {did or 'nothing'}"
+        if "state" in data:
+            return f"{name} after {data['number']} entries, state {data['state_hash'][:12]}"
+        return f"{name} {fields(data, record.time_s)}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{len(record.value)} bytes that are no message"
+
+
+def _record_document(record: Record) -> dict[str, Any]:
+    value: Any = None
+    if record.value is not None:
+        try:
+            value = orjson.loads(record.value)
+        except ValueError:
+            value = record.value.decode(errors="replace")
+    return {
+        "topic": record.topic,
+        "offset": record.offset,
+        "key": record.key,
+        "time_s": record.time_s,
+        "headers": dict(record.headers),
+        "value": value,
+    }
+
+
+@app.command("export")
+def export_(
+    target: Annotated[Path, typer.Argument(help="A new file, NAME.jsonl or NAME.jsonl.zst.")],
+    log: LogOption = str(DEFAULT_LOG),
+    json_path: JsonPath = None,
+) -> None:
+    """Copy a log into one file that says when it is damaged.
+
+    Example: tidegate log export run.jsonl.zst --log run.db
+    """
+    with open_log(log) as opened:
+        opened.verify()
+        with _progress("Exporting") as progress:
+            count = write_log(target, opened.head, opened.records(), progress)
+    _done("Exported", count, target, json_path)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[str, typer.Argument(help="A log file, as export makes them.")],
+    log: Annotated[Path, typer.Option("--log", help="The SQLite log to make.")],
+    json_path: JsonPath = None,
+) -> None:
+    """Make a new SQLite log of a log file, offsets and all.
+
+    Example: tidegate log import run.jsonl.zst --log copy.db
+    """
+    with open_log(source) as opened, _progress("Importing") as progress:
+        count = import_log(opened, log, progress)
+    _done("Imported", count, log, json_path)
+
+
+def _done(verb: str, count: int, path: Path, json_path: str | None) -> None:
+    size = path.stat().st_size
+    if json_path != "-":
+        text = f"{verb} {count:,} records into {path} ({size / 2**20:.1f} MiB)."
+        out().print(text, markup=False, soft_wrap=True)
+    if json_path is not None:
+        emit_json({"log": str(path), "records": count, "bytes": size}, json_path)
+
+
+@contextmanager
+def _progress(verb: str) -> Iterator[Progress | None]:
+    """Show how far it is, if somebody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Console(stderr=True).status(f"{verb}…") as status:
+        yield lambda count: status.update(f"{verb}… {count:,} records")
+
+
+def _moment(time_s: float) -> str:
+    moment = datetime.fromtimestamp(time_s, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

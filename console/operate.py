@@ -1,0 +1,250 @@
+"""`tidegate submit` and `cancel`: what a tenant says, put on the log's topic of events."""
+
+import asyncio
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from bus.clock import Clock, PacedClock, SystemClock
+from bus.contract import Bus, Message
+from bus.sqlite import SqliteBus
+from console.output import duration, fail, out, say, seconds_of
+from console.reading import CELL, DEFAULT_LOG, LogPath, Reading, check_log, read_bus, with_log
+from scheduler.core.transitions import TERMINAL
+from schemas.codec import Rejected, decode_cell, encode, event
+from schemas.events import JobCancelled, JobSubmitted
+from schemas.parse import first_error, parse_object, repeated_key
+from schemas.topics import CELLS, EVENTS
+from schemas.values import MAX_MESSAGE_BYTES
+
+#: Which flag a field of the job comes from.
+FLAGS = {
+    "job": "--job",
+    "tenant": "--tenant",
+    "model": "--model",
+    "gpus_min": "--gpus",
+    "gpus_max": "--gpus",
+    "total_steps": "--steps",
+    "samples_per_step": "--samples-per-step",
+    "rates": "--rate",
+    "deadline_s": "--deadline",
+    "memory_mib": "--memory-mib",
+    "priority": "--priority",
+    "edge_allowed": "--no-edge",
+}
+
+
+def submit(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB.json|-]", help="The job as JSON; flags go before it."),
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Its id. [default: one is made up]")] = None,
+    model: Annotated[str | None, typer.Option(help="What it trains.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="N|MIN..MAX", help="Sizes it may run at, such as 1..8.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps in all.")] = None,
+    samples_per_step: Annotated[
+        float | None, typer.Option(help="Samples that one step takes. [default: 1]")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="N=RATE,...", help="Samples/s by GPUs, such as 1=120,2=220."),
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From now, such as 90m or 2h.")
+    ] = None,
+    memory_mib: Annotated[int | None, typer.Option(help="Needed on each GPU.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    edge: Annotated[
+        bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
+    log: LogPath = DEFAULT_LOG,
+) -> None:
+    """Submit a training job, as flags or as a JSON file.
+
+    Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
+    --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db
+    """
+    fields = {} if file is None else _from_file(file)
+    given: dict[str, Any] = {
+        "job": job,
+        "model": model,
+        "total_steps": steps,
+        "samples_per_step": samples_per_step,
+        "rates": None if rate is None else _rates(rate),
+        "memory_mib": memory_mib,
+        "priority": priority,
+        "edge_allowed": edge,
+        "tenant": tenant,
+    }
+    if gpus is not None:
+        given["gpus_min"], given["gpus_max"] = _sizes(gpus)
+    fields |= {name: value for name, value in given.items() if value is not None}
+    _complete(fields)
+    deadline_after_s = None if deadline is None else _deadline_s(deadline)
+    if deadline_after_s is not None:
+        fields["deadline_s"] = 0.0
+    submission = _checked(fields, from_file=file is not None)
+    reading, online = with_log(log, _look)
+    known = reading.state.jobs.get(submission.job)
+    if known is not None:
+        fail(f"--job: {known.id} exists already ({known.state.value}); choose another id.")
+    clock, now_s = _clock(reading)
+    if deadline_after_s is not None:
+        submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
+    _publish(log, clock, now_s, submission)
+    out().print(submission.job, markup=False)
+    _say_when(online)
+
+
+def cancel(
+    job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
+    reason: Annotated[str, typer.Option(help="Why, for those who ask later.")] = "",
+    log: LogPath = DEFAULT_LOG,
+) -> None:
+    """Cancel a job; if it runs, its gang is told to leave.
+
+    Example: tidegate cancel job-0042 --log run.db
+    """
+    reading, online = with_log(log, _look)
+    known = reading.state.jobs.get(job)
+    if known is None:
+        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
+    if known.state in TERMINAL:
+        fail(f"{job} is {known.state.value} already; there is nothing to cancel.")
+    try:
+        request = JobCancelled(job=job, reason=reason)
+    except ValidationError as error:
+        wrong = first_error(error)
+        fail(f"--{wrong.field}: {wrong.reason}.")
+    clock, now_s = _clock(reading)
+    _publish(log, clock, now_s, request)
+    ran_s = reading.state.now_s - known.submit_s
+    out().print(f"{job}: asked to be cancelled, {duration(ran_s)} after it came.", markup=False)
+    _say_when(online)
+
+
+# --- reading what was asked for ------------------------------------------------------------------
+
+
+def _from_file(name: str) -> dict[str, Any]:
+    try:
+        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        fail(f"{name}: {error.strerror or error}; name a JSON file, or - for standard input.")
+    raw = parse_object(value, MAX_MESSAGE_BYTES)
+    if not isinstance(raw, Rejected):
+        raw = repeated_key(value, raw) or raw
+    if isinstance(raw, Rejected):
+        where = f"{name}: {raw.field}" if raw.field else name
+        fail(f"{where}: {raw.reason}.")
+    unknown = sorted(raw.keys() - JobSubmitted.model_fields.keys())
+    if unknown:
+        fail(f"{name}: {unknown[0]!r} is no field of a job; see `tidegate submit --help`.")
+    return raw
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    low, dots, high = text.partition("..")
+    try:
+        return _count(low), _count(high if dots else low)
+    except ValueError:
+        fail(f"--gpus: {text!r} is no size; write 4, or 1..8 for any size from 1 to 8.")
+
+
+def _count(text: str) -> int:
+    # `int` would take more forms, of any length.
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise ValueError(text)
+    return int(text)
+
+
+def _rates(text: str) -> list[dict[str, float]]:
+    points = []
+    for part in text.split(","):
+        size, _, rate = part.partition("=")
+        try:
+            points.append({"gpus": _count(size.strip()), "samples_per_s": float(rate)})
+        except ValueError:
+            fail(f"--rate: {part!r} is no rate; write GPUs=samples per second, as in 1=120,2=220.")
+    return sorted(points, key=lambda point: point["gpus"])
+
+
+def _deadline_s(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        fail(f"--deadline: {error}; write 90m, 2h or 1h30m, counted from now.")
+
+
+def _complete(fields: dict[str, Any]) -> None:
+    """Add what need not be said."""
+    fields.setdefault("job", f"job-{secrets.token_hex(4)}")
+    fields.setdefault("tenant", "operator")
+    fields.setdefault("model", "unnamed")
+    fields.setdefault("samples_per_step", 1.0)
+    rates = fields.get("rates")
+    if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
+        fields.setdefault("gpus_min", rates[0].get("gpus"))
+        fields.setdefault("gpus_max", rates[-1].get("gpus"))
+
+
+def _checked(fields: dict[str, Any], *, from_file: bool) -> JobSubmitted:
+    for name in ("total_steps", "rates"):
+        if name not in fields:
+            fail(f"{FLAGS[name]} is missing; give it, or a JSON file with {name!r}.")
+    try:
+        return JobSubmitted.model_validate(fields)
+    except ValidationError as error:
+        wrong = first_error(error)
+        flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
+        where = f"{flag} ({wrong.field})" if flag and not from_file else wrong.field
+        fail(f"{where}: {wrong.reason}.")
+
+
+# --- saying it -----------------------------------------------------------------------------------
+
+
+async def _look(bus: Bus) -> tuple[Reading, bool]:
+    """Read the state, and whether a scheduler says that it leads."""
+    reading = await read_bus(bus)
+    record = await bus.latest(CELLS.name, CELL)
+    word = None if record is None or record.value is None else decode_cell(record.value)
+    online = word is not None and not isinstance(word, Rejected) and word.data.online
+    return reading, online
+
+
+def _clock(reading: Reading) -> tuple[Clock, float]:
+    """Give the time that the log lives in: simulated logs have their own."""
+    if not reading.newest_s:
+        clock = SystemClock()
+        return clock, clock.now_s()
+    return PacedClock(reading.newest_s, None), reading.newest_s
+
+
+def _publish(log: Path, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled) -> None:
+    check_log(log)
+    # A name of its own, so that sequence 0 is fresh whoever said something before.
+    source = f"/operators/cli-{secrets.token_hex(8)}"
+    envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=CELL)
+
+    async def run() -> None:
+        bus = SqliteBus.open(log, clock)
+        try:
+            await bus.publish(Message(EVENTS.name, CELL, encode(envelope)))
+        finally:
+            await bus.close()
+
+    asyncio.run(run())
+
+
+def _say_when(online: bool) -> None:
+    if not online:
+        say("No scheduler runs on this log now; it is taken up when one starts.")

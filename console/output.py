@@ -1,0 +1,131 @@
+"""How the console speaks: tables for people, one JSON object for programs, sentences for errors."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+#: Width of what goes to a file or a pipe, where there is no terminal to ask.
+PIPED_WIDTH = 120
+JsonPath = Annotated[
+    str | None, typer.Option("--json", help="Write one JSON object here; - is standard output.")
+]
+_DAY_S = 86_400.0
+
+
+def out() -> Console:
+    """Make the console of standard output: plain text unless it is a terminal."""
+    return _console(stderr=False)
+
+
+class _Console(Console):
+    """A console whose reader may go away: `console.main` says so."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _console(*, stderr: bool) -> Console:
+    # Emoji codes and highlighting would change what ids and numbers look like.
+    console = _Console(stderr=stderr, emoji=False, highlight=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = PIPED_WIDTH
+    return console
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on standard error; it may hold any text, markup is not read."""
+    _console(stderr=True).print(sentence, markup=False, soft_wrap=True)
+
+
+def fail(sentence: str, code: int = 2) -> NoReturn:
+    """Say on standard error what is wrong and what to do next, and exit."""
+    say(sentence)
+    raise typer.Exit(code)
+
+
+def plain(text: object) -> str:
+    """Make any text safe to stand within markup."""
+    return escape(str(text))
+
+
+def emit_json(document: object, path: str) -> None:
+    """Write one JSON object to a file, or to standard output if the path is `-`.
+
+    NaN and infinities become null: JSON has no word for them.
+    """
+    option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    text = orjson.dumps(document, option=option) + b"\n"
+    if path == "-":
+        sys.stdout.write(text.decode())
+        sys.stdout.flush()
+        return
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        fail(f"--json: {path} cannot be written; name a file in a folder that exists, or -.")
+    target.write_bytes(text)
+
+
+def day_clock(at_s: float | None, origin_s: float) -> str:
+    """Write a moment as day and time of day, `d0 06:30`; day 0 is the one that `origin_s` is in.
+
+    Both are seconds since the Unix epoch; the time of day is UTC's.
+    """
+    if at_s is None:
+        return "–"
+    midnight_s = origin_s - origin_s % _DAY_S
+    day, rest_s = divmod(at_s - midnight_s, _DAY_S)
+    return f"d{int(day)} {int(rest_s // 3600):02d}:{int(rest_s % 3600 // 60):02d}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a length of time with its two largest units: `1 h 12 min`, `45 s`, `0.4 s`."""
+    if seconds is None or seconds != seconds:
+        return "–"
+    if seconds < 0:
+        return f"−{duration(-seconds)}"
+    if seconds == float("inf"):
+        return "for ever"
+    if seconds < 10 and seconds != round(seconds):
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit_s, unit, lesser_s, lesser in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        # Rounded to the lesser unit first, so that 59.9 min is 1 h.
+        rounded = (whole + lesser_s // 2) // lesser_s * lesser_s
+        if rounded >= unit_s:
+            first, rest = divmod(rounded, unit_s)
+            second = rest // lesser_s
+            return f"{first} {unit} {second} {lesser}" if second else f"{first} {unit}"
+    return f"{whole} s"
+
+
+def seconds_of(text: str) -> float:
+    """Read a length of time: `90`, `90s`, `45m`, `2h`, `1h30m`, `1.5d`.
+
+    Raises:
+        ValueError: It is none, or not above 0.
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": _DAY_S}
+    total_s, number = 0.0, ""
+    for letter in text.strip().lower():
+        if letter.isascii() and (letter.isdigit() or letter == "."):
+            number += letter
+        elif letter in units and number:
+            total_s += float(number) * units[letter]
+            number = ""
+        else:
+            raise ValueError(f"{text!r} is no length of time")
+    if number:
+        total_s += float(number)
+    if not 0 < total_s <= 315_360_000:
+        raise ValueError(f"{text!r} is not between 1 s and ten years")
+    return total_s

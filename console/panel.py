@@ -1,0 +1,302 @@
+"""How the answer of `why` looks: one panel, readable at 80 columns."""
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from console.answer import Answer
+from console.bars import progress
+from console.output import day_clock, duration
+from console.phrases import VERBS, Voice, joined
+from console.story import Given, Happening, Line, Reclaim
+from scheduler.core.state import Job, Lender
+from scheduler.core.transitions import HOLDING, TERMINAL, JobState
+from scheduler.policies.interface import Reason
+
+TONES = {"good": "green", "bad": "red", "change": "yellow", "quiet": "dim"}
+MARKS = {"good": "●", "bad": "■", "change": "◆", "quiet": "○"}
+STATE_TONES = {
+    "queued": "yellow",
+    "running": "green",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "refused": "red",
+}
+#: Lines of history shown; the middle of a longer one is left out.
+LINES_MOST = 16
+
+
+def panel(answer: Answer) -> RenderableType:
+    """Lay the answer out."""
+    voice = Voice(answer.reading.origin_s)
+    parts: list[RenderableType] = [*_head(answer, voice)]
+    given = answer.given
+    if given is not None and answer.state not in ("completed", "cancelled"):
+        parts += _because(answer, given, voice)
+    parts += _section("History")
+    parts.append(_history(answer, voice))
+    title = Text.assemble(("why ", "dim"), (answer.story.job, "bold"))
+    clock = day_clock(answer.now_s, answer.reading.origin_s)
+    return Panel(
+        Group(*parts),
+        title=title,
+        title_align="left",
+        subtitle=Text(f"as of {clock}, from the journal", "dim"),
+        subtitle_align="right",
+        border_style="cyan",
+        padding=(1, 2),
+    )
+
+
+def _section(title: str) -> list[RenderableType]:
+    return [Text(), Text(title, "bold cyan")]
+
+
+# --- what it is doing ----------------------------------------------------------------------------
+
+
+def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
+    spec, job = answer.spec, answer.job
+    said = Text()
+    said.append(f" {answer.state.upper()} ", f"reverse {STATE_TONES.get(answer.state, 'cyan')}")
+    said.append(" " + _doing(answer))
+    parts: list[RenderableType] = [said]
+    if spec:
+        low, high = spec["gpus_min"], spec["gpus_max"]
+        sizes = _gpus(low) if low == high else f"{low} to {high} GPUs"
+        asked = f"{spec['tenant']} · {spec['model']} · asks for {sizes}"
+        if spec["priority"]:
+            asked += f" · priority {spec['priority']}"
+        if not spec["edge_allowed"]:
+            asked += " · not at the edge"
+        parts.append(Text(asked, "dim"))
+    if job is not None and job.state not in TERMINAL:
+        parts.append(_progress(answer, job, voice))
+    return parts
+
+
+def _doing(answer: Answer) -> str:
+    job = answer.job
+    since = f"since {day_clock(answer.since_s, answer.reading.origin_s)}"
+    for_s = f"for {duration(answer.now_s - answer.since_s)}"
+    if job is None or job.state in TERMINAL:
+        accepted = answer.story.last("JobAccepted")
+        text = f"at {day_clock(answer.since_s, answer.reading.origin_s)}"
+        if accepted is not None:
+            text += f", {duration(answer.since_s - accepted.at_s)} after it was submitted"
+        deadline_s = answer.spec.get("deadline_s")
+        if deadline_s is not None and answer.state == "completed":
+            spare_s = deadline_s - answer.since_s
+            text += f"; deadline {'met' if spare_s >= 0 else 'missed'} by {duration(abs(spare_s))}"
+        return text
+    where = f"{_gpus(job.size)} of {job.pool} ({', '.join(sorted(job.cells))})"
+    if job.state is JobState.QUEUED:
+        if job.target is not None:
+            count = sum(map(len, job.target.values()))
+            held = f"{_gpus(count)} of {job.target_pool} ({', '.join(sorted(job.target))})"
+            return f"{for_s}, {since}; {held} are held for it until all are free"
+        return f"{for_s}, {since}"
+    if job.state is JobState.MIGRATING:
+        count = sum(map(len, (job.target or {}).values()))
+        return f"{for_s}: off its GPUs, {_gpus(count)} of {job.target_pool} are held for it"
+    if job.state in (JobState.CHECKPOINTING, JobState.STOPPING):
+        saving = "saves its work and leaves" if job.state is JobState.CHECKPOINTING else "leaves"
+        return f"{saving} {where}, {since} ({job.stop_reason or 'told to'})"
+    return f"on {where}, {since} ({duration(answer.now_s - answer.since_s)})"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
+    share = job.step / job.total_steps
+    text = progress(share, 24)
+    text.append(f" {share:4.0%}", "bold")
+    left_s = None
+    if job.state in HOLDING and job.samples_per_s > 0:
+        left_s = (job.total_steps - job.step) * job.samples_per_step / job.samples_per_s
+        age_s = answer.now_s - job.step_at_s
+        text.append(f" · {duration(left_s)} left at its speed")
+        if age_s >= 60:
+            text.append(f" (reported {duration(age_s)} ago)", "dim")
+    if job.deadline_s is not None:
+        text.append(f" · deadline {day_clock(job.deadline_s, voice.origin_s)}")
+        spare_s = job.deadline_s - answer.now_s - (left_s or 0.0)
+        if job.deadline_s < answer.now_s:
+            text.append(f", {duration(answer.now_s - job.deadline_s)} ago", "red")
+        elif spare_s < 0:
+            text.append(f", {duration(-spare_s)} too late at this speed", "red")
+        else:
+            text.append(f", {duration(spare_s)} to spare", "green")
+    return text
+
+
+# --- why -----------------------------------------------------------------------------------------
+
+
+def _because(answer: Answer, given: Given, voice: Voice) -> list[RenderableType]:
+    reason = given.reason
+    verb = VERBS.get(reason.verb, reason.verb)
+    when = day_clock(given.at_s, voice.origin_s)
+    parts = _section("Why")
+    said = Text.assemble((verb.capitalize(), "bold"), f": {voice.sentence(reason)}.")
+    said.append(f"  {reason.rule}, {when}", "dim")
+    parts.append(said)
+    parts += [_reclaim(one, voice) for one in answer.reclaims(reason)]
+    if reason.figures:
+        parts += [Text(), _figures(given, voice)]
+    if answer.loss is not None:
+        parts += [*_section("How it lost its GPUs"), *_loss(answer.loss, voice)]
+    if reason.lost_to:
+        parts += _section(_lost_title(reason))
+        parts.append(_rivals(answer, given))
+    if reason.needs:
+        parts += _section("What would have to change")
+        parts += [Text(f"▸ {_capital(voice.need(need))}") for need in reason.needs]
+    earlier = _earlier(answer, given, voice)
+    if earlier is not None:
+        parts += [*_section("Decided before"), earlier]
+    return parts
+
+
+def _loss(loss: Happening, voice: Voice) -> list[RenderableType]:
+    when = day_clock(loss.at_s, voice.origin_s)
+    said = Text()
+    if loss.reason is not None:
+        verb = VERBS.get(loss.reason.verb, loss.reason.verb)
+        said.append(f"{verb.capitalize()}", "bold")
+        said.append(f": {voice.sentence(loss.reason)}.")
+        said.append(f"  {loss.reason.rule}, {when}", "dim")
+    else:
+        said.append(f"{loss.fields['reason']}", "bold").append(f" at {when}.")
+    if loss.fields.get("detail"):
+        said.append(f" {loss.fields['detail']}.")
+    return [said, *(_reclaim(one, voice) for one in loss.reclaims)]
+
+
+def _reclaim(reclaim: Reclaim, voice: Voice) -> RenderableType:
+    text = Text("↳ ", "yellow")
+    due = day_clock(reclaim.due_s, voice.origin_s)
+    text.append(f"{reclaim.node}", "bold")
+    text.append(f" was called back at {day_clock(reclaim.at_s, voice.origin_s)}, due {due}")
+    if reclaim.reason is not None:
+        text.append(f": {voice.sentence(reclaim.reason)}")
+        figures = [f for f in reclaim.reason.figures if f.value > 0]
+        facts = {f.name: voice.value(f.name, f.value) for f in figures}
+        if {"needed_gpus", "headroom_gpus"} <= facts.keys():
+            now, room = facts["needed_gpus"], facts["headroom_gpus"]
+            text.append(f" (needs {now} now, keeps {room} as headroom)", "dim")
+        text.append(f"  {reclaim.reason.rule}", "dim")
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _figures(given: Given, voice: Voice) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("figure used", min_width=24)
+    table.add_column("value", justify="right", style="bold")
+    table.add_column("how old it was", style="dim")
+    for figure in given.reason.figures:
+        table.add_row(*voice.figure(figure, given.reason.rule))
+    return table
+
+
+def _rivals(answer: Answer, given: Given) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    state = answer.reading.state
+    for name in given.reason.lost_to:
+        rival = state.jobs.get(name) or state.lenders.get(name)
+        table.add_row(Text(name, "bold"), _rival(rival, answer))
+    return table
+
+
+def _rival(rival: Job | Lender | None, answer: Answer) -> str:
+    if rival is None:
+        return "no longer known"
+    if isinstance(rival, Lender):
+        return f"the owner; needs {rival.gpus_needed:.3g} GPUs by its last report"
+    parts = [f"{rival.state.value} now"]
+    if rival.size:
+        parts.append(f"{_gpus(rival.size)} of {rival.pool} (smallest size {rival.gpus_min})")
+    if rival.priority:
+        parts.append(f"priority {rival.priority}")
+    if rival.deadline_s is not None:
+        parts.append(f"deadline {day_clock(rival.deadline_s, answer.reading.origin_s)}")
+    return ", ".join(parts)
+
+
+def _earlier(answer: Answer, given: Given, voice: Voice) -> RenderableType | None:
+    told = (given.reason, None if answer.loss is None else answer.loss.reason)
+    before = [
+        one
+        for one in answer.story.reasons
+        if one.at_s <= given.at_s and not any(one.reason is reason for reason in told)
+    ]
+    distinct: list[Given] = []
+    for one in reversed(before):
+        last = (distinct[-1] if distinct else given).reason
+        if (one.reason.rule, one.reason.verb) != (last.rule, last.verb):
+            distinct.append(one)
+    if not distinct:
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for one in distinct[:3]:
+        verb = VERBS.get(one.reason.verb, one.reason.verb)
+        when = day_clock(one.at_s, voice.origin_s)
+        table.add_row(when, verb, voice.sentence(one.reason))
+    return table
+
+
+# --- history -------------------------------------------------------------------------------------
+
+
+def _history(answer: Answer, voice: Voice) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    lines = list(answer.lines)
+    left_out = len(lines) - LINES_MOST
+    for index, line in enumerate(lines):
+        if left_out > 0 and 5 <= index < 5 + left_out:
+            if index == 5:
+                table.add_row("…", "", Text(f"{left_out} more, see --json", "dim"))
+            continue
+        what = Text(f"{MARKS[line.tone]} {line.what}", TONES[line.tone])
+        table.add_row(day_clock(line.at_s, voice.origin_s), what, _detail(line, voice))
+    if answer.state not in ("completed", "failed", "cancelled", "refused"):
+        now = day_clock(answer.now_s, voice.origin_s)
+        table.add_row(now, Text(f"▸ {answer.state}", "bold"), Text("now", "dim"))
+    return table
+
+
+def _detail(line: Line, voice: Voice) -> Text:
+    text = Text(line.detail)
+    happening = line.happening
+    if happening.reclaims:
+        nodes = joined([one.node for one in happening.reclaims])
+        due = day_clock(happening.reclaims[0].due_s, voice.origin_s)
+        owners = [*{o: None for r in happening.reclaims if r.reason for o in r.reason.lost_to}]
+        text.append(f"{'; ' if line.detail else ''}{nodes} goes back, due {due}", "yellow")
+        if owners:
+            text.append(f" ({joined(owners)} needs more)", "yellow")
+    elif happening.reason is not None and line.tone != "quiet":
+        text.append(f"{': ' if line.detail else ''}{voice.sentence(happening.reason)}", "dim")
+    return text
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _lost_title(reason: Reason) -> str:
+    if reason.verb != "waits":
+        return "Lost to"
+    ahead = reason.rule in ("gang.backfill", "gang.strict")
+    return "Ahead of it" if ahead else "Who has what it wants"

@@ -1,0 +1,51 @@
+"""Draw the live view at a moment of a recorded demo.
+
+`python docs/make_picture.py RUN.db HOUR OUT.svg`
+"""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bus.reading import open_log
+from console.demo import START_S
+from console.live import LiveView
+from scheduler.core.engine import Engine
+from scheduler.core.record import stimulus_from_dict
+from scheduler.core.state import ClusterState
+from scheduler.policies.registry import make_policy
+from schemas.journal import decode_entry
+from schemas.parse import Rejected
+from schemas.topics import JOURNAL
+
+#: The fonts that rich names would be fetched from afar by whoever looks at the picture.
+_REMOTE_FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
+
+
+def main(log: str, hour: str, out: str) -> None:
+    """Decide the log again up to the hour, showing every decision to the view, and draw it."""
+    until_s = START_S + float(hour) * 3600.0
+    view = LiveView("Tidegate · tide", START_S, START_S + 86_400.0)
+    engine = Engine(ClusterState(), make_policy)
+    console = Console(record=True, width=118, height=36, file=io.StringIO())
+    with open_log(log) as opened:
+        for record in opened.records(JOURNAL.name):
+            entry = decode_entry(record.value or b"")
+            if isinstance(entry, Rejected):
+                raise SystemExit(f"{log}: {entry.reason}")
+            if entry.at_s > until_s:
+                break
+            stimulus = stimulus_from_dict(entry.stimulus)
+            decision = engine.handle(stimulus)
+            view.note(stimulus, decision)
+            view.render(engine.state)
+    console.print(view.render(engine.state))
+    picture = _REMOTE_FONT.sub("", console.export_svg(title="make demo"))
+    Path(out).write_text(picture)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,280 @@
+"""Replay: decide again on every recorded stimulus, and compare with what was recorded.
+
+A journal entry holds all that its decision depended on, so that the same engine must decide the
+same, byte for byte. What differs is either damage (then the chain of digests does not fit, and
+nothing is compared) or another scheduler than the one that wrote the log.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from bus.contract import Record, Unreadable
+from scheduler.core.engine import Engine
+from scheduler.core.facts import FACTS
+from scheduler.core.record import (
+    UnknownRecord,
+    decision_bytes,
+    decision_to_dict,
+    stimulus_from_dict,
+)
+from scheduler.core.settings import settings_from
+from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
+from scheduler.policies.interface import Policy
+from scheduler.policies.registry import make_policy
+from schemas.journal import NO_DIGEST, RawEntry, decode_entry, follows, raw_entry
+from schemas.parse import Rejected
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the replay decided otherwise; both decisions as the journal writes them."""
+
+    number: int
+    at_s: float
+    stimulus: dict[str, Any]
+    recorded: dict[str, Any]
+    replayed: dict[str, Any]
+    #: The job (or, if no job is concerned, the node) that the first unequal part is about.
+    job: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a replay. Moments in seconds since the Unix epoch."""
+
+    cell: str
+    decisions: int
+    first_difference: Difference | None
+    state_hash: str
+    begin_s: float
+    end_s: float
+
+    @property
+    def identical(self) -> bool:
+        """Whether every decision was the recorded one."""
+        return self.first_difference is None
+
+
+#: Shown every entry and the decision on it, before the two are compared.
+Watch = Callable[[RawEntry, Decision], None]
+
+
+class JournalReader:
+    """Takes journal records one after the other, and checks that each follows the one before."""
+
+    def __init__(self, cell: str | None = None) -> None:
+        """Read the journal of this cell; of the only one there is, if None."""
+        self.cell = cell
+        self.number = 0
+        self._only = cell is None
+        self._digest = NO_DIGEST
+
+    def read(self, record: Record) -> RawEntry | None:
+        """Give the entry of a record; None if it is not the cell's.
+
+        Raises:
+            Unreadable: the entry is damaged, out of place or of a newer version.
+        """
+        if record.value is None:
+            return None
+        if self.cell is None:
+            self.cell = record.key
+        elif record.key != self.cell:
+            if self._only:
+                raise Unreadable(
+                    f"the log holds several cells, {self.cell} and {record.key} among them; "
+                    "choose one with --cell"
+                )
+            return None
+        entry = raw_entry(record.value, self._digest)
+        if entry is None or entry.number != self.number:
+            entry = self._read_slowly(record)
+        self._digest = entry.digest
+        self.number += 1
+        return entry
+
+    def _read_slowly(self, record: Record) -> RawEntry:
+        """Read an entry that is not written as this version writes, or find what is wrong."""
+        entry = decode_entry(record.value or b"")
+        if isinstance(entry, Rejected):
+            where = f"journal record {record.offset}"
+            raise Unreadable(f"{where}: {entry.field} {entry.reason}".replace(":  ", ": "))
+        if entry.version > _VERSION:
+            raise Unreadable(
+                f"journal entry {entry.number} has version {entry.version} and this release reads "
+                f"up to {_VERSION}; use a newer release of Tidegate"
+            )
+        if entry.number != self.number:
+            if self.number == 0:
+                raise Unreadable(
+                    f"the journal begins at entry {entry.number}: what came before was pruned; "
+                    "replay a log or an export that has its beginning"
+                )
+            raise Unreadable(f"journal: entry {entry.number} where {self.number} should be")
+        if not follows(entry, self._digest):
+            raise Unreadable(
+                f"journal entry {entry.number} was changed after it was written: "
+                "it does not have its digest; restore the log from a copy"
+            )
+        return RawEntry(
+            record.key,
+            entry.number,
+            entry.at_s,
+            entry.policy,
+            orjson.dumps(entry.stimulus),
+            orjson.dumps(entry.decision),
+            entry.digest,
+        )
+
+
+class Replay:
+    """An engine that begins with nothing and is fed the entries of one cell."""
+
+    def __init__(self, cell: str, policies: Callable[[str], Policy] = make_policy) -> None:
+        self.engine = Engine(ClusterState(cell=cell), policies)
+        self._policies = policies
+
+    def decide(self, entry: RawEntry, watch: Watch | None = None) -> Difference | None:
+        """Decide again on an entry; give the difference if there is one.
+
+        Raises:
+            Unreadable: the entry holds what this version does not know.
+        """
+        stimulus = self._stimulus(entry)
+        try:
+            decision = self.engine.handle(stimulus)
+            made = orjson.dumps(decision_to_dict(decision))
+        except Exception as error:  # noqa: BLE001 - the recorded decision was none
+            return _difference(entry, {"error": f"{type(error).__name__}: {error}"})
+        if watch is not None:
+            watch(entry, decision)
+        if made != entry.decision:
+            replayed = orjson.loads(made)
+            if decision_bytes(orjson.loads(entry.decision)) != decision_bytes(replayed):
+                return _difference(entry, replayed)
+        if entry.policy != self.engine.state.leader.policy:
+            raise Unreadable(
+                f"journal entry {entry.number} says that {entry.policy!r} decided, "
+                f"but its leader had named {self.engine.state.leader.policy!r}"
+            )
+        return None
+
+    def _stimulus(self, entry: RawEntry) -> Stimulus:
+        where = f"journal entry {entry.number}"
+        try:
+            stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
+        except UnknownRecord as error:
+            raise Unreadable(f"{where}: {error}") from error
+        except (ValidationError, KeyError, TypeError, ValueError) as error:
+            what = str(error).splitlines()[0]
+            raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
+        if isinstance(stimulus.data, LeaderStarted):
+            try:
+                self._policies(stimulus.data.policy)
+                settings_from(stimulus.data.settings)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise Unreadable(f"{where}: {error}") from error
+        return stimulus
+
+
+def verify(
+    records: Iterable[Record],
+    *,
+    cell: str | None = None,
+    until_s: float | None = None,
+    length_s: float | None = None,
+    policies: Callable[[str], Policy] = make_policy,
+    watch: Watch | None = None,
+) -> Result:
+    """Replay the journal until its end, a moment, or the first difference.
+
+    Args:
+        records: The records of the journal, in order.
+        cell: Which cell; None if there is only one.
+        until_s: Replay no entry after this moment, in seconds since the Unix epoch.
+        length_s: The same, if `until_s` is None, in seconds after the first entry.
+        policies: Makes the policies that the journal's leaders name.
+        watch: Shown every decision.
+
+    Raises:
+        Unreadable: the journal is missing, damaged, incomplete or of a newer version.
+    """
+    reader = JournalReader(cell)
+    replay: Replay | None = None
+    difference: Difference | None = None
+    decisions = 0
+    begin_s = end_s = 0.0
+    for record in records:
+        entry = reader.read(record)
+        if entry is None:
+            continue
+        if replay is None:
+            replay, begin_s = Replay(record.key, policies), entry.at_s
+            if length_s is not None:
+                until_s = min(
+                    begin_s + length_s, begin_s + length_s if until_s is None else until_s
+                )
+        if until_s is not None and entry.at_s > until_s:
+            break
+        end_s = entry.at_s
+        decisions += 1
+        difference = replay.decide(entry, watch)
+        if difference is not None:
+            break
+    if replay is None:
+        of = "" if cell is None else f" of cell {cell}"
+        raise Unreadable(f"the log has no journal{of}: nothing was decided, nothing to replay")
+    hashed = state_hash(replay.engine.state)
+    return Result(replay.engine.state.cell, decisions, difference, hashed, begin_s, end_s)
+
+
+# --- what differs ------------------------------------------------------------------------------
+
+
+def _difference(entry: RawEntry, replayed: dict[str, Any]) -> Difference:
+    recorded = orjson.loads(entry.decision)
+    stimulus = orjson.loads(entry.stimulus)
+    try:
+        for name, _ in recorded["facts"]:
+            if name not in FACTS:
+                raise Unreadable(
+                    f"journal entry {entry.number}: fact {name!r} was written by a newer Tidegate; "
+                    "upgrade to read it"
+                )
+        job = _job_of(recorded, replayed, stimulus)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unreadable(
+            f"journal entry {entry.number}: its decision cannot be read ({error})"
+        ) from error
+    return Difference(entry.number, entry.at_s, stimulus, recorded, replayed, job)
+
+
+def _job_of(
+    recorded: dict[str, Any], replayed: dict[str, Any], stimulus: dict[str, Any]
+) -> str | None:
+    """Find whom the first unequal facts, else reasons, else the stimulus, are about."""
+    for part in ("facts", "reasons"):
+        for pair in zip_longest(recorded[part], replayed.get(part, [])):
+            if pair[0] == pair[1]:
+                continue
+            for one in pair:
+                fields = one[1] if isinstance(one, list) else one
+                if fields and (found := subject_of(fields)):
+                    return found
+    return subject_of(stimulus["data"])
+
+
+def subject_of(fields: dict[str, Any]) -> str | None:
+    """Give the job that a fact, reason or event is about, else its node."""
+    for name in ("job", "subject", "node"):
+        if isinstance(found := fields.get(name), str):
+            return found
+    return None

@@ -1,0 +1,184 @@
+"""`tidegate submit` and `cancel`: what they put on the log, and what they refuse."""
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bus.clock import SystemClock
+from bus.sqlite import SqliteBus
+from console.reading import read_log
+from scheduler.dedupe import Dedupe, Verdict
+from scheduler.intake import Intake
+from schemas.codec import EventEnvelope
+from schemas.events import JobCancelled, JobSubmitted
+from schemas.topics import EVENTS
+from tests.console.conftest import Run
+from tests.console.stories import Teller
+
+GOOD = ("--steps", "1000", "--rate", "1=120,2=220,4=400")
+
+
+def said(log: Path) -> list[EventEnvelope]:
+    async def run() -> list[EventEnvelope]:
+        bus = SqliteBus.open_readonly(log, SystemClock())
+        records = [record async for record in bus.read(EVENTS.name)]
+        await bus.close()
+        # What the scheduler itself makes of them: nothing may end as a dead letter.
+        batch = Intake("default", "test", Dedupe()).read(records, records[-1].time_s)
+        assert batch.dead == []
+        return [envelope for _, envelope in batch.candidates]
+
+    return asyncio.run(run())
+
+
+def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
+    tidegate: Run, log: Path, told: Teller
+) -> None:
+    newest_s = read_log(log).newest_s
+    ran = tidegate(
+        "submit", *GOOD, "--job", "mine", "--model", "bert", "--gpus", "1..4",
+        "--samples-per-step", "64", "--deadline", "2h", "--memory-mib", "4096",
+        "--priority", "5", "--no-edge", "--tenant", "me", "--log", log,
+    )  # fmt: skip
+    assert (ran.code, ran.out, ran.err) == (0, "mine\n", "")
+    (envelope,) = said(log)
+    assert envelope.time_s == pytest.approx(newest_s, abs=1e-3)
+    assert abs(newest_s - told.now_s) < 1.0
+    job = envelope.data
+    assert isinstance(job, JobSubmitted)
+    assert (job.tenant, job.model, job.gpus_min, job.gpus_max) == ("me", "bert", 1, 4)
+    assert (job.priority, job.memory_mib, job.edge_allowed) == (5, 4096, False)
+    assert job.samples_per_step == pytest.approx(64.0)
+    assert [(p.gpus, p.samples_per_s) for p in job.rates] == [(1, 120.0), (2, 220.0), (4, 400.0)]
+    assert job.deadline_s == pytest.approx(newest_s + 7200.0)
+
+
+def test_two_submissions_are_two_sources_that_dedupe_takes(tidegate: Run, log: Path) -> None:
+    first = tidegate("submit", *GOOD, "--log", log).out.strip()
+    second = tidegate("submit", *GOOD, "--log", log).out.strip()
+    assert first != second
+    envelopes = said(log)
+    dedupe = Dedupe()
+    for envelope in envelopes:
+        verdict = dedupe.take(envelope.source, envelope.bootid, int(envelope.sequence))
+        assert verdict is Verdict.FRESH
+    assert dedupe.gaps == 0
+    assert len({envelope.source for envelope in envelopes}) == 2
+    # Without --gpus, the sizes are those that have a rate.
+    job = envelopes[0].data
+    assert isinstance(job, JobSubmitted)
+    assert (job.gpus_min, job.gpus_max) == (1, 4)
+
+
+DOCUMENT: dict[str, Any] = {
+    "job": "from-file",
+    "tenant": "t",
+    "model": "m",
+    "gpus_min": 1,
+    "gpus_max": 2,
+    "total_steps": 10,
+    "samples_per_step": 1.0,
+    "rates": [{"gpus": 1, "samples_per_s": 1.0}],
+}
+
+
+def test_submit_from_a_file_and_from_standard_input(
+    tidegate: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(DOCUMENT))
+    assert tidegate("submit", path, "--log", log).out == "from-file\n"
+    piped = SimpleNamespace(buffer=io.BytesIO(json.dumps(DOCUMENT).encode()))
+    monkeypatch.setattr("sys.stdin", piped)
+    ran = tidegate("submit", "-", "--job", "piped", "--priority", "3", "--log", log)
+    assert ran.out == "piped\n"
+    jobs = [envelope.data for envelope in said(log)]
+    assert [getattr(job, "job", None) for job in jobs] == ["from-file", "piped"]
+    assert isinstance(jobs[1], JobSubmitted)
+    assert jobs[1].priority == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "starts"),
+    [
+        ((), "--steps is missing"),
+        (("--steps", "10"), "--rate is missing"),
+        ((*GOOD, "--gpus", "eight"), "--gpus: 'eight' is no size"),
+        ((*GOOD, "--gpus", "8..1"), "--gpus (gpus_max): must be at least gpus_min"),
+        ((*GOOD, "--gpus", "0"), "--gpus (gpus_min): "),
+        (("--steps", "10", "--rate", "1:5"), "--rate: '1:5' is no rate"),
+        (("--steps", "10", "--rate", "1=-5"), "--rate (rates[0].samples_per_s): "),
+        (("--steps", "10", "--rate", "1=nan"), "--rate (rates[0].samples_per_s): "),
+        ((*GOOD, "--deadline", "soon"), "--deadline: 'soon' is no length of time"),
+        ((*GOOD, "--deadline", "0"), "--deadline: '0' is not between"),
+        ((*GOOD, "--job", "a b"), "--job (job): "),
+        ((*GOOD, "--priority", "9999"), "--priority (priority): "),
+        ((*GOOD, "--job", "mover"), "--job: mover exists already (running)"),
+        ((*GOOD, "--memory-mib", "-1"), "--memory-mib (memory_mib): "),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_flag(
+    tidegate: Run, log: Path, flags: tuple[str, ...], starts: str
+) -> None:
+    before = log.read_bytes()
+    ran = tidegate("submit", *flags, "--log", log)
+    assert ran.code == 2
+    assert ran.err.startswith(starts), ran.err
+    assert ran.err.count("\n") == 1
+    assert log.read_bytes() == before, "a refused job must leave no trace"
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("", "is empty"),
+        ("[]", "must be a JSON object"),
+        ("{", "is not JSON"),
+        ('{"job": "a", "job": "b"}', "occurs twice"),
+        (json.dumps({**DOCUMENT, "gpu": 3}), "'gpu' is no field of a job"),
+        (json.dumps({**DOCUMENT, "total_steps": "ten"}), "total_steps: "),
+        (json.dumps({**DOCUMENT, "rates": []}), "rates: "),
+        (json.dumps({**DOCUMENT, "rates": 7}), "rates: "),
+        (json.dumps({**DOCUMENT, "rates": [1]}), "rates[0]: "),
+    ],
+)
+def test_a_bad_file_is_said_with_its_field(
+    tidegate: Run, log: Path, tmp_path: Path, content: str, part: str
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(content)
+    ran = tidegate("submit", path, "--log", log)
+    assert ran.code == 2
+    assert part in ran.err
+    missing = tidegate("submit", tmp_path / "none.json", "--log", log)
+    assert missing.code == 2
+    assert "none.json" in missing.err
+
+
+def test_cancel_asks_for_it_and_refuses_what_makes_no_sense(tidegate: Run, log: Path) -> None:
+    ran = tidegate("cancel", "waiter", "--reason", "not needed", "--log", log)
+    assert ran.code == 0
+    (envelope,) = said(log)
+    assert envelope.data == JobCancelled(job="waiter", reason="not needed")
+    unknown = tidegate("cancel", "nobody", "--log", log)
+    assert unknown.code == 2
+    assert "nobody: no such job" in unknown.err
+    done = tidegate("cancel", "done", "--log", log)
+    assert done.code == 2
+    assert "done is completed already" in done.err
+    long = tidegate("cancel", "mover", "--reason", "x" * 2000, "--log", log)
+    assert long.code == 2
+    assert long.err.startswith("--reason")
+
+
+def test_without_a_scheduler_one_is_told_so(tidegate: Run, tmp_path: Path) -> None:
+    path = tmp_path / "off.db"
+    Teller().write(path, online=False)
+    ran = tidegate("submit", *GOOD, "--log", path)
+    assert ran.code == 0
+    assert "No scheduler runs on this log now" in ran.err

@@ -1,0 +1,115 @@
+"""Times in words, and JSON for programs."""
+
+import contextlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.bars import USES, bar, progress, sparkline
+from console.output import day_clock, duration, emit_json, fail, seconds_of
+
+MIDNIGHT_S = 1_767_571_200.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.44, "0.4 s"),
+        (59.6, "1 min"),
+        (61.0, "1 min 1 s"),
+        (3599.6, "1 h"),
+        (4350.0, "1 h 13 min"),
+        (86_399.0, "1 d"),
+        (90_000.0, "1 d 1 h"),
+        (-120.0, "−2 min"),
+        (math.inf, "for ever"),
+        (math.nan, "–"),
+        (None, "–"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("after_s", "text"),
+    [(0.0, "d0 00:00"), (23_400.0, "d0 06:30"), (86_399.9, "d0 23:59"), (90_061.0, "d1 01:01")],
+)
+def test_moments_are_told_from_the_day_the_log_began(after_s: float, text: str) -> None:
+    assert day_clock(MIDNIGHT_S + after_s, MIDNIGHT_S) == text
+    # A log that begins at noon has the same day and hours.
+    assert day_clock(MIDNIGHT_S + after_s, MIDNIGHT_S + 43_200.0) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129_600), ("1h 30m", None)],
+)
+def test_lengths_of_time_are_read(text: str, seconds: float | None) -> None:
+    if seconds is None:
+        with pytest.raises(ValueError, match="no length of time"):
+            seconds_of(text)
+    else:
+        assert seconds_of(text) == pytest.approx(seconds)
+
+
+@given(st.text(max_size=12))
+def test_any_other_text_is_refused_as_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert 0 < seconds_of(text) <= 315_360_000
+
+
+def test_json_is_one_object_with_null_for_what_json_cannot_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    emit_json({"a": math.nan, "b": [math.inf, 1.5], "c": "ü"}, "-")
+    expected = {"a": None, "b": [None, 1.5], "c": "ü"}
+    assert json.loads(capsys.readouterr().out) == expected
+    target = tmp_path / "out.json"
+    emit_json({"a": math.nan, "b": [-math.inf, 1.5], "c": "ü"}, str(target))
+    assert json.loads(target.read_text(encoding="utf-8")) == expected
+
+
+@pytest.mark.parametrize("path", ["none/out.json", "."])
+def test_json_that_cannot_be_written_is_refused(
+    capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    with pytest.raises(typer.Exit) as stopped:
+        emit_json({}, path)
+    assert stopped.value.exit_code == 2
+    assert capsys.readouterr().err.startswith("--json: ")
+
+
+def test_a_failure_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        fail("x[0]: [bold] is no markup here")
+    assert capsys.readouterr().err == "x[0]: [bold] is no markup here\n"
+
+
+@given(st.lists(st.integers(0, 500), min_size=len(USES), max_size=len(USES)), st.integers(6, 60))
+def test_a_bar_has_a_mark_for_everyone_and_never_more_than_its_width(
+    counts: list[int], width: int
+) -> None:
+    uses = dict(zip(USES, counts, strict=True))
+    text = bar(uses, width).plain
+    if sum(counts) == 0:
+        assert text == "no GPUs"
+        return
+    assert len(text) == min(sum(counts), width)
+    for use, count in uses.items():
+        assert (use.mark in text) == (count > 0)
+
+
+@given(st.floats(-1, 2, allow_nan=False), st.integers(1, 50))
+def test_a_progress_bar_is_as_wide_as_asked(share: float, width: int) -> None:
+    assert len(progress(share, width).plain) == width
+
+
+def test_a_sparkline_spans_its_range() -> None:
+    assert sparkline([0.0, 4.0, None, 8.0, 16.0], 8.0) == "▁▄ ██"

@@ -1,0 +1,212 @@
+"""Every way to misuse the command ends in one sentence and exit code 2, never in a traceback."""
+
+import io
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from console.main import app, main
+from tests.console.conftest import Run
+
+READERS = ("jobs", "nodes", "loans")
+
+
+def test_help_teaches_every_verb(tidegate: Run) -> None:
+    ran = tidegate("--help")
+    assert ran.code == 0
+    for verb in ("demo", "why", "jobs", "nodes", "loans", "submit", "cancel", "replay", "log"):
+        assert f" {verb} " in ran.out
+    assert "Exit codes" in ran.out
+
+
+@pytest.mark.parametrize(
+    "verb",
+    sorted(str(command.callback.__name__) for command in app.registered_commands),  # type: ignore[union-attr]
+)
+def test_every_verb_has_an_example(tidegate: Run, verb: str) -> None:
+    ran = tidegate(verb, "--help")
+    assert ran.code == 0
+    assert "Example: tidegate" in ran.out
+
+
+@pytest.mark.parametrize("arguments", [(), ("log",)])
+def test_without_a_verb_the_help_is_shown(tidegate: Run, arguments: tuple[str, ...]) -> None:
+    ran = tidegate(*arguments)
+    assert ran.code == 2
+    assert "Usage: tidegate" in ran.out
+    assert ran.err == ""
+
+
+def test_version(tidegate: Run) -> None:
+    ran = tidegate("--version")
+    assert ran.code == 0
+    assert ran.out.startswith("tidegate ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("nonsense",), "No such command 'nonsense'"),
+        (("jobs", "--colour"), "No such option"),
+        (("why",), "Missing argument"),
+        (("jobs", "--log"), "requires an argument"),
+        (("submit", "--steps", "many"), "--steps"),
+        (("jobs", "--log", "none.db"), "none.db does not exist"),
+        (("jobs", "--log", "."), ". is a folder"),
+        (("jobs", "--log", "run.jsonl.zst"), "does not exist"),
+    ],
+)
+def test_bad_usage_is_one_sentence(
+    tidegate: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    part: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = tidegate(*arguments)
+    assert ran.code == 2
+    assert part in ran.err
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("verb", READERS)
+@pytest.mark.parametrize("content", [b"", b"not a log at all" * 100, b"SQLite format 3\0" * 100])
+def test_a_foreign_file_is_one_sentence(
+    tidegate: Run, tmp_path: Path, verb: str, content: bytes
+) -> None:
+    path = tmp_path / "foreign.db"
+    path.write_bytes(content)
+    ran = tidegate(verb, "--log", path)
+    assert ran.code == 2
+    assert "foreign.db" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_foreign_database_and_an_exported_log_say_what_to_do(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    ran = tidegate("jobs", "--log", path)
+    assert ran.code == 2
+    assert "not a Tidegate log" in ran.err
+    exported = tmp_path / "run.jsonl"
+    exported.write_text("{}")
+    assert "tidegate log import" in tidegate("jobs", "--log", exported).err
+
+
+def test_a_damaged_record_is_one_sentence(tidegate: Run, log: Path) -> None:
+    with sqlite3.connect(log) as connection:
+        connection.execute("UPDATE records SET value = 'x' WHERE offset = 3 AND topic = 1")
+    connection.close()
+    for arguments in (("jobs",), ("why", "mover"), ("submit", "--steps", "1", "--rate", "1=1")):
+        ran = tidegate(*arguments, "--log", log)
+        assert ran.code == 2
+        assert "damaged" in ran.err
+        assert ran.err.count("\n") == 1
+
+
+def test_debug_keeps_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.write_bytes(b"")
+    monkeypatch.setenv("TIDEGATE_DEBUG", "1")
+    with pytest.raises(Exception, match="is empty"):
+        main(["jobs", "--log", str(path)])
+
+
+def test_an_interrupt_is_one_sentence(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("console.tables.read_log", interrupted)
+    ran = tidegate("jobs", "--log", log)
+    assert ran.code == 2
+    assert ran.err.startswith("Stopped.")
+
+
+@pytest.mark.parametrize("verb", ["jobs", "why"])
+def test_what_is_piped_is_plain_and_a_terminal_gets_colour(log: Path, verb: str) -> None:
+    subject = ["mover"] if verb == "why" else []
+    command = [sys.executable, "-m", "console.main", verb, *subject, "--log", str(log)]
+    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR")}
+    piped = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stderr == b""
+    assert b"\x1b" not in piped.stdout
+    coloured = subprocess.run(
+        command, capture_output=True, check=False, env={**environment, "FORCE_COLOR": "1"}
+    )
+    assert b"\x1b[" in coloured.stdout
+    ascii_only = subprocess.run(
+        command, capture_output=True, check=False, env={**environment, "PYTHONIOENCODING": "ascii"}
+    )
+    assert ascii_only.returncode == 0, ascii_only.stderr
+
+
+def test_a_closed_pipe_is_no_traceback(log: Path) -> None:
+    script = (
+        f"{sys.executable} -m console.main jobs --all --log {log} | true; exit ${{PIPESTATUS[0]}}"
+    )
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert ran.returncode == 0
+    assert ran.stderr == b""
+    assert b"Traceback" not in ran.stderr
+
+
+VERBS = st.sampled_from([*READERS, "why", "submit", "cancel", "", "job"])
+FLAGS = st.sampled_from(
+    [
+        "--json", "--state", "--all", "--job", "--gpus", "--steps", "--rate", "--deadline",
+        "--memory-mib", "--priority", "--no-edge", "--tenant", "--samples-per-step", "--reason",
+        "--model", "--", "-", "-h", "--version", "--nope", "-x",
+    ]
+)  # fmt: skip
+VALUES = st.one_of(
+    st.sampled_from(["1..8", "1=120,2=220", "2h", "mover", "queued", "-1", "1e309", "nan", "100"]),
+    st.text(max_size=12),
+    st.integers().map(str),
+    st.floats().map(str),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    verb=VERBS,
+    rest=st.lists(st.one_of(FLAGS, VALUES, st.tuples(FLAGS, VALUES)), max_size=7),
+)
+def test_no_arguments_whatever_give_a_traceback(
+    verb: str,
+    rest: list[str | tuple[str, str]],
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "cwd").mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / "cwd")  # a `--json x` may write there
+    monkeypatch.setenv("TIDEGATE_LOG", str(log))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
+    arguments = [verb]
+    for one in rest:
+        arguments += [one] if isinstance(one, str) else one
+    arguments = [a for a in arguments if not a.startswith("/")]
+    code = main(arguments)
+    said = capsys.readouterr()
+    assert code in (0, 1, 2)
+    assert "Traceback" not in said.err
+    if code == 2 and arguments != [""]:
+        assert said.err or "Usage" in said.out

@@ -1,0 +1,113 @@
+"""`tidegate why`: the answer for each kind of job, in words and as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.conftest import Run
+from tests.console.stories import START_S
+
+
+def answer(tidegate: Run, log: Path, job: str) -> dict[str, Any]:
+    ran = tidegate("why", job, "--log", log, "--json", "-")
+    assert ran.code == 0, ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+def test_a_waiting_job_says_who_has_what_it_wants_and_what_must_change(
+    tidegate: Run, log: Path
+) -> None:
+    found = answer(tidegate, log, "waiter")
+    assert found["state"] == "queued"
+    assert found["since_s"] == START_S
+    assert found["because"]["rule"] == "gang.capacity"
+    assert found["because"]["lost_to"] == ["grown", "mover"]
+    assert found["because"]["needs"] == [{"name": "gpus_above_base", "have": 0.0, "want": 1.0}]
+    text = tidegate("why", "waiter", "--log", log).out
+    for part in (
+        "QUEUED",
+        "Who has what it wants",
+        "2 GPUs of training (smallest size 1)",
+        "0 now, must rise to 1",
+        "33 min 20 s",
+    ):
+        assert part in text
+
+
+def test_a_running_job_says_why_it_has_its_size_and_how_old_the_figures_were(
+    tidegate: Run, log: Path
+) -> None:
+    found = answer(tidegate, log, "grown")
+    assert (found["state"], found["gpus"], found["pool"]) == ("running", 2, "training")
+    assert found["because"]["verb"] == "scales_out"
+    assert [line["what"] for line in found["history"]] == ["submitted", "started", "scaled"]
+    text = tidegate("why", "grown", "--log", log).out
+    assert "1 → 2 GPUs" in text
+    assert "2 steps/s  2 min old" in text
+    assert "40%" in text
+
+
+def test_a_preempted_job_names_the_reclaim_and_its_owners_forecast(
+    tidegate: Run, log: Path
+) -> None:
+    found = answer(tidegate, log, "victim")
+    assert found["state"] == "queued"
+    assert found["because"]["rule"] == "gang.backfill"
+    (reclaim,) = found["reclaims"]
+    assert reclaim["node"] == "s0"
+    assert reclaim["because"]["rule"] == "victims.fraction"
+    assert reclaim["due_s"] > reclaim["at_s"]
+    text = " ".join(tidegate("why", "victim", "--log", log).out.replace("│", " ").split())
+    assert "How it lost its GPUs" in text
+    assert "s0 was called back" in text
+    assert "serving is forecast to need 4 GPUs" in text
+    assert "goes on from step 120" in text
+    assert "Ahead of it" in text
+
+
+def test_a_migrated_job_is_told_as_one_move_with_its_cause(tidegate: Run, log: Path) -> None:
+    found = answer(tidegate, log, "mover")
+    assert found["because"]["verb"] == "migrates"
+    assert [line["what"] for line in found["history"]] == ["submitted", "started", "migrated"]
+    moved = found["history"][-1]
+    assert moved["detail"] == "to 2 GPUs of training (n0), from step 150"
+    assert moved["rule"] == "loans.reclaim"
+    assert found["reclaims"][0]["node"] == "s0"
+    text = tidegate("why", "mover", "--log", log).out
+    assert "Lost to" in text
+    assert "needs 3 GPUs by its last report" in text
+    assert "to spare" in text
+
+
+@pytest.mark.parametrize(("job", "state"), [("done", "completed"), ("dropped", "cancelled")])
+def test_a_finished_job_tells_its_history(tidegate: Run, log: Path, job: str, state: str) -> None:
+    assert answer(tidegate, log, job)["state"] == state
+    text = tidegate("why", job, "--log", log).out
+    assert state.upper() in text
+    assert "after it was submitted" in text
+    assert "now" not in text.splitlines()[-3], "a finished job has no present"
+
+
+def test_an_unknown_job_gets_the_nearest_names(tidegate: Run, log: Path) -> None:
+    ran = tidegate("why", "movers", "--log", log)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err == "movers: no such job in this log. Nearest: mover.\n"
+    far = tidegate("why", "zzzzzzzz", "--log", log)
+    assert far.code == 2
+    assert "`tidegate jobs --all`" in far.err
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_every_answer_fits_the_width(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for job in ("waiter", "grown", "victim", "mover", "done"):
+        ran = tidegate("why", job, "--log", log)
+        assert ran.code == 0
+        assert max(map(len, ran.out.splitlines())) <= int(width)
+        assert "\x1b" not in ran.out

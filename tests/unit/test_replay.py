@@ -1,0 +1,252 @@
+"""The options of replay, and what `tidegate log` shows of a log."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bus.contract import Record, Unreadable
+from bus.reading import open_log
+from console.main import main
+from scheduler.compare import Comparison
+from scheduler.policies.registry import make_policy
+from scheduler.replay import JournalReader, verify
+from schemas.journal import NO_DIGEST, chain, decode_entry, encode_entry, raw_entry
+from schemas.parse import Rejected
+from schemas.topics import JOURNAL
+
+LOG = Path(__file__).parent.parent / "golden" / "fifo.jsonl.zst"
+START_S = 1_767_571_200.0
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def ran(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return code, shown.out, shown.err
+
+    return ran
+
+
+@pytest.fixture(scope="module")
+def journal() -> list[Record]:
+    with open_log(LOG) as log:
+        return list(log.records(JOURNAL.name))
+
+
+# --- entries -----------------------------------------------------------------------------------
+
+
+def test_an_entry_is_taken_apart_as_it_was_written(journal: list[Record]) -> None:
+    digest = NO_DIGEST
+    for record in journal[:50]:
+        value = record.value or b""
+        raw, entry = raw_entry(value, digest), decode_entry(value)
+        assert raw is not None
+        assert not isinstance(entry, Rejected)
+        assert (raw.number, raw.at_s, raw.policy) == (entry.number, entry.at_s, entry.policy)
+        assert orjson.loads(raw.stimulus) == entry.stimulus
+        assert orjson.loads(raw.decision) == entry.decision
+        digest = raw.digest
+        assert digest == entry.digest
+
+
+@pytest.mark.parametrize("position", range(0, 1200, 37))
+def test_a_changed_entry_is_not_taken_apart(position: int, journal: list[Record]) -> None:
+    value = journal[0].value or b""
+    at = position % len(value)
+    changed = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+    raw = raw_entry(changed, NO_DIGEST)
+    # Of the envelope, only what is used is looked at: the digest covers what was decided.
+    if raw is not None:
+        assert raw.digest == decode_entry_digest(value)
+        assert at < value.index(b'"data":')
+
+
+def decode_entry_digest(value: bytes) -> str:
+    entry = decode_entry(value)
+    assert not isinstance(entry, Rejected)
+    return entry.digest
+
+
+def test_an_entry_written_otherwise_is_read_all_the_same() -> None:
+    """Another writer may order keys or put spaces; the digest is over what the entry means."""
+    entry = chain(NO_DIGEST, 0, 5.0, {"kind": "TimePassed"}, {"facts": []}, policy="fifo")
+    loose = orjson.dumps(orjson.loads(encode_entry(entry)), option=orjson.OPT_INDENT_2)
+    assert raw_entry(loose, NO_DIGEST) is None
+    read = JournalReader().read(Record(JOURNAL.name, 0, "default", loose, {}, 5.0))
+    assert read is not None
+    assert (read.digest, read.stimulus) == (entry.digest, b'{"kind":"TimePassed"}')
+
+
+def test_cells_are_replayed_one_at_a_time(journal: list[Record]) -> None:
+    def of(cell: str, record: Record) -> Record:
+        return Record(record.topic, 0, cell, record.value, {}, record.time_s)
+
+    mixed = [of(cell, record) for record in journal[:20] for cell in ("default", "west")]
+    with pytest.raises(Unreadable, match="several cells, default and west among them"):
+        verify(mixed)
+    assert verify(mixed, cell="default").decisions == 20
+    with pytest.raises(Unreadable, match="no journal of cell east"):
+        verify(mixed, cell="east")
+    with pytest.raises(Unreadable, match="no journal"):
+        verify([])
+
+
+def test_a_journal_of_an_unknown_policy_is_refused(journal: list[Record]) -> None:
+    stimulus = {
+        "kind": "LeaderStarted",
+        "at_s": 1.0,
+        "cause": ["scheduler", -1, -1],
+        "data": {"leader": "s", "leader_epoch": 1, "policy": "none", "settings": {}},
+    }
+    entry = chain(NO_DIGEST, 0, 1.0, stimulus, {"facts": []}, policy="none")
+    record = Record(JOURNAL.name, 0, "default", encode_entry(entry), {}, 1.0)
+    with pytest.raises(Unreadable, match="policy 'none' is not known"):
+        verify([record])
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("until", "end_s"),
+    [("3600", 3600.0), ("1h30m", 5400.0), ("2026-01-05T01:00:00", 3600.0)],
+)
+def test_until_stops_at_a_moment(until: str, end_s: float, run: Run, journal: list[Record]) -> None:
+    code, shown, _ = run("replay", LOG, "--until", until, "--json", "-")
+    assert code == 0
+    before = sum(record.time_s <= START_S + end_s for record in journal)
+    assert orjson.loads(shown)["decisions"] == before
+    assert 0 < before < len(journal)
+
+
+def test_a_story_has_everything_about_a_job_in_order(run: Run) -> None:
+    code, shown, _ = run("replay", LOG, "--job", "job-04", "--json", "-")
+    assert code == 0
+    story = orjson.loads(shown)["story"]
+    assert [line["at_s"] for line in story] == sorted(line["at_s"] for line in story)
+    names = [line["name"] for line in story]
+    life = ["JobAccepted", "GangStarting", "WorkerFailed", "JobQueued", "JobCompleted"]
+    assert [name for name in names if name in life and name != "WorkerFailed"].count(
+        "GangStarting"
+    ) == 2
+    assert sorted(life, key=names.index) == life
+    assert {line["kind"] for line in story} == {"event", "fact", "command", "reason"}
+    commands = [line["fields"]["command"] for line in story if line["kind"] == "command"]
+    done = [line["fields"]["command"] for line in story if line["name"] == "CommandDone"]
+    assert sorted(commands) == sorted(done)
+
+    code, shown, _ = run("replay", LOG, "--job", "job-04")
+    assert code == 0
+    assert "The story of job-04" in shown
+    assert "StartGang to train-agent" in shown
+    assert "Identical" in shown
+
+
+def test_step_shows_every_decision(run: Run) -> None:
+    code, shown, _ = run("replay", LOG, "--until", "600", "--step")
+    assert code == 0
+    assert "0  +0:00:00  LeaderStarted" in shown
+    assert "LeaderChanged" in shown
+    assert "job-00 JobAccepted" in shown
+
+
+def test_another_policy_is_compared_at_each_recorded_moment(run: Run) -> None:
+    code, shown, _ = run(
+        "replay", LOG, "--policy", "tide", "--diff", "--until", "2h", "--json", "-"
+    )
+    assert code == 0
+    document = orjson.loads(shown)
+    found = document["comparison"]
+    assert document["identical"] is True
+    assert found["policy"] == "tide"
+    assert 0 < found["cycles_differing"] <= found["cycles"]
+    assert found["first"]["jobs"] or found["first"]["nodes"]
+    assert found["lend"]["only_recorded"] == 0  # fifo never lends
+    code, shown, _ = run("replay", LOG, "--policy", "tide", "--diff", "--until", "1h")
+    assert "would have decided at each recorded moment" in shown
+    assert "what would have come of them is not" in shown
+
+
+def test_a_policy_does_not_differ_from_itself(journal: list[Record]) -> None:
+    comparison = Comparison(make_policy, make_policy("fifo"))
+    result = verify(journal, policies=comparison.policy)
+    found = comparison.to_dict()
+    assert result.identical
+    assert found["cycles"] > 300
+    assert (found["cycles_differing"], found["first"], found["jobs"]) == (0, None, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--until", "soon"), "--until: 'soon' is no moment"),
+        (("--policy", "tide"), "go together"),
+        (("--diff",), "go together"),
+        (("--policy", "none", "--diff"), "choose one of"),
+        (("--job", "job-99"), "job-99 is nowhere in this log"),
+        (("--step", "--json", "-"), "give --json a file"),
+        (("--cell", "east"), "no journal of cell east"),
+        (("--json", "/no/such/folder/x"), "cannot be written"),
+        (("--frobnicate",), "frobnicate"),
+    ],
+)
+def test_bad_usage_is_said_in_a_sentence(arguments: tuple[str, ...], says: str, run: Run) -> None:
+    code, _, said = run("replay", LOG, *arguments)
+    assert code == 2
+    assert says in said
+
+
+# --- tidegate log ------------------------------------------------------------------------------
+
+
+def test_stats_count_what_is_there(run: Run, journal: list[Record]) -> None:
+    code, shown, _ = run("log", "stats", "--log", LOG, "--json", "-")
+    assert code == 0
+    document: dict[str, Any] = orjson.loads(shown)
+    assert document["topics"][JOURNAL.name]["records"] == len(journal)
+    assert document["topics"][JOURNAL.name]["keys"] == 1
+    assert document["dead_letters"] == {"message: malformed": 2}
+    assert "/agents/train-agent" in document["sources"]
+    assert document["begin_s"] >= START_S
+    topics = document["topics"].values()
+    assert document["records"] == sum(topic["records"] for topic in topics)
+    code, shown, _ = run("log", "stats", "--log", LOG)
+    assert (code, "Dead letters: 1 kinds" in shown) == (0, True)
+
+
+def test_tail_shows_the_newest(run: Run, journal: list[Record]) -> None:
+    code, shown, _ = run("log", "tail", "-n", 3, "--topic", "journal", "--log", LOG, "--json", "-")
+    assert code == 0
+    records = orjson.loads(shown)["records"]
+    assert [record["offset"] for record in records] == [r.offset for r in journal[-3:]]
+    assert records[-1]["value"]["data"]["number"] == len(journal) - 1
+    code, shown, _ = run("log", "tail", "-n", 7, "--log", LOG)
+    assert (code, len(shown.splitlines())) == (0, 7)
+    code, shown, _ = run("log", "tail", "--topic", "events.dlq", "--log", LOG)
+    assert (code, shown.count("malformed: is not JSON")) == (0, 2)
+    code, _, said = run("log", "tail", "--topic", "gossip", "--log", LOG)
+    assert (code, "gossip is no topic" in said) == (2, True)
+    code, _, said = run("log", "tail", "--follow", "--log", LOG, "--json", "-")
+    assert (code, "never ends" in said) == (2, True)
+
+
+def test_export_and_import_say_what_they_made(tmp_path: Path, run: Run) -> None:
+    database, copy = tmp_path / "a.db", tmp_path / "b.jsonl.zst"
+    code, shown, _ = run("log", "import", LOG, "--log", database, "--json", "-")
+    assert code == 0
+    made = orjson.loads(shown)
+    assert made["bytes"] == database.stat().st_size
+    code, shown, _ = run("log", "export", copy, "--log", database)
+    assert (code, f"Exported {made['records']:,} records" in shown) == (0, True)
+    code, _, said = run("log", "export", copy, "--log", database)
+    assert (code, "exists already" in said) == (2, True)
+    code, _, said = run("log", "import", LOG, "--log", database)
+    assert (code, "exists already" in said) == (2, True)
