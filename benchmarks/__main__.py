@@ -1,0 +1,77 @@
+"""`python -m benchmarks`: what Tidegate does in a second on this machine, as a table or JSON."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks import bus, codec, decisions, engine, replay, telemetry
+
+#: Figure -> (aim, whether more is better). From the project's own aims for 2 cores.
+AIMS: Mapping[str, tuple[float, bool]] = {
+    "telemetry_events_per_s": (50_000.0, True),
+    "replay_stimuli_per_s": (20_000.0, True),
+    "cycle_ms_mean_at_1000_gpus": (20.0, False),
+}
+PARTS: Mapping[str, Callable[[float], dict[str, float]]] = {
+    "codec": codec.run,
+    "telemetry": telemetry.run,
+    "engine": engine.run,
+    "memory": lambda _: {**engine.memory(1_000), **engine.memory(10_000)},
+    "decisions": decisions.run,
+    "bus": bus.run,
+    "replay": replay.run,
+}
+
+
+def main() -> int:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"which; of {', '.join(PARTS)} (all)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each part (3)")
+    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    screen = Console(stderr=True)
+    figures: dict[str, float] = {}
+    table = Table("part", "figure", "value", "aim", title="Tidegate, measured")
+    for part in track(options.parts or list(PARTS), "measuring", console=screen, transient=True):
+        for name, value in PARTS[part](options.seconds).items():
+            figures[name] = value
+            table.add_row(part, name, _shown(value), _aim(name, value))
+    document = {
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+        "figures": figures,
+    }
+    if options.json == "-":
+        sys.stdout.write(json.dumps(document) + "\n")
+        return 0
+    Console().print(table)
+    if options.json:
+        Path(options.json).write_text(json.dumps(document) + "\n")
+    return 0
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def _aim(name: str, value: float) -> str:
+    if name not in AIMS:
+        return ""
+    aim, more = AIMS[name]
+    reached = value >= aim if more else value <= aim
+    return f"{_shown(aim)} {'reached' if reached else 'missed'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""How many recorded stimuli a second a replay decides again, and where its time goes."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from bus.contract import Record
+from bus.reading import open_log
+from console.demo import Run, claim, play
+from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.registry import make_policy
+from scheduler.replay import verify
+from schemas.topics import JOURNAL
+
+_HOURS = 12.0
+
+
+class _Timed:
+    """A policy that keeps the time spent in it."""
+
+    spent_s = 0.0
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    @property
+    def name(self) -> str:
+        return self._policy.name
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        began_s = time.perf_counter()
+        plan = self._policy.plan(snapshot)
+        _Timed.spent_s += time.perf_counter() - began_s
+        return plan
+
+
+def journal(folder: Path, policy: str) -> list[Record]:
+    """Run half a simulated day as fast as it goes; give its journal."""
+    run = Run(_HOURS, 7, policy, None, None, 1e-3)
+    path = folder / f"{policy}.db"
+    claim(path, run)
+    asyncio.run(play(path, run, run.scenario(), 0.0, live=False))
+    with open_log(path) as log:
+        return list(log.records(JOURNAL.name))
+
+
+def run(seconds: float) -> dict[str, float]:
+    """Measure the replay of a demo's log: in all, and outside the policy."""
+    del seconds  # one run of the log is the measure
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for policy in ("tide", "fifo"):
+            records = journal(Path(folder), policy)
+            _Timed.spent_s = 0.0
+            began_s = time.perf_counter()
+            result = verify(records, policies=lambda name: _Timed(make_policy(name)))
+            spent_s = time.perf_counter() - began_s
+            if not result.identical:
+                raise RuntimeError(f"the replay of {policy} was not identical")
+            name = "replay" if policy == "tide" else f"replay_{policy}"
+            figures[f"{name}_stimuli_per_s"] = result.decisions / spent_s
+            figures[f"{name}_stimuli_per_s_without_policy"] = result.decisions / (
+                spent_s - _Timed.spent_s
+            )
+            figures[f"{name}_policy_share"] = _Timed.spent_s / spent_s
+    return figures
