@@ -12,6 +12,10 @@ from typing import Any
 #: Missing numbers remembered by source. More missing than this are given up as lost.
 MISSING_MAX = 1024
 
+#: Sources remembered. Of more, those silent longest are forgotten: a flood of made-up names must
+#: not fill the memory, and whoever speaks every minute is never forgotten for it.
+SOURCES_MAX = 100_000
+
 
 class Verdict(StrEnum):
     """What to do with a message."""
@@ -40,11 +44,14 @@ class Dedupe:
 
     def take(self, source: str, bootid: int, sequence: int) -> Verdict:
         """Judge a message and, unless it is a duplicate, mark it taken."""
-        known = self._sources.get(source)
+        known = self._sources.pop(source, None)
         if known is None or bootid > known.bootid:
             # Sequences begin at 0 with each boot; what is skipped before the first is missing.
-            self._sources[source] = known = _Source(bootid, -1)
-        elif bootid < known.bootid:
+            known = _Source(bootid, -1)
+            if len(self._sources) >= SOURCES_MAX:
+                del self._sources[next(iter(self._sources))]
+        self._sources[source] = known  # to the end: the first is who was silent longest
+        if bootid < known.bootid:
             return Verdict.DUPLICATE
         if sequence > known.top:
             self._skip(known, sequence)

@@ -24,6 +24,8 @@ _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
 _FOLD = 64
+#: Agents whose voice is remembered; see `scheduler.dedupe.SOURCES_MAX` for why there is a limit.
+AGENTS_MAX = 50_000
 #: An event whose own clock is further ahead than this is refused: its figures have no age.
 FUTURE_S = 3600.0
 
@@ -87,10 +89,16 @@ class Intake:
         self.counts["events"] += len(records)
         for source in taken:
             if source.startswith(AGENT_PREFIX):
-                self.heard_s[source.removeprefix(AGENT_PREFIX)] = now_s
+                self._hear(source.removeprefix(AGENT_PREFIX), now_s)
         if measured:
             self.telemetry.fold(measured)
         return batch
+
+    def _hear(self, agent: str, now_s: float) -> None:
+        self.heard_s.pop(agent, None)
+        self.heard_s[agent] = now_s
+        if len(self.heard_s) > AGENTS_MAX:
+            del self.heard_s[next(iter(self.heard_s))]  # silent longest
 
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
@@ -132,9 +140,11 @@ class Intake:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
         if said_s > now_s + FUTURE_S:
             return "time", "is more than an hour ahead of the scheduler's clock"
-        name = envelope.source.removeprefix(AGENT_PREFIX)
-        if name != envelope.source and not _is_name(name):
-            return "source", "names no agent: letters, digits and ._:- after /agents/"
+        source = envelope.source
+        if source.startswith(AGENT_PREFIX):
+            name = source.removeprefix(AGENT_PREFIX)
+            if name not in self.heard_s and not _is_name(name):
+                return "source", "names no agent: letters, digits and ._:- after /agents/"
         data = envelope.data
         if isinstance(data, NodeBorn) and envelope.source != AGENT_PREFIX + data.agent:
             return "data.agent", f"is {data.agent}, but {envelope.source} says it"

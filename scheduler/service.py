@@ -313,8 +313,11 @@ class SchedulerService:
         """Renew leases of agents that were heard; ask those with gaps to say all again."""
         lease_s = self.engine.settings.lease_s
         messages = []
+        known = {node.agent for node in self.engine.state.nodes.values()}
         for agent, heard_s in sorted(self.intake.heard_s.items()):
-            if heard_s > self._renewed_s.get(agent, float("-inf")) + lease_s / 3:
+            # Whoever has no node has nothing that a lease could be for.
+            due = heard_s > self._renewed_s.get(agent, float("-inf")) + lease_s / 3
+            if due and agent in known:
                 self._renewed_s[agent] = heard_s
                 messages.append(self._aside(agent, RenewLease(until_s=heard_s + lease_s), now_s))
             missing = self.intake.dedupe.missing(f"/agents/{agent}")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dedupe import MISSING_MAX, Dedupe, Verdict
+from scheduler.dedupe import MISSING_MAX, SOURCES_MAX, Dedupe, Verdict
 
 numbers = st.integers(0, 60)
 
@@ -57,3 +57,14 @@ def test_excused_gaps_are_not_asked_for_but_still_taken() -> None:
     assert dedupe.take("a", 0, 3) is Verdict.LATE
     dedupe.forgive("a", 10)
     assert (dedupe.missing("a"), dedupe.take("a", 0, 9)) == (0, Verdict.DUPLICATE)
+
+
+def test_a_flood_of_names_forgets_those_silent_longest() -> None:
+    dedupe = Dedupe()
+    dedupe.take("/agents/real", 1, 0)
+    for number in range(SOURCES_MAX + 10):
+        dedupe.take(f"/made/up/{number}", 0, 0)
+        if number % 10_000 == 0:
+            dedupe.take("/agents/real", 1, 1 + number // 10_000)
+    assert len(dedupe.to_dict()) == SOURCES_MAX
+    assert dedupe.take("/agents/real", 1, 1) is Verdict.DUPLICATE
