@@ -1,4 +1,4 @@
-"""How many recorded stimuli a second a replay decides again, and where its time goes."""
+"""How fast a recorded log is decided again, and folded to restart; where the time goes."""
 
 import asyncio
 import tempfile
@@ -8,9 +8,13 @@ from pathlib import Path
 from bus.contract import Record
 from bus.reading import open_log
 from console.demo import Run, claim, play
+from scheduler.core.state import ClusterState
+from scheduler.journal import Recovered, fold
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.replay import verify
+from schemas.journal import decode_entry
+from schemas.parse import Rejected
 from schemas.topics import JOURNAL
 
 _HOURS = 12.0
@@ -45,6 +49,18 @@ def journal(folder: Path, policy: str) -> list[Record]:
         return list(log.records(JOURNAL.name))
 
 
+def _fold(records: list[Record]) -> float:
+    """Fold the journal as a restart does: its facts, without deciding again."""
+    began_s = time.perf_counter()
+    found = Recovered(ClusterState())
+    for record in records:
+        entry = decode_entry(record.value or b"")
+        if isinstance(entry, Rejected):
+            raise RuntimeError(entry.reason)
+        fold(found, entry)
+    return len(records) / (time.perf_counter() - began_s)
+
+
 def run(seconds: float) -> dict[str, float]:
     """Measure the replay of a demo's log: in all, and outside the policy."""
     del seconds  # one run of the log is the measure
@@ -58,6 +74,8 @@ def run(seconds: float) -> dict[str, float]:
             spent_s = time.perf_counter() - began_s
             if not result.identical:
                 raise RuntimeError(f"the replay of {policy} was not identical")
+            if policy == "tide":
+                figures["restart_entries_folded_per_s"] = _fold(records)
             name = "replay" if policy == "tide" else f"replay_{policy}"
             figures[f"{name}_stimuli_per_s"] = result.decisions / spent_s
             figures[f"{name}_stimuli_per_s_without_policy"] = result.decisions / (

@@ -58,6 +58,8 @@ class ServiceConfig:
     snapshot_entries: int = 5000
     #: Who leads is said this often.
     heartbeat_s: float = 60.0
+    #: Let the bus remove what its topics' retention allows, this often.
+    prune_s: float = 3600.0
     #: Validate the whole state every so many ticks; 0 never.
     validate_ticks: int = 100
 
@@ -81,7 +83,7 @@ class SchedulerService:
         self._poison: dict[tuple[str, int], str] = {}
         self._renewed_s: dict[str, float] = {}
         self._reborn_s: dict[str, float] = {}
-        self._said_s = float("-inf")
+        self._said_s = self._pruned_s = float("-inf")
         self._entries = 0
         self._sequence = 0
         self._ticks = 0
@@ -266,6 +268,9 @@ class SchedulerService:
                 self._watch(stimulus, decision)
         if self._entries >= self._config.snapshot_entries:
             await self._snapshot()
+        if at_s >= self._pruned_s + self._config.prune_s:
+            self._pruned_s = at_s
+            await self._bus.prune(at_s)
 
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
         engine, cell = self.engine, self._config.cell

@@ -15,7 +15,7 @@ from scheduler.journal import recover
 from scheduler.service import SchedulerService
 from schemas.commands import Rebirth, RenewLease
 from schemas.events import JobSubmitted
-from schemas.topics import EVENTS, JOURNAL
+from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 from tests.builders import START_S, node_born, submitted
 from tests.desk import Desk, measured, open_desk
 
@@ -147,3 +147,20 @@ async def test_silence_contact_and_the_end_of_leases(desk: Desk) -> None:
     await desk.bus.publish(desk.say(node_born("n0")))
     await desk.wait(1.0)
     assert state_of(service) == "alive"
+
+
+async def test_old_telemetry_goes_and_the_journal_stays(desk: Desk) -> None:
+    desk.start()
+    await desk.bus.publish(desk.say(node_born()), desk.say(measured()))
+    await desk.wait(60.0)
+    first = await anext(aiter(desk.bus.read(TELEMETRY.name)))
+    entries = [record.offset async for record in desk.bus.read(JOURNAL.name)]
+    await desk.wait(8 * 3600.0)
+    await desk.bus.publish(desk.say(measured()))
+    await desk.wait(3700.0)
+    kept = [record.offset async for record in desk.bus.read(TELEMETRY.name)]
+    assert first.offset not in kept
+    assert len(kept) == 1
+    assert [record.offset async for record in desk.bus.read(JOURNAL.name)][
+        : len(entries)
+    ] == entries
