@@ -4,6 +4,9 @@ import gc
 import time
 
 from bus.contract import Record
+from scheduler.core.evolve import apply
+from scheduler.core.facts import NodeJoined
+from scheduler.core.state import ClusterState
 from scheduler.dedupe import Dedupe
 from scheduler.intake import Intake
 from schemas.codec import encode, event
@@ -42,13 +45,19 @@ def run(seconds: float) -> dict[str, float]:
     """Measure for about so many seconds."""
     made = records(_NODES, 10 * _BATCH)
     gc.set_threshold(50_000, 20, 20)  # as in the process that does this for a living
+    state = ClusterState()
+    for number in range(_NODES):
+        name, agent = f"node-{number:05d}", f"agent-{number:05d}"
+        apply(
+            state, NodeJoined(name, agent, "training", "training", 8, "a100", 81_920, 1.0, 1e3, 1)
+        )
     best = 0.0
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends:
         intake = Intake("default", "bench", Dedupe())
         began = time.perf_counter()
         for start in range(0, len(made), _BATCH):
-            intake.read(made[start : start + _BATCH], 2000.0)
+            intake.read(made[start : start + _BATCH], state, 2000.0)
         best = max(best, len(made) / (time.perf_counter() - began))
         if intake.telemetry.folded != len(made):
             raise RuntimeError("not every event was folded")

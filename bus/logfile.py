@@ -166,7 +166,21 @@ class FileLog:
             )
         if held != _closing(count - 2, size, digest.hexdigest()):
             raise self._damaged("a byte was changed: its SHA-256 is not the one it closes with")
+        self._check_frame()
         return count - 2
+
+    def _check_frame(self) -> None:
+        """Refuse a packed file whose very end is cut: its lines are whole, its checksum is not."""
+        with self.path.open("rb") as file:
+            if file.peek(4)[:4] != _ZSTD:
+                return
+            frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+            while not frame.eof and (part := file.read(1 << 20)):
+                frame.decompress(part)
+            if not frame.eof:
+                raise Unreadable(
+                    f"{self.path} is cut short: its packing has no end; restore it from a copy"
+                )
 
     def records(self, topic: str | None = None) -> Iterator[Record]:
         wanted = b'{"topic":' + (b"" if topic is None else orjson.dumps(topic) + b",")

@@ -84,7 +84,9 @@ def build(
             "owner: nodes of an inference or edge pool need one; give a demand, constantly 0 if "
             "need be"
         )
-    store = AgentStore.open(state_file, options.durability)
+    # Minutes since 1970: no agent starts more often than that.
+    first_boot = int(clock.now_s() // 60)
+    store = AgentStore.open(state_file, options.durability, first_boot)
     try:
         core = AgentCore.from_dict(agent, specs, store.load_state(), options.limits)
     except ValueError:

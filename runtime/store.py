@@ -49,8 +49,13 @@ class AgentStore:
         self.sequence = 0
 
     @classmethod
-    def open(cls, path: Path | str, durability: Durability = "process_crash") -> Self:
+    def open(
+        cls, path: Path | str, durability: Durability = "process_crash", first_boot: int = 0
+    ) -> Self:
         """Open or create the file and begin a boot; `:memory:` keeps nothing.
+
+        A new file begins with the boot `first_boot`: above all that a lost file of the same agent
+        had, or the agent would be taken for its own past.
 
         Raises:
             StoreError: another process has it open, or it is not an agent's file.
@@ -70,6 +75,7 @@ class AgentStore:
             if is_new:
                 for statement in _TABLES.split(";"):
                     connection.execute(statement)
+                connection.execute("UPDATE boot SET bootid = ?", (first_boot - 1,))
             connection.execute("UPDATE boot SET bootid = bootid + 1")
             (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
             (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()

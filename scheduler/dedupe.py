@@ -1,8 +1,9 @@
-"""Once each: which messages of a source were taken, by boot and sequence, in constant memory.
+"""Once each: which messages of a source were taken, by boot and sequence, in bounded memory.
 
 Delivery is at least once and may be out of order, so a high-water mark alone would drop what
-comes late. Missing numbers are remembered; one that comes after all is taken, one that was taken
-is not taken again.
+comes late. Missing numbers are remembered, as ranges; one that comes after all is taken, one that
+was taken is not taken again. Topics are read side by side, so the first message of a new boot may
+overtake the last of the one before: that boot's numbers are kept too.
 """
 
 from dataclasses import dataclass, field
@@ -11,10 +12,14 @@ from typing import Any
 
 #: Missing numbers remembered by source. More missing than this are given up as lost.
 MISSING_MAX = 1024
-
+#: In so many pieces; of more, the oldest are given up. It bounds what a source can make us keep.
+PIECES_MAX = 16
+#: No honest source skips so many numbers at once; one that does is not believed, since all that it
+#: says afterwards would be taken for old.
+JUMP_MAX = 1_000_000
 #: Sources remembered. Of more, those silent longest are forgotten: a flood of made-up names must
 #: not fill the memory, and whoever speaks every minute is never forgotten for it.
-SOURCES_MAX = 100_000
+SOURCES_MAX = 20_000
 
 
 class Verdict(StrEnum):
@@ -26,10 +31,46 @@ class Verdict(StrEnum):
 
 
 @dataclass(slots=True)
-class _Source:
+class _Boot:
     bootid: int
-    top: int  #: Highest sequence taken.
-    missing: dict[int, None] = field(default_factory=dict)
+    top: int = -1  #: Highest sequence taken.
+    missing: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
+
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.missing)
+
+    def take(self, sequence: int) -> Verdict:
+        if sequence > self.top:
+            if sequence > self.top + 1:
+                self.missing.append([max(self.top + 1, sequence - MISSING_MAX), sequence - 1])
+                self._give_up()
+            self.top = sequence
+            return Verdict.FRESH
+        for index, (first, last) in enumerate(self.missing):
+            if first <= sequence <= last:
+                rest = [[first, sequence - 1], [sequence + 1, last]]
+                self.missing[index : index + 1] = [piece for piece in rest if piece[0] <= piece[1]]
+                self._give_up()
+                return Verdict.LATE
+        return Verdict.DUPLICATE
+
+    def _give_up(self) -> None:
+        del self.missing[:-PIECES_MAX]
+        spare = self.count() - MISSING_MAX
+        while spare > 0:
+            first, last = self.missing[0]
+            if last - first + 1 <= spare:
+                spare -= last - first + 1
+                del self.missing[0]
+            else:
+                self.missing[0][0] += spare
+                spare = 0
+
+
+@dataclass(slots=True)
+class _Source:
+    boot: _Boot
+    before: _Boot | None = None
     excused: int = 0  #: Of those missing, how many nobody shall be asked for.
     resumed: bool = False  #: What is skipped next may have been taken and not recorded.
 
@@ -45,63 +86,69 @@ class Dedupe:
     def take(self, source: str, bootid: int, sequence: int) -> Verdict:
         """Judge a message and, unless it is a duplicate, mark it taken."""
         known = self._sources.pop(source, None)
-        if known is None or bootid > known.bootid:
-            # Sequences begin at 0 with each boot; what is skipped before the first is missing.
-            known = _Source(bootid, -1)
+        if known is None:
+            known = _Source(_Boot(bootid))
             if len(self._sources) >= SOURCES_MAX:
                 del self._sources[next(iter(self._sources))]
+        elif bootid > known.boot.bootid:
+            # Sequences begin at 0 with each boot; what is skipped before the first is missing.
+            known = _Source(_Boot(bootid), known.boot)
         self._sources[source] = known  # to the end: the first is who was silent longest
-        if bootid < known.bootid:
-            return Verdict.DUPLICATE
-        if sequence > known.top:
-            self._skip(known, sequence)
-            known.top, known.resumed = sequence, False
-            return Verdict.FRESH
-        if sequence in known.missing:
-            del known.missing[sequence]
-            known.excused = min(known.excused, len(known.missing))
-            return Verdict.LATE
-        return Verdict.DUPLICATE
+        if bootid < known.boot.bootid:
+            old = known.before
+            if old is None or bootid != old.bootid:
+                return Verdict.DUPLICATE
+            verdict = old.take(sequence)
+            return Verdict.LATE if verdict is Verdict.FRESH else verdict
+        boot = known.boot
+        if sequence > boot.top + 1:
+            self.gaps += sequence - boot.top - 1
+        verdict = boot.take(sequence)
+        if verdict is Verdict.FRESH:
+            if known.resumed:
+                known.excused, known.resumed = boot.count(), False
+        elif verdict is Verdict.LATE:
+            known.excused = min(known.excused, boot.count())
+        return verdict
 
-    def _skip(self, known: _Source, sequence: int) -> None:
-        skipped = sequence - known.top - 1
-        if skipped <= 0:
-            return
-        self.gaps += skipped
-        first = max(known.top + 1, sequence - MISSING_MAX)
-        known.missing.update(dict.fromkeys(range(first, sequence)))
-        while len(known.missing) > MISSING_MAX:
-            del known.missing[next(iter(known.missing))]
-        if known.resumed:
-            known.excused = len(known.missing)
+    def leaps(self, source: str, bootid: int, sequence: int) -> bool:
+        """Say whether a message is further ahead of its source than any honest one could be."""
+        known = self._sources.get(source)
+        if known is None:
+            return False
+        return bootid == known.boot.bootid and sequence > known.boot.top + JUMP_MAX
 
     def missing(self, source: str) -> int:
         """Count the numbers of the source's boot that have not come and are not excused."""
         known = self._sources.get(source)
-        return 0 if known is None else max(0, len(known.missing) - known.excused)
+        return 0 if known is None else max(0, known.boot.count() - known.excused)
 
     def excuse(self) -> None:
         """Ask nobody for what is missing now: the journal does not keep all that was taken."""
         for known in self._sources.values():
-            known.excused, known.resumed = len(known.missing), True
+            known.excused, known.resumed = known.boot.count(), True
 
     def forgive(self, source: str, sequence: int) -> None:
         """Give up what is missing before a message that said again all that matters."""
         known = self._sources.get(source)
         if known is not None:
-            known.missing = {number: None for number in known.missing if number > sequence}
+            later = [piece for piece in known.boot.missing if piece[1] > sequence]
+            known.boot.missing = [[max(first, sequence + 1), last] for first, last in later]
             known.excused = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Write what was taken, for a snapshot."""
         return {
-            name: [known.bootid, known.top, list(known.missing)]
+            name: [
+                [boot.bootid, boot.top, [list(piece) for piece in boot.missing]]
+                for boot in (known.boot, known.before)
+                if boot is not None
+            ]
             for name, known in sorted(self._sources.items())
         }
 
     def load(self, document: dict[str, Any]) -> None:
         """Read what `to_dict` wrote."""
-        self._sources = {
-            name: _Source(bootid, top, dict.fromkeys(missing))
-            for name, (bootid, top, missing) in document.items()
-        }
+        for name, (newest, *older) in document.items():
+            before = _Boot(*older[0]) if older else None
+            self._sources[name] = _Source(_Boot(*newest), before)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bus.contract import Message, Record, dead_letter
-from scheduler.core.state import ClusterState
+from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
 from schemas.codec import EventEnvelope, Rejected, decode_event
-from schemas.events import NodeBorn, NodeMeasured
+from schemas.events import InferenceLoad, NodeBorn, NodeMeasured
 from schemas.topics import EVENTS
 
 AGENT_PREFIX = "/agents/"
@@ -24,8 +24,8 @@ _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
 _FOLD = 64
-#: Agents whose voice is remembered; see `scheduler.dedupe.SOURCES_MAX` for why there is a limit.
-AGENTS_MAX = 50_000
+#: Boot ids count starts, or the minutes until a new state file began: never much above these.
+BOOTS_AHEAD = 100_000
 #: An event whose own clock is further ahead than this is refused: its figures have no age.
 FUTURE_S = 3600.0
 
@@ -51,14 +51,14 @@ class Intake:
         #: By source, boot and sequence of the newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
         self._newest: dict[str, tuple[int, int]] = {}
-        #: By agent, when a message of it was last taken.
-        self.heard_s: dict[str, float] = {}
+        self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
-    def read(self, records: Sequence[Record], now_s: float) -> Batch:
+    def read(self, records: Sequence[Record], state: ClusterState, now_s: float) -> Batch:
         """Decode and judge a batch; telemetry is folded here and goes no further."""
         batch = Batch()
         self._overtaken.clear()
         measured: list[tuple[float, NodeMeasured]] = []
+        node: Node | None = None
         taken: dict[str, None] = {}
         for record in records:
             if record.value is None:
@@ -68,17 +68,29 @@ class Intake:
                 self._bury(batch, record, envelope.field, f"{envelope.kind}: {envelope.reason}")
                 continue
             data, source, said_s = envelope.data, envelope.source, envelope.time_s
+            sequence = int(envelope.sequence)
             wrong = self._misplaced(envelope, said_s, now_s)
+            if wrong is None and self.dedupe.leaps(source, envelope.bootid, sequence):
+                wrong = "sequence", f"{sequence} is too far ahead of what {source} said before"
             if wrong is not None:
                 self._bury(batch, record, *wrong)
                 continue
-            verdict = self.dedupe.take(source, envelope.bootid, int(envelope.sequence))
+            if isinstance(data, NodeMeasured):
+                node = state.nodes.get(data.node)
+                if node is None:
+                    self.counts["unknown_nodes"] += 1  # its birth may be behind it
+                elif source != AGENT_PREFIX + node.agent:
+                    self._bury(batch, record, "data.node", f"{data.node} is {node.agent}'s")
+                    continue
+            verdict = self.dedupe.take(source, envelope.bootid, sequence)
             if verdict is not Verdict.FRESH:
                 self.counts[verdict] += 1
                 if verdict is Verdict.DUPLICATE:
                     continue
             taken[source] = None
             if isinstance(data, NodeMeasured):
+                if node is None:
+                    continue
                 measured.append((said_s, data))
                 if len(measured) == _FOLD:
                     self.telemetry.fold(measured)
@@ -87,18 +99,12 @@ class Intake:
                 self._note_order(record, envelope)
                 batch.candidates.append((record, envelope))
         self.counts["events"] += len(records)
-        for source in taken:
-            if source.startswith(AGENT_PREFIX):
-                self._hear(source.removeprefix(AGENT_PREFIX), now_s)
+        self.spoke = [
+            source.removeprefix(AGENT_PREFIX) for source in taken if source.startswith(AGENT_PREFIX)
+        ]
         if measured:
             self.telemetry.fold(measured)
         return batch
-
-    def _hear(self, agent: str, now_s: float) -> None:
-        self.heard_s.pop(agent, None)
-        self.heard_s[agent] = now_s
-        if len(self.heard_s) > AGENTS_MAX:
-            del self.heard_s[next(iter(self.heard_s))]  # silent longest
 
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
@@ -143,8 +149,10 @@ class Intake:
         source = envelope.source
         if source.startswith(AGENT_PREFIX):
             name = source.removeprefix(AGENT_PREFIX)
-            if name not in self.heard_s and not _is_name(name):
+            if not _is_name(name):
                 return "source", "names no agent: letters, digits and ._:- after /agents/"
+        if envelope.bootid > now_s // 60 + BOOTS_AHEAD:
+            return "bootid", f"{envelope.bootid} is more than any source can have started"
         data = envelope.data
         if isinstance(data, NodeBorn) and envelope.source != AGENT_PREFIX + data.agent:
             return "data.agent", f"is {data.agent}, but {envelope.source} says it"
@@ -156,6 +164,8 @@ class Intake:
         node = state.nodes.get(name) if isinstance(name, str) else None
         if node is not None and envelope.source != AGENT_PREFIX + node.agent:
             return "data.node", f"{name} is {node.agent}'s, but {envelope.source} speaks for it"
+        if isinstance(envelope.data, InferenceLoad):
+            return _foreign_load(state, envelope.data, envelope.source)
         return None
 
     def _bury(self, batch: Batch, record: Record, field_name: str, reason: str) -> None:
@@ -165,3 +175,18 @@ class Intake:
         """Count a record as dead and give its dead letter."""
         self.counts["dead_letters"] += 1
         return dead_letter(record, field_name, reason, self.group)
+
+
+def _foreign_load(state: ClusterState, load: InferenceLoad, source: str) -> tuple[str, str] | None:
+    """Find whether somebody speaks for an owner whose nodes are not its own."""
+    pool = state.pools.get(load.pool)
+    if pool is None:
+        return "data.pool", f"no node of a pool {load.pool} is known"
+    if load.node is not None and load.node not in pool.nodes:
+        return "data.node", f"{load.node} is not in pool {load.pool}"
+    if load.node is None and pool.kind == "edge":
+        return "data.node", f"{load.pool} is an edge pool: each of its nodes has its own load"
+    speakers = {state.nodes[name].agent for name in pool.nodes if load.node in (None, name)}
+    if source.removeprefix(AGENT_PREFIX) not in speakers:
+        return "data.pool", f"{source} looks after no node of {load.pool}"
+    return None

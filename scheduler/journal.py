@@ -11,7 +11,6 @@ from scheduler.dedupe import Dedupe
 from schemas.journal import (
     NO_DIGEST,
     JournalEntry,
-    SnapshotTaken,
     decode_entry,
     decode_snapshot,
     follows,
@@ -28,25 +27,25 @@ class Recovered:
     digest: str = NO_DIGEST  #: Of the last entry folded in.
     dedupe: Dedupe = field(default_factory=Dedupe)
     entries: int = 0  #: Entries read, after the snapshot.
+    snapshot_problem: str = ""  #: Why the newest snapshot was of no use; empty if it was.
 
 
 async def recover(bus: Bus, cell: str) -> Recovered:
     """Read the newest snapshot and fold the journal's tail.
 
     Raises:
-        Unreadable: the record is damaged or was written by a newer version.
+        Unreadable: the journal is damaged or was written by a newer version.
     """
     found = Recovered(ClusterState(cell=cell))
     offset = 0
     record = await bus.latest(SNAPSHOTS.name, cell)
     if record is not None and record.value is not None:
-        snapshot = decode_snapshot(record.value)
-        if isinstance(snapshot, Rejected):
-            raise Unreadable(f"snapshot of cell {cell}: {snapshot.field}: {snapshot.reason}")
-        found.state = _state_of(snapshot)
-        found.digest = snapshot.digest
-        found.dedupe.load(snapshot.sources)
-        offset = snapshot.journal_offset
+        try:
+            offset = _go_on_from(found, record.value)
+        except Unreadable as error:
+            # The journal holds all that the snapshot did, and its digests prove it; it only takes
+            # longer. If its beginning is gone, that is what cannot be read.
+            found = Recovered(ClusterState(cell=cell), snapshot_problem=str(error))
     async for record in bus.read(JOURNAL.name, offset):
         if record.key != cell or record.value is None:
             continue
@@ -60,14 +59,21 @@ async def recover(bus: Bus, cell: str) -> Recovered:
     return found
 
 
-def _state_of(snapshot: SnapshotTaken) -> ClusterState:
+def _go_on_from(found: Recovered, value: bytes) -> int:
+    """Take over a snapshot; give the offset of the journal to read on from."""
+    snapshot = decode_snapshot(value)
+    if isinstance(snapshot, Rejected):
+        raise Unreadable(f"snapshot: {snapshot.field}: {snapshot.reason}")
     # The hash is of what was written: this version may know more fields than the writer did.
     if hashlib.sha256(canonical(snapshot.state)).hexdigest() != snapshot.state_hash:
         raise Unreadable(f"snapshot {snapshot.number}: its state does not have its hash")
     try:
-        return state_from_dict(snapshot.state)
+        state = state_from_dict(snapshot.state)
+        found.dedupe.load(snapshot.sources)
     except (TypeError, KeyError, ValueError) as error:
         raise Unreadable(f"snapshot {snapshot.number}: {error}") from error
+    found.state, found.digest = state, snapshot.digest
+    return snapshot.journal_offset
 
 
 def fold(found: Recovered, entry: JournalEntry) -> None:

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from scheduler.core.state import SLOT_S, ClusterState
 from scheduler.core.stimuli import Input
-from schemas.events import EventData, InferenceLoad, JobProgressed, NodeMeasured
+from schemas.events import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    CommandAcknowledged,
+    EventData,
+    InferenceLoad,
+    JobProgressed,
+    NodeMeasured,
+)
 
 #: A rate that differs less than this share from the last one passed on is the same rate.
 RATE_CHANGE = 0.05
@@ -97,6 +105,12 @@ def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | No
         return None
     if isinstance(data, JobProgressed):
         return data if _progress_matters(state, data, at_s) else None
+    if isinstance(data, CommandAcknowledged):
+        # Renewals of leases are acknowledged too; only the engine's own commands are open.
+        return data if data.command in state.commands else None
+    if isinstance(data, CheckpointCommitted | CheckpointFailed):
+        job = state.jobs.get(data.job)
+        return data if job is not None and data.epoch == job.epoch else None
     if isinstance(data, InferenceLoad):
         return data if _load_matters(state, data, at_s) else None
     return data

@@ -6,6 +6,7 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,33 +14,34 @@ import orjson
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
+from scheduler.contact import Contact
 from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import state_hash, state_to_json
+from scheduler.core.state import canonical
 from scheduler.core.stimuli import (
     Command,
     Decision,
-    Input,
     LeaderStarted,
-    NodeHeard,
-    NodeSilent,
     Stimulus,
     TimePassed,
 )
-from scheduler.core.transitions import NodeState
 from scheduler.core.validate import violations
 from scheduler.intake import Intake
 from scheduler.journal import Recovered, recover
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from schemas.codec import EventEnvelope, cell_state, command, encode
-from schemas.commands import CommandData, Rebirth, RenewLease
-from schemas.journal import CellState, SnapshotTaken, chain, encode_entry, encode_snapshot
+from schemas.commands import CommandData
+from schemas.journal import (
+    MAX_JOURNAL_BYTES,
+    CellState,
+    SnapshotTaken,
+    chain,
+    encode_entry,
+    encode_snapshot,
+)
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
-
-#: An agent is asked to say all again no more often than this.
-REBIRTH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ class SchedulerService:
         self._stopping = self._listening = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
-        self._renewed_s: dict[str, float] = {}
-        self._reborn_s: dict[str, float] = {}
+        self._contact = Contact()
+        self.snapshots_skipped = 0
         self._said_s = self._pruned_s = float("-inf")
         self._entries = 0
         self._sequence = 0
@@ -110,10 +112,7 @@ class SchedulerService:
         self.recovered_entries = found.entries
         self._go_on_from(found)
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
-        for node in self.engine.state.nodes.values():
-            # Those that were silent are still: their leases run on.
-            if node.state is NodeState.ALIVE:
-                self.intake.heard_s.setdefault(node.agent, now_s)
+        self._contact.begin(self.engine.state, now_s)
         start = LeaderStarted(
             config.leader,
             self.engine.state.leader.epoch + 1,
@@ -184,10 +183,11 @@ class SchedulerService:
         state = self.engine.state
         now_s = max(self._clock.now_s(), state.now_s)
         before = self.intake.counts.copy()
-        batch = self.intake.read(records, now_s)
+        batch = self.intake.read(records, self.engine.state, now_s)
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
-        contact = self._contact(now_s)
+        self._contact.hear(self.intake.spoke, now_s)
+        contact = self._contact.changes(state, now_s, self.engine.settings.silence_s)
         for record, envelope in batch.candidates:
             try:
                 self._take(record, envelope, now_s, messages, decided)
@@ -219,28 +219,6 @@ class SchedulerService:
         stimulus = self.intake.stimulus(state, envelope, now_s)
         if stimulus is not None:
             decided.append((stimulus, self._decide(stimulus, messages)))
-
-    def _contact(self, now_s: float) -> list[Input]:
-        """Find nodes that fell silent or were heard again."""
-        found: list[Input] = []
-        silence_s = self.engine.settings.silence_s
-        for node in self.engine.state.nodes.values():
-            heard_s = self.intake.heard_s.get(node.agent)
-            if heard_s is None:
-                continue
-            if node.state is NodeState.DEAD:
-                # Its agent speaks (in this very batch) though it was given up: who are you?
-                due_s = self._reborn_s.get(node.agent, float("-inf")) + REBIRTH_S
-                if heard_s >= now_s >= due_s:
-                    self._reborn_s[node.agent] = now_s
-                    found.append(NodeHeard(node.id))
-                continue
-            silent = now_s - heard_s > silence_s
-            if silent and node.state is NodeState.ALIVE:
-                found.append(NodeSilent(node.id, heard_s))
-            elif not silent and node.state is NodeState.UNKNOWN:
-                found.append(NodeHeard(node.id))
-        return found
 
     async def _commit(
         self,
@@ -315,22 +293,12 @@ class SchedulerService:
     # --- what is said besides decisions --------------------------------------------------------
 
     def _courtesies(self, now_s: float) -> list[Message]:
-        """Renew leases of agents that were heard; ask those with gaps to say all again."""
-        lease_s = self.engine.settings.lease_s
-        messages = []
-        known = {node.agent for node in self.engine.state.nodes.values()}
-        for agent, heard_s in sorted(self.intake.heard_s.items()):
-            # Whoever has no node has nothing that a lease could be for.
-            due = heard_s > self._renewed_s.get(agent, float("-inf")) + lease_s / 3
-            if due and agent in known:
-                self._renewed_s[agent] = heard_s
-                messages.append(self._aside(agent, RenewLease(until_s=heard_s + lease_s), now_s))
-            missing = self.intake.dedupe.missing(f"/agents/{agent}")
-            if missing and now_s >= self._reborn_s.get(agent, float("-inf")) + REBIRTH_S:
-                self._reborn_s[agent] = now_s
-                messages.append(
-                    self._aside(agent, Rebirth(reason=f"{missing} messages missing"), now_s)
-                )
+        """Say what contact calls for, and now and then who leads."""
+        engine, intake = self.engine, self.intake
+        orders = self._contact.orders(
+            engine.state, intake.spoke, intake.dedupe, now_s, engine.settings.lease_s
+        )
+        messages = [self._aside(agent, data, now_s) for agent, data in orders]
         if now_s >= self._said_s + self._config.heartbeat_s:
             messages.append(self._cell_state(now_s, online=True))
         return messages
@@ -353,19 +321,21 @@ class SchedulerService:
 
     async def _snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
-        state = self.engine.state
+        self._entries = 0
+        state, cell = self.engine.state, self._config.cell
+        document = orjson.loads(orjson.dumps(state))
         snapshot = SnapshotTaken(
             number=state.number,
             at_s=state.now_s,
             digest=self._digest,
-            state_hash=state_hash(state),
-            state=orjson.loads(state_to_json(state)),
+            state_hash=hashlib.sha256(canonical(document)).hexdigest(),
+            state=document,
             sources=self.intake.dedupe.to_dict(),
             journal_offset=await self._bus.end(JOURNAL.name),
         )
-        message = Message(
-            SNAPSHOTS.name, self._config.cell, encode_snapshot(snapshot, self._config.cell)
-        )
+        value = encode_snapshot(snapshot, cell)
+        if len(value) > MAX_JOURNAL_BYTES:
+            self.snapshots_skipped += 1  # nobody could read it; the one before still serves
+            return
         async with self._producer.transaction() as transaction:
-            transaction.send(message)
-        self._entries = 0
+            transaction.send(Message(SNAPSHOTS.name, cell, value))

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.events import Rates
+from schemas.events import Batch, Rates
 from schemas.values import (
     MAX_NODES_PER_GANG,
     DurationS,
@@ -41,7 +41,7 @@ class GangSpec(Strict):
 
     model: Name
     total_steps: Annotated[int, Field(ge=1, le=2**53)]
-    samples_per_step: Annotated[float, Field(gt=0.0, le=1e12)]
+    samples_per_step: Batch
     rates: Rates
     checkpoint_mib: MemoryMib
     checkpoint_cost_s: DurationS

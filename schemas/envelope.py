@@ -38,7 +38,7 @@ class Envelope(BaseModel, Generic[TypeName, Data]):
     datacontenttype: Literal["application/json"] = "application/json"
     sequence: Digits = Field(description="Position among the source's messages of this bootid.")
     bootid: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        description="How often the source has started; the sequence starts again with each."
+        description="Higher with each start of the source; the sequence starts again with each."
     )
     cell: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")] = "default"
     causationid: Id | None = Field(default=None, description="The message that led to this one.")

@@ -132,11 +132,18 @@ class InferenceLoad(Strict):
     )
 
 
+#: Samples a second of a whole gang. The bounds keep every quotient with a batch, and every run
+#: time, finite and far from what floats cannot hold; real jobs are nowhere near them.
+Rate = Annotated[float, Field(ge=1e-9, le=1e9)]
+#: Samples that one optimiser step takes; bounded for the same reason.
+Batch = Annotated[float, Field(ge=1e-6, le=1e9)]
+
+
 class RatePoint(Strict):
     """One point of a throughput curve."""
 
     gpus: Annotated[int, Field(ge=1, le=65_536)]
-    samples_per_s: Annotated[float, Field(gt=0.0, le=1e12)]
+    samples_per_s: Rate
 
 
 def _ascending(rates: list[RatePoint]) -> list[RatePoint]:
@@ -159,7 +166,7 @@ class JobSubmitted(Strict):
     gpus_min: Annotated[int, Field(ge=1, le=65_536)]
     gpus_max: Annotated[int, Field(ge=1, le=65_536)]
     total_steps: Annotated[int, Field(ge=1, le=2**53)]
-    samples_per_step: Annotated[float, Field(gt=0.0, le=1e12)] = Field(
+    samples_per_step: Batch = Field(
         description="Global batch: samples that one optimiser step takes."
     )
     rates: Rates = Field(

@@ -32,6 +32,7 @@ from runtime.core.messages import (
     NodeHandedBack,
     Outputs,
     Stimulus,
+    StopWorkers,
     Tick,
     WorkersLeft,
 )
@@ -225,6 +226,10 @@ class AgentCore:
         for job, gang in self._memory.gangs.items():
             gang.checkpointing = False
             self._memory.touch(f"gang/{job}")
+            if gang.phase == "stopping":
+                # Written down, but perhaps not done before the crash: said again, it is.
+                left_s = max(0.0, (gang.stop_by_s or turn.now_s) - turn.now_s)
+                turn.actions.append(StopWorkers(job, gang.epoch, gang.stop_saves, left_s))
         self._loans.resume(turn)
 
     def _say_births(

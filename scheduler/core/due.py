@@ -20,6 +20,7 @@ def overdue(turn: Turn) -> None:
     _commands(turn)
     _jobs(turn)
     _claims(turn)
+    _strays(turn)
 
 
 def _leases(turn: Turn) -> None:
@@ -70,8 +71,31 @@ def _jobs(turn: Turn) -> None:
             # A gang that never was leaves without a word: its agent must be asked.
             if job.stop_since_s + settings.grace_s + settings.resend_s <= state.now_s:
                 _ask_about(turn, job)
-        elif job.leaving and (job.changed_s or 0.0) + settings.start_timeout_s <= state.now_s:
-            _ask_about(turn, job)
+        else:
+            late = (job.changed_s or 0.0) + settings.start_timeout_s <= state.now_s
+            if (job.leaving and late) or _unheard(turn, job):
+                _ask_about(turn, job)
+
+
+def _unheard(turn: Turn, job: Job) -> bool:
+    """Whether nothing was said of a running gang for long; now and then, while that lasts."""
+    if job.state is not JobState.RUNNING:
+        return False
+    quiet_s = turn.state.now_s - max(job.step_at_s, job.changed_s or 0.0)
+    limit_s = turn.settings.unheard_s
+    return quiet_s >= limit_s and quiet_s % (limit_s / 2.0) < turn.settings.cycle_s
+
+
+def _strays(turn: Turn) -> None:
+    """Ask about gangs that were told to go long ago and still hold GPUs."""
+    for name in turn.state.stray_nodes:
+        node = turn.state.nodes[name]
+        told = any(
+            command.kind == "StopGang" and command.subject in node.holder
+            for command in turn.state.commands.values()
+        )
+        if node.state is NodeState.ALIVE and not told:
+            ask(turn, node, "does what should be gone still run?")
 
 
 def _ask_about(turn: Turn, job: Job) -> None:

@@ -25,7 +25,7 @@ from scheduler.core.stimuli import (
 from scheduler.core.transitions import NodeState
 from scheduler.core.turn import Turn
 from scheduler.core.view import View
-from scheduler.policies.interface import Policy
+from scheduler.policies.interface import Plan, Policy
 from schemas import events
 
 
@@ -132,6 +132,8 @@ class Engine:
         snapshot = self._view.snapshot(state)
         try:
             plan = self._policy.plan(snapshot)
+            if not isinstance(plan, Plan):
+                raise TypeError(f"plan() gave a {type(plan).__name__}, not a Plan")
         except Exception as error:  # noqa: BLE001 - a policy may be anybody's; the cell goes on
             why = f"{type(error).__name__}: {error}"[:500]
             turn.emit(facts.PolicyFailed(self._policy.name, why))

@@ -1,5 +1,7 @@
 """Folds of facts about nodes, owners, loans, commands and cycles."""
 
+from bisect import insort
+from itertools import islice
 from typing import Any
 
 from scheduler.core import facts
@@ -53,7 +55,9 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             epoch=[0] * fact.gpu_count,
             claim=[None] * fact.gpu_count,
         )
-        state.nodes = dict(sorted(state.nodes.items()))
+        if list(islice(reversed(state.nodes), 1, 2)) > [node.id]:
+            # Births mostly come in order; sorting at each would cost a fleet's square.
+            state.nodes = dict(sorted(state.nodes.items()))
         state.gpus_alive += node.gpu_count
     else:
         after = step(NODE, node.id, node.state, "NodeJoined")
@@ -69,7 +73,7 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
         node.speed_factor, node.transfer_mib_per_s = fact.speed_factor, fact.transfer_mib_per_s
     pool = state.pools.setdefault(node.pool, Pool(node.pool, fact.pool_kind))
     if node.id not in pool.nodes:
-        pool.nodes = sorted([*pool.nodes, node.id])
+        insort(pool.nodes, node.id)
     state.dirty = True
 
 
@@ -107,6 +111,8 @@ def _stray_found(state: ClusterState, fact: facts.StrayFound) -> None:
             node.holder[gpu], node.epoch[gpu] = fact.job, fact.epoch
             state.gpus_held += 1
     state.totals.strays += 1
+    if node.id not in state.stray_nodes:
+        state.stray_nodes = sorted([*state.stray_nodes, node.id])
     # It may be from before this journal began: only a higher epoch will be obeyed.
     job = state.jobs.get(fact.job)
     if job is not None and job.state not in HOLDING:

@@ -12,7 +12,7 @@ from scheduler.core.registry import (
     move,
     node_of,
 )
-from scheduler.core.state import ClusterState, Job, declared_rate
+from scheduler.core.state import ClusterState, Job, Node, declared_rate
 from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobState, step
 
 # --- jobs --------------------------------------------------------------------------------------
@@ -188,7 +188,19 @@ def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
                 cells.pop(fact.node, None)
         if not job.cells:
             job.pool = None
+    if node.id in state.stray_nodes and not _has_stray(state, node):
+        state.stray_nodes.remove(node.id)
     state.dirty = True
+
+
+def _has_stray(state: ClusterState, node: Node) -> bool:
+    for gpu, holder in enumerate(node.holder):
+        if holder is None:
+            continue
+        job = state.jobs.get(holder)
+        if job is None or gpu not in (*job.cells.get(node.id, ()), *job.leaving.get(node.id, ())):
+            return True
+    return False
 
 
 @folds(facts.JobQueued)

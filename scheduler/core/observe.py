@@ -115,11 +115,16 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
 
 def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
     """Remember what an owner needs."""
+    state = turn.state
+    pool = state.pools.get(report.pool)
+    names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
+    owned = sum(state.nodes[name].gpu_count for name in names if name in state.nodes)
     turn.emit(
         facts.LoadObserved(
             lender=report.node or report.pool,
-            gpus_needed=float(report.gpus_needed),
-            gpus_serving=float(report.gpus_serving),
+            # More than it owns nobody can serve with; what it needs may be more, within reason.
+            gpus_needed=float(min(report.gpus_needed, 10 * owned)),
+            gpus_serving=float(min(report.gpus_serving, owned)),
             shortfall_gpu_s=report.shortfall_gpu_s,
             bootid=cause.bootid,
         )

@@ -27,6 +27,9 @@ class Settings:
     command_ttl_s: float = 600.0
     #: A gang that is not up after this long (plus twice its declared start) is stopped.
     start_timeout_s: float = 600.0
+    #: Of a running gang in contact, nothing was heard for this long: its agent is asked. Progress
+    #: is passed on every 15 minutes at least, so this is two reports missed.
+    unheard_s: float = 2100.0
     #: GPUs are held for a job that waits for their release no longer than this.
     claim_ttl_s: float = 600.0
     #: After a failure a job waits this long, doubling with each, at most an hour.

@@ -216,6 +216,7 @@ class ClusterState:
     lenders: dict[str, Lender] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
     claimants: list[str] = field(default_factory=list)  #: Jobs with a target, oldest first.
+    stray_nodes: list[str] = field(default_factory=list)  #: Nodes with GPUs no job accounts for.
     on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
     last_cycle_s: float = 0.0
     totals: Totals = field(default_factory=Totals)

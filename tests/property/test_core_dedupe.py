@@ -68,3 +68,25 @@ def test_a_flood_of_names_forgets_those_silent_longest() -> None:
             dedupe.take("/agents/real", 1, 1 + number // 10_000)
     assert len(dedupe.to_dict()) == SOURCES_MAX
     assert dedupe.take("/agents/real", 1, 1) is Verdict.DUPLICATE
+
+
+def test_the_last_words_of_a_boot_are_taken_after_the_first_of_the_next() -> None:
+    dedupe = Dedupe()
+    dedupe.take("a", 1, 0)
+    dedupe.take("a", 2, 0)
+    assert dedupe.take("a", 1, 1) is Verdict.LATE
+    assert dedupe.take("a", 1, 1) is Verdict.DUPLICATE
+    again = Dedupe()
+    again.load(dedupe.to_dict())
+    assert again.take("a", 1, 0) is Verdict.DUPLICATE
+    assert again.take("a", 1, 2) is Verdict.LATE
+    assert again.take("a", 0, 0) is Verdict.DUPLICATE, "two boots ago"
+
+
+@given(st.lists(st.integers(0, 10**18), max_size=300))
+def test_no_source_can_make_it_keep_much(come: list[int]) -> None:
+    dedupe = Dedupe()
+    for number in come:
+        dedupe.take("a", 0, number)
+    assert dedupe.missing("a") <= MISSING_MAX
+    assert len(str(dedupe.to_dict())) < 2000

@@ -7,6 +7,7 @@ from scheduler.core.stimuli import Cause
 from scheduler.policies.interface import Plan, Snapshot
 from schemas.commands import Rebirth, StopGang
 from schemas.events import (
+    GangHeld,
     WorkerStarted,
     WorkerStopped,
 )
@@ -223,3 +224,44 @@ def test_a_policy_that_raises_changes_nothing_and_is_counted(cell: Cell) -> None
     cell.wait(120.0)
     assert cell.state.nodes["n0"].holder == held
     assert cell.state.totals.policy_failures >= 1
+
+
+def test_a_running_gang_that_nobody_speaks_of_is_asked_about(cell: Cell) -> None:
+    """Its worker's last word was lost: the agent's birth shows that nothing is there."""
+    cell.run("j0", n0=2)
+    for _ in range(40):
+        cell.wait(60.0)
+        if cell.sent(Rebirth):
+            break
+    else:
+        raise AssertionError("nobody was asked")
+    cell.bootid += 1
+    cell.feed(node_born("n0"))
+    assert cell.job().state == "queued"
+    assert cell.state.gpus_held == 0
+
+
+def test_a_stray_that_does_not_go_is_asked_about(cell: Cell) -> None:
+    ghost = GangHeld(job="ghost", epoch=7, gpus=[3], step=0)
+    cell.feed(node_born("n0", held=[ghost]))
+    assert cell.state.stray_nodes == ["n0"]
+    cell.acks("done", kind="StopGang")
+    cell.wait(60.0)
+    assert cell.sent(Rebirth), "it was told to go, and never said that it went"
+    cell.acks("done", kind="Rebirth")
+    cell.bootid += 1
+    cell.feed(node_born("n0"))
+    assert (cell.state.stray_nodes, cell.state.nodes["n0"].holder[3]) == ([], None)
+
+
+def test_a_plan_that_is_none_is_a_failure_of_the_policy(cell: Cell) -> None:
+    cell.policy.planner = lambda _: None  # type: ignore[assignment,return-value]
+    cell.wait(120.0)
+    assert cell.state.totals.policy_failures >= 1
+
+
+def test_births_in_any_order_leave_nodes_sorted(cell: Cell) -> None:
+    for name in ("n9", "n5", "n7", "n6", "z0", "a0"):
+        cell.feed(node_born(name))
+    assert list(cell.state.nodes) == sorted(cell.state.nodes)
+    assert cell.state.pools["train"].nodes == sorted(cell.state.pools["train"].nodes)

@@ -68,9 +68,12 @@ def bad(desk: Desk) -> list[tuple[str, Message]]:
 
 async def test_telemetry_makes_no_stimuli(desk: Desk) -> None:
     service = desk.start()
+    await desk.bus.publish(desk.say(node_born("n0")))
+    await desk.wait(1.0)
+    before = kinds(desk)
     await desk.bus.publish(*(desk.say(measured()) for _ in range(50)))
     await desk.wait(1.0)
-    assert kinds(desk) == ["LeaderStarted"]
+    assert kinds(desk) == before
     assert service.intake.telemetry.folded == 50
     newest = service.intake.telemetry.newest("n0")
     assert newest is not None
@@ -103,16 +106,26 @@ async def test_duplicates_gaps_and_late_events(desk: Desk) -> None:
 async def test_gaps_are_asked_for_again_until_a_birth(desk: Desk) -> None:
     desk.start()
     await desk.bus.publish(desk.say(node_born("n0")), desk.say(measured(), sequence=9))
-    await desk.wait(700.0)
-    assert len(await desk.commands(Rebirth)) == 3
+    for asked in (1, 2, 3):
+        await desk.wait(1.0)
+        assert len(await desk.commands(Rebirth)) == asked
+        await desk.wait(300.0)
+        await desk.bus.publish(desk.say(measured()))
     await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(700.0)
-    assert len(await desk.commands(Rebirth)) == 3
+    await desk.wait(1.0)
+    asked = len(await desk.commands(Rebirth))
+    await desk.wait(600.0)
+    await desk.bus.publish(desk.say(measured()))
+    await desk.wait(1.0)
+    assert len(await desk.commands(Rebirth)) == asked
 
 
 async def test_a_load_that_comes_and_goes_within_one_batch(desk: Desk) -> None:
     """The last word counts, though it equals the one before the batch."""
     service = desk.start()
+    born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
+    await desk.bus.publish(desk.say(born, "/agents/i"))
+    await desk.wait(1.0)
     await desk.bus.publish(desk.say(load(2), "/agents/i"))
     await desk.wait(1.0)
     await desk.bus.publish(desk.say(load(5), "/agents/i"), desk.say(load(2), "/agents/i"))
@@ -163,3 +176,25 @@ async def test_a_birth_that_others_overtook_is_not_believed(desk: Desk) -> None:
     await desk.wait(1.0)
     assert service.engine.state.nodes["n0"].gpu_count == 4
     assert service.intake.counts["births_overtaken"] == 1
+
+
+async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
+    service = desk.start()
+    born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
+    await desk.bus.publish(desk.say(born, "/agents/i"), desk.say(node_born("n0")))
+    await desk.wait(1.0)
+    await desk.bus.publish(
+        desk.say(load(3), "/agents/someone"),
+        desk.say(measured("n0"), "/agents/someone"),
+        desk.say(measured("made-up"), "/agents/someone"),
+        desk.say(measured("n0"), sequence=10**18),
+        desk.say(measured("n0"), bootid=2**31 - 1),
+    )
+    await desk.wait(1.0)
+    dead = [record.headers["dlq_field"] for record in await desk.records(f"{TELEMETRY.name}.dlq")]
+    assert sorted(dead) == sorted(["data.pool", "data.node", "sequence", "bootid"])
+    assert service.engine.state.lenders == {}
+    assert service.intake.telemetry.newest("made-up") is None
+    await desk.bus.publish(desk.say(measured("n0"), sequence=1))
+    await desk.wait(1.0)
+    assert service.intake.telemetry.folded == 1, "the honest agent is heard all the same"

@@ -180,3 +180,13 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").chmod(0)
     with pytest.raises(BusError):
         open_log(tmp_path / "log.jsonl")
+
+
+def test_a_packed_log_without_its_very_end_is_cut_short(tmp_path: Path) -> None:
+    whole = tmp_path / "log.jsonl.zst"
+    write_log(whole, HEAD, RECORDS)
+    for missing in (1, 3, 4, 5):
+        cut = tmp_path / f"cut-{missing}.jsonl.zst"
+        cut.write_bytes(whole.read_bytes()[:-missing])
+        with pytest.raises(Unreadable, match="cut short|not a Tidegate"), open_log(cut) as log:
+            log.verify()

@@ -471,3 +471,11 @@ def test_all_changes_together_are_the_state() -> None:
     rows |= core.take_changes()
     assert rows == core.to_dict()
     assert not core.take_changes()
+
+
+def test_a_stop_that_was_written_down_but_not_done_is_done_after_a_crash() -> None:
+    core = running(agent())
+    tell(core, "s1", StopGang(job="j", epoch=1, reason="preempted", checkpoint=True, grace_s=50.0))
+    again = AgentCore.from_dict("a", list(core.specs.values()), core.to_dict())
+    outputs = again.handle(Birth(("j",)), NOW_S + 20.0)
+    assert outputs.actions == (StopWorkers("j", 1, True, 30.0),)

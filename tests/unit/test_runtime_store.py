@@ -148,3 +148,12 @@ def test_the_store_survives_sigkill(tmp_path: Path) -> None:
     assert store.load_state() == {"lease": float(written)}, "state and spool are of one turn"
     assert store.bootid == 1
     store.close()
+
+
+def test_a_new_file_begins_above_what_a_lost_one_had(tmp_path: Path) -> None:
+    store = AgentStore.open(tmp_path / "agent.db", first_boot=500)
+    assert store.bootid == 500
+    store.close()
+    store = AgentStore.open(tmp_path / "agent.db", first_boot=900)
+    assert store.bootid == 501
+    store.close()

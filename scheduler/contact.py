@@ -1,0 +1,112 @@
+"""Who is in contact: silence, leases, and who is asked to say all again.
+
+The cost of a tick is in the agents that spoke in it; the whole fleet is looked through only every
+`LOOK_S`. Nothing here decides: the engine is told of silence and return, and leases are renewed
+only from when an agent was last heard.
+"""
+
+from collections.abc import Iterable
+
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Input, NodeHeard, NodeSilent
+from scheduler.core.transitions import NodeState
+from scheduler.dedupe import Dedupe
+from schemas.commands import CommandData, Rebirth, RenewLease
+
+#: The fleet is looked through for silence this often; much less than `Settings.silence_s`.
+LOOK_S = 15.0
+#: An agent is asked to say all again at most this often.
+REBIRTH_S = 300.0
+_NEVER = float("-inf")
+
+
+class Contact:
+    """Remembers when each agent was heard, and what it was told for it."""
+
+    def __init__(self) -> None:
+        """Begin with nobody heard."""
+        #: By agent, when a message of it was last taken.
+        self.heard_s: dict[str, float] = {}
+        self._agents: set[str] = set()  # those that have a node
+        self._renewed_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}
+        self._looked_s = _NEVER
+        self._heard = False
+        self._out = True  # at the last look, some node was not in contact
+
+    def begin(self, state: ClusterState, now_s: float) -> None:
+        """Count silence from now on; what was heard before a restart is not known."""
+        self._agents = {node.agent for node in state.nodes.values()}
+        for node in state.nodes.values():
+            if node.state is NodeState.ALIVE:
+                self.heard_s.setdefault(node.agent, now_s)
+
+    def hear(self, agents: Iterable[str], now_s: float) -> None:
+        """Note who spoke."""
+        for agent in agents:
+            self.heard_s[agent] = now_s
+            self._heard = True
+
+    def changes(self, state: ClusterState, now_s: float, silence_s: float) -> list[Input]:
+        """Find nodes that fell silent, now and then, or were heard again, at once."""
+        heard, self._heard = self._heard, False
+        if now_s < self._looked_s + LOOK_S and not (heard and self._out):
+            return []
+        before_s, self._looked_s = self._looked_s, now_s
+        self._out = any(node.state is not NodeState.ALIVE for node in state.nodes.values())
+        self._agents = {node.agent for node in state.nodes.values()}
+        if len(self.heard_s) > 1000 + 2 * len(self._agents):
+            self._forget_strangers()
+        found: list[Input] = []
+        for node in state.nodes.values():
+            heard_s = self.heard_s.get(node.agent)
+            if heard_s is None:
+                if node.state is NodeState.ALIVE:
+                    self.heard_s[node.agent] = now_s
+                continue  # those that were silent are still: their leases run on
+            if node.state is NodeState.DEAD:
+                # Its agent speaks though it was given up: who are you?
+                if (heard_s > before_s or heard_s >= now_s) and self._may_ask(node.agent, now_s):
+                    found.append(NodeHeard(node.id))
+            elif now_s - heard_s > silence_s:
+                if node.state is NodeState.ALIVE:
+                    found.append(NodeSilent(node.id, heard_s))
+                    self._out = True
+            elif node.state is NodeState.UNKNOWN:
+                found.append(NodeHeard(node.id))
+        return found
+
+    def orders(
+        self,
+        state: ClusterState,
+        spoke: Iterable[str],
+        dedupe: Dedupe,
+        now_s: float,
+        lease_s: float,
+    ) -> list[tuple[str, CommandData]]:
+        """Renew leases of agents that spoke; ask those with gaps to say all again."""
+        given: list[tuple[str, CommandData]] = []
+        for agent in spoke:
+            if agent not in self._agents:
+                # Born in this very tick, or a stranger, who has nothing that could have a lease.
+                self._agents = {node.agent for node in state.nodes.values()}
+            heard_s = self.heard_s.get(agent, now_s)
+            if agent in self._agents and heard_s > self._renewed_s.get(agent, _NEVER) + lease_s / 3:
+                self._renewed_s[agent] = heard_s
+                given.append((agent, RenewLease(until_s=heard_s + lease_s)))
+            missing = dedupe.missing(f"/agents/{agent}")
+            if missing and self._may_ask(agent, now_s):
+                given.append((agent, Rebirth(reason=f"{missing} messages missing")))
+        return given
+
+    def _may_ask(self, agent: str, now_s: float) -> bool:
+        if now_s < self._asked_s.get(agent, _NEVER) + REBIRTH_S:
+            return False
+        self._asked_s[agent] = now_s
+        return True
+
+    def _forget_strangers(self) -> None:
+        """A flood of made-up agents must not fill the memory, nor push out real ones."""
+        for known in (self.heard_s, self._renewed_s, self._asked_s):
+            for agent in [name for name in known if name not in self._agents]:
+                del known[agent]
