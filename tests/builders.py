@@ -106,7 +106,8 @@ def target(pool: str = "train", **placement: int) -> Target:
 
 def decided(state: ClusterState, stimulus: Stimulus, decision: Decision, before: bytes) -> None:
     """Assert what must hold of every decision: laws, fold, and round trips."""
-    assert violations(state) == []
+    found = violations(state)
+    assert found == [], found
     folded = state_from_dict(orjson.loads(before))
     folded.advance(stimulus.at_s)
     for fact in decision.facts:

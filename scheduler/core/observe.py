@@ -205,8 +205,9 @@ def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) 
     A gang may end before it hears of its new size: then it reports the epoch before.
     """
     node = turn.state.nodes.get(report.node)
-    if node is None:
-        return
+    known = turn.state.jobs.get(report.job)
+    if node is None or (known is not None and report.epoch > known.epoch):
+        return  # nobody ever gave that allocation
     scaled_in = isinstance(report, events.WorkerStopped) and report.reason == "scaled_in"
     job = None if scaled_in else _gang(turn, report.job, report.epoch)
     gpus = [
