@@ -21,6 +21,7 @@ PHRASES: Mapping[str, str] = {
         "[: the most that one could give is {have:gpus_above_base} of {want:gpus_above_base} GPUs]"
         "[: the most that one has free is {have:free_gpus} of {want:free_gpus} GPUs]"
         "[; {lost_to} hold most of what cannot be taken]"
+        "[; deadlines keep {promised_gpus} above smallest sizes]"
     ),
     "gang.backfill": (
         "it would fit, but starting it now would delay [{lost_to}, ]a gang ahead of it"
@@ -39,6 +40,10 @@ PHRASES: Mapping[str, str] = {
     ),
     # --- starting
     "gang.base": "it was first in line and its smallest size fits",
+    "gang.backfilled": (
+        "it fits, and does not delay the gang ahead of it"
+        "[, which needs {head_gpus} and has waited {head_waited_s}]"
+    ),
     "gang.base migrates": "its node goes back to the owner, and there is room elsewhere",
     "gang.deadline": "its deadline can still be met, so it goes before jobs without one",
     "gang.deadline preempts": (
@@ -59,6 +64,14 @@ PHRASES: Mapping[str, str] = {
         " (EdgeFlow, rule 3)"
     ),
     # --- sizes and moves
+    "deadline.share": (
+        "its deadline needs this size"
+        "[: with at least {share_gpus} it ends {share_end_s}, deadline {deadline_s}]"
+    ),
+    "deadline.late": (
+        "it misses its deadline, and takes what nobody else was promised to be less late"
+        "[: it would end {share_end_s}, deadline {deadline_s}]"
+    ),
     "elastic.marginal_return": "GPUs go where the next one gains most",
     "elastic.marginal_return scales_out": "the next GPUs gain more here than with any other job",
     "elastic.marginal_return scales_in": "its last GPUs gain more elsewhere[, with {lost_to}]",
@@ -97,7 +110,10 @@ SHORT: Mapping[str, str] = {
     "gang.no_pool": "no node is large enough",
     "plan.refused": "GPUs were gone",
     "gang.base": "its turn, and it fits",
+    "gang.backfilled": "fits, delays nobody",
     "gang.deadline": "for a deadline",
+    "deadline.share": "its deadline's share",
+    "deadline.late": "to be less late",
     "gang.preempts": "for its deadline",
     "fifo.order": "its turn, and it fits",
     "edgeflow.rule1": "stays at the edge",
@@ -155,14 +171,19 @@ _FIGURES: Mapping[str, str] = {
     "step_kept": "step that is kept",
     "limit_s": "time allowed to start",
     "gpus": "GPUs planned",
-    "gpus_above_base": "GPUs free, or above others' smallest size",
+    "gpus_above_base": "GPUs free, or above what others are promised",
+    "promised_gpus": "GPUs that deadlines keep, above smallest sizes",
+    "share_gpus": "least GPUs for its deadline",
+    "share_end_s": "would end with its share",
+    "head_gpus": "smallest size of the gang ahead",
+    "head_waited_s": "the gang ahead has waited",
     "free_gpus": "free GPUs in one pool",
     "gpu_memory_mib": "memory on each GPU",
     "allowed_sizes": "sizes with a declared rate",
     "backoff_s": "rest after a failure",
 }
 #: Figures that are moments, not lengths of time.
-_MOMENTS = ("edge_end_s", "cloud_end_s", "deadline_s")
+_MOMENTS = ("edge_end_s", "cloud_end_s", "deadline_s", "share_end_s")
 _PART = re.compile(r"\[([^\]]*)\]")
 _SLOT = re.compile(r"\{([a-z_:0-9]+)\}")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.policies.curves import level_within
 from scheduler.policies.draft import Draft, Why
-from scheduler.policies.interface import Figure, Floats, Ints, Kind, Phase
+from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Phase
 from scheduler.policies.offload import Cloud, OffloadOptions, edge_ends, offload
 from scheduler.policies.share import Shares, end_with_more, satisfy
 
@@ -33,6 +33,7 @@ class Guarantee:
 
     jobs: list[int] = field(default_factory=list)  #: by deadline.
     share: dict[int, int] = field(default_factory=dict)  #: GPUs to have now.
+    end_s: dict[int, float] = field(default_factory=dict)  #: with the share; inf: never.
     satisfied: dict[int, bool] = field(default_factory=dict)
 
 
@@ -66,23 +67,69 @@ def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Gu
         left_s = float(jobs.deadline_s[job]) - draft.now_s
         spare_s = float(jobs.deadline_s[job] - shares.end_s[index])
         found.share[job] = int(shares.gpus_now[index])
+        found.end_s[job] = float(shares.end_s[index])
         if 0 <= spare_s < options.spare_fraction * left_s and draft.was[job] >= 0:
             found.share[job] = max(found.share[job], int(jobs.size[job]))
         found.satisfied[job] = bool(shares.satisfied[index])
     return found
 
 
-def raise_floors(draft: Draft, found: Guarantee) -> None:
-    """Let each job in the cloud keep its share, by deadline, as far as there is room."""
+def promise(draft: Draft, found: Guarantee, settled: Bools) -> None:
+    """Let each job that can be in time keep its share, by deadline, as far as there is room.
+
+    A settled job does not grow for its share now: the share is found again in each cycle, and
+    following it at once costs more pauses than it gains time.
+    """
     for job in found.jobs:
-        site = draft.site[job]
-        if site < 0:
-            continue
-        have = draft.size_at(job, int(draft.floor[job]))
-        may = min(found.share[job], have + max(int(draft.slack[site]), 0))
-        level = level_within(draft.curve, job, may)
-        if level > draft.floor[job]:
-            draft.raise_floor(job, level)
+        if found.satisfied[job]:
+            _lift(draft, found, job, settled)
+
+
+def hold(draft: Draft, found: Guarantee, settled: Bools) -> None:
+    """Once gangs have started: keep shares, then settled sizes, then be less late.
+
+    Those that miss their deadline come last: nobody waits, and nobody just grown shrinks, for a
+    deadline that is not met anyway.
+
+    Args:
+        draft: With the sites of all jobs decided.
+        found: What deadlines ask for.
+        settled: (n,) jobs that changed a moment ago.
+    """
+    promise(draft, found, settled)
+    for job in np.flatnonzero(settled).tolist():
+        if draft.site[job] == draft.was[job] and not draft.forced[job]:
+            _raise(draft, job, int(draft.snapshot.jobs.size[job]))
+    for job in found.jobs:
+        if not found.satisfied[job]:
+            _lift(draft, found, job, settled)
+
+
+def _lift(draft: Draft, found: Guarantee, job: int, settled: Bools) -> None:
+    gpus = found.share[job]
+    if settled[job] and draft.site[job] == draft.was[job]:
+        gpus = min(gpus, int(draft.snapshot.jobs.size[job]))
+    if _raise(draft, job, gpus):
+        figures = (
+            Figure("share_gpus", found.share[job]),
+            Figure("deadline_s", float(draft.snapshot.jobs.deadline_s[job])),
+            Figure("share_end_s", found.end_s[job]),
+        )
+        rule = "deadline.share" if found.satisfied[job] else "deadline.late"
+        draft.shares[job] = Why(rule, (), figures)
+
+
+def _raise(draft: Draft, job: int, gpus: int) -> bool:
+    """Raise a floor to at most so many GPUs, as far as there is room; tell whether it rose."""
+    site = draft.site[job]
+    if site < 0:
+        return False
+    have = draft.size_at(job, int(draft.floor[job]))
+    level = level_within(draft.curve, job, min(gpus, have + max(int(draft.slack[site]), 0)))
+    if level <= draft.floor[job]:
+        return False
+    draft.raise_floor(job, level)
+    return True
 
 
 def urgent(draft: Draft, job: int, site: int, options: DeadlineOptions) -> bool:

@@ -78,6 +78,10 @@ class Draft:
         #: (n,) must change, because a node it holds closes.
         self.forced = [False] * len(present)
         self.why: dict[int, Why] = {}
+        #: Why a floor is above the base, of jobs with a deadline.
+        self.shares: dict[int, Why] = {}
+        #: (n,) floors that waiting gangs had to respect.
+        self.promised: Ints = self.floor
         self.slack: Ints = np.zeros(len(self.capacity.site_pool), dtype=np.int64)
         kinds = self.capacity.kind
         self.kind = np.array(kinds, dtype=np.int64)
@@ -308,6 +312,9 @@ class Draft:
         else:
             verb = "scales_out" if after > before else "scales_in"
         why = self.why.get(job) or Why("elastic.marginal_return")
+        floor = self.size_at(job, int(self.floor[job]))
+        if verb == "scales_out" and after == floor and job in self.shares:
+            why = self.shares[job]
         lost_to = why.lost_to
         if verb == "scales_in" and not lost_to:
             rivals = [

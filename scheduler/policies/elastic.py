@@ -23,7 +23,9 @@ class ElasticOptions:
     rank_power: float = 0.25  #: good from 0.2 to 0.4.
     length_power: float = 0.3  #: good from 0.25 to 0.5.
     horizon_s: float = 600.0  #: within which a change of size must pay for its pause.
-    interval_s: float = 60.0  #: a job grows at most this often; it may shrink at any time.
+    #: A job keeps its size for this long, but for a gang's base size, a deadline's share or a
+    #: node that goes back: what was given must have the time to pay for its pause.
+    interval_s: float = 300.0
     gain_least: float = 0.02  #: a new set of sizes must be better by this for the jobs it changes.
 
 
@@ -157,11 +159,14 @@ def settle(
     """
     stay = np.where(present >= 0, np.clip(present, start, cap), start)
     need = sizes[stay] - sizes[start]
-    kept = int(need[settled].sum())
-    if settled.any() and kept <= gpus:
-        start = np.where(settled, stay, start)
-        cap = np.where(settled, stay, cap)
-        gpus -= kept
+    if settled.any():
+        kept = stay
+        if int(need[settled].sum()) > gpus:  # some have to shrink: as few of them as possible
+            kept = grow(sizes, value, start, np.where(settled, stay, start), gpus)
+        gpus -= int((sizes[kept] - sizes[start])[settled].sum())
+        start = np.where(settled, kept, start)
+        cap = np.where(settled, kept, cap)
+        stay = np.where(settled, kept, stay)
         need = sizes[stay] - sizes[start]
     free = grow(sizes, value, start, cap, gpus)
     if int(need.sum()) > gpus:

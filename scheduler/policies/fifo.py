@@ -7,7 +7,7 @@ import numpy as np
 from scheduler.policies.draft import Draft, Why
 from scheduler.policies.gang import Backfill, Claim, start
 from scheduler.policies.interface import Floats, Ints, Kind, Plan, Snapshot
-from scheduler.policies.waits import waits
+from scheduler.policies.waits import backfilled, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Fifo:
         )
         for outcome in outcomes:
             if outcome.site >= 0:
-                draft.put(outcome.job, outcome.site, Why("fifo.order"))
+                passes = outcome.rule == "backfilled"
+                why = backfilled(draft, outcome.behind) if passes else Why("fifo.order")
+                draft.put(outcome.job, outcome.site, why)
         by_job = {outcome.job: outcome for outcome in outcomes}
         return draft.finish(draft.floor, waits(draft, by_job, base_only=True))

@@ -37,8 +37,8 @@ class Outcome:
 
     job: int
     site: int  #: -1: it waits.
-    rule: str  #: `start`, `capacity`, `backfill` or `strict`.
-    behind: int = -1  #: the job it holds back for.
+    rule: str  #: `start`, `backfilled`, `capacity`, `backfill` or `strict`.
+    behind: int = -1  #: the job it holds back for, or passes.
     #: The most GPUs that one eligible site could give, when it was considered; -1: no site is.
     offered: int = -1
 
@@ -82,7 +82,10 @@ def start(
             slack[site] -= claim.gpus
             if site == head_site and now_s + claim.run_s > from_s:
                 spare -= claim.gpus
-            outcomes.append(Outcome(claim.job, site, "start", -1, offered))
+            if head >= 0:
+                outcomes.append(Outcome(claim.job, site, "backfilled", head, offered))
+            else:
+                outcomes.append(Outcome(claim.job, site, "start", -1, offered))
         elif fits.any():
             outcomes.append(Outcome(claim.job, -1, "backfill", head, offered))
         else:

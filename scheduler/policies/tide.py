@@ -14,7 +14,8 @@ from scheduler.policies.deadlines import (
     DeadlineOptions,
     Guarantee,
     guarantee,
-    raise_floors,
+    hold,
+    promise,
     urgent,
 )
 from scheduler.policies.draft import Draft, Why
@@ -24,7 +25,7 @@ from scheduler.policies.interface import Figure, Floats, Ints, Kind, Plan, Snaps
 from scheduler.policies.lending import lend_and_reclaim
 from scheduler.policies.loans import LoanOptions
 from scheduler.policies.moves import MoveOptions, move
-from scheduler.policies.waits import waits
+from scheduler.policies.waits import backfilled, waits
 
 #: (job, slack of each site) -> how fast it would run in each.
 SpeedOf = Callable[[int, Ints], Floats]
@@ -57,9 +58,11 @@ class Tide:
         homeless = draft.displace()
         draft.count_slack()
         timed = guarantee(draft, homeless, self.deadlines)
-        raise_floors(draft, timed)
+        settled = draft.now_s - snapshot.jobs.changed_s < self.elastic.interval_s
+        promise(draft, timed, settled)
+        draft.promised = draft.floor.copy()
         outcomes = self._start(draft, timed, homeless)
-        raise_floors(draft, timed)
+        hold(draft, timed, settled)
         level = self._size(draft)
         move(draft, level, self.moves)
         return draft.finish(level, waits(draft, outcomes))
@@ -84,7 +87,9 @@ class Tide:
                 outcomes[outcome.job] = outcome
                 if outcome.site >= 0:
                     lost_node = draft.was[outcome.job] >= 0  # and that is why it moves
-                    draft.put(outcome.job, outcome.site, None if lost_node else Why(rule))
+                    passes = rule == "gang.base" and outcome.rule == "backfilled"
+                    why = backfilled(draft, outcome.behind) if passes else Why(rule)
+                    draft.put(outcome.job, outcome.site, None if lost_node else why)
 
         # Deadlines that can be made come first; the edge is for `offload` to give them.
         first = [claim[job] for job in timed.jobs if job in claim and timed.satisfied[job]]

@@ -1,7 +1,7 @@
 """Why a job waits, in terms that stay the same while the cause does.
 
 The engine stores such a reason again only when its rule or its names change. So the names are
-those who hold the most base GPUs, or the one gang that is waited for; not who grew a moment ago.
+those who keep the most GPUs, or the one gang that is waited for; not who grew a moment ago.
 """
 
 import numpy as np
@@ -22,6 +22,9 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
     jobs, curve = draft.snapshot.jobs, draft.curve
     found: dict[int, Why] = {}
     largest: tuple[str, ...] | None = None
+    running = [job for job, at in enumerate(draft.site) if at >= 0 and draft.was[job] >= 0]
+    above = curve.sizes[draft.promised] - curve.sizes[curve.base]
+    promised = 0 if base_only else int(above[running].sum())
     for job in np.flatnonzero(jobs.phase == Phase.WAITING).tolist():
         if draft.site[job] >= 0:
             continue
@@ -44,15 +47,32 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
             lost_to = draft.names([outcome.behind])
         else:
             if largest is None:
-                largest = draft.names(_largest(draft))
+                largest = draft.names(_largest(draft, running))
             lost_to = largest
+        figures = [waited]
+        if promised > 0 and outcome.rule == "capacity":
+            figures.append(Figure("promised_gpus", promised))
         needs = (Need("free_gpus" if base_only else "gpus_above_base", outcome.offered, base),)
-        found[job] = Why(f"gang.{outcome.rule}", lost_to, (waited,), needs)
+        found[job] = Why(f"gang.{outcome.rule}", lost_to, tuple(figures), needs)
     return found
 
 
-def _largest(draft: Draft) -> list[int]:
+def backfilled(draft: Draft, head: int) -> Why:
+    """Explain a start that passes a gang ahead of it.
+
+    The gang ahead loses nothing by it, so it is not in `lost_to`: a figure names it.
+    """
+    jobs = draft.snapshot.jobs
+    gpus = draft.size_at(head, int(draft.curve.base[head]))
+    figures = (
+        Figure("head_gpus", gpus),
+        Figure("head_waited_s", draft.now_s - float(jobs.waiting_since_s[head])),
+        Figure(f"gpus_first_wanted_by:{jobs.ids[head]}", gpus),
+    )
+    return Why("gang.backfilled", (), figures)
+
+
+def _largest(draft: Draft, running: list[int]) -> list[int]:
     """Return running jobs by the GPUs that they cannot give, most first."""
-    base = draft.curve.sizes[draft.curve.base]
-    running = [job for job, at in enumerate(draft.site) if at >= 0 and draft.was[job] >= 0]
-    return sorted(running, key=lambda job: (-int(base[job]), job))
+    kept = draft.curve.sizes[draft.promised]
+    return sorted(running, key=lambda job: (-int(kept[job]), job))

@@ -16,7 +16,7 @@ from scheduler.policies.interface import Figure, Need, Reason
 from scheduler.policies.victims import RULES
 
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
-FAMILIES = "gang|plan|fifo|edgeflow|elastic|moves|loans?|victims|node"
+FAMILIES = "gang|deadline|plan|fifo|edgeflow|elastic|moves|loans?|victims|node"
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")
 VOICE = Voice(1_767_571_200.0)
 

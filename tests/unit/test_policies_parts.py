@@ -215,16 +215,16 @@ def test_backfill_modes() -> None:
     ]
     assert outcomes("fit_first", sizes, runs, 4, holders) == [
         (-1, "capacity"),
-        (0, "start"),
-        (0, "start"),
+        (0, "backfilled"),
+        (0, "backfilled"),
         (-1, "capacity"),
     ]
     # Then 10 are free, 2 more than the head needs: one long job may use those, the other not.
     assert outcomes("easy", [8, 2, 2, 1], [50.0, 200.0, 200.0, 80.0], 4, holders) == [
         (-1, "capacity"),
-        (0, "start"),
+        (0, "backfilled"),
         (-1, "backfill"),
-        (0, "start"),
+        (0, "backfilled"),
     ]
 
 

@@ -73,7 +73,7 @@ def test_a_base_is_not_preempted_for_another() -> None:
 def test_a_job_that_grew_a_moment_ago_does_not_grow_again() -> None:
     job = Job("a", work_s=90_000, held={"train-000": 2}, changed_s=NOW_S - 30)
     assert sizes(plan(snapshot([Pool("train")], [job]))) == {}
-    job = Job("a", work_s=90_000, held={"train-000": 2}, changed_s=NOW_S - 61)
+    job = Job("a", work_s=90_000, held={"train-000": 2}, changed_s=NOW_S - 301)
     assert sizes(plan(snapshot([Pool("train")], [job]))) == {"a": 8}
 
 
