@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bus.contract import Record
 from bus.reading import open_log
-from console.demo import Run, claim, play
+from console.claim import Run, claim
+from console.demo import play
 from scheduler.core.state import ClusterState
 from scheduler.journal import Recovered, fold
 from scheduler.policies.interface import Plan, Policy, Snapshot
@@ -43,8 +44,8 @@ def journal(folder: Path, policy: str) -> list[Record]:
     """Run half a simulated day as fast as it goes; give its journal."""
     run = Run(_HOURS, 7, policy, None, None, 1e-3)
     path = folder / f"{policy}.db"
-    claim(path, run)
-    asyncio.run(play(path, run, run.scenario(), 0.0, live=False))
+    with claim(path, run):
+        asyncio.run(play(path, run, run.scenario(), 0.0, live=False))
     with open_log(path) as log:
         return list(log.records(JOURNAL.name))
 

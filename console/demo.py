@@ -1,12 +1,9 @@
 """`tidegate demo`: a simulated day on the embedded default, watched live, replayable afterwards."""
 
 import asyncio
-import contextlib
 import gc
-import json
 import math
 import signal
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,50 +12,24 @@ from rich.live import Live
 
 from bus.clock import PacedClock
 from bus.sqlite import SqliteBus
+from console.claim import START_S, Finished, Run, agents_dir, claim, finish
 from console.fleet import Fleet, build_fleet
 from console.live import LiveView
-from console.output import emit_json, fail, out
+from console.output import emit_json, fail, out, say
 from console.summary import summary
 from scheduler.core.state import ClusterState, state_hash
+from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.journal import recover
 from scheduler.policies.registry import make_policy
-from schemas.topics import EVENTS, TELEMETRY, TOPICS
-from simulator.profiles import load_profiles
-from simulator.scenario import Scenario, default_scenario, scenario_for
-from simulator.workload import WorkloadError, read_workload
+from schemas.topics import ALL_TOPICS, CELLS, EVENTS, JOURNAL, TELEMETRY
+from simulator.scenario import Scenario
+from simulator.workload import WorkloadError
 
-#: Simulated days begin on this Monday at midnight, UTC.
-START_S = 1_767_571_200.0  # 2026-01-05T00:00:00Z
+__all__ = ["START_S", "Run", "claim", "demo", "figures", "play"]
+
 DEFAULT_LOG = "tidegate-demo.db"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a run was begun with; kept beside its log, so that it can only go on as it began."""
-
-    hours: float
-    seed: int
-    policy: str
-    workload: str | None
-    throughputs: str | None
-    failures_per_gpu_hour: float
-
-    @property
-    def end_s(self) -> float:
-        """When the simulated time is over."""
-        return START_S + self.hours * 3600.0
-
-    def scenario(self) -> Scenario:
-        """Make the world of the run.
-
-        Raises:
-            WorkloadError: the workload or the throughputs cannot be read.
-        """
-        if self.workload is None:
-            return default_scenario(self.seed, self.hours)
-        profiles = None if self.throughputs is None else load_profiles(Path(self.throughputs))
-        workload = read_workload(Path(self.workload), profiles=profiles).fit(self.hours)
-        return scenario_for(workload, self.seed, self.hours)
+#: Simulated time for what came after the end of a run.
+_EXTRA_S = 60.0
 
 
 def demo(
@@ -69,7 +40,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of jobs, tides and faults.", min=0)] = 7,
     log: Annotated[
         Path | None,
-        typer.Option(help=f"Where to record it. [default: {DEFAULT_LOG}, anew each time]"),
+        typer.Option(help=f"Where to record it. [default: {DEFAULT_LOG}; the last one is kept]"),
     ] = None,
     workload: Annotated[
         Path | None, typer.Option(help="A trace (CSV) instead of generated jobs.")
@@ -114,14 +85,14 @@ def demo(
         scenario = run.scenario()
     except WorkloadError as error:
         fail(str(error))
-    if log is None:
-        _forget_finished(path, run)
-    claim(path, run)
     quiet = json_path == "-"
-    if not quiet:
-        for note in scenario.notes:
-            out().print(f"[dim]{note}[/dim]")
-    result = asyncio.run(play(path, run, scenario, seconds, live and not quiet))
+    with claim(path, run, anew=log is None) as held:
+        result = _again(path, held.finished)
+        if result is None:
+            if not quiet:
+                for note in scenario.notes:
+                    out().print(f"[dim]{note}[/dim]")
+            result = asyncio.run(play(path, run, scenario, seconds, live and not quiet))
     if result is None:
         out().print(f"Stopped. The same command goes on from here: its log is {path}.")
         raise typer.Exit(0)
@@ -134,51 +105,25 @@ def demo(
         raise typer.Exit(1)
 
 
-def _parameters(path: Path) -> Path:
-    return path.with_name(path.name + ".agents") / "run.json"
+def _again(path: Path, finished: Finished | None) -> dict[str, Any] | None:
+    """Give the result of a run that is over, unless something came since."""
+    if finished is None or not path.exists():
+        return None
+    waiting = asyncio.run(_events(path)) - finished.events
+    if waiting <= 0:
+        say(f"This run is finished; here is what came of it again. {path} is as it was.")
+        return finished.result
+    events = "An event has" if waiting == 1 else f"{waiting} events have"
+    say(f"{events} come since this run was finished: it goes on until they are taken up.")
+    return None
 
 
-def _forget_finished(path: Path, run: Run) -> None:
-    """Begin the default log anew, unless the same run was cut short and can go on."""
-    parameters = _parameters(path)
-    if parameters.exists():
-        with contextlib.suppress(ValueError):
-            known = json.loads(parameters.read_text())
-            if known == asdict(run) | {"finished": False}:
-                return
-        for name in sorted(parameters.parent.iterdir()):
-            name.unlink()
-    if path.exists():
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def claim(path: Path, run: Run) -> None:
-    """Keep the run's parameters beside its log, or check that they are the same."""
-    parameters = _parameters(path)
-    if not path.parent.is_dir():
-        fail(f"--log: there is no folder {path.parent}.")
-    if parameters.exists():
-        known = json.loads(parameters.read_text())
-        known.pop("finished", None)
-        if known != asdict(run):
-            different = [name for name, value in asdict(run).items() if known.get(name) != value]
-            fail(
-                f"{path} was begun with another {', '.join(different)}; "
-                "give the same again, or another --log."
-            )
-    elif path.exists():
-        fail(f"{path} exists and is not a demo's log; give another --log.")
-    else:
-        parameters.parent.mkdir(parents=True, exist_ok=True)
-        _write_parameters(parameters, run, finished=False)
-
-
-def _write_parameters(parameters: Path, run: Run, *, finished: bool) -> None:
-    # Written whole or not at all: a crash in between must not leave a run that cannot go on.
-    draft = parameters.with_suffix(".new")
-    draft.write_text(json.dumps(asdict(run) | {"finished": finished}, indent=1) + "\n")
-    draft.replace(parameters)
+async def _events(path: Path) -> int:
+    bus = SqliteBus.open_readonly(path, PacedClock(START_S, None))
+    try:
+        return await bus.end(EVENTS.name)
+    finally:
+        await bus.close()
 
 
 async def play(
@@ -188,40 +133,45 @@ async def play(
     # Messages by the thousand live for a moment; looking through them for cycles all the time
     # took a third of what reading them costs.
     gc.set_threshold(50_000, 20, 20)
-    parameters = _parameters(path)
     pace = run.hours * 3600.0 / seconds if seconds > 0 else None
     clock = PacedClock(await _last_moment(path), pace)
+    until_s = run.end_s
+    if clock.now_s() >= until_s:
+        until_s = clock.now_s() + _EXTRA_S
     bus = SqliteBus.open(path, clock, durability="process_crash")
-    view = LiveView(f"Tidegate · {run.policy}", START_S, run.end_s)
+    view = LiveView(f"Tidegate · {run.policy}", START_S, until_s)
     try:
         fleet = build_fleet(
             scenario,
             bus=bus,
             clock=clock,
             start_s=START_S,
-            agents_dir=parameters.parent,
+            agents_dir=agents_dir(path),
             policy=run.policy,
             failures_per_gpu_hour=run.failures_per_gpu_hour,
             watch=view.note if live else None,
         )
-        finished = await _drive(fleet, clock, run.end_s, view if live else None)
+        finished = await _drive(fleet, clock, until_s, view if live else None)
         if not finished:
             return None
         result = await _result(bus, fleet)
-        _write_parameters(parameters, run, finished=True)
+        finish(path, run, result, await bus.end(EVENTS.name))
         return result
     finally:
         await bus.close()
 
 
 async def _last_moment(path: Path) -> float:
-    """Find where a log stopped: time goes on from its newest record."""
+    """Find where a log stopped: time goes on from what its scheduler said last.
+
+    What others wrote does not count: a single record from the far future would end the day.
+    """
     if not path.exists():  # noqa: ASYNC240 - nothing else runs yet
         return START_S
     bus = SqliteBus.open_readonly(path, PacedClock(START_S, None))
     try:
         newest_s = START_S
-        for topic in TOPICS:
+        for topic in (JOURNAL, CELLS):
             end = await bus.end(topic.name)
             async for record in bus.read(topic.name, max(0, end - 1)):
                 newest_s = max(newest_s, record.time_s)
@@ -279,19 +229,26 @@ async def _paint(view: LiveView, fleet: Fleet) -> None:
             await asyncio.sleep(5.0)
             if hasattr(fleet.scheduler, "engine"):
                 console.print(view.progress(fleet.scheduler.engine.state))
-    with Live(console=console, screen=False, auto_refresh=False, transient=True) as screen:
-        while True:
-            if hasattr(fleet.scheduler, "engine"):
-                screen.update(view.render(fleet.scheduler.engine.state), refresh=True)
-            await asyncio.sleep(0.25)
+    while True:
+        size = console.size
+        with Live(console=console, screen=False, auto_refresh=False, transient=True) as screen:
+            while console.size == size:
+                if hasattr(fleet.scheduler, "engine"):
+                    screen.update(view.render(fleet.scheduler.engine.state), refresh=True)
+                await asyncio.sleep(0.25)
+        # Lines of the old size wrap in the new one, where nobody would overwrite them.
+        console.clear()
 
 
 async def _result(bus: SqliteBus, fleet: Fleet) -> dict[str, Any]:
     state = fleet.scheduler.engine.state
+    dead = sum([await bus.end(name) for name in ALL_TOPICS if name.endswith(".dlq")])
     return {
         **figures(state),
         "events": await bus.end(EVENTS.name) + await bus.end(TELEMETRY.name),
-        "dead_letters": fleet.scheduler.intake.counts["dead_letters"],
+        "dead_letters": dead,
+        # Of this process: a run that was killed counts those since it went on.
+        "duplicates": fleet.scheduler.intake.counts["duplicates"],
         "invariant_violations": fleet.scheduler.invariant_violations,
         "state_hash": state_hash(state),
     }
@@ -300,14 +257,22 @@ async def _result(bus: SqliteBus, fleet: Fleet) -> dict[str, Any]:
 def figures(state: ClusterState) -> dict[str, Any]:
     """Give the figures of a run, from the state alone. Times in seconds."""
     totals = state.totals
+    live = [job for job in state.jobs.values() if job.state not in TERMINAL]
+    queued = sum(job.state is JobState.QUEUED for job in live)
     return {
         "jobs_submitted": totals.jobs_submitted,
         "jobs_completed": totals.jobs_completed,
         "jobs_failed": totals.jobs_failed,
+        "jobs_running": len(live) - queued,
+        "jobs_queued": queued,
         "mean_jct_s": totals.jct_s / totals.jobs_completed if totals.jobs_completed else None,
         "mean_queueing_s": totals.queueing_s / totals.jobs_started if totals.jobs_started else None,
         "deadlines_total": totals.deadlines_total,
         "deadlines_met": totals.deadlines_met,
+        # Of unfinished jobs, not yet due; what is neither met nor open was missed.
+        "deadlines_open": sum(
+            job.deadline_s is not None and job.deadline_s > state.now_s for job in live
+        ),
         "loans_granted": totals.loans_granted,
         "loans_reclaimed": totals.loans_reclaimed,
         "reclaims_late": totals.reclaims_late,

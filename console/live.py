@@ -31,6 +31,9 @@ _TONES = {
     "lends": "yellow",
     "reclaims": "magenta",
 }
+#: Rows of the legend, and the fewest that the last decisions need, with their frame.
+_LEGEND_ROWS, _LAST_ROWS = 3, 5
+_LEGEND = (USES[: len(USES) // 2], USES[len(USES) // 2 :])
 
 
 class LiveView:
@@ -70,15 +73,23 @@ class LiveView:
         """Lay everything out in a terminal of this size."""
         height = max(height - 1, 16)
         layout = Layout()
-        pools = self._pools(state, width)
         tide_rows = 5 if height < 34 else 6
         lenders = sum(pool.kind != "training" for pool in state.pools.values())
         least = len(state.pools) + lenders + 6
+        # Where there is no room for the decisions, the legend goes first, then the tide.
+        roomy = width // 2 - 4 >= max(legend(part).cell_len for part in _LEGEND)
+        explained = roomy and height - 1 - least - tide_rows >= _LAST_ROWS
+        if not explained:
+            least -= _LEGEND_ROWS
+        if height - 1 - least - tide_rows < _LAST_ROWS:
+            tide_rows = 0
+        pools = self._pools(state, width, explained=explained)
         top_rows = max(least, (height - tide_rows - 1) * 3 // 5)
+        top_rows = max(min(top_rows, height - tide_rows - 1 - _LAST_ROWS), 4)
         layout.split_column(
             Layout(self._header(state, width), size=1),
             Layout(name="top", size=top_rows),
-            Layout(self._tide(state, width, tide_rows), size=tide_rows),
+            *([Layout(self._tide(state, width, tide_rows), size=tide_rows)] if tide_rows else []),
             Layout(self._last(height - tide_rows - top_rows - 1), name="last"),
         )
         side = width // 2
@@ -99,16 +110,22 @@ class LiveView:
         clock = Text(day_clock(state.now_s, self._start_s), "bold")
         clock.append(f"  {speed}  ", "dim")
         clock.append_text(progress(share, max(8, width // 6), "cyan"))
-        counts = Text(
-            f"{self._watch.decisions:,} decisions · {state.totals.commands:,} commands", "dim"
-        )
-        row.add_row(Text(f" {self._title} ", "bold reverse cyan"), clock, counts)
+        title = Text(f" {self._title} ", "bold reverse cyan")
+        counts = Text()
+        for text in (
+            f"{self._watch.decisions:,} decisions · {state.totals.commands:,} commands",
+            f"{self._watch.decisions:,} decisions",
+        ):
+            if title.cell_len + clock.cell_len + len(text) + 2 <= width:
+                counts = Text(text, "dim")
+                break
+        row.add_row(title, clock, counts)
         return row
 
-    def _pools(self, state: ClusterState, width: int) -> RenderableType:
+    def _pools(self, state: ClusterState, width: int, *, explained: bool) -> RenderableType:
         table = Table.grid(padding=(0, 1))
         names = max((len(name) for name in state.pools), default=4)
-        table.add_column(no_wrap=True, style="bold")
+        table.add_column(no_wrap=True, style="bold", min_width=names)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right", style="dim")
         room = max(8, width // 2 - names - 14)
@@ -123,8 +140,8 @@ class LiveView:
                 nodes = [state.nodes[n] for n in pool.nodes]
                 lent = sum(n.gpu_count for n in nodes if n.loan_state is not None)
                 table.add_row("", Text(f"owners need {need:.3g}, {lent} on loan", "dim"), "")
-        half = len(USES) // 2
-        return Group(table, Text(), legend(USES[:half]), legend(USES[half:]), self._loans(state))
+        marks = [Text(), *map(legend, _LEGEND)] if explained else []
+        return Group(table, *marks, self._loans(state))
 
     def _loans(self, state: ClusterState) -> Text:
         totals = state.totals
@@ -154,18 +171,19 @@ class LiveView:
             (job for job in live if job.state is not JobState.QUEUED),
             key=lambda job: (-job.size, job.number),
         )
-        queue_rows = min(len(waiting), max(2, rows // 4))
+        queue_rows = min(len(waiting), max(1 if rows < 8 else 2, rows // 4))
         room = rows - queue_rows - 2
         if len(active) > room:
             room -= 1
         table = Table.grid(padding=(0, 1), expand=True)
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
+        names = max((len(job.id) for job in active[:room]), default=4)
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=3, min_width=min(names, 10))
         table.add_column(no_wrap=True, justify="right")
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=2)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
         for job in active[:room]:
-            table.add_row(*self._job(job, state))
+            table.add_row(*self._job(job, state, 10 if width >= 44 else 3))
         parts: list[RenderableType] = [table]
         if len(active) > room:
             parts.append(Text(f"… and {len(active) - room} more", "dim"))
@@ -175,7 +193,7 @@ class LiveView:
         title = f"jobs  {len(active)} on GPUs · {len(waiting)} queued · {done} done"
         return Panel(Group(*parts), title=title, title_align="left", border_style="green")
 
-    def _job(self, job: Job, state: ClusterState) -> tuple[RenderableType, ...]:
+    def _job(self, job: Job, state: ClusterState, room: int) -> tuple[RenderableType, ...]:
         share = job.step / job.total_steps
         tone = "green" if job.state is JobState.RUNNING else "yellow"
         where = job.pool or job.target_pool or ""
@@ -189,7 +207,7 @@ class LiveView:
             Text(job.id),
             Text(f"{job.size}", "bold"),
             Text(where, tone if job.state is not JobState.RUNNING else "dim"),
-            progress(share, 10, tone).append(f" {share:4.0%}"),
+            progress(share, room, tone).append(f" {share:4.0%}"),
             mark,
         )
 

@@ -24,7 +24,9 @@ from console.reading import DEFAULT_LOG
 from console.telling import fields
 from schemas.topics import ALL_TOPICS
 
-app = typer.Typer(no_args_is_help=True, help="Look into a log, or copy it: stats, tail, export.")
+app = typer.Typer(
+    no_args_is_help=True, help="Look into a log, or copy it: stats, tail, export, import."
+)
 
 #: How often `--follow` looks, in seconds.
 _FOLLOW_S = 0.5

@@ -18,13 +18,22 @@ from console.output import say
 from console.replay import replay
 from console.tables import jobs, loans, nodes
 from console.why import why
+from runtime.store import StoreError
 from scheduler.core.transitions import InvalidTransition
 from simulator.workload import WorkloadError
 
 #: What all wrong usage derives from. Typer carries it under a private name, which has changed.
 WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[2]
 #: What a user can cause; anything else is a bug and keeps its traceback.
-KNOWN = (BusError, WorkloadError, sqlite3.Error, OSError, ValueError, InvalidTransition)
+KNOWN = (
+    BusError,
+    StoreError,
+    WorkloadError,
+    sqlite3.Error,
+    OSError,
+    ValueError,
+    InvalidTransition,
+)
 _WATCH, _ASK, _ACT, _AGAIN = "Start here", "Look", "Act", "Again, and elsewhere"
 
 app = typer.Typer(

@@ -8,9 +8,11 @@ from rich.text import Text
 
 from console.answer import Answer
 from console.bars import progress
+from console.outlook import ending
 from console.output import day_clock, duration
 from console.phrases import VERBS, Voice, joined
 from console.story import Given, Happening, Line, Reclaim
+from console.waits import missed, missed_because
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 from scheduler.policies.interface import Reason
@@ -36,6 +38,8 @@ def panel(answer: Answer) -> RenderableType:
     given = answer.given
     if given is not None and answer.state not in ("completed", "cancelled"):
         parts += _because(answer, given, voice)
+    if missed(answer):
+        parts += [*_section("Why it missed its deadline"), *missed_because(answer, voice)]
     parts += _section("History")
     parts.append(_history(answer, voice))
     title = Text.assemble(("why ", "dim"), (answer.story.job, "bold"))
@@ -116,23 +120,10 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
     share = job.step / job.total_steps
     text = progress(share, 24)
     text.append(f" {share:4.0%}", "bold")
-    left_s = None
-    if job.state in HOLDING and job.samples_per_s > 0:
-        left_s = (job.total_steps - job.step) * job.samples_per_step / job.samples_per_s
-        age_s = answer.now_s - job.step_at_s
-        text.append(f" · {duration(left_s)} left at its speed")
-        if age_s >= 60:
-            text.append(f" (reported {duration(age_s)} ago)", "dim")
-    if job.deadline_s is not None:
-        text.append(f" · deadline {day_clock(job.deadline_s, voice.origin_s)}")
-        spare_s = job.deadline_s - answer.now_s - (left_s or 0.0)
-        if job.deadline_s < answer.now_s:
-            text.append(f", {duration(answer.now_s - job.deadline_s)} ago", "red")
-        elif spare_s < 0:
-            text.append(f", {duration(-spare_s)} too late at this speed", "red")
-        else:
-            text.append(f", {duration(spare_s)} to spare", "green")
-    return text
+    age_s = answer.now_s - job.step_at_s
+    if job.state in HOLDING and job.samples_per_s > 0 and age_s >= 60:
+        text.append(f" (reported {duration(age_s)} ago)", "dim")
+    return text.append_text(ending(job, answer.now_s, voice.origin_s))
 
 
 # --- why -----------------------------------------------------------------------------------------

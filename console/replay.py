@@ -73,6 +73,8 @@ def replay(
             opened.verify()
             watched = watch if step or job else None
             result, speed = _timed(opened, cell, until_s, length_s, comparison, watched)
+            if not result.decisions:
+                fail(f"--until: {until} is before the log begins; give a later moment.")
             if story is not None and not story.lines:
                 fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
             sides = _sides(opened, result)

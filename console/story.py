@@ -83,6 +83,7 @@ class Story:
     reclaims: dict[str, Reclaim] = field(default_factory=dict)
     _cells: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
+    _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
 
     @property
     def latest(self) -> Given | None:
@@ -96,6 +97,9 @@ class Story:
     def take(self, entry: JournalEntry) -> None:
         """Go on with an entry of the journal."""
         self._take_loans(entry)
+        stimulus = entry.stimulus
+        if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
+            self._asked = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
         for kind, fields in entry.decision.get("facts", ()):
             if fields.get("job") != self.job:
                 continue
@@ -104,6 +108,9 @@ class Story:
                 self.reasons.append(given)
                 if given.reason.verb not in ("waits", "keeps"):
                     self._behind = given.reason
+            elif kind in ("CancelRequested", "JobCancelled"):
+                self._happened(entry.at_s, kind, {**fields, **self._asked})
+                self._asked = {}  # said once
             elif kind in LIFE:
                 self._happened(entry.at_s, kind, fields)
 
@@ -131,7 +138,9 @@ class Story:
         ):
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
-        if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.base")):
+        if behind is not None and behind.rule.startswith(
+            ("loans.", "loan.", "gang.base", "gang.backfilled")
+        ):
             reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
         self.happenings.append(Happening(at_s, kind, fields, behind, reclaims))
         if kind in ("GangStarting", "GangScaling"):
@@ -216,7 +225,7 @@ def _told(happenings: list[Happening]) -> list[Happening]:
     found: list[Happening] = []
     for happening in happenings:
         kind = happening.kind
-        if kind in ("GangRunning", "TargetSet", "CancelRequested"):
+        if kind in ("GangRunning", "TargetSet"):
             continue
         if kind == "GangStopping" and happening.fields["reason"] == "completed":
             continue
@@ -235,7 +244,13 @@ def _told(happenings: list[Happening]) -> list[Happening]:
 
 
 #: A row of changes by such a rule is told without its reason: it is another each time.
-_EBB = ("elastic.marginal_return", "gang.base")
+_EBB = (
+    "elastic.marginal_return",
+    "gang.base",
+    "gang.backfilled",
+    "deadline.share",
+    "deadline.late",
+)
 _LEAVING = ("GangCheckpointing", "GangStopping")
 
 
@@ -276,7 +291,9 @@ def _line(happening: Happening, size: int) -> Line:
     if kind == "JobCompleted":
         return Line(at_s, "completed", "", "good", happening)
     if kind == "JobCancelled":
-        return Line(at_s, "cancelled", "", "quiet", happening)
+        return Line(at_s, "cancelled", _asked(fields), "quiet", happening)
+    if kind == "CancelRequested":
+        return Line(at_s, "asked to cancel", _asked(fields), "quiet", happening)
     if kind == "JobFailed":
         return Line(at_s, "failed for good", str(fields["reason"]), "bad", happening)
     if kind == "TargetDropped":
@@ -284,3 +301,10 @@ def _line(happening: Happening, size: int) -> Line:
     if kind == "CheckpointMissed":
         return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", happening)
     return Line(at_s, "refused", str(fields.get("reason", "")), "bad", happening)
+
+
+def _asked(fields: Mapping[str, Any]) -> str:
+    """Say who asked for a cancellation, and why."""
+    if "by" not in fields:
+        return ""
+    return f"by {fields['by']}" + (f": {fields['reason']}" if fields["reason"] else "")

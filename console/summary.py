@@ -25,7 +25,7 @@ def summary(result: dict[str, Any]) -> RenderableType:
         return "–" if value is None else f"{value / _HOUR_S:,.2f} GPU h"
 
     met, total = result.get("deadlines_met"), result.get("deadlines_total")
-    share = "–" if not total or met is None else f"{met} of {total} ({met / total:.0%})"
+    missed = None if total is None or met is None else total - met - _number(result)
     used = result.get("gpu_utilisation")
     late = result.get("reclaims_late") or 0
     violations = result.get("invariant_violations")
@@ -33,10 +33,15 @@ def summary(result: dict[str, Any]) -> RenderableType:
         "Training",
         ("jobs submitted", count("jobs_submitted"), ""),
         ("completed", count("jobs_completed"), "green"),
-        ("mean time to completion", duration(result.get("mean_jct_s")), ""),
+        ("still on GPUs", count("jobs_running"), ""),
+        ("still queued", count("jobs_queued"), ""),
+        ("mean time of completed jobs", duration(result.get("mean_jct_s")), ""),
         ("mean wait for the first start", duration(result.get("mean_queueing_s")), ""),
-        ("deadlines met", share, "green" if met == total else "yellow"),
     )
+    deadlines = Text.assemble(("Deadlines  ", "bold cyan"))
+    deadlines.append(f"{count('deadlines_met')} met", "green")
+    deadlines.append(f", {'–' if missed is None else missed} missed", "red" if missed else "")
+    deadlines.append(f", {count('deadlines_open')} not due yet")
     lending = _table(
         "Lending",
         ("loans granted", count("loans_granted"), ""),
@@ -64,12 +69,16 @@ def summary(result: dict[str, Any]) -> RenderableType:
     )
     columns = Columns([jobs, lending, moves], padding=(0, 4))
     return Panel(
-        Group(columns, Text(), tail),
+        Group(columns, Text(), deadlines, Text(), tail),
         title=Text("what came of it", "bold"),
         title_align="left",
         border_style="cyan",
         padding=(1, 2),
     )
+
+
+def _number(result: dict[str, Any]) -> int:
+    return int(result.get("deadlines_open") or 0)
 
 
 def _table(title: str, *rows: tuple[str, str, str]) -> Table:

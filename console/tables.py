@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from bus.contract import Bus
@@ -20,6 +19,8 @@ from console.bars import (
     progress,
     uses_of_node,
 )
+from console.columns import LEFT, REST, RIGHT, Columns, fitted
+from console.outlook import outlook
 from console.output import JsonPath, day_clock, duration, emit_json, fail, out
 from console.phrases import SHORT, Voice, reason_from
 from console.reading import DEFAULT_LOG, LogPath, Reading, read_bus, read_log, with_log
@@ -37,6 +38,41 @@ JOB_STYLES = {
     JobState.FAILED: "red",
     JobState.CANCELLED: "dim",
 }
+#: What each table shows, and what goes first where the terminal is narrow.
+_JOBS: Columns = {
+    "job": LEFT,
+    "tenant": LEFT,
+    "model": LEFT,
+    "state": LEFT,
+    "pool": LEFT,
+    "GPUs": RIGHT,
+    "done": RIGHT,
+    "waited": RIGHT,
+    "slack": RIGHT,
+    "why": REST,
+}
+_JOBS_DROP = ("tenant", "model", "waited", "why", "pool", "GPUs")
+_NODES: Columns = {
+    "node": LEFT,
+    "pool": LEFT,
+    "agent": LEFT,
+    "state": LEFT,
+    "loan": LEFT,
+    "GPUs": LEFT,
+    "used": RIGHT,
+    "who is on it": REST,
+}
+_NODES_DROP = ("agent", "used", "pool", "state", "who is on it")
+_LOANS: Columns = {
+    "node": LEFT,
+    "pool": LEFT,
+    "state": LEFT,
+    "since": LEFT,
+    "due back": LEFT,
+    "in use": LEFT,
+    "who is on it": REST,
+}
+_LOANS_DROP = ("pool", "since", "state", "who is on it")
 
 
 def jobs(
@@ -66,31 +102,24 @@ def jobs(
         )
     if json_path == "-":
         return
-    table = _table("Jobs", reading)
-    for name in ("job", "tenant", "model"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=6)
-    table.add_column("state", no_wrap=True)
-    table.add_column("pool", no_wrap=True, overflow="ellipsis")
-    table.add_column("GPUs", justify="right", no_wrap=True)
-    table.add_column("done", justify="right", no_wrap=True)
-    table.add_column("waited", justify="right", no_wrap=True)
-    table.add_column("slack", justify="right", no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
+    rows: list[list[Text | str]] = []
     for job in found:
         low, high = job.gpus_min, job.gpus_max
-        sizes = f"{low}" if low == high else f"{low}–{high}"
-        table.add_row(
-            Text(job.id, "bold"),
-            Text(job.tenant),
-            Text(job.model),
-            Text(job.state.value, JOB_STYLES.get(job.state, "cyan")),
-            Text(job.pool or "–"),
-            f"{job.size}/{sizes}",
-            f"{job.step / job.total_steps:.0%}",
-            _waited(job, reading),
-            _slack(job, reading),
-            _why_cell(job),
+        rows.append(
+            [
+                Text(job.id, "bold"),
+                Text(job.tenant),
+                Text(job.model),
+                Text(job.state.value, JOB_STYLES.get(job.state, "cyan")),
+                Text(job.pool or "–"),
+                f"{job.size}/{low}" if low == high else f"{job.size}/{low}–{high}",
+                f"{job.step / job.total_steps:.0%}",
+                _waited(job, reading),
+                _slack(job, reading),
+                _why_cell(job),
+            ]
         )
+    table = fitted(_title("Jobs", reading), _JOBS, rows, _JOBS_DROP, out())
     out().print(table if found else Text("No such jobs. See --all, or `tidegate submit`."))
     finished = sum(job.state in TERMINAL for job in reading.state.jobs.values())
     if state is None and not every and finished:
@@ -105,19 +134,8 @@ def _waited(job: Job, reading: Reading) -> str:
     return duration(job.first_start_s - job.submit_s)
 
 
-def _left_s(job: Job) -> float | None:
-    if job.samples_per_s <= 0:
-        return None
-    return (job.total_steps - job.step) * job.samples_per_step / job.samples_per_s
-
-
 def _slack_s(job: Job, reading: Reading) -> float | None:
-    """What a job has to spare at its reported speed; of a job that waits, until its deadline."""
-    if job.deadline_s is None:
-        return None
-    if job.end_s is not None:
-        return job.deadline_s - job.end_s
-    return job.deadline_s - reading.state.now_s - (_left_s(job) or 0.0)
+    return outlook(job, reading.state.now_s).slack_s
 
 
 def _slack(job: Job, reading: Reading) -> Text:
@@ -144,6 +162,7 @@ def _why_cell(job: Job) -> Text:
 
 
 def _job_document(job: Job, reading: Reading) -> dict[str, Any]:
+    ahead = outlook(job, reading.state.now_s)
     return {
         "job": job.id,
         "tenant": job.tenant,
@@ -158,12 +177,14 @@ def _job_document(job: Job, reading: Reading) -> dict[str, Any]:
         "total_steps": job.total_steps,
         "progress": job.step / job.total_steps,
         "samples_per_s": job.samples_per_s,
-        "left_s": _left_s(job),
+        "left_s": ahead.left_s,
+        "needs_s": ahead.needs_s,
+        "ends_s": ahead.ends_s,
         "submit_s": job.submit_s,
         "first_start_s": job.first_start_s,
         "end_s": job.end_s,
         "deadline_s": job.deadline_s,
-        "slack_s": _slack_s(job, reading),
+        "slack_s": ahead.slack_s,
         "priority": job.priority,
         "preemptions": job.preemptions,
         "migrations": job.migrations,
@@ -185,27 +206,22 @@ def nodes(log: LogPath = DEFAULT_LOG, json_path: JsonPath = None) -> None:
         emit_json(_framed(reading, "nodes", documents), json_path)
     if json_path == "-":
         return
-    table = _table("Nodes", reading)
-    table.add_column("node", no_wrap=True)
-    table.add_column("pool", no_wrap=True)
-    table.add_column("agent", no_wrap=True, overflow="ellipsis")
-    table.add_column("state", no_wrap=True)
-    table.add_column("loan", no_wrap=True)
-    table.add_column("GPUs", no_wrap=True)
-    table.add_column("used", justify="right", no_wrap=True)
-    table.add_column("who is on it", no_wrap=True, overflow="ellipsis", ratio=1)
+    rows: list[list[Text | str]] = []
     for node in found:
         use = used.get(node.id)
-        table.add_row(
-            Text(node.id, "bold"),
-            Text(node.pool),
-            Text(node.agent),
-            Text(node.state.value, "green" if node.state == "alive" else "red"),
-            Text(node.loan_state.value if node.loan_state else "–", "yellow"),
-            bar(_uses(node, reading), 16),
-            "–" if use is None else f"{use:.0%}",
-            _tenants(node),
+        rows.append(
+            [
+                Text(node.id, "bold"),
+                Text(node.pool),
+                Text(node.agent),
+                Text(node.state.value, "green" if node.state == "alive" else "red"),
+                Text(node.loan_state.value if node.loan_state else "–", "yellow"),
+                bar(_uses(node, reading), 16),
+                "–" if use is None else f"{use:.0%}",
+                _tenants(node),
+            ]
         )
+    table = fitted(_title("Nodes", reading), _NODES, rows, _NODES_DROP, out())
     if found:
         out().print(table, legend(_NODE_USES), sep="\n")
     else:
@@ -298,24 +314,23 @@ def loans(log: LogPath = DEFAULT_LOG, json_path: JsonPath = None) -> None:
         emit_json({**_framed(reading, "loans", documents), "totals": summary}, json_path)
     if json_path == "-":
         return
-    table = _table("Loans", reading)
-    for name in ("node", "pool", "state", "since", "due back"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("in use", no_wrap=True, min_width=10)
-    table.add_column("who is on it", no_wrap=True, overflow="ellipsis", ratio=1)
+    rows: list[list[Text | str]] = []
     for node in found:
         used = sum(holder is not None for holder in node.holder)
         since_s = state.now_s - node.loan_since_s
         due = "when needed" if node.due_s is None else day_clock(node.due_s, reading.origin_s)
-        table.add_row(
-            Text(node.id, "bold"),
-            Text(node.pool),
-            Text(str(node.loan_state), "yellow" if node.due_s is None else "magenta"),
-            f"{day_clock(node.loan_since_s, reading.origin_s)} ({duration(since_s)})",
-            due,
-            progress(used / node.gpu_count, 8).append(f" {used}/{node.gpu_count}"),
-            _tenants(node),
+        rows.append(
+            [
+                Text(node.id, "bold"),
+                Text(node.pool),
+                Text(str(node.loan_state), "yellow" if node.due_s is None else "magenta"),
+                f"{day_clock(node.loan_since_s, reading.origin_s)} ({duration(since_s)})",
+                due,
+                progress(used / node.gpu_count, 8).append(f" {used}/{node.gpu_count}"),
+                _tenants(node),
+            ]
         )
+    table = fitted(_title("Loans", reading), _LOANS, rows, _LOANS_DROP, out())
     out().print(table if found else Text("No node is on loan now."))
     late = f"{totals.reclaims_late} late" if totals.reclaims_late else "none late"
     text = Text.assemble(
@@ -335,14 +350,6 @@ def _framed(reading: Reading, name: str, rows: list[dict[str, Any]]) -> dict[str
     return {"now_s": reading.state.now_s, "origin_s": reading.origin_s, name: rows}
 
 
-def _table(title: str, reading: Reading) -> Table:
+def _title(title: str, reading: Reading) -> Text:
     clock = day_clock(reading.state.now_s, reading.origin_s)
-    return Table(
-        title=Text.assemble((title, "bold"), (f"  as of {clock}", "dim")),
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        header_style="dim",
-        expand=True,
-    )
+    return Text.assemble((title, "bold"), (f"  as of {clock}", "dim"))

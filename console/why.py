@@ -7,11 +7,13 @@ import typer
 
 from bus.contract import Bus
 from console.answer import Answer
+from console.outlook import outlook
 from console.output import JsonPath, emit_json, fail, out
 from console.panel import panel
 from console.phrases import Voice, label
 from console.reading import DEFAULT_LOG, LogPath, Reading, read_bus, with_log
 from console.story import Given, Story, history, read_story
+from console.waits import wait_document, waits
 
 
 def why(
@@ -57,6 +59,7 @@ def document(answer: Answer) -> dict[str, Any]:
     behind = None if given is None else given.reason
     if loss is not None:
         behind = loss.reason
+    ahead = None if job is None else outlook(job, answer.now_s)
     return {
         "job": answer.story.job,
         "state": answer.state,
@@ -68,6 +71,10 @@ def document(answer: Answer) -> dict[str, Any]:
         "cells": {} if job is None else job.cells,
         "claims": None if job is None else job.target,
         "step": None if job is None else job.step,
+        "left_s": None if ahead is None else ahead.left_s,
+        "needs_s": None if ahead is None else ahead.needs_s,
+        "ends_s": None if ahead is None else ahead.ends_s,
+        "slack_s": None if ahead is None else ahead.slack_s,
         "spec": answer.spec,
         "because": None if given is None else given_document(given, voice),
         "reclaims": [
@@ -81,6 +88,7 @@ def document(answer: Answer) -> dict[str, Any]:
             }
             for reclaim in ([] if behind is None else answer.reclaims(behind))
         ],
+        "waits": [wait_document(wait, voice) for wait in waits(answer.story)],
         "reasons": [given_document(one, voice) for one in answer.story.reasons[-10:]],
         "history": [
             {

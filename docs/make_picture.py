@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bus.reading import open_log
-from console.demo import START_S
+from console.claim import START_S
 from console.live import LiveView
 from scheduler.core.engine import Engine
 from scheduler.core.record import stimulus_from_dict

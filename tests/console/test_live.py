@@ -1,7 +1,10 @@
 """The live view: it fits its terminal and says what there is."""
 
+import asyncio
+import importlib
 import io
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from bus.clock import PacedClock
 from console.live import LiveView, summary
 from scheduler.core.state import ClusterState
 from tests.console.stories import START_S, Teller
+
+demo = importlib.import_module("console.demo")
 
 
 def drawn(what: RenderableType, width: int, height: int, *, colour: bool = False) -> str:
@@ -63,6 +68,42 @@ def test_it_shows_pools_loans_jobs_queue_tide_and_decisions(told: Teller) -> Non
         assert part in text, f"{part!r} is not in\n{text}"
 
 
+def test_a_small_terminal_gives_up_the_legend_then_the_tide(told: Teller) -> None:
+    def shown(height: int, width: int = 100) -> str:
+        return drawn(view_of(told).render(told.state), width, height)
+
+    small = shown(20, 60)
+    assert "grown" in small.partition("tide")[0]
+    assert "serving is forecast" in small or "the next GPUs" in small, small
+    assert "Tidegate · test" in small.splitlines()[0]
+    assert "…" not in small.splitlines()[0]
+    # The legend is the first to go, the tide the second.
+    parts = [
+        ("lent, free" in text, "owners need, and" in text) for text in map(shown, range(17, 40))
+    ]
+    assert parts == sorted(parts, key=lambda part: sum(part))
+    assert {sum(part) for part in parts} >= {1, 2}
+    assert (True, False) not in parts
+
+
+async def test_a_resize_clears_what_the_old_size_left(
+    told: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=100, height=30, force_terminal=True)
+    monkeypatch.setattr(demo, "out", lambda: console)
+    fleet: Any = SimpleNamespace(scheduler=SimpleNamespace(engine=told.engine))
+    painter = asyncio.create_task(demo._paint(view_of(told), fleet))
+    await asyncio.sleep(0.05)
+    assert "\x1b[2J" not in file.getvalue()
+    console.size = (60, 20)
+    await asyncio.sleep(0.35)
+    painter.cancel()
+    await asyncio.gather(painter, return_exceptions=True)
+    after = file.getvalue().split("\x1b[2J")[1]
+    assert "last decisions" in after
+
+
 def test_it_is_drawn_before_anything_has_happened() -> None:
     view = LiveView("Tidegate", START_S, START_S + 3600.0)
     text = drawn(view.render(ClusterState(now_s=START_S)), 100, 30)
@@ -83,6 +124,9 @@ RESULT: dict[str, Any] = {
     "mean_queueing_s": 3040.0,
     "deadlines_total": 104,
     "deadlines_met": 66,
+    "deadlines_open": 23,
+    "jobs_running": 30,
+    "jobs_queued": 11,
     "loans_granted": 21,
     "loans_reclaimed": 14,
     "reclaims_late": 0,
@@ -108,7 +152,8 @@ def test_the_summary_says_every_figure(width: int) -> None:
         "240",
         "199",
         "1 h 46 min",
-        "66 of 104 (63%)",
+        "66 met, 15 missed, 23 not due yet",
+        "mean time of completed jobs",
         "0.16 GPU h",
         "100.00 GPU h",
         "306",

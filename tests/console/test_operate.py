@@ -12,6 +12,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from console.reading import read_log
+from scheduler.core.state import ClusterState
 from scheduler.dedupe import Dedupe, Verdict
 from scheduler.intake import Intake
 from schemas.codec import EventEnvelope
@@ -29,7 +30,9 @@ def said(log: Path) -> list[EventEnvelope]:
         records = [record async for record in bus.read(EVENTS.name)]
         await bus.close()
         # What the scheduler itself makes of them: nothing may end as a dead letter.
-        batch = Intake("default", "test", Dedupe()).read(records, records[-1].time_s)
+        batch = Intake("default", "test", Dedupe()).read(
+            records, ClusterState(), records[-1].time_s
+        )
         assert batch.dead == []
         return [envelope for _, envelope in batch.candidates]
 

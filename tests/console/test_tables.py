@@ -90,6 +90,23 @@ def test_a_node_on_loan_is_listed(tidegate: Run, tmp_path: Path) -> None:
     assert "lent" in tidegate("nodes", "--log", path).out
 
 
+@pytest.mark.parametrize("width", [40, 50, 120])
+def test_a_narrow_table_keeps_the_id_whole_and_drops_what_is_least_needed(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = tidegate("jobs", "--log", log)
+    rows = ran.out.splitlines()
+    assert max(map(len, rows)) <= width
+    assert {"grown", "victim", "mover", "waiter"} <= {row.split()[0] for row in rows if row}
+    assert ("tenant" in ran.out) == (width > 100)
+    assert "slack" in ran.out
+    for verb in ("nodes", "loans"):
+        lines = tidegate(verb, "--log", log).out.splitlines()
+        assert max(map(len, lines)) <= width
+    assert any(row.startswith("n0 ") for row in tidegate("nodes", "--log", log).out.splitlines())
+
+
 def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     Teller().write(path)

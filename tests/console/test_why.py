@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.policies.interface import Figure, Need, Reason, Target
+from schemas.events import JobCancelled
 from tests.console.conftest import Run
-from tests.console.stories import START_S
+from tests.console.stories import START_S, Teller, job, node, sized, tell
 
 
 def answer(tidegate: Run, log: Path, job: str) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def test_a_migrated_job_is_told_as_one_move_with_its_cause(tidegate: Run, log: P
     text = tidegate("why", "mover", "--log", log).out
     assert "Lost to" in text
     assert "needs 3 GPUs by its last report" in text
-    assert "to spare" in text
+    assert "can still be met" in text
 
 
 @pytest.mark.parametrize(("job", "state"), [("done", "completed"), ("dropped", "cancelled")])
@@ -89,6 +91,64 @@ def test_a_finished_job_tells_its_history(tidegate: Run, log: Path, job: str, st
     assert state.upper() in text
     assert "after it was submitted" in text
     assert "now" not in text.splitlines()[-3], "a finished job has no present"
+
+
+def test_a_cancellation_says_who_asked_and_why(tidegate: Run, log: Path) -> None:
+    line = answer(tidegate, log, "dropped")["history"][-1]
+    assert (line["what"], line["detail"]) == ("cancelled", "by /agents/a: not needed")
+    assert "by /agents/a: not needed" in tidegate("why", "dropped", "--log", log).out
+
+
+def test_a_running_job_is_asked_to_leave_and_says_by_whom(tidegate: Run, tmp_path: Path) -> None:
+    t = tell()
+    t.feed(JobCancelled(job="grown", reason="a better idea"))
+    t.off("grown", "cancelled", 500)
+    path = tmp_path / "cancelled.db"
+    t.write(path)
+    found = {line["what"]: line["detail"] for line in answer(tidegate, path, "grown")["history"]}
+    assert found["asked to cancel"] == "by /agents/a: a better idea"
+    assert found["cancelled"] == ""
+
+
+def late() -> Teller:
+    """Two jobs share four GPUs; the second waits for the first, and misses its deadline."""
+    t = Teller()
+    t.feed(node("n0", "training", "training"))
+    t.feed(job("first"))
+    t.feed(job("second", deadline_s=START_S + 1800.0))
+    wait = (Figure("waited_s", 0.0),)
+    need = (Need("gpus_above_base", 0.0, 1.0),)
+    t.plan(
+        sized("first", "starts", "gang.base", 0, 4),
+        Reason("second", "waits", "gang.capacity", wait, ("first",), need),
+        targets={"first": Target("training", (("n0", 4),))},
+    )
+    t.up("first")
+    t.now_s += 3600.0
+    t.off("first", "completed", 1000)
+    t.plan(
+        sized("second", "starts", "gang.base", 0, 4),
+        targets={"second": Target("training", (("n0", 4),))},
+    )
+    t.up("second")
+    t.now_s += 250.0
+    t.off("second", "completed", 1000)
+    return t
+
+
+def test_a_missed_deadline_is_explained_by_the_waits(tidegate: Run, tmp_path: Path) -> None:
+    path = tmp_path / "late.db"
+    late().write(path)
+    (wait,) = answer(tidegate, path, "second")["waits"]
+    assert (wait["rule"], wait["lost_to"]) == ("gang.capacity", ["first"])
+    assert wait["begin_s"] == START_S
+    assert wait["end_s"] - wait["begin_s"] == pytest.approx(3650.0, abs=30.0)
+    text = tidegate("why", "second", "--log", path).out
+    assert "Why it missed its deadline" in text
+    assert "It had 30 min and took 1 h 6 min" in text
+    assert "waited 1 h" in text
+    assert "first" in text
+    assert "Why it missed" not in tidegate("why", "first", "--log", path).out
 
 
 def test_an_unknown_job_gets_the_nearest_names(tidegate: Run, log: Path) -> None:
@@ -106,8 +166,8 @@ def test_every_answer_fits_the_width(
     tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    for job in ("waiter", "grown", "victim", "mover", "done"):
-        ran = tidegate("why", job, "--log", log)
+    for name in ("waiter", "grown", "victim", "mover", "done"):
+        ran = tidegate("why", name, "--log", log)
         assert ran.code == 0
         assert max(map(len, ran.out.splitlines())) <= int(width)
         assert "\x1b" not in ran.out

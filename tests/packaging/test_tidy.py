@@ -84,6 +84,27 @@ def test_the_ratchet_only_tightens() -> None:
     assert all(length > MAX_LINES for length in lengths.values())
 
 
+#: `[text](target)` and `![text](target)`, but not within backticks.
+LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)(?!`)")
+
+
+def pages() -> list[Path]:
+    named_pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    return named_pages + sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    paths = [target.partition("#")[0] for target in targets if "://" not in target]
+    broken = [path for path in paths if path and not (page.parent / path).exists()]
+    assert not broken, "these links lead nowhere"
+
+
+def test_links_are_found() -> None:
+    assert LINK.findall("see [a](b.md#c) and ![d](e/f.svg)") == ["b.md#c", "e/f.svg"]
+
+
 def test_names_say_what_they_hold() -> None:
     bad = [
         named(path)

@@ -188,5 +188,5 @@ def test_a_packed_log_without_its_very_end_is_cut_short(tmp_path: Path) -> None:
     for missing in (1, 3, 4, 5):
         cut = tmp_path / f"cut-{missing}.jsonl.zst"
         cut.write_bytes(whole.read_bytes()[:-missing])
-        with pytest.raises(Unreadable, match="cut short|not a Tidegate"), open_log(cut) as log:
+        with pytest.raises(Unreadable, match=r"cut short|not a Tidegate"), open_log(cut) as log:
             log.verify()

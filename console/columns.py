@@ -1,0 +1,58 @@
+"""Tables that leave out columns, the least needed first, where the terminal is narrow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+#: A column that takes what is left is of use from this width on.
+_LEAST = 12
+
+#: By name, what `Table.add_column` is to be told of it; the first column is never cut.
+Columns = Mapping[str, Mapping[str, Any]]
+LEFT: Mapping[str, Any] = {"no_wrap": True}
+RIGHT: Mapping[str, Any] = {"no_wrap": True, "justify": "right"}
+REST: Mapping[str, Any] = {"no_wrap": True, "overflow": "ellipsis", "ratio": 1}
+
+
+def fitted(
+    title: Text,
+    columns: Columns,
+    rows: Sequence[Sequence[Text | str]],
+    drop: Sequence[str],
+    console: Console,
+) -> Table:
+    """Make a table that fits the console, without the columns of `drop` that do not."""
+    names = list(columns)
+    needs = {name: len(name) for name in names}
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            wide = Measurement.get(console, console.options, cell).maximum
+            needs[name] = max(needs[name], wide)
+    for name, told in columns.items():
+        if "ratio" in told:
+            needs[name] = min(needs[name], _LEAST)
+    kept = list(names)
+    for name in drop:
+        if sum(needs[one] + _GAP for one in kept) <= console.width + _GAP:
+            break
+        kept.remove(name)
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        padding=(0, _GAP, 0, 0),
+        pad_edge=False,
+        header_style="dim",
+        expand=True,
+    )
+    for index, name in enumerate(kept):
+        least = needs[name] if index == 0 else None
+        table.add_column(name, min_width=least, **columns[name])
+    for row in rows:
+        table.add_row(*(row[names.index(name)] for name in kept))
+    return table

@@ -1,0 +1,91 @@
+"""`tidegate demo`: its log is one run's, is kept, and is left alone once it is finished."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from console.claim import Run as Begun
+from console.claim import claim
+from console.demo import DEFAULT_LOG
+from tests.console.conftest import Run
+
+SHORT = ("demo", "--hours", "0.2", "--seconds", "0", "--no-live")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_finished_log_is_told_again_until_something_new_waits(
+    tidegate: Run, folder: Path
+) -> None:
+    command = (*SHORT, "--log", "run.db", "--json", "-")
+    first = tidegate(*command)
+    assert first.code == 0, first.err
+    before = (folder / "run.db").read_bytes()
+    again = tidegate(*command)
+    assert (again.code, again.out) == (0, first.out)
+    assert "This run is finished" in again.err
+    assert (folder / "run.db").read_bytes() == before
+    assert "not due yet" in tidegate(*command[:-1], "out.json").out
+
+    tidegate("submit", "--steps", "100", "--rate", "1=10", "--job", "new", "--log", "run.db")
+    went_on = tidegate(*command)
+    assert "An event has come since this run was finished" in went_on.err
+    told = json.loads(went_on.out), json.loads(first.out)
+    assert told[0]["jobs_submitted"] == told[1]["jobs_submitted"] + 1
+    assert tidegate("why", "new", "--log", "run.db").code == 0
+    assert "This run is finished" in tidegate(*command).err
+
+
+def test_the_figures_add_up(tidegate: Run, folder: Path) -> None:
+    found = json.loads(tidegate(*SHORT, "--log", "run.db", "--json", "-").out)
+    jobs = json.loads(tidegate("jobs", "--all", "--log", "run.db", "--json", "-").out)["jobs"]
+    assert found["jobs_queued"] == sum(job["state"] == "queued" for job in jobs)
+    live = [job for job in jobs if job["end_s"] is None]
+    assert found["jobs_running"] + found["jobs_queued"] == len(live)
+    assert found["deadlines_open"] > 0
+    assert found["deadlines_met"] + found["deadlines_open"] <= found["deadlines_total"]
+
+
+def test_the_default_log_is_kept_one_generation(tidegate: Run, folder: Path) -> None:
+    assert tidegate(*SHORT).err == ""
+    first = (folder / DEFAULT_LOG).read_bytes()
+    second = tidegate(*SHORT)
+    assert second.err == ("A new log begins; the last one is kept as tidegate-demo.previous.db.\n")
+    previous = folder / "tidegate-demo.previous.db"
+    assert previous.read_bytes() == first
+    assert tidegate("replay", previous).code == 0
+    # It is a whole run, so the demo itself knows it as well.
+    assert "This run is finished" in tidegate(*SHORT, "--log", previous.name).err
+    assert "the one before it is gone" in tidegate(*SHORT).err
+
+
+def test_a_log_in_use_is_one_sentence(tidegate: Run, folder: Path) -> None:
+    run = Begun(0.2, 7, "tide", None, None, 1e-3)
+    with claim(Path("run.db"), run):
+        ran = tidegate(*SHORT, "--log", "run.db")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "run.db is in use by another demo; wait for its end, or give another --log.\n"
+    )
+    with (folder / "run.db.agents" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up with the claim
+
+
+def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None:
+    (folder / "mine.db").write_text("mine")
+    ran = tidegate(*SHORT, "--log", "mine.db")
+    assert ran.code == 2
+    assert "is not a demo's log" in ran.err
+    assert not (folder / "mine.db.agents").exists()
+
+
+def test_until_before_the_beginning_is_said(tidegate: Run, log: Path) -> None:
+    ran = tidegate("replay", log, "--until", "2020-01-01")
+    assert (ran.code, ran.out) == (2, "")
+    assert "is before the log begins" in ran.err

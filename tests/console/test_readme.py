@@ -1,0 +1,75 @@
+"""The commands in the README do what it says they do."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.console.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+LINES = "".join(BLOCKS).replace("\\\n", " ").splitlines()
+COMMANDS = [
+    words
+    for line in LINES
+    for part in line.split("#")[0].split(";")
+    if (words := shlex.split(part))
+]
+#: Needs files that the reader fetches: ElasticFlow's traces and tables.
+FETCHED = "--workload"
+
+
+@pytest.fixture(scope="module")
+def demo_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short demo where the reader would have a long one."""
+    from console.main import main
+
+    folder = tmp_path_factory.mktemp("readme")
+    short = ["--hours", "0.6", "--seconds", "0", "--no-live"]
+    assert main(["demo", *short, "--log", str(folder / "tidegate-demo.db")]) == 0
+    return folder
+
+
+def test_every_command_is_known() -> None:
+    assert len(COMMANDS) > 8
+    assert {words[0] for words in COMMANDS} == {"make", "tidegate"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for words in COMMANDS:
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [words[1:] for words in COMMANDS if words[0] == "tidegate" and FETCHED not in words],
+    ids=" ".join,
+)
+def test_a_command_works_as_written(
+    tidegate: Run, demo_log: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(demo_log)
+    ran = tidegate(*words)
+    assert ran.code == 0, ran.err
+    assert ran.out
+
+
+@pytest.mark.parametrize("words", [words[1:] for words in COMMANDS if FETCHED in words])
+def test_the_real_trace_runs(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    data = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
+    traces = sorted(data.rglob("cluster10.csv"))
+    tables = sorted(path for path in data.rglob("A100") if path.is_dir())
+    if not traces or not tables:
+        pytest.skip("needs ElasticFlow's traces and tables; set TIDEGATE_DATA to their folder")
+    (tmp_path / "throughputs").mkdir()
+    (tmp_path / "cluster10.csv").symlink_to(traces[0])
+    (tmp_path / "throughputs" / "A100").symlink_to(tables[0])
+    monkeypatch.chdir(tmp_path)
+    ran = tidegate(*words, "--hours", "0.5", "--seconds", "0", "--no-live")
+    assert ran.code == 0, ran.err
+    assert "what came of it" in ran.out
