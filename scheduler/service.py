@@ -142,7 +142,7 @@ class SchedulerService:
                 records = await self._listen()
                 if not self._stopping:
                     await self.tick(records)
-            await self._snapshot()
+            await self.snapshot()
             await self._say(online=False)
             await self._consumer.close()
         finally:
@@ -245,7 +245,7 @@ class SchedulerService:
             for stimulus, decision in decided:
                 self._watch(stimulus, decision)
         if self._entries >= self._config.snapshot_entries:
-            await self._snapshot()
+            await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
             self._pruned_s = at_s
             await self._bus.prune(at_s)
@@ -319,7 +319,7 @@ class SchedulerService:
         async with self._producer.transaction() as transaction:
             transaction.send(self._cell_state(self._clock.now_s(), online=online))
 
-    async def _snapshot(self) -> None:
+    async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
         self._entries = 0
         state, cell = self.engine.state, self._config.cell
