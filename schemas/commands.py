@@ -4,7 +4,7 @@ A command says what shall hold ("job J runs on these GPUs at epoch E"), never "o
 a repeated one changes nothing.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -119,16 +119,7 @@ class RenewLease(Strict):
 
 
 #: Every command there is: the closed union.
-COMMANDS: tuple[type[Strict], ...] = (
-    StartGang,
-    ScaleGang,
-    CheckpointGang,
-    StopGang,
-    LendNode,
-    ReturnNode,
-    Rebirth,
-    RenewLease,
-)
 CommandData = (
     StartGang | ScaleGang | CheckpointGang | StopGang | LendNode | ReturnNode | Rebirth | RenewLease
 )
+COMMANDS: tuple[type[Strict], ...] = get_args(CommandData)

@@ -5,7 +5,7 @@ payload. A new optional field keeps the version; anything else adds a version an
 """
 
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -287,21 +287,6 @@ class CommandAcknowledged(Strict):
 #: Measurements: frequent, and each replaces the one before. They have their own topic.
 TELEMETRY: tuple[type[Strict], ...] = (NodeMeasured, InferenceLoad)
 #: Every event there is: the closed union. Order is the order of the docs.
-EVENTS: tuple[type[Strict], ...] = (
-    NodeBorn,
-    NodeDied,
-    NodeMeasured,
-    InferenceLoad,
-    JobSubmitted,
-    JobCancelled,
-    JobProgressed,
-    WorkerStarted,
-    WorkerStopped,
-    WorkerFailed,
-    CheckpointCommitted,
-    CheckpointFailed,
-    CommandAcknowledged,
-)
 EventData = (
     NodeBorn
     | NodeDied
@@ -317,3 +302,4 @@ EventData = (
     | CheckpointFailed
     | CommandAcknowledged
 )
+EVENTS: tuple[type[Strict], ...] = get_args(EventData)

@@ -6,7 +6,7 @@ time, with the moment the scheduler took it up. It holds all that the decision m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from scheduler.policies.interface import Reason
 from schemas.commands import CommandData
@@ -75,27 +75,8 @@ Input = (
     | TimePassed
 )
 
-INPUTS: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        LeaderStarted,
-        NodeBorn,
-        NodeDied,
-        NodeSilent,
-        NodeHeard,
-        InferenceLoad,
-        JobSubmitted,
-        JobCancelled,
-        JobProgressed,
-        WorkerStarted,
-        WorkerStopped,
-        WorkerFailed,
-        CheckpointCommitted,
-        CheckpointFailed,
-        CommandAcknowledged,
-        TimePassed,
-    )
-}
+#: By name, as the journal has it.
+INPUTS: dict[str, type[Any]] = {cls.__name__: cls for cls in get_args(Input)}
 
 
 @dataclass(frozen=True, slots=True)
