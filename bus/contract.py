@@ -107,8 +107,11 @@ class Producer(Protocol):
         ...
 
 
-class Bus(Protocol):
-    """A set of topics. See the module's text for what is promised."""
+class Link(Protocol):
+    """What an agent needs of its bus: it speaks, hears its commands, and leaves in good order.
+
+    An edge agent's link goes over MQTT, which has no offsets to read from; every `Bus` is a link.
+    """
 
     async def publish(self, *messages: Message) -> None:
         """Store records, together; return when they are durable."""
@@ -119,6 +122,18 @@ class Bus(Protocol):
     ) -> Consumer:
         """Join a group. `keys` hands over only records of these keys (positions pass the rest)."""
         ...
+
+    async def drain(self) -> None:
+        """Return when nothing published is on its way."""
+        ...
+
+    async def close(self) -> None:
+        """Drain, then let go of everything."""
+        ...
+
+
+class Bus(Link, Protocol):
+    """A set of topics. See the module's text for what is promised."""
 
     async def producer(self, producer_id: str) -> Producer:
         """Open a producer id, fencing its former holder."""
@@ -132,20 +147,16 @@ class Bus(Protocol):
         """Give the newest record of a key, None if there is none or it is a tombstone."""
         ...
 
+    async def last(self, topic: str) -> Record | None:
+        """Give the newest record of a topic, None if it holds none."""
+        ...
+
     async def end(self, topic: str) -> int:
-        """Give the offset that the next record will get."""
+        """Give an offset that no stored record has reached; the next one gets it or a later one."""
         ...
 
     async def prune(self, now_s: float) -> int:
         """Remove what retention and compaction allow; give the number of records removed."""
-        ...
-
-    async def drain(self) -> None:
-        """Return when nothing published is on its way."""
-        ...
-
-    async def close(self) -> None:
-        """Drain, then let go of everything."""
         ...
 
 

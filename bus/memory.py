@@ -245,6 +245,12 @@ class MemoryBus:
         records = [] if stored is None else stored.by_key.get(key, [])
         return records[-1] if records and records[-1].value is not None else None
 
+    async def last(self, topic: str) -> Record | None:
+        self._check_open()
+        self._settle()
+        stored = self._stored.get(topic)
+        return stored.records[-1] if stored is not None and stored.records else None
+
     async def end(self, topic: str) -> int:
         self._check_open()
         self._settle()

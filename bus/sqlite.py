@@ -258,6 +258,16 @@ class SqliteBus:
         record = decode(topic, found[0]) if found else None
         return None if record is None or record.value is None else record
 
+    async def last(self, topic: str) -> Record | None:
+        self._check_open()
+        self._refresh()
+        row = self._topics.get(topic)
+        if row is None:
+            return None
+        ((source, values),) = _sources(row, None)
+        found = self._query(f"SELECT {COLUMNS} {source} ORDER BY offset DESC LIMIT 1", values)
+        return decode(topic, found[0]) if found else None
+
     async def end(self, topic: str) -> int:
         self._check_open()
         self._refresh()

@@ -18,6 +18,8 @@ from schemas.events import (
     EventData,
     InferenceLoad,
     JobProgressed,
+    LinkLost,
+    LinkOpened,
     NodeMeasured,
 )
 
@@ -101,8 +103,8 @@ def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | No
 
     A pure function of the state and the event, so that it needs no memory that a crash could lose.
     """
-    if isinstance(data, NodeMeasured):
-        return None
+    if isinstance(data, NodeMeasured | LinkOpened | LinkLost):
+        return None  # the first is folded, the others are the contact's
     if isinstance(data, JobProgressed):
         return data if _progress_matters(state, data, at_s) else None
     if isinstance(data, CommandAcknowledged):

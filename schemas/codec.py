@@ -16,6 +16,7 @@ from pydantic_core import SchemaValidator
 from schemas.commands import COMMANDS, CommandData
 from schemas.envelope import Envelope, moment
 from schemas.events import EVENTS, EventData
+from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotTaken
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown, wrong_type
 from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
@@ -26,14 +27,17 @@ __all__ = [
     "CellEnvelope",
     "CommandEnvelope",
     "EventEnvelope",
+    "HorizonEnvelope",
     "Rejected",
     "cell_state",
     "command",
     "decode_cell",
     "decode_command",
     "decode_event",
+    "decode_horizon",
     "encode",
     "event",
+    "horizon",
 ]
 
 #: An event with its envelope; tell events apart by the class of `data`.
@@ -42,6 +46,8 @@ EventEnvelope: TypeAlias = Envelope[str, EventData]
 CommandEnvelope: TypeAlias = Envelope[str, CommandData]
 #: The word on who leads a cell, with its envelope.
 CellEnvelope: TypeAlias = Envelope[str, CellState]
+#: What a bridge has stored of an agent, with its envelope.
+HorizonEnvelope: TypeAlias = Envelope[str, HorizonReached]
 
 
 def _envelopes(payloads: tuple[type[Strict], ...]) -> dict[str, type[BaseModel]]:
@@ -52,11 +58,13 @@ def _envelopes(payloads: tuple[type[Strict], ...]) -> dict[str, type[BaseModel]]
 _EVENTS = _envelopes(EVENTS)
 _COMMANDS = _envelopes(COMMANDS)
 _CELLS = _envelopes((CellState,))
+_HORIZONS = _envelopes((HorizonReached,))
 #: By wire type, the model of the whole message, envelope and data.
 MESSAGES: Mapping[str, type[BaseModel]] = {
     **_EVENTS,
     **_COMMANDS,
     **_CELLS,
+    **_HORIZONS,
     **_envelopes((JournalEntry, SnapshotTaken)),
 }
 
@@ -71,6 +79,7 @@ def _validators(models: Mapping[str, type[BaseModel]]) -> dict[str, SchemaValida
 _EVENT_VALIDATORS = _validators(_EVENTS)
 _COMMAND_VALIDATORS = _validators(_COMMANDS)
 _CELL_VALIDATORS = _validators(_CELLS)
+_HORIZON_VALIDATORS = _validators(_HORIZONS)
 
 #: RFC 3339, as CloudEvents has it; `fromisoformat` alone would also take other forms.
 _is_rfc3339 = re.compile(
@@ -98,6 +107,13 @@ def decode_cell(
 ) -> CellEnvelope | Rejected:
     """Read the word on who leads a cell; never raises."""
     return cast("CellEnvelope | Rejected", _decode(value, _CELL_VALIDATORS, upcasters))
+
+
+def decode_horizon(
+    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
+) -> HorizonEnvelope | Rejected:
+    """Read which messages a bridge has stored; never raises."""
+    return cast("HorizonEnvelope | Rejected", _decode(value, _HORIZON_VALIDATORS, upcasters))
 
 
 def _decode(
@@ -275,6 +291,23 @@ def cell_state(data: CellState, *, cell: str = "default") -> CellEnvelope:
     return cast("CellEnvelope", _wrap(_CELLS, data, attributes))
 
 
+def horizon(data: HorizonReached, *, bridge: str, sequence: int, time_s: float) -> HorizonEnvelope:
+    """Put what a bridge has stored of an agent into its envelope.
+
+    Raises:
+        ValueError: An attribute is out of range.
+    """
+    attributes = {
+        "id": f"{bridge}-{sequence}",
+        "source": f"/bridges/{bridge}",
+        "time": moment(time_s),
+        "subject": data.agent,
+        "sequence": str(sequence),
+        "bootid": data.boot,
+    }
+    return cast("HorizonEnvelope", _wrap(_HORIZONS, data, attributes))
+
+
 def _wrap(
     models: Mapping[str, type[BaseModel]], data: Strict, attributes: dict[str, object]
 ) -> BaseModel:
@@ -287,7 +320,7 @@ def _wrap(
 
 
 def _subject(data: EventData | CommandData) -> str:
-    for name in ("node", "job", "pool", "command"):
+    for name in ("node", "job", "pool", "command", "agent"):
         subject = getattr(data, name, None)
         if isinstance(subject, str):
             return subject

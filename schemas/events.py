@@ -36,6 +36,12 @@ StopReason = Literal[
 _PER_GPU = Field(min_length=1, max_length=MAX_GPUS_PER_NODE)
 
 
+Session = Annotated[
+    int,
+    Field(ge=0, le=2**53, description="Rises with every connection of this agent."),
+]
+
+
 class GangHeld(Strict):
     """Workers that an agent still has when it reports birth."""
 
@@ -284,6 +290,26 @@ class CommandAcknowledged(Strict):
     reason: Note = ""
 
 
+class LinkOpened(Strict):
+    """An agent's connection to the MQTT broker is up; the broker retains the newest word."""
+
+    TYPE: ClassVar[str] = "tidegate.link.opened.v1"
+    agent: Name
+    session: Session
+
+
+class LinkLost(Strict):
+    """The MQTT broker lost an agent's connection: the agent's Will, written when it connected.
+
+    Its work goes on: the agent is only out of contact. A session below the newest opened one is
+    old news.
+    """
+
+    TYPE: ClassVar[str] = "tidegate.link.lost.v1"
+    agent: Name
+    session: Session
+
+
 #: Measurements: frequent, and each replaces the one before. They have their own topic.
 TELEMETRY: tuple[type[Strict], ...] = (NodeMeasured, InferenceLoad)
 #: Every event there is: the closed union. Order is the order of the docs.
@@ -301,5 +327,7 @@ EventData = (
     | CheckpointCommitted
     | CheckpointFailed
     | CommandAcknowledged
+    | LinkOpened
+    | LinkLost
 )
 EVENTS: tuple[type[Strict], ...] = get_args(EventData)

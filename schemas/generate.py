@@ -16,6 +16,7 @@ from schemas.codec import MESSAGES
 from schemas.commands import COMMANDS
 from schemas.envelope import CONTENT_TYPE
 from schemas.events import EVENTS, TELEMETRY
+from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotTaken
 from schemas.values import Strict
 
@@ -31,7 +32,8 @@ UNITS: Mapping[str, str] = {
     "_c": "°C",
     "_w": "W",
 }
-_WRITTEN: tuple[type[Strict], ...] = (JournalEntry, SnapshotTaken, CellState)
+_WRITTEN: tuple[type[Strict], ...] = (JournalEntry, SnapshotTaken, CellState, HorizonReached)
+_DOWN: tuple[type[Strict], ...] = (*COMMANDS, HorizonReached)
 _PAYLOADS = {payload.TYPE: payload for payload in (*EVENTS, *COMMANDS, *_WRITTEN)}
 #: What each topic carries.
 _ON_TOPIC: Mapping[str, tuple[type[Strict], ...]] = {
@@ -112,7 +114,7 @@ def _asyncapi() -> dict[str, Any]:
     }
     mqtt: dict[str, tuple[str, str, tuple[str, ...], tuple[type[Strict], ...]]] = {
         "mqtt_up": ("receive", topics.MQTT_UP, topics.MQTT_UP_KINDS, EVENTS),
-        "mqtt_down": ("send", topics.MQTT_DOWN, topics.MQTT_DOWN_KINDS, COMMANDS),
+        "mqtt_down": ("send", topics.MQTT_DOWN, topics.MQTT_DOWN_KINDS, _DOWN),
         "mqtt_state": ("send", topics.MQTT_STATE, (), (CellState,)),
     }
     for id_, (action, address, kinds, payloads) in mqtt.items():

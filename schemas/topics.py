@@ -3,6 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.journal import MAX_JOURNAL_BYTES
+from schemas.values import MAX_MESSAGE_BYTES
+
+#: For headers, keys, and the frame that a broker puts around a record.
+HEADROOM_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -14,6 +20,8 @@ class Topic:
     retention_s: float | None
     #: Keep only the newest record of each key; a record without value removes the key.
     compacted: bool = False
+    #: No record is larger; a broker may refuse more.
+    record_max_bytes: int = MAX_MESSAGE_BYTES + HEADROOM_BYTES
 
 
 _HOUR_S = 3600.0
@@ -23,8 +31,16 @@ TELEMETRY = Topic("tidegate.telemetry.v1", "node", 6 * _HOUR_S)
 EVENTS = Topic("tidegate.events.v1", "cell", 14 * _DAY_S)
 COMMANDS = Topic("tidegate.commands.v1", "agent", 7 * _DAY_S)
 #: The record of decisions: the only topic that is never pruned by time.
-JOURNAL = Topic("tidegate.journal.v1", "cell", None)
-SNAPSHOTS = Topic("tidegate.snapshots.v1", "cell", None, compacted=True)
+JOURNAL = Topic(
+    "tidegate.journal.v1", "cell", None, record_max_bytes=MAX_JOURNAL_BYTES + HEADROOM_BYTES
+)
+SNAPSHOTS = Topic(
+    "tidegate.snapshots.v1",
+    "cell",
+    None,
+    compacted=True,
+    record_max_bytes=MAX_JOURNAL_BYTES + HEADROOM_BYTES,
+)
 #: Is a scheduler alive, and which one leads: the newest word of each cell.
 CELLS = Topic("tidegate.cells.v1", "cell", None, compacted=True)
 
@@ -43,9 +59,11 @@ ALL_TOPICS: dict[str, Topic] = {
     for topic in ((base,) if base in (JOURNAL, SNAPSHOTS, CELLS) else (base, dead_letters(base)))
 }
 
-#: The MQTT addresses. `birth` and `death` (the Will) carry the same bootid; `_state` is retained.
+#: The MQTT addresses, below an optional namespace. `birth` and `death` (the Will) are retained and
+#: carry the same session number: of two of one session, death is the later. `dlq` carries commands
+#: that the agent could not read. `_state` is retained.
 MQTT_UP = "tidegate/v1/{node}/up/{kind}"
-MQTT_UP_KINDS = ("birth", "death", "telemetry", "event", "ack")
+MQTT_UP_KINDS = ("birth", "death", "telemetry", "event", "ack", "dlq")
 MQTT_DOWN = "tidegate/v1/{node}/down/{kind}"
-MQTT_DOWN_KINDS = ("command", "rebirth", "horizon")
+MQTT_DOWN_KINDS = ("command", "horizon")
 MQTT_STATE = "tidegate/v1/_state/{cell}"

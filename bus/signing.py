@@ -1,0 +1,112 @@
+"""Commands carry a signature over their exact bytes, so that no broker can give orders.
+
+Ed25519 (RFC 8032) by the `cryptography` package. The envelope within names the agent, the leader's
+epoch (`bootid`) and when the command expires, so the one signature covers them all. Two key ids
+may be trusted at once: that is how keys are rotated.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from bus.contract import BusError
+
+ALGORITHM = "Ed25519"
+#: Names of the headers, on Kafka records and as MQTT user properties.
+SIGNATURE, KEY_ID, ALG = "sig", "kid", "alg"
+
+
+class Signer:
+    """Signs with one key."""
+
+    def __init__(self, key_id: str, key: Ed25519PrivateKey) -> None:
+        self.key_id = key_id
+        self._key = key
+
+    @classmethod
+    def from_file(cls, key_id: str, path: Path | str) -> Self:
+        """Read a private key (PEM, PKCS 8, without password).
+
+        Raises:
+            BusError: it cannot be read or is no Ed25519 key.
+        """
+        try:
+            key = load_pem_private_key(Path(path).read_bytes(), None)
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise BusError(f"signing key {path}: {_why(error)}; {_MAKE}") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise BusError(f"signing key {path}: is no Ed25519 key; {_MAKE}")
+        return cls(key_id, key)
+
+    def headers(self, value: bytes) -> dict[str, str]:
+        """Give the headers that go with these bytes."""
+        signature = base64.b64encode(self._key.sign(value)).decode()
+        return {SIGNATURE: signature, KEY_ID: self.key_id, ALG: ALGORITHM}
+
+    def public(self) -> str:
+        """Give the public key as agents are configured with it: base64 of its 32 bytes."""
+        raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return base64.b64encode(raw).decode()
+
+
+class Verifier:
+    """Knows the keys whose commands are obeyed."""
+
+    def __init__(self, keys: Mapping[str, Ed25519PublicKey]) -> None:
+        self._keys = dict(keys)
+
+    @classmethod
+    def of(cls, trusted: Mapping[str, str]) -> Self:
+        """Take public keys by key id: base64 of 32 bytes, or the path of a PEM file.
+
+        Raises:
+            BusError: one of them is no such key; it is named.
+        """
+        return cls({key_id: _public(key_id, text) for key_id, text in trusted.items()})
+
+    def problem(self, value: bytes, headers: Mapping[str, str]) -> tuple[str, str] | None:
+        """Find why these bytes are not to be obeyed: header and reason; None if they are."""
+        if SIGNATURE not in headers:
+            return SIGNATURE, "is missing: the command is not signed"
+        if headers.get(ALG, ALGORITHM) != ALGORITHM:
+            return ALG, f"must be {ALGORITHM}"
+        key = self._keys.get(headers.get(KEY_ID, ""))
+        if key is None:
+            return KEY_ID, "names no key that this agent trusts"
+        try:
+            key.verify(base64.b64decode(headers[SIGNATURE], validate=True), value)
+        except (InvalidSignature, binascii.Error, ValueError):
+            return SIGNATURE, "does not fit the bytes: forged, or changed on the way"
+        return None
+
+
+_MAKE = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
+
+
+def _public(key_id: str, text: str) -> Ed25519PublicKey:
+    try:
+        if text.endswith(".pem"):
+            key = load_pem_public_key(Path(text).read_bytes())
+            if not isinstance(key, Ed25519PublicKey):
+                raise BusError(f"trusted key {key_id}: {text} is no Ed25519 key")
+            return key
+        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise BusError(f"trusted key {key_id}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Long-running roles: configuration, life cycle, health, metrics and logs around the shells."""
