@@ -56,8 +56,12 @@ class Head:
 class ReadLog(Protocol):
     """A log to read, as it was when it was opened."""
 
-    path: Path
     head: Head
+
+    @property
+    def path(self) -> Path | str:
+        """Where it is: a file, or the address of a log on Kafka."""
+        ...
 
     def verify(self) -> int:
         """Check the whole log; give the number of records.

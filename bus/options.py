@@ -10,7 +10,8 @@ from bus.contract import BusError
 
 KAFKA_VARIABLE = "TIDEGATE_KAFKA_BOOTSTRAP"
 MQTT_VARIABLE = "TIDEGATE_MQTT_URL"
-_HINT = 'for brokers on this machine: eval "$(compose/brokers env)"'
+#: Ends the sentences that say that a broker is missing.
+HINT = 'for brokers on this machine: eval "$(compose/brokers env)"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class KafkaOptions:
                 "end, everywhere alike"
             )
         return self.cells.index(cell)
+
+    @property
+    def address(self) -> str:
+        """The address that `kafka_options` reads as this cluster and namespace."""
+        return f"kafka://{self.bootstrap}/{self.namespace}".removesuffix("/")
 
     def topic(self, name: str) -> str:
         """Give the name that a topic of ours has there."""
@@ -92,7 +98,7 @@ def kafka_options(address: str, environment: Mapping[str, str] = os.environ) -> 
     )
     hosts = hosts or environment.get(KAFKA_VARIABLE, "")
     if not hosts:
-        raise BusError(f"{address} names no host and {KAFKA_VARIABLE} is not set; {_HINT}")
+        raise BusError(f"{address} names no host and {KAFKA_VARIABLE} is not set; {HINT}")
     if not all(_is_host_and_port(host) for host in hosts.split(",")):
         raise BusError(f"{address}: {hosts} is not HOST:PORT[,HOST:PORT]")
     return KafkaOptions(hosts, _namespace(address, namespace))
@@ -107,7 +113,7 @@ def mqtt_options(address: str, environment: Mapping[str, str] = os.environ) -> M
     if address == "mqtt:" or (address.startswith("mqtt:/") and not address.startswith("mqtt://")):
         url = environment.get(MQTT_VARIABLE, "")
         if not url.startswith(("mqtt://", "mqtts://")):
-            raise BusError(f"{address} names no host and {MQTT_VARIABLE} is not set; {_HINT}")
+            raise BusError(f"{address} names no host and {MQTT_VARIABLE} is not set; {HINT}")
         found = mqtt_options(url, environment)
         namespace = _namespace(address, address.removeprefix("mqtt:").removeprefix("/"))
         return replace(found, namespace=namespace or found.namespace)

@@ -1,4 +1,8 @@
-"""Reading any log, whatever it is stored in, and making a SQLite log of it again."""
+"""Reading any log, whatever it is stored in, and making a SQLite log of it again.
+
+A log from Kafka has gaps in its offsets. They are kept: whatever names an offset, such as a
+snapshot or a position, means the same record in every copy.
+"""
 
 import contextlib
 import os
@@ -10,6 +14,7 @@ from typing import Self
 
 from bus.contract import BusError, Message, Record, Unreadable
 from bus.logfile import PROGRESS, FileLog, Head, Progress, ReadLog, draft_of
+from bus.options import kafka_options
 from bus.sqlite_file import COLUMNS, INSERT, connect, create, decode, encode, errors_named, verify
 from schemas.topics import ALL_TOPICS
 
@@ -19,16 +24,20 @@ _ADDRESS = re.compile(r"(kafka|mqtt|memory|sqlite):(.*)", re.DOTALL)
 
 
 def open_log(address: str | os.PathLike[str]) -> ReadLog:
-    """Open a SQLite log or a log file to read it, by what is in it; it is not changed.
+    """Open a SQLite log, a log file, or what Kafka holds now, to read it; it is not changed.
+
+    A file is known by what is in it; Kafka's addresses are those of `bus.options.kafka_options`.
 
     Raises:
         Unreadable: it is missing, empty, foreign, damaged or of a newer version.
-        BusError: the address is none of a file.
+        BusError: the address is none of a log, or its broker does not answer.
     """
     name = os.fspath(address)
     match = _ADDRESS.fullmatch(name)
-    if match and match[1] in ("kafka", "mqtt"):
-        raise BusError(f"{name}: reading from {match[1]} is not in this release; name a log file")
+    if match and match[1] == "kafka":
+        return _open_kafka(name)
+    if match and match[1] == "mqtt":
+        raise BusError(f"{name}: MQTT stores no log; read the one on Kafka, or name a log file")
     if match and match[1] == "memory":
         raise BusError(f"{name}: a log in memory ends with its process; name a log file")
     path = Path(match[2] if match else name)
@@ -40,6 +49,15 @@ def open_log(address: str | os.PathLike[str]) -> ReadLog:
         if code != sqlite3.SQLITE_NOTADB:
             raise
     return FileLog(path)
+
+
+def _open_kafka(address: str) -> ReadLog:
+    options = kafka_options(address)
+    try:
+        from bus.kafka_log import KafkaLog
+    except ModuleNotFoundError as error:
+        raise BusError(f"{address}: {error}; pip install 'tidegate[console]'") from error
+    return KafkaLog(options)
 
 
 class SqliteLog:
@@ -135,6 +153,8 @@ def _fill(connection: sqlite3.Connection, source: ReadLog, progress: Progress | 
     connection.executemany("INSERT INTO producers VALUES (?, ?)", source.head.producers.items())
     insert = INSERT + "(?, ?, ?, ?, ?, ?, ?, ?)"
     connection.execute("BEGIN")
+    expected: dict[str, int] = {}
+    sparse: dict[str, None] = {}
     for count, record in enumerate(source.records(), 1):
         if record.topic not in ids or not 0 <= record.offset < source.head.topics[record.topic]:
             raise Unreadable(
@@ -142,6 +162,9 @@ def _fill(connection: sqlite3.Connection, source: ReadLog, progress: Progress | 
                 "its first line says); restore it from a copy"
             )
         topic_id, indexed = ids[record.topic]
+        if expected.get(record.topic, record.offset) != record.offset:
+            sparse[record.topic] = None
+        expected[record.topic] = record.offset + 1
         message = Message(record.topic, record.key, record.value, record.headers)
         row = encode(record.topic, topic_id, record.offset, message, record.time_s, indexed)
         connection.execute(insert, row)
@@ -150,4 +173,8 @@ def _fill(connection: sqlite3.Connection, source: ReadLog, progress: Progress | 
             connection.execute("BEGIN")
         if progress is not None and count % PROGRESS == 0:
             progress(count)
+    for name, following in expected.items():
+        if name in sparse or following < source.head.topics[name]:
+            # The source was whole, so its gaps are no damage: nobody shall miss a record there.
+            connection.execute("UPDATE topics SET compacted = 1 WHERE name = ?", (name,))
     connection.execute("COMMIT")

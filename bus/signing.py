@@ -79,7 +79,7 @@ class Verifier:
         """Find why these bytes are not to be obeyed: header and reason; None if they are."""
         if SIGNATURE not in headers:
             return SIGNATURE, "is missing: the command is not signed"
-        if headers.get(ALG, ALGORITHM) != ALGORITHM:
+        if headers.get(ALG) != ALGORITHM:
             return ALG, f"must be {ALGORITHM}"
         key = self._keys.get(headers.get(KEY_ID, ""))
         if key is None:

@@ -68,6 +68,13 @@ class Wire(Protocol):
         """
         ...
 
+    def hold(self, held: bool) -> None:
+        """Read nothing more from this connection while `held`; the broker has to wait.
+
+        The only limit that brokers keep: some send more than they were told to.
+        """
+        ...
+
     async def close(self) -> None:
         """Disconnect in good order (the Will is not published) and end."""
         ...

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+#: The fixtures that give brokers' addresses.
+pytest_plugins = ["tests.brokers"]
+
 LAYERS = (
     "unit",
     "property",

@@ -1,19 +1,27 @@
 """The backends that the conformance suite runs over. Adding one is one entry in `BACKENDS`."""
 
-import os
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from bus.clock import Clock, SystemClock
-from bus.contract import Bus, Message
+from bus.bridge import Bridge
+from bus.clock import SystemClock
+from bus.contract import Bus, Link, Message
 from bus.faults import Faults
+from bus.kafka import KafkaBus
 from bus.memory import MemoryBus
+from bus.mqtt import MqttLink
+from bus.mqtt_client import MqttClient
+from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.sqlite import Durability, SqliteBus
+from bus.wire import Incoming
+from tests.brokers import fresh_namespace
 
 #: Small, so that back-pressure shows quickly.
 IN_FLIGHT_MAX = 8
@@ -21,52 +29,111 @@ IN_FLIGHT_MAX = 8
 
 @dataclass(frozen=True)
 class Backend:
-    """How to make a bus of one kind, and what it can do beyond what every one must."""
+    """How to make a bus, or a link, of one kind, and what it can do beyond what every one must."""
 
-    open: Callable[[Path, Clock], Bus]
-    #: Of: durable (a second `open` finds what the first one stored), latest, prune, slow_storage.
+    open: Callable[["Bench"], Link]
+    #: Of: log (it is a `Bus`: offsets, groups, transactions), durable (a second `open` finds what
+    #: the first one stored), latest (and `last`), prune, slow_storage, counted_lag (`lag` counts
+    #: the records that would be given, not offsets).
     capabilities: frozenset[str]
-    #: Why it cannot run here, None if it can.
-    missing: Callable[[], str | None] = lambda: None
     #: A bus whose storage is slow or stalled while the context is open.
-    slow: Callable[[Path, Clock], AbstractContextManager[Bus]] | None = None
+    slow: Callable[["Bench"], AbstractContextManager[Bus]] | None = None
+    #: Where a link leads: the bus that holds what it publishes. None: the link is that bus.
+    far: Callable[["Bench"], Awaitable[Bus]] | None = None
     marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
 @contextmanager
-def _slow_memory(_: Path, clock: Clock) -> Iterator[Bus]:
+def _slow_memory(bench: "Bench") -> Iterator[Bus]:
     faults = Faults(storage_s=0.05)
-    yield MemoryBus(clock, faults, in_flight_max=IN_FLIGHT_MAX)
+    yield MemoryBus(bench.clock, faults, in_flight_max=IN_FLIGHT_MAX)
 
 
-def _sqlite(durability: Durability) -> Callable[[Path, Clock], Bus]:
-    def open_log(folder: Path, clock: Clock) -> Bus:
+def _sqlite(durability: Durability) -> Callable[["Bench"], Bus]:
+    def open_log(bench: "Bench") -> Bus:
         return SqliteBus.open(
-            folder / "log.db", clock, durability=durability, in_flight_max=IN_FLIGHT_MAX
+            bench.folder / "log.db",
+            bench.clock,
+            durability=durability,
+            in_flight_max=IN_FLIGHT_MAX,
         )
 
     return open_log
 
 
 @contextmanager
-def _stalled_sqlite(folder: Path, clock: Clock) -> Iterator[Bus]:
-    bus = _sqlite("process_crash")(folder, clock)
-    with closing(sqlite3.connect(folder / "log.db", isolation_level=None)) as blocker:
+def _stalled_sqlite(bench: "Bench") -> Iterator[Bus]:
+    bus = _sqlite("process_crash")(bench)
+    with closing(sqlite3.connect(bench.folder / "log.db", isolation_level=None)) as blocker:
         blocker.execute("BEGIN IMMEDIATE")  # as a slow disk would, it keeps the writer waiting
         yield bus
 
 
-_EVERYTHING = frozenset({"latest", "prune", "slow_storage"})
+def _kafka(bench: "Bench") -> Bus:
+    options = KafkaOptions(bench.fixture("kafka_bootstrap"), bench.namespace)
+    return KafkaBus.open(options, bench.clock, in_flight_max=IN_FLIGHT_MAX)
+
+
+class _Bridged(MemoryBus):
+    """What a link over MQTT leads to: a bus, and the bridge before it."""
+
+    async def begin(self, bench: "Bench") -> "_Bridged":
+        """Return when the bridge hears what links say, and the link what the bridge says."""
+        options = _mqtt_options(bench)
+
+        def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
+            client = MqttClient(
+                options,
+                f"{options.namespace}-bridge",
+                subscriptions=subscriptions,
+                hear=hear,
+                clock=bench.clock,
+            )
+            client.start()
+            return client
+
+        self._bridge = Bridge(name="b0", wire=wire, buses={"default": self}, clock=bench.clock)
+        self._running = asyncio.create_task(self._bridge.run(["default"]))
+        link = cast("MqttLink", bench.opened[-1])
+        await link.publish()  # it connects on first use
+        async with asyncio.timeout(10.0):
+            while not (self._bridge.wire.connected and link.connected):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return self
+
+    async def close(self) -> None:
+        self._bridge.stop()
+        await self._running
+        await super().close()
+
+
+def _mqtt_options(bench: "Bench") -> MqttOptions:
+    found = mqtt_options(bench.fixture("mqtt_url"))
+    return replace(found, namespace=bench.namespace, session_s=60)
+
+
+def _mqtt(bench: "Bench") -> Link:
+    return MqttLink.open(_mqtt_options(bench), bench.clock, "edge-1", in_flight_max=IN_FLIGHT_MAX)
+
+
+_EVERYTHING = frozenset({"log", "latest", "prune", "slow_storage", "counted_lag"})
 _ON_DISK = _EVERYTHING | {"durable"}
 
 BACKENDS: dict[str, Backend] = {
     "memory": Backend(
-        lambda _, clock: MemoryBus(clock, in_flight_max=IN_FLIGHT_MAX),
+        lambda bench: MemoryBus(bench.clock, in_flight_max=IN_FLIGHT_MAX),
         _EVERYTHING,
         slow=_slow_memory,
     ),
     "sqlite-power_loss": Backend(_sqlite("power_loss"), _ON_DISK, slow=_stalled_sqlite),
     "sqlite-process_crash": Backend(_sqlite("process_crash"), _ON_DISK, slow=_stalled_sqlite),
+    "kafka": Backend(_kafka, frozenset({"log", "latest", "durable"}), marks=(pytest.mark.broker,)),
+    "mqtt": Backend(
+        _mqtt,
+        frozenset(),
+        far=lambda bench: _Bridged(bench.clock).begin(bench),
+        marks=(pytest.mark.broker,),
+    ),
 }
 
 
@@ -87,37 +154,51 @@ class Bench:
     name: str
     backend: Backend
     folder: Path
+    #: Gives a fixture by its name: addresses of brokers are asked for only where they are needed.
+    fixture: Callable[[str], Any]
+    namespace: str = field(default_factory=fresh_namespace)
     clock: ManualClock = field(default_factory=ManualClock)
-    opened: list[Bus] = field(default_factory=list)
+    opened: list[Link] = field(default_factory=list)
+
+    def link(self) -> Link:
+        """Open a link; on a durable backend, the same one each time."""
+        link = self.backend.open(self)
+        self.opened.append(link)
+        return link
+
+    async def far(self, link: Link) -> Bus:
+        """Give the bus at the far end of a link."""
+        if self.backend.far is None:
+            return cast("Bus", link)
+        self.opened.insert(0, far := await self.backend.far(self))
+        return far
 
     def open(self) -> Bus:
         """Open the bus; on a durable backend, the same one each time."""
-        bus = self.backend.open(self.folder, self.clock)
-        self.opened.append(bus)
-        return bus
+        self.need("log")
+        return cast("Bus", self.link())
 
     def slow(self) -> AbstractContextManager[Bus]:
         """Open a bus with slow storage; the test closes it."""
         assert self.backend.slow is not None
-        return self.backend.slow(self.folder, self.clock)
+        return self.backend.slow(self)
+
+    def promises(self, capability: str) -> bool:
+        """True if the backend has this capability."""
+        return capability in self.backend.capabilities
 
     def need(self, capability: str) -> None:
         """Skip the test where the backend does not promise this."""
-        if capability not in self.backend.capabilities:
+        if not self.promises(capability):
             pytest.skip(f"{self.name} does not promise {capability}")
 
 
 @pytest.fixture(params=[pytest.param(n, id=n, marks=b.marks) for n, b in BACKENDS.items()])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    backend = BACKENDS[request.param]
-    if (reason := backend.missing()) is not None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{request.param}: {reason}; on CI every backend must be there")
-        pytest.skip(f"{request.param} is NOT TESTED here: {reason}")
-    found = Bench(request.param, backend, tmp_path)
+    found = Bench(request.param, BACKENDS[request.param], tmp_path, request.getfixturevalue)
     yield found
-    for bus in found.opened:
-        await bus.close()
+    for link in reversed(found.opened):
+        await link.close()
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 
 Event = Callable[..., Message]
 NOW = 0.0
+#: For records that are there already, though a remote log may need a moment to bring them.
+SOON = 5.0
 
 
 def values(records: list[Any]) -> list[str]:
@@ -50,7 +52,7 @@ async def test_each_key_is_read_in_the_order_stored(bus: Bus, event: Event) -> N
     consumer = await bus.consumer("readers", [EVENTS.name])
     records: list[Any] = []
     while len(records) < 120:
-        records += await consumer.poll(7, timeout_s=NOW)
+        records += await consumer.poll(7, timeout_s=SOON)
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
     for key in "abcd":
@@ -92,7 +94,7 @@ async def test_one_poll_reads_several_topics_and_starves_none(bus: Bus, event: E
     consumer = await bus.consumer("group", [TELEMETRY.name, EVENTS.name])
     seen: list[Any] = []
     for _ in range(3):
-        seen += await consumer.poll(10, timeout_s=NOW)
+        seen += await consumer.poll(10, timeout_s=SOON)
     assert "rare" in values(seen)
     assert await consumer.lag() == 51 - len(seen)
 
@@ -123,11 +125,13 @@ async def test_poll_gives_up_after_its_timeout_by_the_clock(bus: Bus, bench: Any
     assert await consumer.poll(timeout_s=NOW) == []
 
 
-async def test_key_filter_hands_over_only_these_and_passes_the_rest(bus: Bus, event: Event) -> None:
+async def test_key_filter_hands_over_only_these_and_passes_the_rest(
+    bus: Bus, bench: Any, event: Event
+) -> None:
     for topic in (COMMANDS.name, EVENTS.name):  # keys looked up, and keys filtered
         await bus.publish(*(event(f"n{i % 5}", str(i), topic) for i in range(50)))
         consumer = await bus.consumer(f"agent {topic}", [topic], keys=["n3", "n1", "absent"])
-        assert await consumer.lag() == 20
+        assert await consumer.lag() == (20 if bench.promises("counted_lag") else 50)
         first = await consumer.poll(4)
         assert values(first) == ["1", "3", "6", "8"]
         assert consumer.positions == {topic: first[-1].offset + 1}
@@ -180,6 +184,20 @@ async def test_latest_is_the_newest_of_a_key(bus: Bus, bench: Any, event: Event)
         assert await bus.latest(topic, "a") is None
         assert await bus.latest(topic, "absent") is None
     assert await bus.latest("tidegate.unheard.v1", "a") is None
+
+
+async def test_last_is_the_newest_of_the_topic(bus: Bus, bench: Any, event: Event) -> None:
+    bench.need("latest")
+    assert await bus.last(EVENTS.name) is None
+    assert await bus.last("tidegate.unheard.v1") is None
+    await bus.publish(event("a", "1"), event("b", "2"), event("c", "other", COMMANDS.name))
+    newest = await bus.last(EVENTS.name)
+    assert newest is not None
+    assert (newest.key, newest.value, newest.offset) == ("b", b"2", 1)
+    await bus.publish(event("a", None))
+    newest = await bus.last(EVENTS.name)
+    assert newest is not None
+    assert (newest.key, newest.value) == ("a", None)
 
 
 async def test_dead_letter_keeps_the_original_bytes(bus: Bus) -> None:

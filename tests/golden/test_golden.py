@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
 LOGS = sorted(FOLDER.glob("*.jsonl.zst"))
 LOG = FOLDER / "fifo.jsonl.zst"
-KEYS = {"decisions", "identical", "first_difference", "state_hash", "stimuli_per_s"}
+KEYS = {"log", "decisions", "identical", "first_difference", "state_hash", "stimuli_per_s"}
 
 Capture = pytest.CaptureFixture[str]
 
@@ -202,7 +202,7 @@ def test_what_is_no_file_is_named(tmp_path: Path, capsys: Capture) -> None:
     assert "does not exist" in refused(capsys, tmp_path / "none.db")
     assert "no file" in refused(capsys, tmp_path)
     code, _, said = ran(capsys, "replay", "kafka:broker:9092")
-    assert (code, "not in this release" in said) == (2, True)
+    assert (code, "is no Kafka address" in said) == (2, True)
 
 
 # --- newer versions ----------------------------------------------------------------------------

@@ -76,6 +76,18 @@ def test_import_keeps_offsets_ends_and_positions(tmp_path: Path) -> None:
     assert asyncio.run(go_on()) == (7, [5, 6])
 
 
+def test_gaps_in_offsets_are_kept_and_are_no_damage(tmp_path: Path) -> None:
+    """As Kafka has them, where transactions ended."""
+    sparse = [Record(EVENTS.name, at, "default", b"{}", {}, 1.0) for at in (0, 2, 3, 6)]
+    write_log(tmp_path / "log.jsonl", Head({EVENTS.name: 8}), sparse)
+    with open_log(tmp_path / "log.jsonl") as log:
+        import_log(log, tmp_path / "new.db")
+    with open_log(tmp_path / "new.db") as copy:
+        assert copy.verify() == 4
+        assert list(copy.records()) == sparse
+        assert copy.head.topics == {EVENTS.name: 8}
+
+
 def test_an_import_replaces_no_log(tmp_path: Path) -> None:
     write_log(tmp_path / "log.jsonl", HEAD, RECORDS)
     (tmp_path / "there.db").write_bytes(b"precious")
@@ -163,8 +175,8 @@ def test_a_log_is_read_while_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("kafka:broker:9092", "not in this release"),
-        ("mqtt:broker", "not in this release"),
+        ("kafka:broker:9092", "is no Kafka address"),
+        ("mqtt:broker", "MQTT stores no log"),
         ("memory:", "ends with its process"),
         ("sqlite:none.db", "does not exist"),
     ],

@@ -1,0 +1,322 @@
+"""The bus on Apache Kafka: one cell of it, which is one partition of each topic.
+
+Connections are made when they are first needed; topics and partitions that are missing are made
+then. What the contract promises, Kafka's own means keep: an idempotent producer, transactions
+with a transactional id that fences, readers of committed records only.
+
+Offsets ascend but have gaps: the end of a transaction takes one, and so do the records of an
+aborted one. `lag` counts offsets, and is therefore no less than the number of records.
+A publish that fails may have stored a part of its messages, or all.
+Retention and compaction are the broker's, by its settings; `prune` does nothing.
+Transactions that follow each other within about 10 ms cost 20 ms more: Kafka is still completing
+the last one. Put more into one rather than more of them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+
+from bus.clock import Clock
+from bus.contract import BusError, Closed, Message, Record
+from bus.kafka_client import errors_named, from_kafka, open_consumer, stop
+from bus.kafka_consumer import WATCHDOG_S, KafkaConsumer
+from bus.kafka_producer import KafkaProducer, Publisher
+from bus.kafka_topics import make_topics
+from bus.log import check_message
+from bus.options import KafkaOptions
+from schemas.topics import ALL_TOPICS, HEADROOM_BYTES
+
+#: What was written here is readable within this long, unless a dead process's transaction,
+#: begun before it, must be aborted by the broker first.
+_READABLE_S = 5.0
+#: A scan that finds nothing for so long gives up.
+_SCAN_S = 30.0
+
+
+class KafkaBus:
+    """A `Bus` on one cell of a Kafka cluster. Make it by `open`."""
+
+    def __init__(
+        self, options: KafkaOptions, clock: Clock, cell: str, in_flight_max: int, watchdog_s: float
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.cell = cell
+        self.partition = options.partition(cell)
+        self.closed = False
+        #: How often a consumer was found stuck and made anew.
+        self.recreated = 0
+        #: How often retention removed records before a consumer came to them.
+        self.resets = 0
+        self._watchdog_s = watchdog_s
+        self._connecting = asyncio.Lock()
+        self._reader: AIOKafkaConsumer | None = None
+        self._publisher = Publisher(self, in_flight_max)
+        self._consumers: list[KafkaConsumer] = []
+        self._producers: list[KafkaProducer] = []
+        self._pending = 0
+        self._idle = asyncio.Event()
+        #: Own writes must show in own reads: ends by topic, positions by group and topic.
+        self._written: dict[str, int] = {}
+        self._positions: dict[str, dict[str, int]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        options: KafkaOptions,
+        clock: Clock,
+        cell: str = "default",
+        *,
+        in_flight_max: int = 1000,
+        watchdog_s: float = WATCHDOG_S,
+    ) -> Self:
+        """Open a cell; nothing is sent before it is first used.
+
+        Raises:
+            BusError: the cell is not among the options' cells.
+        """
+        return cls(options, clock, cell, in_flight_max, watchdog_s)
+
+    # --- figures ------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """How many publishes wait for storage."""
+        return self._publisher.in_flight
+
+    @property
+    def published(self) -> int:
+        """How many messages were published and stored."""
+        return self._publisher.published
+
+    @property
+    def publish_failures(self) -> int:
+        """How many publishes failed."""
+        return self._publisher.failures
+
+    def oldest_unacked_s(self) -> float:
+        """How long the oldest publish has been waiting for storage; 0 if none does."""
+        return self._publisher.oldest_s()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def publish(self, *messages: Message) -> None:
+        self.check(messages)
+        self._check_open()
+        with self._on_its_way():
+            await self._connected()
+            await self._publisher.store(messages)
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Refuse messages that the broker would not take, or that would not come back the same.
+
+        Raises:
+            BusError: one of them is unfit, naming what is wrong.
+        """
+        for message in messages:
+            check_message(message)
+            topic = ALL_TOPICS.get(message.topic)
+            if topic is None:
+                raise BusError(f"{message.topic!r} is no topic; use one of schemas.topics")
+            size = len(message.value or b"")
+            if size > topic.record_max_bytes - HEADROOM_BYTES // 2:
+                raise BusError(
+                    f"message to {message.topic}: {size} bytes are too many; "
+                    f"a record may have {topic.record_max_bytes - HEADROOM_BYTES}"
+                )
+
+    async def producer(self, producer_id: str) -> KafkaProducer:
+        self._check_open()
+        await self._connected()
+        producer = await KafkaProducer.open(self, producer_id)
+        self._producers.append(producer)
+        if self.closed:
+            await producer.close()
+            self._check_open()
+        return producer
+
+    def wrote(self, ends: Mapping[str, int]) -> None:
+        """See `Home`."""
+        for topic, end in ends.items():
+            self._written[topic] = max(end, self._written.get(topic, 0))
+
+    def committed(self, group: str, positions: Mapping[str, int]) -> None:
+        """See `Home`."""
+        self._positions.setdefault(group, {}).update(positions)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def consumer(
+        self, group: str, topics: Sequence[str], *, keys: Sequence[str] | None = None
+    ) -> KafkaConsumer:
+        self._check_open()
+        for topic in topics:
+            if topic not in ALL_TOPICS:
+                raise BusError(f"{topic!r} is no topic; use one of schemas.topics")
+        await self._connected()
+        consumer = await KafkaConsumer.open(
+            self,
+            group,
+            topics,
+            keys,
+            self._positions.get(group, {}),
+            watchdog_s=self._watchdog_s,
+        )
+        self._consumers = [one for one in self._consumers if not one.closed]
+        self._consumers.append(consumer)
+        if self.closed:
+            await consumer.close()
+            self._check_open()
+        return consumer
+
+    async def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+        self._check_open()
+        if topic in ALL_TOPICS:
+            end = await self.end(topic)
+            begin = max(offset, (await self.begins([topic]))[topic])
+            async with self._scanner() as scan:
+                async for record in self._scan(scan, topic, begin, end):
+                    yield record
+
+    async def latest(self, topic: str, key: str) -> Record | None:
+        newest = await self._newest(topic, key)
+        return None if newest is None or newest.value is None else newest
+
+    async def last(self, topic: str) -> Record | None:
+        return await self._newest(topic, None)
+
+    async def _newest(self, topic: str, key: str | None) -> Record | None:
+        """Look backwards from the end, in steps that grow."""
+        self._check_open()
+        if topic not in ALL_TOPICS:
+            return None
+        high = await self.end(topic)
+        begin = (await self.begins([topic]))[topic]
+        step = 16 if key is None else 128
+        async with self._scanner() as scan:
+            while high > begin:
+                low = max(begin, high - step)
+                newest = None
+                async for record in self._scan(scan, topic, low, high):
+                    if key is None or record.key == key:
+                        newest = record
+                if newest is not None:
+                    return newest
+                high, step = low, 4 * step
+        return None
+
+    @contextlib.asynccontextmanager
+    async def _scanner(self) -> AsyncIterator[AIOKafkaConsumer]:
+        scan = await open_consumer(self.options, None)
+        try:
+            yield scan
+        finally:
+            await stop(scan)
+
+    async def _scan(
+        self, scan: AIOKafkaConsumer, topic: str, low: int, high: int
+    ) -> AsyncIterator[Record]:
+        if low >= high:
+            return
+        partition = TopicPartition(self.options.topic(topic), self.partition)
+        scan.assign([partition])
+        scan.seek(partition, low)
+        time_s = asyncio.get_running_loop().time
+        position, moved_s = low, time_s()
+        while position < high:
+            with errors_named(f"read {topic}"):
+                found = await scan.getmany(timeout_ms=50, max_records=1000)
+                for record in found.get(partition, ()):
+                    if record.offset >= high:
+                        return
+                    yield from_kafka(topic, record)
+                before, position = position, await scan.position(partition)
+            if position > before:
+                moved_s = time_s()
+            elif time_s() - moved_s > _SCAN_S:
+                raise BusError(f"Kafka gives no more of {topic} after {position}; read again")
+
+    async def end(self, topic: str) -> int:
+        self._check_open()
+        if topic not in ALL_TOPICS:
+            return 0
+        return (await self.ends([topic]))[topic]
+
+    async def ends(self, topics: Sequence[str]) -> dict[str, int]:
+        """See `Home`; what was written here is before them."""
+        time_s = asyncio.get_running_loop().time
+        until_s = time_s() + _READABLE_S
+        while True:
+            found = await self._offsets(topics, last=True)
+            late = [topic for topic in topics if found[topic] < self._written.get(topic, 0)]
+            if not late:
+                return found
+            if time_s() > until_s:
+                for topic in late:  # it was lost, or made anew
+                    del self._written[topic]
+            await asyncio.sleep(0.003)
+
+    async def begins(self, topics: Sequence[str]) -> dict[str, int]:
+        """See `Home`."""
+        return await self._offsets(topics, last=False)
+
+    async def _offsets(self, topics: Sequence[str], *, last: bool) -> dict[str, int]:
+        reader = await self._connected()
+        partitions = {
+            topic: TopicPartition(self.options.topic(topic), self.partition) for topic in topics
+        }
+        ask = reader.end_offsets if last else reader.beginning_offsets
+        with errors_named(f"ask how much {', '.join(topics)} hold"):
+            found = await ask(list(partitions.values()))
+        return {topic: found[partition] for topic, partition in partitions.items()}
+
+    async def prune(self, now_s: float) -> int:
+        self._check_open()
+        return 0
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        async with self._connecting:
+            if self._reader is None:
+                await make_topics(self.options, self.clock, ALL_TOPICS)
+                self._reader = await open_consumer(self.options, None)
+            return self._reader
+
+    @contextlib.contextmanager
+    def _on_its_way(self) -> Iterator[None]:
+        self._pending += 1
+        try:
+            yield
+        finally:
+            self._pending -= 1
+            if not self._pending:
+                self._idle.set()
+
+    async def drain(self) -> None:
+        while self._pending:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        for consumer in self._consumers:
+            consumer.wake()
+        await self.drain()
+        await asyncio.gather(
+            *(consumer.close() for consumer in self._consumers),
+            *(producer.close() for producer in self._producers),
+            self._publisher.close(),
+        )
+        if self._reader is not None:
+            await stop(self._reader)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("the bus is closed; open another")

@@ -1,0 +1,91 @@
+"""Making Tidegate's topics on a Kafka cluster, from the one table of them."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.errors import (
+    InvalidPartitionsError,
+    NoError,
+    TopicAlreadyExistsError,
+    for_code,
+)
+
+from bus.clock import Clock, SystemClock
+from bus.contract import BusError
+from bus.kafka_client import client_settings, errors_named, start, stop
+from bus.options import KafkaOptions
+from schemas.topics import Topic
+
+#: Clocks differ this much; a clock that is further off is simulated time.
+_REAL_WITHIN_S = 3600.0
+_FOR_EVER = str(2**63 - 1)
+
+
+def topic_settings(topic: Topic, *, simulated: bool) -> dict[str, str]:
+    """Give a topic's settings.
+
+    A broker compares the time that a record bears, which is the bus's clock, with its own. So
+    under simulated time no retention would be honest: records from last year would be deleted
+    within minutes. There nothing is deleted by time; remove the namespace's topics afterwards.
+    """
+    kept_s = None if simulated else topic.retention_s
+    return {
+        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "retention.ms": "-1" if kept_s is None else str(int(kept_s * 1000)),
+        "retention.bytes": "-1",
+        "max.message.bytes": str(topic.record_max_bytes),
+        "message.timestamp.type": "CreateTime",
+        # Kafka refuses records from more than an hour ahead, which simulated time may be.
+        "message.timestamp.after.max.ms": _FOR_EVER,
+    }
+
+
+async def make_topics(options: KafkaOptions, clock: Clock, table: Mapping[str, Topic]) -> None:
+    """Make what is missing: topics, and partitions of cells that were added.
+
+    Several processes may do so at once. Settings of topics that exist are left alone.
+
+    Raises:
+        BusError: the broker does not answer, or refuses.
+    """
+    simulated = abs(clock.now_s() - SystemClock().now_s()) > _REAL_WITHIN_S
+    admin = AIOKafkaAdminClient(**client_settings(options))
+    await start(admin, options)
+    try:
+        with errors_named("make the topics"):
+            found = await _partitions(admin)
+            missing = [
+                NewTopic(
+                    options.topic(topic.name),
+                    len(options.cells),
+                    options.replication,
+                    topic_configs=topic_settings(topic, simulated=simulated),
+                )
+                for topic in table.values()
+                if options.topic(topic.name) not in found
+            ]
+            if missing:
+                _check(await admin.create_topics(missing))
+            for name in map(options.topic, table):
+                if found.get(name, len(options.cells)) < len(options.cells):
+                    # Another process may have been faster.
+                    with contextlib.suppress(InvalidPartitionsError):
+                        await admin.create_partitions({name: NewPartitions(len(options.cells))})
+    finally:
+        await stop(admin)
+
+
+async def _partitions(admin: AIOKafkaAdminClient) -> dict[str, int]:
+    # All topics: to ask for one by name would make it, on a broker that makes topics by itself.
+    return {one["topic"]: len(one["partitions"]) for one in await admin.describe_topics()}
+
+
+def _check(answer: Any) -> None:
+    for name, code, *rest in answer.topic_errors:
+        error = for_code(code)
+        # Another process may have been faster.
+        if error not in (NoError, TopicAlreadyExistsError):
+            reason = next((text for text in rest if text), error.__name__)
+            raise BusError(f"Kafka refuses to make topic {name}: {reason}")

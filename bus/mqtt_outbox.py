@@ -1,0 +1,189 @@
+"""What an edge agent has said and Kafka does not hold yet: a window, sent again until confirmed.
+
+The broker's word is not enough: it may lose what it took. A message leaves the window when a
+bridge has named it; what nobody names is sent again, so some arrive twice and none is lost.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bus.contract import BusError
+from bus.mqtt_client import MqttClient
+from bus.wire import LinkDown, Outgoing
+from schemas.horizon import Range
+
+#: What is unconfirmed for so long is sent again.
+RESEND_S = 15.0
+#: Without a connection for so long, whoever publishes is told.
+DOWN_S = 30.0
+#: How often the two are looked at.
+_LOOK_S = 0.5
+
+#: Boot and sequence number, as a horizon names them; of letters, which none names, boot -1.
+Place = tuple[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """What one call published."""
+
+    left: int
+    done: "asyncio.Future[None]"
+    entries: list["_Entry"] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    place: Place
+    outgoing: Outgoing
+    batch: _Batch
+    sent_s: float = 0.0
+
+
+@dataclass(slots=True)
+class OutboxCounters:
+    """What an outbox has done since it was made."""
+
+    confirmed: int = 0
+    resent: int = 0
+
+
+class Outbox:
+    """Sends batches in order, at most `window` messages unconfirmed at a time."""
+
+    def __init__(self, client: MqttClient, window: int) -> None:
+        self.counters = OutboxCounters()
+        self._client = client
+        self._window = window
+        self._waiting: deque[_Entry] = deque()
+        self._sent: dict[Place, _Entry] = {}
+        self._batches: dict[_Batch, None] = {}
+        self._letters = 0
+        self._down_since_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages were sent and not confirmed."""
+        return len(self._sent)
+
+    async def send(self, messages: Sequence[tuple[Place | None, Outgoing]]) -> None:
+        """Return when all are confirmed; a message without place is, by the broker.
+
+        If it fails, or the caller is cancelled, none of them is sent again.
+
+        Raises:
+            LinkDown: there was no connection for `DOWN_S`.
+            Refused: the broker does not take one of them.
+        """
+        batch = _Batch(len(messages), asyncio.get_running_loop().create_future())
+        for place, outgoing in messages:
+            if place is None:
+                self._letters += 1
+                place = (-1, self._letters)
+            batch.entries.append(_Entry(place, outgoing, batch))
+        self._batches[batch] = None
+        self._waiting.extend(batch.entries)
+        self._pump()
+        self._look_later()
+        try:
+            await batch.done
+        finally:
+            del self._batches[batch]
+            if batch.left:
+                self._forget(batch)
+
+    def opened(self) -> None:
+        """Send all that is unconfirmed again: a new connection knows nothing of the last one's."""
+        for entry in list(self._sent.values()):
+            self._send(entry, again=True)
+        self._pump()
+
+    def confirm(self, boot: int, stored: Sequence[Range]) -> None:
+        """Let go of what Kafka holds."""
+        for part in stored:
+            if part.last - part.first < len(self._sent):
+                places = [(boot, number) for number in range(part.first, part.last + 1)]
+            else:  # as many numbers as it likes may be named
+                places = [p for p in self._sent if p[0] == boot and part.first <= p[1] <= part.last]
+            for place in places:
+                self._confirmed(self._sent.get(place))
+        self._pump()
+
+    def _confirmed(self, entry: _Entry | None) -> None:
+        if entry is None or self._sent.get(entry.place) is not entry:
+            return  # long confirmed, or given up
+        del self._sent[entry.place]
+        self.counters.confirmed += 1
+        entry.batch.left -= 1
+        if not entry.batch.left and not entry.batch.done.done():
+            entry.batch.done.set_result(None)
+
+    def _pump(self) -> None:
+        """Send what waits, as far as the window lets it."""
+        while self._waiting and len(self._sent) < self._window and self._client.connected:
+            entry = self._waiting.popleft()
+            if entry.place in self._sent:
+                self._fail(entry.batch, BusError(_TWICE.format(*entry.place)))
+            elif not entry.batch.done.done():
+                self._sent[entry.place] = entry
+                self._send(entry)
+
+    def _send(self, entry: _Entry, *, again: bool = False) -> None:
+        entry.sent_s = asyncio.get_running_loop().time()
+        self.counters.resent += again
+        try:
+            future = self._client.send(entry.outgoing)
+        except BusError as error:
+            self._answered(entry, error)
+        else:
+            future.add_done_callback(lambda done: self._answered(entry, done.exception()))
+
+    def _answered(self, entry: _Entry, error: BaseException | None) -> None:
+        """Take the broker's word; without connection, `opened` sends it again."""
+        if error is None:
+            if entry.place[0] < 0:
+                self._confirmed(entry)
+                self._pump()
+        elif not isinstance(error, LinkDown):
+            self._fail(entry.batch, error)
+
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        if not batch.done.done():
+            batch.done.set_exception(error)
+
+    def _forget(self, batch: _Batch) -> None:
+        for entry in batch.entries:
+            if self._sent.get(entry.place) is entry:
+                del self._sent[entry.place]
+        self._waiting = deque(entry for entry in self._waiting if entry.batch is not batch)
+        self._pump()
+
+    # --- as time passes ---
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        if self._client.connected:
+            self._down_since_s = None
+            for entry in list(self._sent.values()):
+                if now_s - entry.sent_s >= RESEND_S:
+                    self._send(entry, again=True)
+        elif self._down_since_s is None:
+            self._down_since_s = now_s
+        elif now_s - self._down_since_s >= DOWN_S:
+            for batch in list(self._batches):
+                self._fail(batch, LinkDown(f"no link for {DOWN_S:.0f} s: {self._client.problem}"))
+        if self._batches:
+            self._look_later()
+        else:
+            self._down_since_s = None
+
+
+_TWICE = "boot {0} sequence {1} is on its way already; give each message a number of its own"

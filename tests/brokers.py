@@ -1,0 +1,151 @@
+"""Real Kafka and Mosquitto for tests: those of the environment, or a pair of our own."""
+
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "compose" / "brokers"
+JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
+_RUN = secrets.token_hex(4)
+_numbers = itertools.count()
+
+
+def fresh_namespace() -> str:
+    """Give a namespace that nobody used before."""
+    return f"t-{_RUN}-{os.getpid()}-{next(_numbers)}"
+
+
+class Brokers:
+    """A Kafka and a Mosquitto of our own, which a test may pause and kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def start(cls, folder: Path, only: str | None = None) -> Self:
+        """Start both, or only `kafka` or `mosquitto`, keeping what they store in `folder`."""
+        brokers = cls(folder)
+        brokers.up(only)
+        return brokers
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port('kafka')}"
+
+    @property
+    def mqtt_url(self) -> str:
+        return f"mqtt://127.0.0.1:{self._port('mqtt')}"
+
+    def up(self, name: str | None = None) -> None:
+        """Start what does not run; a paused one goes on."""
+        for one in [name] if name else ["kafka", "mosquitto"]:
+            if (self.folder / f"{one}.pid").exists():
+                self.kill(one, signal.SIGCONT)
+        self._run("up", "--native", *(["--only", name] if name else []))
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to `kafka` or `mosquitto`; after SIGKILL, return when it is gone."""
+        pid = int((self.folder / f"{name}.pid").read_text().split()[0])
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        until = time.monotonic() + 10.0
+        while number == signal.SIGKILL and _alive(pid):
+            assert time.monotonic() < until, f"{name} outlives SIGKILL"
+            time.sleep(0.01)
+
+    def down(self) -> None:
+        """Stop both, and forget what they stored."""
+        self._run("down", "--wipe")
+
+    def _port(self, name: str) -> int:
+        return int(json.loads((self.folder / "ports.json").read_text())[name])
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *arguments],
+            env={
+                **os.environ,
+                "TIDEGATE_BROKERS_DIR": str(self.folder),
+                "TIDEGATE_KAFKA_JARS": str(JARS),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+
+
+def _alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def missing() -> str | None:
+    """Say why brokers of our own cannot be started here; None if they can."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    lacking = [name for name in ("java", "mosquitto") if shutil.which(name, path=path) is None]
+    if not (JARS / ".complete").exists() and shutil.which("mvn") is None:
+        lacking.append("Kafka (run compose/brokers up once)")
+    return f"{' and '.join(lacking)} not found" if lacking else None
+
+
+def need_brokers() -> None:
+    """Skip where no broker can be started, saying so; on CI that is a failure."""
+    if (reason := missing()) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"no brokers: {reason}; on CI they must be there")
+        pytest.skip(f"NOT TESTED here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def _shared_brokers() -> Iterator[Brokers]:
+    need_brokers()
+    with tempfile.TemporaryDirectory(prefix="tidegate-brokers-") as folder:
+        brokers = Brokers.start(Path(folder))
+        try:
+            yield brokers
+        finally:
+            brokers.down()
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
+    """Where Kafka is."""
+    given = os.environ.get("TIDEGATE_KAFKA_BOOTSTRAP")
+    return given or str(request.getfixturevalue("_shared_brokers").kafka_bootstrap)
+
+
+@pytest.fixture(scope="session")
+def mqtt_url(request: pytest.FixtureRequest) -> str:
+    """Where Mosquitto is."""
+    given = os.environ.get("TIDEGATE_MQTT_URL")
+    return given or str(request.getfixturevalue("_shared_brokers").mqtt_url)
+
+
+@pytest.fixture(scope="module")
+def own_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """A pair of brokers for one file of tests, which may do anything to it."""
+    need_brokers()
+    brokers = Brokers.start(tmp_path_factory.mktemp("brokers"))
+    try:
+        yield brokers
+    finally:
+        brokers.down()

@@ -1,0 +1,287 @@
+"""What only the Kafka backend does: cells, settings of topics, markers, retention, watchdog."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.structs import TopicPartition
+
+from bus.clock import Clock, PacedClock, SystemClock
+from bus.contract import BusError, Message
+from bus.kafka import KafkaBus
+from bus.kafka_client import client_settings
+from bus.options import KafkaOptions
+from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, TELEMETRY
+from tests.brokers import fresh_namespace
+
+pytestmark = pytest.mark.broker
+DAY_S = 24 * 3600.0
+Opener = Callable[..., KafkaBus]
+
+
+class ShiftedClock(SystemClock):
+    """Real waiting, other times."""
+
+    def __init__(self, shift_s: float) -> None:
+        self._shift_s = shift_s
+
+    def now_s(self) -> float:
+        return super().now_s() + self._shift_s
+
+    async def sleep_until(self, moment_s: float) -> None:
+        await super().sleep_until(moment_s - self._shift_s)
+
+
+@pytest.fixture
+def options(kafka_bootstrap: str) -> KafkaOptions:
+    return KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=("a", "b"))
+
+
+@pytest.fixture
+async def opened(options: KafkaOptions) -> AsyncIterator[Opener]:
+    buses: list[KafkaBus] = []
+
+    def make(
+        cell: str = "a", clock: Clock | None = None, of: KafkaOptions = options, **more: Any
+    ) -> KafkaBus:
+        buses.append(KafkaBus.open(of, clock or SystemClock(), cell, **more))
+        return buses[-1]
+
+    yield make
+    for bus in buses:
+        await bus.close()
+
+
+@pytest.fixture
+async def admin(options: KafkaOptions) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(**client_settings(options))
+    await client.start()
+    yield client
+    await client.close()
+
+
+def message(value: str, topic: str = EVENTS.name) -> Message:
+    return Message(topic, "k", value.encode())
+
+
+async def stored(bus: KafkaBus, topic: str = EVENTS.name) -> list[bytes | None]:
+    return [record.value async for record in bus.read(topic)]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - Kafka tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def commit(bus: KafkaBus, *messages: Message) -> None:
+    producer = await bus.producer("p")
+    async with producer.transaction() as transaction:
+        for one in messages:
+            transaction.send(one)
+
+
+async def test_cells_do_not_see_each_other(opened: Opener) -> None:
+    a, b = opened("a"), opened("b")
+    await a.publish(message("to a"))
+    await b.publish(message("to b"), message("to b"))
+    assert (await stored(a), await a.end(EVENTS.name)) == ([b"to a"], 1)
+    assert (await stored(b), await b.end(EVENTS.name)) == ([b"to b", b"to b"], 2)
+    reader = await b.consumer("g", [EVENTS.name])
+    assert [record.value for record in await reader.poll()] == [b"to b", b"to b"]
+    await reader.commit()
+    assert (await a.consumer("g", [EVENTS.name])).positions == {EVENTS.name: 0}
+    with pytest.raises(BusError, match="'c' is not among"):
+        opened("c")
+
+
+async def test_added_cell_gets_its_partition(options: KafkaOptions, opened: Opener) -> None:
+    before = opened("b")
+    await before.publish(message("kept"))
+    more = KafkaOptions(options.bootstrap, options.namespace, cells=("a", "b", "c"))
+    added = [opened("c", of=more) for _ in range(3)]
+    await asyncio.gather(*(bus.publish(message("new")) for bus in added))
+    assert await stored(added[0]) == [b"new"] * 3
+    assert await stored(before) == [b"kept"]
+
+
+async def settings(admin: AIOKafkaAdminClient, options: KafkaOptions, name: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResourceType.TOPIC, options.topic(name))
+    (answer,) = await admin.describe_configs([resource])
+    return {entry[0]: entry[1] for entry in answer.resources[0][4]}
+
+
+@pytest.mark.parametrize(("shift_s", "events_ms"), [(0.0, 14 * 86_400_000), (-300 * DAY_S, -1)])
+async def test_topics_are_made_as_the_table_says(
+    options: KafkaOptions,
+    opened: Opener,
+    admin: AIOKafkaAdminClient,
+    shift_s: float,
+    events_ms: int,
+) -> None:
+    bus = opened(clock=ShiftedClock(shift_s))
+    assert await bus.end(EVENTS.name) == 0
+    for topic in ALL_TOPICS.values():
+        found = await settings(admin, options, topic.name)
+        assert found["cleanup.policy"] == ("compact" if topic.compacted else "delete")
+        assert int(found["max.message.bytes"]) == topic.record_max_bytes
+        if topic.retention_s is None:
+            assert found["retention.ms"] == "-1"
+    # A broker that is told a time ten months ago would delete the record at once.
+    assert int((await settings(admin, options, EVENTS.name))["retention.ms"]) == events_ms
+
+
+@pytest.mark.parametrize("shift_s", [-300 * DAY_S, 300 * DAY_S])
+async def test_times_are_those_of_the_clock(opened: Opener, shift_s: float) -> None:
+    clock = ShiftedClock(shift_s)
+    bus = opened(clock=clock)
+    await bus.end(EVENTS.name)
+    before_s = clock.now_s()
+    await bus.publish(message("then"))
+    newest = await bus.last(EVENTS.name)
+    assert newest is not None
+    assert before_s - 0.001 <= newest.time_s <= clock.now_s()
+
+
+async def test_consumer_passes_ends_of_transactions(opened: Opener) -> None:
+    bus = opened()
+    consumer = await bus.consumer("g", [JOURNAL.name])
+    await commit(bus, message("1", JOURNAL.name), message("2", JOURNAL.name))
+    assert [record.value for record in await consumer.poll()] == [b"1", b"2"]
+
+    async def passed() -> bool:
+        return await consumer.lag() == 0
+
+    await until(passed)
+    assert consumer.positions == {JOURNAL.name: 3}
+    assert await bus.end(JOURNAL.name) == 3
+
+
+async def test_own_transactions_show_at_once(opened: Opener) -> None:
+    bus = opened()
+    await bus.publish(*(message(str(number)) for number in range(20)))
+    consumer = await bus.consumer("g", [EVENTS.name])
+    producer = await bus.producer("p")
+    for number in range(20):
+        async with producer.transaction() as transaction:
+            await consumer.poll(1)
+            transaction.send(message(str(number), JOURNAL.name))
+            transaction.commit_positions(consumer)
+        newest = await bus.last(JOURNAL.name)
+        assert newest is not None
+        assert newest.value == str(number).encode()
+    successor = await bus.consumer("g", [EVENTS.name])
+    assert successor.positions == {EVENTS.name: 20}
+
+
+async def test_stuck_consumer_is_made_anew(opened: Opener) -> None:
+    bus = opened(watchdog_s=0.5)
+    consumer = await bus.consumer("g", [EVENTS.name])
+    await bus.publish(message("before"))
+    assert len(await consumer.poll(timeout_s=5.0)) == 1
+    consumer._client._fetcher._fetch_task.cancel()
+    await bus.publish(message("after"))
+    assert [record.value for record in await consumer.poll(timeout_s=10.0)] == [b"after"]
+    assert bus.recreated == 1
+    await asyncio.sleep(1.2)  # an idle one is not
+    assert bus.recreated == 1
+
+
+async def test_consumer_goes_on_after_what_retention_removed(
+    opened: Opener, admin: AIOKafkaAdminClient, options: KafkaOptions
+) -> None:
+    bus = opened()
+    await bus.publish(*(message(str(number)) for number in range(10)))
+    first = await bus.consumer("g", [EVENTS.name])
+    await first.poll(3)
+    await first.commit()
+    await first.close()
+    partition = TopicPartition(options.topic(EVENTS.name), 0)
+    await admin.delete_records({partition: RecordsToDelete(5)})
+    second = await bus.consumer("g", [EVENTS.name])
+    assert second.positions == {EVENTS.name: 5}
+    assert bus.resets == 1
+    assert [record.offset for record in await second.poll()] == [5, 6, 7, 8, 9]
+    assert [record.offset async for record in bus.read(EVENTS.name)] == [5, 6, 7, 8, 9]
+
+
+async def test_large_records_pass_and_too_large_ones_are_named(opened: Opener) -> None:
+    bus = opened()
+    large = bytes(range(256)) * 4 * 1024 * 12  # 12 MiB
+    await commit(bus, Message(JOURNAL.name, "a", large), message("small", JOURNAL.name))
+    assert await stored(bus, JOURNAL.name) == [large, b"small"]
+    with pytest.raises(BusError, match="12582912 bytes are too many"):
+        await bus.publish(message("fine"), Message(TELEMETRY.name, "n", large))
+    with pytest.raises(BusError, match=r"'my\.topic' is no topic"):
+        await bus.publish(message("fine"), message("", "my.topic"))
+    assert await bus.end(EVENTS.name) == 0
+    await bus.publish(message("and on"))
+
+
+async def test_consumer_holds_back_what_nobody_polls(opened: Opener) -> None:
+    bus = opened()
+    large = os.urandom(500 * 1024)
+    for _ in range(8):
+        await bus.publish(*(Message(COMMANDS.name, "n", large) for _ in range(10)))
+    consumer = await bus.consumer("g", [COMMANDS.name])
+
+    async def full() -> bool:
+        return consumer._bytes >= 16 * 1024 * 1024
+
+    await until(full)
+    await asyncio.sleep(0.3)
+    assert consumer._records < 60  # 16 MiB and one fetch more, of 40 MB
+    seen = 0
+    while seen < 80:
+        seen += len(await consumer.poll(7, timeout_s=5.0))
+    assert consumer.positions == {COMMANDS.name: 80}
+
+
+async def test_simulated_time_waits_for_the_consumer(opened: Opener) -> None:
+    clock = PacedClock(1_000_000.0, pace=200.0)
+    bus = opened(clock=clock)
+    consumer = await bus.consumer("g", [EVENTS.name])
+    heard: list[tuple[bytes | None, float]] = []
+
+    async def listen() -> None:
+        clock.enter()
+        while len(heard) < 3:
+            heard.extend((r.value, r.time_s) for r in await consumer.poll(timeout_s=3600.0))
+        clock.leave()
+
+    async def speak() -> None:
+        clock.enter()
+        for number in range(3):
+            await clock.sleep_until(1_000_000.0 + 100.0 * (number + 1))
+            await bus.publish(message(str(number)))
+        clock.leave()
+
+    running = asyncio.gather(listen(), speak())
+    await asyncio.sleep(0)
+    await clock.run_until(1_000_500.0)
+    await asyncio.wait_for(running, 5.0)
+    assert heard == [(str(n).encode(), 1_000_100.0 + 100.0 * n) for n in range(3)]
+
+
+async def test_figures_count_what_was_published(opened: Opener) -> None:
+    bus = opened()
+    assert (bus.published, bus.publish_failures, bus.oldest_unacked_s()) == (0, 0, 0.0)
+    await bus.publish(message("1"), message("2"))
+    assert (bus.published, bus.publish_failures, bus.in_flight) == (2, 0, 0)
+
+
+async def test_absent_broker_is_named() -> None:
+    bus = KafkaBus.open(KafkaOptions("127.0.0.1:1"), SystemClock())
+    for attempt in (
+        bus.publish(message("1")),
+        bus.consumer("g", [EVENTS.name]),
+        bus.producer("p"),
+        bus.last(EVENTS.name),
+    ):
+        with pytest.raises(BusError, match=r"could not reach Kafka at 127\.0\.0\.1:1"):
+            await attempt
+    await bus.close()

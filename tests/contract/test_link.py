@@ -1,0 +1,151 @@
+"""Every link of an agent: what it publishes is durable at the far end, its commands come to it.
+
+Messages are real ones of one agent, because what carries a link may look at them.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bus.contract import Bus, Closed, Consumer, Link, Message, Record
+from schemas.codec import command, encode, event
+from schemas.commands import Rebirth
+from schemas.events import JobProgressed, NodeMeasured
+from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+
+AGENT = "edge-1"
+
+
+def progressed(sequence: int) -> Message:
+    data = JobProgressed(
+        job="j", epoch=1, step=sequence, samples_per_s=1.0, checkpoint_step=0, checkpoint_cost_s=1.0
+    )
+    return _said(EVENTS.name, "default", data, sequence)
+
+
+def measured(sequence: int) -> Message:
+    data = NodeMeasured(
+        node=AGENT,
+        window_s=60.0,
+        gpu_utilisation=[0.5],
+        gpu_memory_used_mib=[100],
+        gpu_temperature_c=[None],
+        gpu_power_w=[None],
+    )
+    return _said(TELEMETRY.name, AGENT, data, sequence)
+
+
+def _said(topic: str, key: str, data: JobProgressed | NodeMeasured, sequence: int) -> Message:
+    envelope = event(
+        data, source=f"/agents/{AGENT}", sequence=sequence, bootid=1, time_s=1_000_000.0
+    )
+    return Message(topic, key, encode(envelope))
+
+
+def order(number: int, agent: str = AGENT) -> Message:
+    envelope = command(
+        Rebirth(),
+        id=f"c{number}",
+        source="/schedulers/default",
+        sequence=number,
+        bootid=1,
+        time_s=1_000_000.0,
+        subject=agent,
+    )
+    return Message(COMMANDS.name, agent, encode(envelope), {"sig": "s", "kid": "k"})
+
+
+async def commands(link: Link) -> Consumer:
+    return await link.consumer(f"agent-{AGENT}", [COMMANDS.name], keys=[AGENT])
+
+
+async def heard(consumer: Consumer, count: int) -> list[Record]:
+    found: list[Record] = []
+    async with asyncio.timeout(10.0):
+        while len(found) < count:
+            found += await consumer.poll(timeout_s=0.2)
+    return found
+
+
+async def stored(far: Bus, topic: str) -> list[Message]:
+    """What the far end holds of the agent; its link speaks for itself besides."""
+    return [
+        Message(topic, record.key, record.value)
+        async for record in far.read(topic)
+        if b'"source":"/links/' not in (record.value or b"")
+    ]
+
+
+@pytest.fixture
+async def link(bench: Any) -> Link:
+    found: Link = bench.link()
+    return found
+
+
+@pytest.fixture
+async def far(bench: Any, link: Link) -> Bus:
+    found: Bus = await bench.far(link)
+    return found
+
+
+async def test_what_is_published_is_stored_at_the_far_end(link: Link, far: Bus) -> None:
+    said = [progressed(0), measured(1), progressed(2), progressed(3), measured(4)]
+    await link.publish(*said[:3])
+    await asyncio.gather(*(link.publish(one) for one in said[3:]))
+    for topic in (EVENTS.name, TELEMETRY.name):
+        assert await stored(far, topic) == [one for one in said if one.topic == topic]
+
+
+async def test_commands_of_this_agent_come_in_order_with_their_headers(
+    link: Link, far: Bus
+) -> None:
+    consumer = await commands(link)
+    for number in range(20):
+        await far.publish(order(number), order(number, "another"))
+    found = await heard(consumer, 20)
+    assert [record.value for record in found] == [order(number).value for number in range(20)]
+    assert {record.key for record in found} == {AGENT}
+    assert all(record.headers["sig"] == "s" for record in found)
+    await consumer.commit()
+    assert await consumer.poll(timeout_s=0.1) == []
+
+
+async def test_uncommitted_commands_come_again(link: Link, far: Bus) -> None:
+    first = await commands(link)
+    await far.publish(order(0), order(1))
+    await heard(first, 2)
+    await first.commit()
+    await far.publish(order(2), order(3))
+    assert [record.value for record in await heard(first, 2)] == [order(2).value, order(3).value]
+    await first.close()
+    second = await commands(link)
+    assert [record.value for record in await heard(second, 2)] == [order(2).value, order(3).value]
+
+
+async def test_commands_wait_while_nobody_listens(link: Link, far: Bus) -> None:
+    first = await commands(link)
+    await first.close()
+    await far.publish(order(0))
+    assert [record.value for record in await heard(await commands(link), 1)] == [order(0).value]
+
+
+async def test_drain_and_close_end_in_good_order(link: Link, far: Bus) -> None:
+    consumer = await commands(link)
+    publish = asyncio.create_task(link.publish(progressed(0)))
+    await asyncio.sleep(0)
+    await link.drain()
+    await publish
+    assert await stored(far, EVENTS.name) == [progressed(0)]
+    waiting = asyncio.create_task(consumer.poll())
+    await asyncio.sleep(0.02)
+    last = asyncio.create_task(link.publish(progressed(1)))
+    await asyncio.sleep(0)
+    await link.close()
+    await last
+    with pytest.raises(Closed):
+        await asyncio.wait_for(waiting, 5.0)
+    with pytest.raises(Closed):
+        await link.publish(progressed(2))
+    if far is not link:
+        assert await stored(far, EVENTS.name) == [progressed(0), progressed(1)]

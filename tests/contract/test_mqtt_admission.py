@@ -1,0 +1,286 @@
+"""Who an MQTT broker lets in, what it lets them say, and what it says of those it lost."""
+
+import asyncio
+import datetime as dt
+import ipaddress
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from bus import mqtt_client
+from bus.clock import SystemClock
+from bus.contract import BusError
+from bus.mqtt_client import MqttClient, Refused
+from bus.options import MqttOptions, Tls
+from bus.wire import Incoming, LinkDown, Outgoing
+from tests.brokers import need_brokers
+from tests.mosquitto import Mosquitto
+
+pytestmark = pytest.mark.broker
+ROOT = Path(__file__).resolve().parents[2]
+Make = Callable[..., MqttClient]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came to that"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Make]:
+    made: list[MqttClient] = []
+
+    def make(options: MqttOptions, *subscriptions: str, **more: Any) -> MqttClient:
+        more.setdefault("hear", lambda _: None)
+        name = more.pop("client_id", f"client-{len(made)}")
+        one = MqttClient(options, name, subscriptions=subscriptions, clock=SystemClock(), **more)
+        made.append(one)
+        one.start()
+        return one
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
+    need_brokers()
+    made: list[Mosquitto] = []
+
+    def make(settings: str = "allow_anonymous true\n") -> Mosquitto:
+        made.append(Mosquitto(tmp_path, settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop(forget=True)
+
+
+# --- passwords and lists of what is allowed ---
+
+
+async def test_a_message_that_is_not_allowed_is_refused_and_others_go_on(
+    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+) -> None:
+    (tmp_path / "acl").write_text("topic write allowed\n")
+    speaker = client(brokers(f"allow_anonymous true\nacl_file {tmp_path}/acl\n").options)
+    await until(lambda: speaker.connected)
+    answers = await asyncio.gather(
+        speaker.send(Outgoing("forbidden/x", b"")),
+        speaker.send(Outgoing("allowed", b"")),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[0], Refused)
+    assert str(answers[0]) == "forbidden/x: the broker says: Not authorized"
+    assert answers[1] is None
+    assert (speaker.connected, speaker.reconnects) == (True, 0)
+
+
+async def test_a_refused_subscription_is_a_problem_that_is_named(client: Make) -> None:
+    # Mosquitto's lists never refuse a subscription, they only deliver nothing; other brokers do.
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")  # CONNACK: welcome
+        subscribe = await reader.read(1000)
+        writer.write(b"\x90\x04" + subscribe[2:4] + b"\x00\x87")  # SUBACK: not authorised
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        curious = client(MqttOptions("127.0.0.1", server.sockets[0].getsockname()[1]), "secret/x")
+        await until(lambda: "refuses" in curious.problem)
+        assert curious.problem == "the broker refuses the subscription to secret/x: Not authorized"
+        with pytest.raises(LinkDown, match="refuses the subscription to secret/x"):
+            await curious.publish(Outgoing("q", b""))
+
+
+async def test_a_stranger_is_refused_and_does_not_hammer(
+    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+) -> None:
+    (tmp_path / "passwords").touch()
+    settings = f"allow_anonymous false\npassword_file {tmp_path}/passwords\n"
+    broker = brokers(settings + "log_dest stderr\nlog_type all\n")
+    stranger = client(replace(broker.options, username="eve", password="guess"))
+    await until(lambda: "refuses" in stranger.problem)
+    assert stranger.problem == "the broker refuses to be connected to: Not authorized"
+    await asyncio.sleep(1.0)
+    assert (tmp_path / "mosquitto.log").read_text().count("CONNACK") == 1
+    assert stranger.connections == 0
+
+
+# --- certificates ---
+
+
+class Authority:
+    """Signs certificates for a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self._write("ca", self._sign(self._name, self._key, ca=True), self._key)
+
+    def issue(self, name: str, address: str = "") -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._write(name, self._sign(subject, key, address), key)
+
+    def _sign(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        address: str = "",
+        ca: bool = False,
+    ) -> x509.Certificate:
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        if address:
+            names = [x509.IPAddress(ipaddress.ip_address(address))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def _write(
+        self, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+    ) -> None:
+        pem = serialization.Encoding.PEM
+        (self._folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
+        form, open_ = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        (self._folder / f"{name}.key").write_bytes(key.private_bytes(pem, form, open_))
+
+
+def tls(folder: Path, name: str = "") -> Tls:
+    own = (str(folder / f"{name}.pem"), str(folder / f"{name}.key")) if name else ("", "")
+    return Tls(str(folder / "ca.pem"), *own)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["our-broker", "another"])
+async def test_certificates_say_who_both_are(
+    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path, address: str
+) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("broker", address)
+    authority.issue("edge-1")
+    (tmp_path / "acl").write_text("pattern readwrite up/%u\n")
+    options = brokers(
+        f"cafile {tmp_path}/ca.pem\ncertfile {tmp_path}/broker.pem\n"
+        f"keyfile {tmp_path}/broker.key\nrequire_certificate true\n"
+        f"use_identity_as_username true\nacl_file {tmp_path}/acl\n"
+    ).options
+    known = client(replace(options, tls=tls(tmp_path, "edge-1")))
+    if address != "127.0.0.1":
+        await until(lambda: "certificate" in known.problem)
+        assert not known.connected
+        return
+    nameless = client(replace(options, tls=tls(tmp_path)))
+    await until(lambda: known.connected)
+    await asyncio.gather(*(known.send(Outgoing("up/edge-1", bytes(1000))) for _ in range(50)))
+    with pytest.raises(Refused):
+        await known.publish(Outgoing("up/edge-2", b"not mine"))
+    assert (nameless.connected, nameless.connections) == (False, 0)
+
+
+async def test_everything_that_comes_encrypted_is_read(
+    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("broker", "127.0.0.1")
+    options = brokers(
+        f"certfile {tmp_path}/broker.pem\nkeyfile {tmp_path}/broker.key\nallow_anonymous true\n"
+    ).options
+    options = replace(options, tls=tls(tmp_path))
+    heard: list[Incoming] = []
+
+    def hear(message: Incoming) -> None:
+        heard.append(message)
+        one.ack(message)
+
+    one = client(options, "q", hear=hear)
+    await until(lambda: one.connected)
+    await asyncio.gather(*(one.send(Outgoing("q", b"%d" % n)) for n in range(500)))
+    await until(lambda: len(heard) == 500)
+    assert [int(message.value) for message in heard] == list(range(500))
+
+
+async def test_a_certificate_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    options = MqttOptions("localhost", tls=Tls(str(tmp_path / "absent.pem")))
+    with pytest.raises(
+        BusError, match=r"TLS files .*absent.pem: .*; they must be PEM and readable"
+    ):
+        MqttClient(options, "x", subscriptions=[], hear=print, clock=SystemClock())
+
+
+# --- the Will ---
+
+VICTIM = """
+import asyncio, sys
+from bus import mqtt_client
+from bus.clock import SystemClock
+from bus.options import mqtt_options
+from bus.wire import Outgoing
+
+mqtt_client.WILL_DELAY_S = 1
+
+async def main():
+    def opened(session):
+        print(session, flush=True)
+    def will(session):
+        return Outgoing("death/victim", b"%d" % session, retain=True)
+    client = mqtt_client.MqttClient(mqtt_options(sys.argv[1]), "victim", subscriptions=[],
+                                    hear=print, opened=opened, will=will, clock=SystemClock())
+    client.start()
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_will_is_said_of_the_lost_alone(
+    client: Make, brokers: Callable[..., Mosquitto], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_client, "WILL_DELAY_S", 1)
+    options = brokers().options
+    heard: dict[str, bytes] = {}
+    witness = client(options, "death/+", hear=lambda m: heard.__setitem__(m.address, m.value))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", VICTIM, f"mqtt://127.0.0.1:{options.port}",
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    session = int(await process.stdout.readline())
+
+    def last_word(name: str) -> Callable[[int], Outgoing]:
+        return lambda session: Outgoing(f"death/{name}", b"%d" % session)
+
+    polite = client(options, will=last_word("polite"), client_id="polite")
+    hasty = client(options, will=last_word("hasty"), client_id="hasty")
+    await until(lambda: witness.connected and polite.connected and hasty.connected)
+    process.kill()
+    await process.wait()
+    await polite.close()
+    assert hasty._now is not None
+    hasty._now.cut("as if the network had")
+    await until(lambda: hasty.reconnects == 1)
+    await until(lambda: heard)
+    await asyncio.sleep(1.2)
+    assert heard == {"death/victim": b"%d" % session}

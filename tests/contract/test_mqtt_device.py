@@ -1,0 +1,123 @@
+"""The device of docs/device.py, which knows MQTT and nothing of Tidegate, in a fleet."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from bus.bridge import Bridge
+from bus.clock import SystemClock
+from bus.contract import Message
+from bus.memory import MemoryBus
+from bus.mqtt_client import MqttClient
+from bus.wire import Incoming
+from schemas.codec import Rejected, command, decode_event, encode
+from schemas.commands import CommandData, GangSpec, Rebirth, StartGang, StopGang
+from schemas.events import (
+    CommandAcknowledged,
+    LinkOpened,
+    NodeBorn,
+    NodeMeasured,
+    RatePoint,
+    WorkerStarted,
+    WorkerStopped,
+)
+from schemas.topics import COMMANDS, EVENTS, TELEMETRY, dead_letters
+from schemas.values import NodeGpus, Strict
+from tests.brokers import need_brokers
+from tests.mosquitto import Mosquitto
+
+pytestmark = pytest.mark.broker
+ROOT = Path(__file__).resolve().parents[2]
+CLOCK = SystemClock()
+Said = TypeVar("Said", bound=Strict)
+SPEC = GangSpec(
+    model="m",
+    total_steps=10,
+    samples_per_step=1.0,
+    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
+    checkpoint_mib=0,
+    checkpoint_cost_s=0.0,
+    start_cost_s=0.0,
+)
+
+
+def order(number: int, data: CommandData) -> Message:
+    envelope = command(
+        data,
+        id=f"default-{number}-0",
+        source="/schedulers/default",
+        sequence=number,
+        bootid=1,
+        time_s=CLOCK.now_s(),
+        subject="jetson",
+    )
+    return Message(COMMANDS.name, "jetson", encode(envelope))
+
+
+async def heard(bus: MemoryBus, kind: type[Said], topic: str = EVENTS.name) -> list[Said]:
+    """What arrived of a kind, each message once."""
+    values = {record.value or b"": None async for record in bus.read(topic)}
+    decoded = [decode_event(value) for value in values]
+    assert not any(isinstance(one, Rejected) for one in decoded)
+    return [one.data for one in decoded if not isinstance(one, Rejected) and type(one.data) is kind]
+
+
+async def until_heard(bus: MemoryBus, kind: type[Said], count: int = 1) -> Said:
+    deadline_s = time.monotonic() + 30.0
+    while len(found := await heard(bus, kind)) < count:
+        assert time.monotonic() < deadline_s, f"no {kind.__name__} came"
+        await asyncio.sleep(0.02)
+    assert len(found) == count
+    return found[-1]
+
+
+async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Path) -> None:
+    need_brokers()
+    broker, bus = Mosquitto(tmp_path), MemoryBus(CLOCK)
+
+    def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
+        client = MqttClient(
+            broker.options, "bridge", subscriptions=subscriptions, hear=hear, clock=CLOCK
+        )
+        client.start()
+        return client
+
+    bridge = Bridge(name="b", wire=wire, buses={"default": bus}, clock=CLOCK)
+    running = asyncio.create_task(bridge.run(["default"]))
+    while not bridge.wire.connected:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    device = await asyncio.create_subprocess_exec(
+        sys.executable, ROOT / "docs" / "device.py", "127.0.0.1", str(broker.port), "jetson"
+    )
+    try:
+        assert (await until_heard(bus, NodeBorn)).held == []
+        await until_heard(bus, LinkOpened)
+        place = [NodeGpus(node="jetson", gpus=[0])]
+        start = StartGang(job="j", epoch=3, placement=place, spec=SPEC, step=5)
+        await bus.publish(order(0, start), order(0, start))  # the same command twice
+        ack = await until_heard(bus, CommandAcknowledged, 2)
+        assert (ack.command, ack.outcome) == ("default-0-0", "done")
+        started = await until_heard(bus, WorkerStarted)
+        assert (started.job, started.epoch, started.gpus, started.step) == ("j", 3, [0], 5)
+        broker.stop()
+        broker.start()
+        await until_heard(bus, LinkOpened, 2)
+        await bus.publish(order(1, Rebirth()))
+        assert [gang.job for gang in (await until_heard(bus, NodeBorn, 2)).held] == ["j"]
+        stop = StopGang(job="j", epoch=3, reason="preempted", checkpoint=False, grace_s=1.0)
+        await bus.publish(order(2, stop))
+        assert (await until_heard(bus, WorkerStopped)).reason == "preempted"
+        assert await heard(bus, NodeMeasured, TELEMETRY.name)
+        letters = [record async for record in bus.read(dead_letters(EVENTS).name)]
+        assert (letters, bridge.counters.refused) == ([], {})
+    finally:
+        device.kill()
+        await device.wait()
+        bridge.stop()
+        await running
+        broker.stop(forget=True)

@@ -1,0 +1,64 @@
+"""A Mosquitto of a test's own, with settings of its own, which it may kill and start again."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from bus.options import MqttOptions
+
+SHARED = Path(__file__).resolve().parent.parent / "compose" / "mosquitto" / "broker.conf"
+_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+
+
+class Mosquitto:
+    """One broker on a port of its own; what it keeps is in `folder`."""
+
+    def __init__(self, folder: Path, settings: str = "allow_anonymous true\n") -> None:
+        """Start it, with `settings` after those that every broker of Tidegate shares."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self._folder = folder
+        root = "user root\n" if os.geteuid() == 0 else ""
+        (folder / "mosquitto.conf").write_text(
+            f"{SHARED.read_text()}\n{root}listener {self.port} 127.0.0.1\n"
+            f"persistence_location {folder}/\n{settings}"
+        )
+        self.start()
+
+    @property
+    def options(self) -> MqttOptions:
+        """Where it is."""
+        return MqttOptions("127.0.0.1", self.port)
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        program = shutil.which("mosquitto", path=_PATH)
+        assert program is not None, "mosquitto not found; install it"
+        with (self._folder / "mosquitto.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [program, "-c", self._folder / "mosquitto.conf"], stdout=log, stderr=log
+            )
+        until = time.monotonic() + 10.0
+        while not self._answers():
+            assert time.monotonic() < until, (self._folder / "mosquitto.log").read_text()
+            time.sleep(0.01)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def stop(self, *, forget: bool = False) -> None:
+        """End it; it writes down what it keeps first, unless it is to `forget`."""
+        self.signal(signal.SIGKILL if forget else signal.SIGTERM)
+        self._process.wait()
+        if forget:
+            (self._folder / "mosquitto.db").unlink(missing_ok=True)
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0

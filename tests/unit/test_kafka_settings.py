@@ -1,0 +1,53 @@
+"""What Kafka clients are made with: how they are let in, and what a broken file is called."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from bus.contract import BusError
+from bus.kafka_client import client_settings
+from bus.options import KafkaOptions, Tls
+
+
+@pytest.mark.parametrize(
+    ("tls", "sasl", "protocol"),
+    [
+        (None, "", "PLAINTEXT"),
+        (Tls(), "", "SSL"),
+        (None, "PLAIN", "SASL_PLAINTEXT"),
+        (Tls(), "SCRAM-SHA-512", "SASL_SSL"),
+    ],
+)
+async def test_protocol_follows_from_what_is_given(
+    tls: Tls | None, sasl: str, protocol: str
+) -> None:
+    options = KafkaOptions(
+        "one:9092,two:9093",
+        tls=tls,
+        sasl=sasl,  # type: ignore[arg-type]
+        username="scheduler",
+        password="secret",
+    )
+    settings = client_settings(options)
+    assert settings["bootstrap_servers"] == ["one:9092", "two:9093"]
+    assert settings["security_protocol"] == protocol
+    if sasl:
+        login = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
+        assert [settings[name] for name in login] == [sasl, "scheduler", "secret"]
+    else:
+        assert "sasl_plain_password" not in settings
+    if tls is None:
+        assert "ssl_context" not in settings
+    else:
+        # Whoever cannot prove to be the broker is not spoken to.
+        assert settings["ssl_context"].verify_mode == ssl.CERT_REQUIRED
+        assert settings["ssl_context"].check_hostname
+
+
+def test_unusable_certificate_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    for make in (lambda: None, lambda: file.write_text("no certificate")):
+        make()
+        with pytest.raises(BusError, match=r"the files of kafka\.tls cannot be used"):
+            client_settings(KafkaOptions("one:9092", tls=Tls(ca_file=str(file))))
