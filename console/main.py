@@ -16,6 +16,7 @@ from console.demo import demo
 from console.operate import cancel, submit
 from console.output import say
 from console.replay import replay
+from console.serve import bridge, cloud_agent, config, edge_agent, scheduler
 from console.tables import jobs, loans, nodes
 from console.why import why
 from runtime.store import StoreError
@@ -35,6 +36,7 @@ KNOWN = (
     InvalidTransition,
 )
 _WATCH, _ASK, _ACT, _AGAIN = "Start here", "Look", "Act", "Again, and elsewhere"
+_RUN = "Run it"
 
 app = typer.Typer(
     name="tidegate",
@@ -58,6 +60,11 @@ for panel, verb in (
     (_ACT, submit),
     (_ACT, cancel),
     (_AGAIN, replay),
+    (_RUN, scheduler),
+    (_RUN, bridge),
+    (_RUN, cloud_agent),
+    (_RUN, edge_agent),
+    (_RUN, config),
 ):
     app.command(rich_help_panel=panel)(verb)
 app.add_typer(logs.app, name="log", rich_help_panel=_AGAIN)

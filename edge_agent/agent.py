@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bus.clock import Clock
-from bus.contract import Bus
+from bus.contract import Link
 from runtime.build import MachineMaker, Options, build, check_nodes
 from runtime.core import NodeSpec
 from runtime.executor import Machine
@@ -59,7 +59,7 @@ class EdgeAgentConfig:
 
 
 def build_agent(
-    config: EdgeAgentConfig, bus: Bus, clock: Clock, state_file: Path | str, make: MachineMaker
+    config: EdgeAgentConfig, bus: Link, clock: Clock, state_file: Path | str, make: MachineMaker
 ) -> AgentService:
     """Put the agent together; see `runtime.build.build` for what can go wrong."""
     return build(config.name, (config.spec(),), config.options, bus, clock, state_file, make)

@@ -7,9 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bus.clock import Clock
-from bus.contract import Bus
+from bus.contract import Link
 from runtime.core import AgentCore, Limits, NodeSpec
 from runtime.executor import Machine
+from runtime.gate import Verifier
 from runtime.service import AgentService, Schedule
 from runtime.spool import Limit
 from runtime.store import AgentStore, Durability
@@ -30,6 +31,8 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     #: How much may wait for the bus.
     spool: Limit = field(default_factory=Limit)
+    #: Whose commands are obeyed; None: of whoever can write to the bus.
+    verifier: Verifier | None = None
 
 
 def check_nodes(agent: str, specs: Sequence[NodeSpec]) -> None:
@@ -67,7 +70,7 @@ def build(
     agent: str,
     specs: Sequence[NodeSpec],
     options: Options,
-    bus: Bus,
+    bus: Link,
     clock: Clock,
     state_file: Path | str,
     make: MachineMaker,
@@ -101,4 +104,5 @@ def build(
         cell=options.cell,
         schedule=options.schedule,
         limit=options.spool,
+        verifier=options.verifier,
     )

@@ -3,7 +3,7 @@
 import asyncio
 
 from bus.clock import Clock
-from bus.contract import Bus, BusError, Closed
+from bus.contract import BusError, Closed, Link
 from runtime.spool import Spool
 
 #: Messages published together.
@@ -13,7 +13,7 @@ _BATCH = 500
 class Publisher:
     """Publishes a spool in order. What the bus did not confirm is published again."""
 
-    def __init__(self, spool: Spool, bus: Bus, clock: Clock, retry_s: float) -> None:
+    def __init__(self, spool: Spool, bus: Link, clock: Clock, retry_s: float) -> None:
         self.published = 0
         self.failures = 0
         self._spool = spool

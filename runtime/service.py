@@ -8,13 +8,13 @@ down; what waits is in the spool. All waiting is the clock's.
 
 import asyncio
 import math
-import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from bus.clock import Clock
-from bus.contract import Bus, BusError, Closed, Consumer, Message, Record, dead_letter
+from bus.contract import BusError, Closed, Consumer, Link, Message, Record, dead_letter
 from runtime.core import (
     Action,
     AgentCore,
@@ -31,10 +31,11 @@ from runtime.core import (
     Tick,
 )
 from runtime.executor import Machine
+from runtime.gate import Gate, Refusal, Verifier
 from runtime.publisher import Publisher
 from runtime.spool import Limit, Spool, Waiting
 from runtime.store import AgentStore
-from schemas.codec import Rejected, decode_command, encode, event
+from schemas.codec import encode, event
 from schemas.events import EventData, InferenceLoad, NodeMeasured
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 
@@ -43,8 +44,6 @@ _TICK = Tick()
 _BATCH = 500
 #: Freed rows are deleted with the next thing to write, or when they are this many.
 _FREED_MAX = 2000
-#: An ack names the command by `schemas.values.Name`, which is narrower than an envelope's id.
-_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,8 @@ class Counters:
     commands: int = 0
     dead_letters: int = 0
     listen_failures: int = 0
+    #: What was not obeyed, by reason: `runtime.gate.Kind` and `runtime.core.Objection`.
+    refused: Counter[str] = field(default_factory=Counter)
 
 
 class AgentService:
@@ -83,12 +84,13 @@ class AgentService:
         core: AgentCore,
         store: AgentStore,
         machine: Machine,
-        bus: Bus,
+        bus: Link,
         clock: Clock,
         *,
         cell: str = "default",
         schedule: Schedule | None = None,
         limit: Limit | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         """Put the parts together; `core` holds what `store` had stored."""
         self.counters = Counters()
@@ -103,6 +105,7 @@ class AgentService:
         self._schedule = schedule or Schedule()
         self._source = f"/agents/{core.agent}"
         self._group = f"agent-{core.agent}"
+        self._gate = Gate(core.agent, cell, verifier)
         self._consumer: Consumer | None = None
         self._spool = Spool(limit, store.load_spool())
         self._added: list[Waiting] = []
@@ -119,6 +122,17 @@ class AgentService:
     def spool_length(self) -> int:
         """How many messages wait for the bus."""
         return len(self._spool)
+
+    @property
+    def spool_bytes(self) -> int:
+        """How large they are together."""
+        return self._spool.size_bytes
+
+    @property
+    def oldest_waiting(self) -> Message | None:
+        """The message that has waited longest for the bus, if any does."""
+        oldest = self._spool.next(1)
+        return oldest[0].message if oldest else None
 
     @property
     def published(self) -> int:
@@ -203,23 +217,25 @@ class AgentService:
             self._flush(now_s)
 
     def _hear(self, record: Record, now_s: float) -> None:
-        decoded = decode_command(record.value or b"")
-        if isinstance(decoded, Rejected):
-            self._bury(record, decoded.field, decoded.reason)
-        elif decoded.subject != self.core.agent:
-            self._bury(record, "subject", f"is {decoded.subject}, this is {self.core.agent}")
-        elif not _is_name(decoded.id):
-            self._bury(record, "id", "a command's id has letters, digits and ._:- only")
-        else:
-            self.counters.commands += 1
-            expires_s = _seconds(decoded.expirytime)
-            command = Command(decoded.id, decoded.data, decoded.time_s, expires_s)
-            self._take(command, now_s)
+        said = self._gate.read(record)
+        if isinstance(said, Refusal):
+            self.counters.refused[said.kind] += 1
+            if self._gate.keeps_letter(now_s):
+                self._bury(record, said)
+            return
+        self.counters.commands += 1
+        expires_s = _seconds(said.expirytime)
+        command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
+        objection = self.core.objection(command, now_s)
+        if objection is not None:
+            self.counters.refused[objection] += 1
+        self._take(command, now_s)
 
-    def _bury(self, record: Record, field_name: str, reason: str) -> None:
+    def _bury(self, record: Record, refusal: Refusal) -> None:
         self.counters.dead_letters += 1
-        message = dead_letter(record, field_name, reason, self._group)
-        self._added.append(Waiting(self._store.next_row(), message, telemetry=False))
+        message = dead_letter(record, refusal.field, refusal.reason, self._group)
+        # Dropped like telemetry when the spool is full: what strangers send must not fill it.
+        self._added.append(Waiting(self._store.next_row(), message, telemetry=True))
 
     def _take(self, stimulus: Stimulus, now_s: float) -> None:
         self._collect(self.core.handle(stimulus, now_s), now_s)

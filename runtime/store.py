@@ -40,8 +40,11 @@ class StoreError(Exception):
 class AgentStore:
     """An open agent file. Each opening is a boot: `bootid` rises, sequences begin at 0."""
 
-    def __init__(self, connection: sqlite3.Connection, bootid: int, next_row: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | str, bootid: int, next_row: int
+    ) -> None:
         self._connection = connection
+        self._path = path
         self._next_row = next_row
         #: How often the agent has started before.
         self.bootid = bootid
@@ -86,7 +89,7 @@ class AgentStore:
         except (sqlite3.DatabaseError, StoreError) as error:
             connection.close()
             raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
-        return cls(connection, bootid, last + 1)
+        return cls(connection, path, bootid, last + 1)
 
     @staticmethod
     def _is_new(connection: sqlite3.Connection) -> bool:
@@ -128,7 +131,11 @@ class AgentStore:
     def write(
         self, changes: Mapping[str, Any], added: Sequence[Waiting], freed: Iterable[int]
     ) -> None:
-        """Store a turn whole: changed rows (None removes one), new messages, freed ones."""
+        """Store a turn whole: changed rows (None removes one), new messages, freed ones.
+
+        Raises:
+            StoreError: it cannot be written, as when the disk is full; nothing of it is stored.
+        """
         execute, many = self._connection.execute, self._connection.executemany
         execute("BEGIN IMMEDIATE")
         try:
@@ -145,8 +152,14 @@ class AgentStore:
                 many("INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?)", map(_spool_row, added))
             many("DELETE FROM spool WHERE row = ?", [(row,) for row in freed])
             execute("COMMIT")
-        except BaseException:
-            execute("ROLLBACK")
+        except BaseException as error:
+            if self._connection.in_transaction:  # SQLite has rolled back by itself if it must
+                execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise StoreError(
+                    f"state file {self._path}: {error}; make room on the disk and start the agent "
+                    "again: what it had stored is whole"
+                ) from error
             raise
 
     def close(self) -> None:

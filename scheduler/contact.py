@@ -1,8 +1,11 @@
 """Who is in contact: silence, leases, and who is asked to say all again.
 
 The cost of a tick is in the agents that spoke in it; the whole fleet is looked through only every
-`LOOK_S`. Nothing here decides: the engine is told of silence and return, and leases are renewed
-only from when an agent was last heard.
+`LOOK_S`, or when a link was lost. Nothing here decides: the engine is told of silence and return,
+and leases are renewed only from when an agent was last heard.
+
+An edge agent's broker says at once that its link is lost. That only makes it silent sooner: its
+work goes on, and whatever is heard of the agent itself makes it alive again.
 """
 
 from collections.abc import Iterable
@@ -12,6 +15,7 @@ from scheduler.core.stimuli import Input, NodeHeard, NodeSilent
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import Dedupe
 from schemas.commands import CommandData, Rebirth, RenewLease
+from schemas.events import LinkLost, LinkOpened
 
 #: The fleet is looked through for silence this often; much less than `Settings.silence_s`.
 LOOK_S = 15.0
@@ -33,6 +37,9 @@ class Contact:
         self._looked_s = _NEVER
         self._heard = False
         self._out = True  # at the last look, some node was not in contact
+        self._session: dict[str, int] = {}  # the newest that was opened
+        self._lost: dict[str, int] = {}  # agents whose link is lost, and nothing heard since
+        self._lost_now = False
 
     def begin(self, state: ClusterState, now_s: float) -> None:
         """Count silence from now on; what was heard before a restart is not known."""
@@ -45,17 +52,35 @@ class Contact:
         """Note who spoke."""
         for agent in agents:
             self.heard_s[agent] = now_s
+            self._lost.pop(agent, None)
             self._heard = True
+
+    def links(self, news: Iterable[LinkOpened | LinkLost]) -> None:
+        """Note links that opened and were lost; a loss is old news if a newer one was opened."""
+        for word in news:
+            agent, session = word.agent, word.session
+            newest = self._session.get(agent, -1)
+            if isinstance(word, LinkOpened):
+                self._session[agent] = max(newest, session)
+                if session > self._lost.get(agent, session):
+                    del self._lost[agent]
+                    self._heard = True  # look: it may count as heard again
+            elif session >= newest:
+                self._lost[agent] = session
+                self._lost_now = True
 
     def changes(self, state: ClusterState, now_s: float, silence_s: float) -> list[Input]:
         """Find nodes that fell silent, now and then, or were heard again, at once."""
         heard, self._heard = self._heard, False
-        if now_s < self._looked_s + LOOK_S and not (heard and self._out):
+        lost, self._lost_now = self._lost_now, False
+        if now_s < self._looked_s + LOOK_S and not (heard and self._out) and not lost:
             return []
         before_s, self._looked_s = self._looked_s, now_s
         self._out = any(node.state is not NodeState.ALIVE for node in state.nodes.values())
         self._agents = {node.agent for node in state.nodes.values()}
-        if len(self.heard_s) > 1000 + 2 * len(self._agents):
+        if max(len(self.heard_s), len(self._session), len(self._lost)) > 1000 + 2 * len(
+            self._agents
+        ):
             self._forget_strangers()
         found: list[Input] = []
         for node in state.nodes.values():
@@ -68,7 +93,7 @@ class Contact:
                 # Its agent speaks though it was given up: who are you?
                 if (heard_s > before_s or heard_s >= now_s) and self._may_ask(node.agent, now_s):
                     found.append(NodeHeard(node.id))
-            elif now_s - heard_s > silence_s:
+            elif now_s - heard_s > silence_s or node.agent in self._lost:
                 if node.state is NodeState.ALIVE:
                     found.append(NodeSilent(node.id, heard_s))
                     self._out = True
@@ -107,6 +132,9 @@ class Contact:
 
     def _forget_strangers(self) -> None:
         """A flood of made-up agents must not fill the memory, nor push out real ones."""
-        for known in (self.heard_s, self._renewed_s, self._asked_s):
-            for agent in [name for name in known if name not in self._agents]:
-                del known[agent]
+        for seconds in (self.heard_s, self._renewed_s, self._asked_s):
+            for agent in [name for name in seconds if name not in self._agents]:
+                del seconds[agent]
+        for sessions in (self._session, self._lost):
+            for agent in [name for name in sessions if name not in self._agents]:
+                del sessions[agent]

@@ -16,10 +16,11 @@ from scheduler.core.transitions import NodeState
 from scheduler.dedupe import Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
 from schemas.codec import EventEnvelope, Rejected, decode_event
-from schemas.events import InferenceLoad, NodeBorn, NodeMeasured
+from schemas.events import InferenceLoad, LinkLost, LinkOpened, NodeBorn, NodeMeasured
 from schemas.topics import EVENTS
 
 AGENT_PREFIX = "/agents/"
+LINK_PREFIX = "/links/"
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
@@ -36,6 +37,9 @@ class Batch:
 
     candidates: list[tuple[Record, EventEnvelope]] = field(default_factory=list)
     dead: list[Message] = field(default_factory=list)
+    #: Word of agents' links: those opened, and by agent the loss that nothing it said came after.
+    opened: list[LinkOpened] = field(default_factory=list)
+    lost: dict[str, LinkLost] = field(default_factory=dict)
 
 
 class Intake:
@@ -68,8 +72,11 @@ class Intake:
                 self._bury(batch, record, envelope.field, f"{envelope.kind}: {envelope.reason}")
                 continue
             data, source, said_s = envelope.data, envelope.source, envelope.time_s
-            sequence = int(envelope.sequence)
             wrong = self._misplaced(envelope, said_s, now_s)
+            if isinstance(data, LinkOpened | LinkLost) and wrong is None:
+                self._link(batch, data)
+                continue
+            sequence = int(envelope.sequence)
             if wrong is None and self.dedupe.leaps(source, envelope.bootid, sequence):
                 wrong = "sequence", f"{sequence} is too far ahead of what {source} said before"
             if wrong is not None:
@@ -88,6 +95,8 @@ class Intake:
                 if verdict is Verdict.DUPLICATE:
                     continue
             taken[source] = None
+            if batch.lost:
+                batch.lost.pop(source.removeprefix(AGENT_PREFIX), None)
             if isinstance(data, NodeMeasured):
                 if node is None:
                     continue
@@ -105,6 +114,14 @@ class Intake:
         if measured:
             self.telemetry.fold(measured)
         return batch
+
+    def _link(self, batch: Batch, data: LinkOpened | LinkLost) -> None:
+        """Note word of a link. Its session orders it, so that it needs no sequence of its own."""
+        self.counts["links"] += 1
+        if isinstance(data, LinkOpened):
+            batch.opened.append(data)
+        else:
+            batch.lost[data.agent] = data
 
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
@@ -156,6 +173,8 @@ class Intake:
         data = envelope.data
         if isinstance(data, NodeBorn) and envelope.source != AGENT_PREFIX + data.agent:
             return "data.agent", f"is {data.agent}, but {envelope.source} says it"
+        if isinstance(data, LinkOpened | LinkLost) and source != LINK_PREFIX + data.agent:
+            return "data.agent", f"is {data.agent}, but {source} says it"
         return None
 
     def foreign(self, state: ClusterState, envelope: EventEnvelope) -> tuple[str, str] | None:

@@ -7,8 +7,9 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import orjson
 
@@ -66,6 +67,18 @@ class ServiceConfig:
     validate_ticks: int = 100
 
 
+class Signs(Protocol):
+    """Vouches for commands; `bus.signing.Signer` does."""
+
+    def headers(self, value: bytes) -> Mapping[str, str]:
+        """Give the headers that go with these bytes."""
+        ...
+
+
+#: Is shown how long, in real seconds, a decision took, or a tick's transaction.
+Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
+
+
 class SchedulerService:
     """Leads one cell."""
 
@@ -76,11 +89,15 @@ class SchedulerService:
         config: ServiceConfig,
         policies: Callable[[str], Policy] = make_policy,
         watch: Callable[[Stimulus, Decision], None] | None = None,
+        *,
+        signer: Signs | None = None,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
         """Prepare; `watch` is shown every decision after it is committed."""
         self._bus, self._clock, self._config = bus, clock, config
         self._policies, self._watch = policies, watch
-        self._stopping = self._listening = False
+        self._signer, self._stopwatch = signer, stopwatch
+        self._stopping = self._listening = self._leads = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
@@ -132,12 +149,22 @@ class SchedulerService:
             self.intake = Intake(self._config.cell, f"scheduler-{self._config.cell}", found.dedupe)
         self._digest = found.digest
 
+    @property
+    def leads(self) -> bool:
+        """Whether it has taken the cell over and still ticks, as far as it knows."""
+        return self._leads
+
+    async def lag(self) -> int:
+        """How many stored records it has not yet taken."""
+        return await self._consumer.lag()
+
     async def run(self) -> None:
         """Open, then tick until `stop`. Takes part in the clock by itself."""
         self._runner = asyncio.current_task()
         self._clock.enter()
         try:
             await self.open()
+            self._leads = True
             while not self._stopping:
                 records = await self._listen()
                 if not self._stopping:
@@ -146,6 +173,7 @@ class SchedulerService:
             await self._say(online=False)
             await self._consumer.close()
         finally:
+            self._leads = False
             self._clock.leave()
 
     def stop(self) -> None:
@@ -187,6 +215,7 @@ class SchedulerService:
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
         self._contact.hear(self.intake.spoke, now_s)
+        self._contact.links([*batch.opened, *batch.lost.values()])
         contact = self._contact.changes(state, now_s, self.engine.settings.silence_s)
         for record, envelope in batch.candidates:
             try:
@@ -232,10 +261,12 @@ class SchedulerService:
             stimulus = Stimulus(at_s, TimePassed())
             decided.append((stimulus, self._decide(stimulus, messages)))
         messages += self._courtesies(at_s)
+        began_s = self._real_s()
         async with self._producer.transaction() as transaction:
             for message in messages:
                 transaction.send(message)
             transaction.commit_positions(self._consumer)
+        self._took("transaction", began_s)
         self._entries += len(decided)
         self._ticks += 1
         every = self._config.validate_ticks
@@ -253,7 +284,9 @@ class SchedulerService:
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
         engine, cell = self.engine, self._config.cell
         number = engine.state.number
+        began_s = self._real_s()
         decision = engine.handle(stimulus)
+        self._took("decision", began_s)
         entry = chain(
             self._digest,
             number,
@@ -280,7 +313,16 @@ class SchedulerService:
             expiry_s=order.expires_s,
         )
         self._sequence += 1
-        return Message(COMMANDS.name, order.agent, encode(envelope))
+        value = encode(envelope)
+        headers = {} if self._signer is None else self._signer.headers(value)
+        return Message(COMMANDS.name, order.agent, value, headers)
+
+    def _real_s(self) -> float:
+        return 0.0 if self._stopwatch is None else asyncio.get_running_loop().time()
+
+    def _took(self, what: Literal["decision", "transaction"], began_s: float) -> None:
+        if self._stopwatch is not None:
+            self._stopwatch(what, self._real_s() - began_s)
 
     async def _set_aside(self, record: Record, error: Exception) -> None:
         """A record the engine cannot take: go back to before the tick, and do without it."""

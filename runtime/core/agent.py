@@ -7,12 +7,13 @@ Pure: no clock, no I/O. What a command's ack means:
 - Lend, return: `done` says it is so: the owner has left the node, or has it back.
 - `refused` says that nothing was and nothing will be done, and why.
 
-A command id has one outcome for ever; a repeated id repeats the ack and does nothing else.
+A command id has one outcome for ever; a repeated id repeats the ack and does nothing else. A
+command of a leader before the newest one is refused.
 """
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, assert_never
+from typing import Any, Literal, Self, assert_never
 
 from runtime.core.gangs import Gangs
 from runtime.core.loans import Loans
@@ -48,6 +49,9 @@ from schemas.commands import (
     StopGang,
 )
 from schemas.events import GangHeld, NodeBorn, NodeDied
+
+#: Why a command is not carried out, whatever it asks.
+Objection = Literal["replayed", "stale_leader", "expired"]
 
 
 class AgentCore:
@@ -86,6 +90,11 @@ class AgentCore:
     def lease_until_s(self) -> float | None:
         """Until when gangs may run unheard; None: no lease was ever given, so none ends."""
         return self._memory.lease_until_s
+
+    @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch heard; -1 if none."""
+        return self._memory.leader_epoch
 
     def highest_epoch(self, job: str) -> int:
         """The highest epoch seen of a job; -1 if none, or forgotten."""
@@ -169,12 +178,35 @@ class AgentCore:
             turn.say(NodeDied(node=name, reason=reason))
         return turn.outputs()
 
-    def _command(self, command: Command, turn: Turn) -> None:
+    def objection(self, command: Command, now_s: float) -> Objection | None:
+        """Find why this command would not be carried out whatever it asks; None if it would."""
         if command.id in self._memory.inbox:
+            return "replayed"
+        if command.leader_epoch < self._memory.leader_epoch:
+            return "stale_leader"
+        return "expired" if self._is_late(command, now_s) else None
+
+    def _command(self, command: Command, turn: Turn) -> None:
+        objection = self.objection(command, turn.now_s)
+        if objection == "replayed":
             self._memory.repeat(command.id, turn)
             return
         self._memory.inbox[command.id] = InboxEntry(turn.now_s)
         self._memory.touch(f"inbox/{command.id}")
+        if objection == "stale_leader":
+            # Its other numbers count for nothing: a former leader may have made them up.
+            highest = self._memory.leader_epoch
+            reason = (
+                f"leader: epoch {command.leader_epoch} is below {highest}, the newest heard here; "
+                "if the scheduler's journal was begun anew, move the agent's state file away"
+            )
+            self._memory.settle(command.id, "refused", reason, turn)
+            return
+        self._memory.see_leader(command.leader_epoch)
+        if objection == "expired":
+            # Older than the inbox remembers, it could be a repetition nobody would recognise.
+            self._memory.settle(command.id, "refused", "expired", turn)
+            return
         try:
             finished = self._carry_out(command, turn)
         except Refused as refusal:
@@ -183,17 +215,13 @@ class AgentCore:
             if finished:
                 self._memory.settle(command.id, "done", "", turn)
         # Also of a refused command: what is older than the newest word stays refused.
-        if not self._is_late(command, turn.now_s):
-            self._memory.see_epoch(command.data, turn.now_s)
+        self._memory.see_epoch(command.data, turn.now_s)
 
     def _is_late(self, command: Command, now_s: float) -> bool:
         expired = command.expires_s is not None and command.expires_s <= now_s
         return expired or now_s - command.said_s > self._limits.memory_s
 
     def _carry_out(self, command: Command, turn: Turn) -> bool:
-        if self._is_late(command, turn.now_s):
-            # Older than the inbox remembers, it could be a repetition nobody would recognise.
-            raise Refused("expired")
         match command.data:
             case StartGang():
                 self._check_lease(turn.now_s)

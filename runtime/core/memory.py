@@ -59,6 +59,8 @@ class Memory:
         #: By command id, oldest first.
         self.inbox: dict[str, InboxEntry] = {}
         self.lease_until_s: float | None = None
+        #: The highest leader epoch heard; never forgotten, or a former leader could come back.
+        self.leader_epoch = -1
         self.holder: dict[str, list[str | None]] = {
             name: [None] * spec.gpu_count for name, spec in self.specs.items()
         }
@@ -95,6 +97,12 @@ class Memory:
     def highest(self, job: str) -> int:
         """The highest epoch seen of a job, -1 if none."""
         return self.epochs.get(job, (-1, 0.0))[0]
+
+    def see_leader(self, epoch: int) -> None:
+        """Remember the highest leader epoch."""
+        if epoch > self.leader_epoch:
+            self.leader_epoch = epoch
+            self.touch("leader")
 
     # --- GPUs ---
 
@@ -146,6 +154,7 @@ class Memory:
         """Everything, by row key."""
         return {
             "lease": self.lease_until_s,
+            "leader": self.leader_epoch,
             **{f"node/{name}": node.to_row() for name, node in self.nodes.items()},
             **{f"gang/{job}": gang.to_row() for job, gang in self.gangs.items()},
             **{f"epoch/{job}": list(epoch) for job, epoch in self.epochs.items()},
@@ -162,6 +171,8 @@ class Memory:
         kind, _, name = key.partition("/")
         if kind == "lease":
             return self.lease_until_s
+        if kind == "leader":
+            return self.leader_epoch
         if kind == "inbox":
             return _inbox_row(self.inbox[name]) if name in self.inbox else None
         if kind == "epoch":
@@ -182,6 +193,8 @@ class Memory:
                 continue
             if kind == "lease":
                 self.lease_until_s = row
+            elif kind == "leader":
+                self.leader_epoch = row
             elif kind == "node" and name in self.nodes:
                 self.nodes[name] = NodeState.from_row(row)
             elif kind == "gang":

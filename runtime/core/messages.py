@@ -23,6 +23,8 @@ class Command:
     said_s: float
     #: From when on it must not be carried out; None: it does not expire.
     expires_s: float | None = None
+    #: Which leader of the cell said it: the next leader's number is higher.
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What an agent remembers: gangs, nodes and loans, the inbox, epochs; as flat JSON-able rows.
 
-Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID` and `lease`, so that the store
-writes only what a turn changed.
+Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID`, `lease` and `leader`, so that the
+store writes only what a turn changed.
 """
 
 from dataclasses import dataclass, field

@@ -89,4 +89,19 @@ def test_no_source_can_make_it_keep_much(come: list[int]) -> None:
     for number in come:
         dedupe.take("a", 0, number)
     assert dedupe.missing("a") <= MISSING_MAX
-    assert len(str(dedupe.to_dict())) < 2000
+    assert len(str(dedupe.to_dict())) < 4000
+
+
+@given(st.permutations(range(100)))
+def test_a_window_of_messages_may_come_in_any_order(come: list[int]) -> None:
+    """What several bridges share out between them is all taken, whichever is ahead."""
+    dedupe = Dedupe()
+    dedupe.take("a", 0, 0)
+    assert all(dedupe.take("a", 0, 1 + number) is not Verdict.DUPLICATE for number in come)
+    assert dedupe.missing("a") == 0
+
+
+def test_every_second_message_of_a_window_may_be_late() -> None:
+    dedupe = Dedupe()
+    for number in [*range(1, 100, 2), *range(0, 100, 2)]:
+        assert dedupe.take("a", 0, number) is not Verdict.DUPLICATE

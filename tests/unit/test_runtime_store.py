@@ -84,6 +84,21 @@ def test_a_turn_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = AgentStore.open(path)
+    store.write({"gang/j": {"epoch": 1}}, [waiting(store.next_row())], [])
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    store._connection.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="make room on the disk"):
+        store.write({"gang/j": {"epoch": 2}}, [waiting(store.next_row(), size=100_000)], [])
+    store.close()
+    again = AgentStore.open(path)
+    assert again.load_state() == {"gang/j": {"epoch": 1}}
+    assert len(again.load_spool()) == 1
+    again.close()
+
+
 def test_a_second_agent_on_the_file_is_refused(tmp_path: Path) -> None:
     store = AgentStore.open(tmp_path / "agent.db")
     with pytest.raises(StoreError, match="stop the other agent"):

@@ -1,0 +1,208 @@
+"""What both agent services do alike.
+
+In this release the only machine is a simulated one: workers, GPUs and owners are closed forms of
+time. Everything else of an agent is real, and it says so when it starts.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from structlog.stdlib import BoundLogger
+
+from bus.clock import Clock
+from bus.contract import Link
+from bus.signing import Verifier
+from runtime.build import MachineMaker, Options
+from runtime.effects import EffectsFile, recorded
+from runtime.service import AgentService
+from runtime.simulated import Physics
+from runtime.simulated_owner import Demand, Service
+from schemas.codec import Rejected, decode_event
+from services.config import Config, ConfigError
+from services.metrics import RoleName, Sample
+from services.sections import SimulatedSection
+
+#: What both agents may be told of their GPUs.
+_ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
+
+
+class Line(Protocol):
+    """What is known of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker has accepted us, now."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why there is no connection; empty while there is one."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection had to be made again."""
+        ...
+
+
+class AgentRole:
+    """One agent and its link."""
+
+    def __init__(
+        self,
+        role: RoleName,
+        agent: AgentService,
+        link: Link,
+        clock: Clock,
+        config: Config,
+        log: BoundLogger,
+        line: Line | None = None,
+    ) -> None:
+        """Take the agent and its link; `line` is the connection beneath, where there is one."""
+        self._role, self._agent, self._link, self._clock = role, agent, link, clock
+        self._cell, self._line = config.cell, line
+        self._ending: asyncio.Task[None] | None = None
+        self._oldest_s: float | None = None
+        self._seen = (0, 0)
+        self._taken = False
+        log.info("its workers and GPUs are simulated: this release has no others")
+        if not config.agent.trusted_keys:
+            log.warning("commands are obeyed unsigned; set agent.trusted_keys")
+
+    async def run(self) -> None:
+        """Be the agent until `stop`, then publish what is left as far as the bus takes it."""
+        try:
+            await self._agent.run()
+        finally:
+            await self._link.close()
+
+    def stop(self) -> None:
+        self._ending = asyncio.create_task(self._agent.stop())
+
+    async def refresh(self) -> None:
+        """Look how old the oldest message is, and whether the bus has taken anything of late."""
+        agent, message = self._agent, self._agent.oldest_waiting
+        said = None if message is None else decode_event(message.value or b"")
+        self._oldest_s = None if said is None or isinstance(said, Rejected) else said.time_s
+        failures = agent.publish_failures + agent.counters.listen_failures
+        if failures > self._seen[1]:
+            self._taken = False
+        elif agent.published > self._seen[0]:
+            self._taken = True
+        self._seen = agent.published, failures
+
+    @property
+    def _up(self) -> bool:
+        return self._taken if self._line is None else self._line.connected
+
+    def problems(self) -> list[str]:
+        if self._up:
+            return []
+        if self._line is not None:
+            return [f"no connection to the MQTT broker: {self._line.problem}"]
+        return ["the bus does not take what this agent says; trying again"]
+
+    def details(self) -> dict[str, object]:
+        return {"spool": self._agent.spool_length, "cell": self._cell}
+
+    def samples(self) -> Iterable[Sample]:
+        agent, counters = self._agent, self._agent.counters
+        labels = (self._cell, self._role)
+        yield Sample("tidegate_dead_letters_total", counters.dead_letters, labels)
+        oldest_s = self._oldest_s
+        waited_s = 0.0 if oldest_s is None else max(0.0, self._clock.now_s() - oldest_s)
+        yield Sample("tidegate_oldest_unacked_seconds", waited_s)
+        yield Sample("tidegate_link_up", float(self._up))
+        yield Sample("tidegate_spool_messages", agent.spool_length)
+        yield Sample("tidegate_spool_bytes", agent.spool_bytes)
+        yield Sample("tidegate_spool_dropped_total", agent.telemetry_dropped)
+        yield Sample("tidegate_published_total", agent.published)
+        yield Sample("tidegate_publish_failures_total", agent.publish_failures)
+        for reason, count in counters.refused.copy().items():
+            yield Sample("tidegate_commands_refused_total", count, (reason,))
+        if self._line is not None:
+            yield Sample("tidegate_reconnects_total", self._line.reconnects)
+
+
+def given(
+    config: Config,
+    *,
+    needed: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+    foreign: tuple[str, ...],
+) -> dict[str, Any]:
+    """Give what the configuration says of the machine; what it does not say, the role knows.
+
+    Raises:
+        ConfigError: a needed key is missing, or one of another kind of agent is set.
+    """
+    section = config.agent
+    for name in needed:
+        if getattr(section, name) in (None, ()):
+            raise ConfigError(f"agent.{name} is not set; this agent cannot do without it")
+    for name in foreign:
+        if getattr(section, name) not in (None, ()):
+            raise ConfigError(f"agent.{name} is not of this kind of agent; take it out")
+    wanted = (*needed, *optional, *_ALIKE)
+    said = {name: getattr(section, name) for name in wanted}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def options_of(config: Config, usual: Options) -> Options:
+    """Give what the configuration says of how the agent works, `usual` where it says nothing."""
+    section = config.agent
+    keys = section.trusted_keys
+    return replace(
+        usual,
+        cell=config.cell,
+        durability=section.durability or usual.durability,
+        schedule=section.schedule,
+        limits=section.limits,
+        spool=section.spool or usual.spool,
+        verifier=Verifier.of(keys) if keys else None,
+    )
+
+
+def state_file(config: Config) -> Path:
+    """Give the file of the agent's memory."""
+    return config.agent.state_file or Path(f"{config.agent.name}.db")
+
+
+def recorded_machine(config: Config, name: str, machine: MachineMaker) -> MachineMaker:
+    """Record the effects of a machine, if a file for them is named."""
+    path = config.agent.effects_file
+    return machine if path is None else recorded(machine, EffectsFile(path, name))
+
+
+def demand_of(simulated: SimulatedSection) -> Demand:
+    """Make the owner's demand a function of time; before the day's first step, as at its end."""
+    steps, day_s = simulated.demand_gpus, simulated.day_s
+    if not isinstance(steps, tuple):
+        always = steps
+        return lambda _: always
+    starts, gpus = zip(*steps, strict=True)
+
+    def demand(now_s: float) -> float:
+        needed: float = gpus[bisect_right(starts, now_s % day_s) - 1]
+        return needed
+
+    return demand
+
+
+def physics_of(simulated: SimulatedSection) -> Physics:
+    """Give how simulated gangs behave."""
+    return Physics(
+        seed=simulated.seed,
+        rate_noise=simulated.rate_noise,
+        failures_per_gpu_hour=simulated.failures_per_gpu_hour,
+        checkpoint_failure_share=simulated.checkpoint_failure_share,
+    )
+
+
+def service_of(simulated: SimulatedSection) -> Service:
+    """Give how a simulated owner behaves."""
+    return Service(drain_s=simulated.drain_s, warm_up_s=simulated.warm_up_s)

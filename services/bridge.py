@@ -1,0 +1,121 @@
+"""`tidegate bridge`: carries between MQTT and Kafka; any number of bridges share the work."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from structlog.stdlib import BoundLogger
+
+from bus.bridge import Bridge
+from bus.clock import Clock, SystemClock
+from bus.contract import BusError
+from bus.kafka import KafkaBus
+from bus.kafka_cells import KafkaCells
+from bus.mqtt_client import MqttClient
+from bus.options import KafkaOptions, MqttOptions
+from bus.wire import Incoming
+from services.backends import kafka_of
+from services.config import Config
+from services.metrics import Sample
+from services.process import serve
+
+#: All bridges of a cluster share the cells' commands out in this group.
+GROUP = "tidegate-bridge"
+#: A bridge that was killed is dealt its share this long; the agents send that again.
+SESSION_S = 60
+
+
+def main(config: Config) -> int:
+    """Run a bridge until it is told to end; give the exit code."""
+    kafka, mqtt, clock = kafka_of(config), config.mqtt.options(), SystemClock()
+    if kafka is None:
+        raise BusError("bus: a bridge carries to Kafka; write kafka:")
+
+    def make(log: BoundLogger) -> "BridgeRole":
+        return BridgeRole(config, kafka, mqtt, clock, log)
+
+    return serve("bridge", config.bridge.name, config, make)
+
+
+class BridgeRole:
+    """Carries up what all agents say, and down the commands of the cells that it is given."""
+
+    def __init__(
+        self,
+        config: Config,
+        kafka: KafkaOptions,
+        mqtt: MqttOptions,
+        clock: Clock,
+        log: BoundLogger,
+    ) -> None:
+        name = config.bridge.name
+        self._log = log
+        self._buses = {cell: KafkaBus.open(kafka, clock, cell) for cell in kafka.cells}
+
+        def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
+            client = MqttClient(
+                replace(mqtt, session_s=min(mqtt.session_s, SESSION_S)),
+                f"{mqtt.namespace or 'tidegate'}-{name}",
+                subscriptions=subscriptions,
+                hear=hear,
+                opened=lambda _: log.info("connected to the MQTT broker"),
+                clock=clock,
+                keep_session=False,
+            )
+            client.start()
+            self._client = client
+            return client
+
+        self._bridge = Bridge(
+            name=name,
+            wire=wire,
+            buses=self._buses,
+            clock=clock,
+            limits=config.bridge.limits(),
+            group=config.bridge.group_name(),
+        )
+        self._group = KafkaCells(kafka, clock, group=GROUP, member=name)
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Carry until `stop`: first no more commands down, then nothing more up."""
+        up = asyncio.create_task(self._bridge.run())
+        down = asyncio.create_task(self._group.run(self._bridge.down))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({up, down, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        self._group.stop()
+        await asyncio.wait({down})
+        self._bridge.stop()
+        await asyncio.wait({up})
+        stopping.cancel()
+        await asyncio.gather(*(bus.close() for bus in self._buses.values()))
+        down.result()
+        up.result()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def refresh(self) -> None:
+        """Nothing has to be asked for."""
+
+    def problems(self) -> list[str]:
+        found = [self._bridge.problem] if self._bridge.problem else []
+        if not self._group.joined:
+            found.append("not yet a member of the bridges' group")
+            found += [self._group.trouble] if self._group.trouble else []
+        return found
+
+    def details(self) -> dict[str, object]:
+        return {"carries_down": list(self._group.owned), "unacked": self._bridge.unacked}
+
+    def samples(self) -> Iterable[Sample]:
+        bridge, counters = self._bridge, self._bridge.counters
+        yield Sample("tidegate_dead_letters_total", counters.dead_letters, ("", "bridge"))
+        yield Sample("tidegate_oldest_unacked_seconds", bridge.oldest_unacked_s())
+        yield Sample("tidegate_link_up", float(self._client.connected))
+        yield Sample("tidegate_reconnects_total", self._client.reconnects)
+        yield Sample("tidegate_bridge_forwarded_total", counters.forwarded_up, ("up",))
+        yield Sample("tidegate_bridge_forwarded_total", counters.forwarded_down, ("down",))
+        for reason, count in counters.refused.copy().items():
+            yield Sample("tidegate_bridge_refused_total", count, (reason,))
+        yield Sample("tidegate_bridge_unacked", bridge.unacked)

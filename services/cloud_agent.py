@@ -1,0 +1,40 @@
+"""`tidegate cloud-agent`: looks after a cluster's nodes, over Kafka."""
+
+from structlog.stdlib import BoundLogger
+
+from bus.clock import SystemClock
+from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from runtime.build import Options
+from services.agents import (
+    AgentRole,
+    demand_of,
+    given,
+    options_of,
+    physics_of,
+    recorded_machine,
+    service_of,
+    state_file,
+)
+from services.backends import kafka_of, open_bus_of
+from services.config import Config
+from services.process import serve
+
+
+def main(config: Config) -> int:
+    """Run a cluster's agent until it is told to end; give the exit code."""
+    said = given(
+        config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
+    )
+    about = CloudAgentConfig(**said, options=options_of(config, Options()))
+    simulated = config.agent.simulated
+    owner = demand_of(simulated) if about.pool_kind == "inference" else None
+    machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
+    options, clock = kafka_of(config), SystemClock()
+
+    def make(log: BoundLogger) -> AgentRole:
+        bus = open_bus_of(config, options, clock, config.cell)
+        made = recorded_machine(config, about.name, machine)
+        agent = build_agent(about, bus, clock, state_file(config), made)
+        return AgentRole("cloud-agent", agent, bus, clock, config, log)
+
+    return serve("cloud-agent", about.name, config, make)

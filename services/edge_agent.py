@@ -1,0 +1,50 @@
+"""`tidegate edge-agent`: looks after one edge server, over MQTT."""
+
+from dataclasses import replace
+
+from structlog.stdlib import BoundLogger
+
+from bus.clock import SystemClock
+from bus.mqtt import MqttLink
+from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
+from services.agents import (
+    AgentRole,
+    demand_of,
+    given,
+    options_of,
+    physics_of,
+    recorded_machine,
+    service_of,
+    state_file,
+)
+from services.backends import open_bus_of
+from services.config import Config, ConfigError
+from services.process import serve
+
+
+def main(config: Config) -> int:
+    """Run an edge server's agent until it is told to end; give the exit code."""
+    said = given(
+        config, needed=("name",), optional=("pool", "gpus"), foreign=("nodes", "gpus_per_node")
+    )
+    if config.agent.pool_kind not in (None, "edge"):
+        raise ConfigError("agent.pool_kind: an edge server's is edge; a cluster has cloud-agent")
+    usual = EdgeAgentConfig(**said)
+    about = replace(usual, options=options_of(config, usual.options))
+    simulated = config.agent.simulated
+    machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
+    # On a single machine an edge agent may do without MQTT.
+    on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
+    options = None if on_file else config.mqtt.options()
+
+    def make(log: BoundLogger) -> AgentRole:
+        made = recorded_machine(config, about.name, machine)
+        if options is None:
+            bus = open_bus_of(config, None, clock, config.cell)
+            agent = build_agent(about, bus, clock, state_file(config), made)
+            return AgentRole("edge-agent", agent, bus, clock, config, log)
+        link = MqttLink.open(options, clock, about.name, config.cell)
+        agent = build_agent(about, link, clock, state_file(config), made)
+        return AgentRole("edge-agent", agent, link, clock, config, log, line=link.client)
+
+    return serve("edge-agent", about.name, config, make)

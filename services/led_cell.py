@@ -1,0 +1,223 @@
+"""One cell of a scheduler process: its turns at leading, and the figures that outlive them."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from structlog.stdlib import BoundLogger
+
+from bus.clock import Clock
+from bus.contract import Bus, BusError, Fenced
+from scheduler.core import facts
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
+from scheduler.core.transitions import JobState, LoanState, NodeState
+from scheduler.service import SchedulerService, ServiceConfig, Signs
+from services.logs import tell_decisions
+from services.metrics import Durations, Sample
+
+#: States that a node on loan can be in; the others end the loan.
+_ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
+#: A bus that has not answered for this long is away.
+ANSWER_S = 5.0
+
+
+class LedCell:
+    """A cell that this process may lead, again and again."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        open_bus: Callable[[], Bus],
+        clock: Clock,
+        signer: Signs | None,
+        log: BoundLogger,
+    ) -> None:
+        self.config = config
+        self._open_bus, self._clock, self._signer = open_bus, clock, signer
+        self.log = log.bind(cell=config.cell)
+        self._tell = tell_decisions(self.log)
+        self.service: SchedulerService | None = None
+        self.takeovers = 0
+        self._before: Counter[str] = Counter()
+        self._lag = 0
+        self._trouble = ""
+        self._reclaims: dict[str, float] = {}
+        self._durations = {
+            name: Durations() for name in ("decision", "transaction", "reclaim", "queueing")
+        }
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads the cell, as far as it knows."""
+        service = self.service
+        return service is not None and service.leads
+
+    def turn(self) -> "Turn":
+        """Make one turn at leading."""
+        bus = self._open_bus()
+        service = SchedulerService(
+            bus,
+            self._clock,
+            self.config,
+            watch=self._watch,
+            signer=self._signer,
+            stopwatch=self._time,
+        )
+        return Turn(self, bus, service)
+
+    def end_turn(self) -> None:
+        """Keep what the turn that ends has counted."""
+        self._before = self._counts()
+        self.service, self._trouble = None, ""
+        self._reclaims.clear()
+
+    async def refresh(self) -> None:
+        """Ask how far behind it is. A leader with nothing to do learns so that its bus is away."""
+        if self.service is None or not self.service.leads:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._lag = await self.service.lag()
+            self._trouble = ""
+        except TimeoutError:
+            self._trouble = f"the bus did not answer for {ANSWER_S:.0f} s"
+        except BusError as error:
+            self._trouble = str(error)
+
+    @property
+    def problem(self) -> str:
+        """Why the cell is not served well by this process, whose it is; empty if it is."""
+        if not self.leads:
+            return f"cell {self.config.cell} is this process's, and it does not lead it yet"
+        return f"cell {self.config.cell}: {self._trouble}" if self._trouble else ""
+
+    # --- watching ------------------------------------------------------------------------------
+
+    def _time(self, what: Literal["decision", "transaction"], seconds: float) -> None:
+        self._durations[what].add(seconds)
+
+    def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
+        if isinstance(stimulus.data, LeaderStarted):
+            self.takeovers += 1
+            self.log.info("leads", epoch=stimulus.data.leader_epoch)
+        for fact in decision.facts:
+            if isinstance(fact, facts.GangStarting):
+                self._started(fact.job, stimulus.at_s)
+            elif isinstance(fact, facts.ReclaimStarted):
+                self._reclaims[fact.node] = stimulus.at_s
+            elif isinstance(fact, facts.LoanReturned | facts.LoanLost):
+                began_s = self._reclaims.pop(fact.node, None)
+                if began_s is not None and isinstance(fact, facts.LoanReturned):
+                    self._durations["reclaim"].add(stimulus.at_s - began_s)
+        self._tell(stimulus, decision)
+
+    def _started(self, name: str, at_s: float) -> None:
+        job = None if self.service is None else self.service.engine.state.jobs.get(name)
+        if job is not None and job.first_start_s == at_s:
+            self._durations["queueing"].add(at_s - job.submit_s)
+
+    # --- figures -------------------------------------------------------------------------------
+
+    def _counts(self) -> Counter[str]:
+        """Count since the process began."""
+        counts, service = self._before.copy(), self.service
+        if service is not None and hasattr(service, "intake"):
+            counts.update(service.intake.counts)
+            counts["gaps"] += service.intake.dedupe.gaps
+            counts["invariant_violations"] += service.invariant_violations
+        return counts
+
+    def samples(self) -> Iterable[Sample]:
+        """Give the figures of the cell; those of its state only while this process leads."""
+        cell, service = self.config.cell, self.service
+        counts = self._counts()
+        for name in ("events", "duplicates", "invariant_violations"):
+            yield Sample(f"tidegate_{name}_total", counts[name], (cell,))
+        yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
+        yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))
+        for name, durations in self._durations.items():
+            yield Sample(f"tidegate_{name}_seconds", durations, (cell,))
+        yield Sample("tidegate_leader", float(self.leads), (cell,))
+        if service is not None and service.leads:
+            yield Sample("tidegate_event_lag", self._lag, (cell,))
+            yield from _state_samples(cell, service.engine.state)
+
+
+def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
+    yield Sample("tidegate_leader_epoch", state.leader.epoch, (cell,))
+    yield Sample("tidegate_commands_total", state.totals.commands, (cell,))
+    yield Sample("tidegate_policy_failures_total", state.totals.policy_failures, (cell,))
+    # Copies: the loop goes on while this thread counts.
+    jobs = Counter(job.state for job in list(state.jobs.values()))
+    for job_state in JobState:
+        yield Sample("tidegate_jobs", jobs[job_state], (cell, job_state.value))
+    loans = Counter(node.loan_state for node in list(state.nodes.values()))
+    for loan_state in _ON_LOAN:
+        yield Sample("tidegate_loans", loans[loan_state], (cell, loan_state.value))
+    for (pool, use), gpus in count_gpus(state).items():
+        yield Sample("tidegate_gpus", gpus, (cell, pool, use))
+
+
+def count_gpus(state: ClusterState) -> dict[tuple[str, str], float]:
+    """Count GPUs by (pool, use). Each GPU of a node that is not dead has exactly one use."""
+    found: dict[tuple[str, str], float] = {}
+    for pool in list(state.pools.values()):
+        uses = dict.fromkeys(("serving", "training", "loaned", "idle", "unknown"), 0.0)
+        for name in list(pool.nodes):
+            node = state.nodes[name]
+            if node.state is NodeState.DEAD:
+                continue
+            if node.state is NodeState.UNKNOWN:
+                uses["unknown"] += node.gpu_count
+                continue
+            held = sum(holder is not None for holder in node.holder)
+            lent = node.loan_state in _ON_LOAN[1:]
+            uses["training"] += held
+            uses["loaned" if lent else "idle"] += node.gpu_count - held
+        owners = [pool.id] if pool.kind == "inference" else list(pool.nodes)
+        served = sum(
+            lender.served for name in owners if (lender := state.lenders.get(name)) is not None
+        )
+        # What an owner reports and what the scheduler knows may be a moment apart.
+        uses["serving"] = min(served, uses["idle"])
+        uses["idle"] -= uses["serving"]
+        found |= {(pool.id, use): gpus for use, gpus in uses.items()}
+    return found
+
+
+class Turn:
+    """One stretch of leading, from taking the cell over to giving it back or losing it."""
+
+    def __init__(self, cell: LedCell, bus: Bus, service: SchedulerService) -> None:
+        self._cell, self._bus, self._service = cell, bus, service
+
+    async def run(self) -> None:
+        """Lead until `stop`.
+
+        Raises:
+            Fenced: another process has taken the cell over.
+        """
+        cell = self._cell
+        cell.service, before = self._service, cell.takeovers
+        try:
+            await self._service.run()
+            cell.log.info("gave the cell back")
+        except Fenced:
+            cell.log.warning("fenced: another scheduler took the cell over")
+            raise
+        except BusError as error:
+            # Readiness says why it cannot begin; here it would come every second.
+            say = cell.log.warning if cell.takeovers > before else cell.log.debug
+            say("leads no longer", error=str(error) or type(error).__name__)
+            raise
+        finally:
+            cell.end_turn()
+            with contextlib.suppress(BusError):
+                await self._bus.close()
+
+    def stop(self) -> None:
+        """Finish the tick, write a snapshot, say goodbye."""
+        self._service.stop()

@@ -1,0 +1,208 @@
+"""The metrics page: one table of all there is, and a collector that asks the role when scraped."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+RoleName = Literal["scheduler", "bridge", "cloud-agent", "edge-agent"]
+SCHEDULER: tuple[RoleName, ...] = ("scheduler",)
+BRIDGE: tuple[RoleName, ...] = ("bridge",)
+AGENTS: tuple[RoleName, ...] = ("cloud-agent", "edge-agent")
+ALL: tuple[RoleName, ...] = (*SCHEDULER, *BRIDGE, *AGENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a metric is."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    roles: tuple[RoleName, ...]
+
+
+def _counter(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
+    return Meaning("counter", labels, help, roles)
+
+
+def _gauge(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
+    return Meaning("gauge", labels, help, roles)
+
+
+def _histogram(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
+    return Meaning("histogram", labels, help, roles)
+
+
+#: Every metric, by name. Dashboards and rules are held to it.
+METRICS: dict[str, Meaning] = {
+    "tidegate_build_info": _gauge("Which release runs, as what.", ALL, "version", "role"),
+    "tidegate_loop_lag_seconds": _gauge(
+        "The latest that the event loop was, over the last 15 to 30 s.", ALL
+    ),
+    "tidegate_dead_letters_total": _counter(
+        "Messages that could not be taken and were set aside. Of a bridge, cell is empty.",
+        ALL,
+        "cell",
+        "role",
+    ),
+    "tidegate_oldest_unacked_seconds": _gauge(
+        "How long the oldest message has waited to be stored by the bus.", BRIDGE + AGENTS
+    ),
+    "tidegate_link_up": _gauge(
+        "1 while the connection to the broker is up; of a cloud agent, while the bus takes what "
+        "it says.",
+        BRIDGE + AGENTS,
+    ),
+    # --- scheduler
+    "tidegate_events_total": _counter("Events and telemetry read.", SCHEDULER, "cell"),
+    "tidegate_event_lag": _gauge("Records stored and not yet read.", SCHEDULER, "cell"),
+    "tidegate_duplicates_total": _counter("Messages that came again.", SCHEDULER, "cell"),
+    "tidegate_sequence_gaps_total": _counter(
+        "Sequence numbers that were skipped, whether or not they came later.", SCHEDULER, "cell"
+    ),
+    "tidegate_decision_seconds": _histogram("Time of one decision.", SCHEDULER, "cell"),
+    "tidegate_transaction_seconds": _histogram(
+        "Time to store a tick's decisions, commands and offsets together.", SCHEDULER, "cell"
+    ),
+    "tidegate_loans": _gauge("Nodes on loan, by state of the loan.", SCHEDULER, "cell", "state"),
+    "tidegate_reclaim_seconds": _histogram(
+        "From the decision to reclaim a node until its owner has it.", SCHEDULER, "cell"
+    ),
+    "tidegate_queueing_seconds": _histogram(
+        "From a job's submission to its first start.", SCHEDULER, "cell"
+    ),
+    "tidegate_gpus": _gauge(
+        "GPUs by use: serving their owner, training, loaned (on loan and free), idle, or unknown "
+        "(their agent is silent). Those of dead nodes are not counted.",
+        SCHEDULER,
+        "cell",
+        "pool",
+        "state",
+    ),
+    "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell", "state"),
+    "tidegate_commands_total": _counter("Commands issued since the cell began.", SCHEDULER, "cell"),
+    "tidegate_policy_failures_total": _counter(
+        "Plans that the policy failed to give since the cell began.", SCHEDULER, "cell"
+    ),
+    "tidegate_invariant_violations_total": _counter(
+        "Conservation laws found broken; anything but 0 is a bug.", SCHEDULER, "cell"
+    ),
+    "tidegate_leader": _gauge("1 while this process leads the cell.", SCHEDULER, "cell"),
+    "tidegate_leader_epoch": _gauge(
+        "Number of this leader; the next one's is higher.", SCHEDULER, "cell"
+    ),
+    "tidegate_takeovers_total": _counter("Cells that this process has taken over.", SCHEDULER),
+    # --- bridge
+    "tidegate_bridge_forwarded_total": _counter(
+        "Messages carried, up to Kafka or down to agents.", BRIDGE, "direction"
+    ),
+    "tidegate_bridge_refused_total": _counter("Messages not carried.", BRIDGE, "reason"),
+    "tidegate_bridge_unacked": _gauge("Messages that Kafka does not have yet.", BRIDGE),
+    # --- agents
+    "tidegate_spool_messages": _gauge("Messages that wait for the bus.", AGENTS),
+    "tidegate_spool_bytes": _gauge("Their size.", AGENTS),
+    "tidegate_spool_dropped_total": _counter(
+        "Telemetry dropped because the spool was full.", AGENTS
+    ),
+    "tidegate_published_total": _counter("Messages that the bus has confirmed.", AGENTS),
+    "tidegate_publish_failures_total": _counter("Times that the bus did not take a batch.", AGENTS),
+    "tidegate_commands_refused_total": _counter("Commands not obeyed.", AGENTS, "reason"),
+    "tidegate_reconnects_total": _counter(
+        "Connections to the MQTT broker after the first.", ("bridge", "edge-agent")
+    ),
+}
+
+
+class Durations:
+    """A histogram of seconds. Written in the loop, read by the thread that answers."""
+
+    BOUNDS = (
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+        30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0,
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(self.BOUNDS) + 1)
+        self._sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self.BOUNDS, seconds)] += 1
+        self._sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Give (upper bound, how many are not above it), as the page has them."""
+        bounds = [*map(str, self.BOUNDS), "+Inf"]
+        return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
+
+    @property
+    def sum_s(self) -> float:
+        """All of them together."""
+        return self._sum_s
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One figure of a role."""
+
+    name: str
+    value: float | Durations
+    labels: Sequence[str] = ()
+
+
+class Page(Collector):
+    """The metrics page of a role: all of its metrics in the table, with what the role says now."""
+
+    def __init__(self, role: RoleName, read: Callable[[], Iterable[Sample]]) -> None:
+        self._read = read
+        self._table = {name: what for name, what in METRICS.items() if role in what.roles}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Give the page in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Say nothing yet: the role may not have begun when the page is registered."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        families = {name: _family(name, what) for name, what in self._table.items()}
+        for sample in self._read():
+            family, value = families[sample.name], sample.value
+            if isinstance(value, Durations):
+                assert isinstance(family, HistogramMetricFamily)
+                family.add_metric(list(sample.labels), value.buckets(), value.sum_s)
+            else:
+                assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+                family.add_metric(list(sample.labels), value)
+        return families.values()
+
+
+def _family(name: str, what: Meaning) -> Metric:
+    kinds = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    family: Metric = kinds[what.kind](name, what.help, labels=what.labels)
+    return family

@@ -1,0 +1,185 @@
+"""The life of a service process: start, answer probes, run, and end in good order.
+
+SIGTERM or SIGINT ends it gracefully, exit code 0; a second one at once.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
+
+from structlog.stdlib import BoundLogger
+
+from bus.contract import BusError
+from runtime.store import StoreError
+from services.beat import STUCK_S, Beat
+from services.config import Config
+from services.http import HttpServer, as_json, as_metrics
+from services.logs import configure
+from services.metrics import AGENTS, Page, RoleName, Sample
+
+#: Where a role answers when `http.port` is not set; agents do not, for there may be many.
+PORTS: Mapping[RoleName, int] = {"scheduler": 9464, "bridge": 9465}
+#: Figures that must be asked for are asked for this often.
+REFRESH_S = 2.0
+#: A graceful end takes no longer; container engines commonly kill after 30 s.
+END_S = 20.0
+
+
+class Role(Protocol):
+    """What a process runs. Everything but `run` and `refresh` is asked from other threads too."""
+
+    async def run(self) -> None:
+        """Work until `stop`; return when all that was begun is finished."""
+        ...
+
+    def stop(self) -> None:
+        """Begin no more, finish what was begun."""
+        ...
+
+    async def refresh(self) -> None:
+        """Ask for the figures that cannot be read in passing."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Say why it does not do its part now; empty when it does."""
+        ...
+
+    def details(self) -> dict[str, object]:
+        """Say what somebody who looks at readiness wants to know."""
+        ...
+
+    def samples(self) -> Iterable[Sample]:
+        """Give the figures for the metrics page."""
+        ...
+
+
+def serve(role: RoleName, name: str, config: Config, make: Callable[[BoundLogger], Role]) -> int:
+    """Run a role until it is told to end; give the exit code. `make` is called in the loop.
+
+    Raises:
+        BusError, StoreError, ValueError: it cannot begin; the text says what to change.
+    """
+    return asyncio.run(_serve(role, name, config, make))
+
+
+async def _serve(
+    role: RoleName, name: str, config: Config, make: Callable[[BoundLogger], Role]
+) -> int:
+    about = {"cell": config.cell} if role in AGENTS else {}
+    log = configure(config.log, role=role, name=name, **about)
+    running = make(log)
+    beat = Beat()
+    server = _listen(role, name, config, running, beat)
+    log.info("started", version=release(), port=None if server is None else server.port)
+    beside = [asyncio.create_task(beat.run()), asyncio.create_task(_refresh(running, log))]
+    try:
+        return await _until_told(running, log)
+    finally:
+        for one in beside:
+            one.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        if server is not None:
+            server.close()
+
+
+async def _until_told(role: Role, log: BoundLogger) -> int:
+    told = asyncio.Event()
+
+    def hear() -> None:
+        if told.is_set():
+            log.warning("ending at once")
+            os._exit(1)
+        told.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear)
+    work, telling = asyncio.create_task(role.run()), asyncio.create_task(told.wait())
+    await asyncio.wait({work, telling}, return_when=asyncio.FIRST_COMPLETED)
+    if told.is_set():
+        log.info("ending")
+        role.stop()
+        await asyncio.wait({work}, timeout=END_S)
+        if not work.done():
+            log.error("ended with work unfinished", waited_s=END_S)
+            os._exit(1)  # what does not end by itself would not let the loop end either
+    telling.cancel()
+    try:
+        work.result()
+    except (BusError, StoreError, OSError) as error:
+        log.error("cannot go on", error=str(error) or type(error).__name__)
+        return 1
+    except Exception:
+        log.exception("a bug ended this")
+        return 1
+    log.info("ended")
+    return 0
+
+
+async def _refresh(role: Role, log: BoundLogger) -> None:
+    """Keep figures fresh, and say when the role becomes ready or is no longer."""
+    before: list[str] | None = None
+    while True:
+        try:
+            await role.refresh()
+        except BusError as error:
+            log.debug("figures not refreshed", error=str(error))
+        found = role.problems()
+        if found and found != before:
+            log.warning("not ready", reasons=found)
+        elif before and not found:
+            log.info("ready")
+        before = found
+        await asyncio.sleep(REFRESH_S)
+
+
+def _listen(
+    role: RoleName, name: str, config: Config, running: Role, beat: Beat
+) -> HttpServer | None:
+    port = PORTS.get(role) if config.http.port is None else config.http.port
+    if port is None or port == "off":
+        return None
+
+    def samples() -> Iterable[Sample]:
+        yield Sample("tidegate_build_info", 1.0, (release(), role))
+        yield Sample("tidegate_loop_lag_seconds", beat.worst_lag_s())
+        yield from running.samples()
+
+    page = Page(role, samples)
+
+    def stuck() -> list[str]:
+        silent_s = beat.silent_s()
+        return [f"the event loop has been stuck for {silent_s:.0f} s"] if silent_s > STUCK_S else []
+
+    def healthy() -> dict[str, object]:
+        return {"role": role, "name": name, "reasons": stuck()}
+
+    def ready() -> dict[str, object]:
+        about = {"role": role, "name": name, **running.details()}
+        return {**about, "reasons": [*stuck(), *running.problems()]}
+
+    def probe(look: Callable[[], dict[str, object]], word: str) -> tuple[int, str, bytes]:
+        found = look()
+        good = not found["reasons"]
+        return as_json(good, {word: good, **found})
+
+    return HttpServer(
+        config.http.host,
+        port,
+        {
+            "/healthz": lambda: probe(healthy, "healthy"),
+            "/readyz": lambda: probe(ready, "ready"),
+            "/metrics": lambda: as_metrics(page.text()),
+        },
+    )
+
+
+def release() -> str:
+    """Give the installed release."""
+    try:
+        return version("tidegate")
+    except PackageNotFoundError:
+        return "unknown"

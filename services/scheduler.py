@@ -1,0 +1,131 @@
+"""`tidegate scheduler`: leads the cells it is given, and stands by for the others."""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from structlog.stdlib import BoundLogger
+
+from bus.clock import Clock, SystemClock
+from bus.contract import BusError, Fenced
+from bus.options import KafkaOptions
+from bus.signing import Signer
+from scheduler.policies.registry import make_policy
+from scheduler.service import ServiceConfig
+from services.backends import join, kafka_of, open_bus_of
+from services.config import Config
+from services.led_cell import LedCell, Turn
+from services.metrics import Sample
+from services.process import serve
+
+#: All schedulers of a cluster share the cells out in this group.
+GROUP = "tidegate-scheduler"
+#: After a failure of the file, try again this much later.
+RETRY_S = 2.0
+
+
+def main(config: Config) -> int:
+    """Run a scheduler until it is told to end; give the exit code."""
+    section = config.scheduler
+    make_policy(section.policy)  # a name that is not known must not wait until it leads
+    signer = None
+    if section.signing_key_file is not None:
+        signer = Signer.from_file(section.signing_key_id, section.signing_key_file)
+    options, clock = kafka_of(config), SystemClock()
+
+    def make(log: BoundLogger) -> "SchedulerRole":
+        if signer is None:
+            log.warning("commands are not signed; set scheduler.signing_key_file")
+        return SchedulerRole(config, options, clock, signer, log)
+
+    return serve("scheduler", section.name, config, make)
+
+
+class SchedulerRole:
+    """Leads cells: with Kafka those that its group gives it, else the one in the file."""
+
+    def __init__(
+        self,
+        config: Config,
+        options: KafkaOptions | None,
+        clock: Clock,
+        signer: Signer | None,
+        log: BoundLogger,
+    ) -> None:
+        names = (config.cell,) if options is None else options.cells
+        self._log = log
+        self._cells: dict[str, LedCell] = {}
+        for name in names:
+            open_bus = partial(open_bus_of, config, options, clock, name)
+            self._cells[name] = LedCell(_service(config, name), open_bus, clock, signer, log)
+        self._group = None
+        if options is not None:
+            self._group = join(options, clock, GROUP, config.scheduler.name)
+        self._turn: Turn | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        if self._group is not None:
+            await self._group.run(lambda cell: self._cells[cell].turn())
+            return
+        (cell,) = self._cells.values()
+        while not self._stopping:
+            try:
+                self._turn = cell.turn()
+                await self._turn.run()
+            except Fenced:
+                # Whoever came later leads. Taking it back would only begin a quarrel.
+                raise BusError(
+                    f"another scheduler took cell {cell.config.cell} over; without Kafka only one "
+                    "may run"
+                ) from None
+            except BusError:
+                await asyncio.sleep(RETRY_S)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._group is not None:
+            self._group.stop()
+        elif self._turn is not None:
+            self._turn.stop()
+
+    async def refresh(self) -> None:
+        for cell in list(self._cells.values()):
+            await cell.refresh()
+
+    def problems(self) -> list[str]:
+        asked = [self._cells[name].problem for name in self._owned()]
+        found = [problem for problem in asked if problem]
+        if self._group is not None and not self._group.joined:
+            found.append("not yet a member of the schedulers' group")
+        if found and self._group is not None and self._group.trouble:
+            found.append(self._group.trouble)  # of the past, once all is well
+        return found
+
+    def details(self) -> dict[str, object]:
+        leads = [name for name, cell in self._cells.items() if cell.leads]
+        return {"leads": leads, "stands_by": [name for name in self._cells if name not in leads]}
+
+    def _owned(self) -> tuple[str, ...]:
+        return tuple(self._cells) if self._group is None else self._group.owned
+
+    def samples(self) -> Iterable[Sample]:
+        cells = list(self._cells.values())
+        yield Sample("tidegate_takeovers_total", sum(cell.takeovers for cell in cells))
+        for cell in cells:
+            yield from cell.samples()
+
+
+def _service(config: Config, cell: str) -> ServiceConfig:
+    section = config.scheduler
+    return ServiceConfig(
+        cell=cell,
+        leader=section.name,
+        policy=section.policy,
+        settings=section.settings,
+        gather_s=section.gather_s,
+        records_max=section.records_max,
+        snapshot_entries=section.snapshot_entries,
+        heartbeat_s=section.heartbeat_s,
+        validate_ticks=section.validate_ticks,
+    )

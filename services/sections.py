@@ -1,0 +1,274 @@
+"""The sections of a configuration: what each key means, its range and its default."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import NoDecode
+
+from bus.bridge_limits import BridgeLimits
+from bus.contract import BusError
+from bus.options import KafkaOptions, MqttOptions, Tls, mqtt_options
+from runtime.core import Limits
+from runtime.service import Schedule
+from runtime.spool import Limit
+from runtime.store import Durability
+from scheduler.core.settings import Settings
+from schemas.events import PoolKind
+from schemas.values import Name
+
+Seconds = Annotated[float, Field(gt=0.0, lt=1e9)]
+Count = Annotated[int, Field(ge=1)]
+_is_group = re.compile(r"[A-Za-z0-9-]{1,64}").fullmatch
+
+
+def _listed(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+#: A list of names; in flags and in the environment also `a,b,c`.
+Names = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_listed)]
+
+
+class Section(BaseModel):
+    """Base of all sections: a key that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _word(given: SecretStr, file: Path | None) -> str:
+    """Give a secret; from a file, its first line."""
+    if file is None:
+        return given.get_secret_value()
+    return file.read_text(encoding="utf-8").partition("\n")[0].strip()
+
+
+class _Login(Section):
+    """How to be let in, and how the connection is kept private."""
+
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    #: A file whose first line is the password.
+    password_file: Path | None = None
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    @model_validator(mode="after")
+    def _one_password(self) -> "_Login":
+        if self.password_file is not None and self.password.get_secret_value():
+            raise ValueError("give password or password_file, not both")
+        return self
+
+    def secret(self) -> str:
+        """Give the password.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return _word(self.password, self.password_file)
+
+    def files(self) -> Tls | None:
+        """Give the certificates, None if no file is named."""
+        if not (self.ca_file or self.cert_file or self.key_file):
+            return None
+        return Tls(self.ca_file, self.cert_file, self.key_file)
+
+
+class KafkaSection(_Login):
+    """`[kafka]`: the cluster that scheduler, bridge and cloud agents speak to."""
+
+    #: HOST:PORT[,HOST:PORT]; TIDEGATE_KAFKA_BOOTSTRAP says the same.
+    bootstrap: str = ""
+    namespace: str = ""
+    cells: Names = ("default",)
+    replication: Count = 1
+    tls: bool = False
+    sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+
+    def options(self) -> KafkaOptions:
+        """Give them as the Kafka bus takes them.
+
+        Raises:
+            BusError: no server is named.
+        """
+        if not self.bootstrap:
+            raise BusError(
+                "kafka.bootstrap is not set; name a server in the configuration or in "
+                'TIDEGATE_KAFKA_BOOTSTRAP (on this machine: eval "$(compose/brokers env)")'
+            )
+        return KafkaOptions(
+            self.bootstrap,
+            namespace=self.namespace,
+            cells=self.cells,
+            replication=self.replication,
+            tls=self.files() or (Tls() if self.tls else None),
+            sasl=self.sasl,
+            username=self.username,
+            password=self.secret(),
+        )
+
+
+class MqttSection(_Login):
+    """`[mqtt]`: the broker that edge agents and the bridge speak to."""
+
+    #: mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; TIDEGATE_MQTT_URL says the same.
+    url: SecretStr = SecretStr("")
+    namespace: str = ""
+    window: Annotated[int, Field(ge=1, le=100)] = 100
+    keepalive_s: Annotated[int, Field(ge=1, le=3600)] = 30
+    session_s: Annotated[int, Field(ge=60)] = 24 * 3600
+
+    def options(self) -> MqttOptions:
+        """Give them as the MQTT client takes them.
+
+        Raises:
+            BusError: no broker is named, or the address is none.
+        """
+        url = self.url.get_secret_value()
+        if not url:
+            raise BusError(
+                "mqtt.url is not set; name a broker in the configuration or in "
+                'TIDEGATE_MQTT_URL (on this machine: eval "$(compose/brokers env)")'
+            )
+        found = mqtt_options(url)
+        return MqttOptions(
+            found.host,
+            found.port,
+            namespace=self.namespace or found.namespace,
+            tls=self.files() or found.tls,
+            username=self.username or found.username,
+            password=self.secret() or found.password,
+            keepalive_s=self.keepalive_s,
+            session_s=self.session_s,
+            window=self.window,
+        )
+
+
+class HttpSection(Section):
+    """`[http]`: where health and metrics are answered."""
+
+    host: str = "127.0.0.1"
+    #: 0: any free port, which the log names. Unset: the role's own (see `services.process`).
+    port: Annotated[int, Field(ge=0, le=65_535)] | Literal["off"] | None = None
+
+
+class LogSection(Section):
+    """`[log]`: what is said on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class SchedulerSection(Section):
+    """`[scheduler]`: how a scheduler decides; see `scheduler.service.ServiceConfig`."""
+
+    #: Who this process is, as the journal and the other schedulers know it.
+    name: Name = "scheduler-0"
+    policy: str = "tide"
+    #: Kafka is still completing a transaction when the next one follows within 10 ms, which then
+    #: costs 20 ms more. So ticks are this far apart, and no further: it is added to each decision.
+    gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
+    records_max: Count = 2000
+    snapshot_entries: Count = 5000
+    heartbeat_s: Seconds = 60.0
+    validate_ticks: Annotated[int, Field(ge=0)] = 100
+    #: An Ed25519 private key in PEM form; without one, commands are not signed.
+    signing_key_file: Path | None = None
+    signing_key_id: str = "k1"
+    settings: Settings = Field(default_factory=Settings)
+
+
+_LIMITS = BridgeLimits()
+
+
+class BridgeSection(Section):
+    """`[bridge]`: who this bridge is, and what bounds it; see `bus.bridge_limits`."""
+
+    name: Name = "bridge-0"
+    #: The bridges of one group share the work. Where devices are not trusted, its name is a secret.
+    group: SecretStr = SecretStr("bridge")
+    #: A file whose first line is the group's name.
+    group_file: Path | None = None
+    in_flight_max: int = _LIMITS.in_flight_max
+    batch_max: int = _LIMITS.batch_max
+    rate_per_s: float = _LIMITS.rate_per_s
+    burst: float = _LIMITS.burst
+    bytes_per_s: float = _LIMITS.bytes_per_s
+    bytes_burst: float = _LIMITS.bytes_burst
+    letters_per_s: float = _LIMITS.letters_per_s
+    nodes_max: int = _LIMITS.nodes_max
+    retry_s: float = _LIMITS.retry_s
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> "BridgeSection":
+        self.limits()
+        return self
+
+    def limits(self) -> BridgeLimits:
+        """Give what bounds the bridge."""
+        return BridgeLimits(**self.model_dump(exclude={"name", "group", "group_file"}))
+
+    def group_name(self) -> str:
+        """Give the group's name.
+
+        Raises:
+            OSError: the file cannot be read.
+            BusError: it cannot be part of an MQTT address.
+        """
+        name = _word(self.group, self.group_file)
+        if not _is_group(name):
+            raise BusError("bridge.group: up to 64 letters, digits and - name a group")
+        return name
+
+
+class SimulatedSection(Section):
+    """`[agent.simulated]`: workers, GPUs and their owner as closed forms of time."""
+
+    #: GPUs that the owner needs: always, or from each second of the (simulated) day on.
+    demand_gpus: float | tuple[tuple[float, float], ...] = 0.0
+    #: How long the day is that `demand_gpus` repeats after.
+    day_s: Seconds = 86_400.0
+    failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 0.0
+    checkpoint_failure_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    rate_noise: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.07
+    seed: int = 0
+    #: How long the owner takes to leave a node, and to serve on it again.
+    drain_s: Annotated[float, Field(ge=0.0)] = 20.0
+    warm_up_s: Annotated[float, Field(ge=0.0)] = 30.0
+
+    @model_validator(mode="after")
+    def _steps_ascend(self) -> "SimulatedSection":
+        if isinstance(self.demand_gpus, tuple):
+            starts = [second for second, _ in self.demand_gpus]
+            if not starts or starts != sorted(set(starts)):
+                raise ValueError("demand_gpus: seconds of the day must ascend, each once")
+        return self
+
+
+class AgentSection(Section):
+    """`[agent]`: what an agent looks after. A key that is unset takes the role's default."""
+
+    name: Name | None = None
+    #: The agent's memory; one file for each agent.
+    state_file: Path | None = None
+    #: Where it records, a JSON object a line, each effect that it carries out.
+    effects_file: Path | None = None
+    pool: Name | None = None
+    pool_kind: PoolKind | None = None
+    #: A cluster's nodes; an edge server is one node, named like its agent.
+    nodes: Names = ()
+    gpus_per_node: Count | None = None
+    gpus: Count | None = None
+    gpu_type: Name | None = None
+    gpu_memory_mib: Count | None = None
+    speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
+    durability: Durability | None = None
+    #: By key id, the scheduler's public key: base64 of 32 bytes, or the path of a PEM file.
+    trusted_keys: dict[str, str] = Field(default_factory=dict)
+    schedule: Schedule = Field(default_factory=Schedule)
+    limits: Limits = Field(default_factory=Limits)
+    spool: Limit | None = None
+    simulated: SimulatedSection = Field(default_factory=SimulatedSection)

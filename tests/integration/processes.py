@@ -1,0 +1,154 @@
+"""Services as real processes, asked over HTTP like anybody would."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from bus.clock import SystemClock
+from bus.contract import Bus, Message
+from schemas.codec import encode, event
+from schemas.events import EventData, JobSubmitted, RatePoint
+from schemas.topics import EVENTS
+
+
+@dataclass
+class Service:
+    """A process of ours."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    @property
+    def port(self) -> int:
+        for _ in range(400):
+            for line in self.lines():
+                if line["event"] == "started":
+                    return int(line["port"])
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(f"did not start: {self.log.read_text()}")
+
+    def get(self, path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def readiness(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.get("/readyz")[1])
+        return found
+
+    def is_ready(self) -> bool:
+        return self.get("/readyz")[0] == 200
+
+    def is_unready(self) -> bool:
+        return not self.is_ready()
+
+    def metrics(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """By name of the sample, by values of its labels."""
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+            for sample in family.samples:
+                found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """End it as an operator would; give its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+
+@dataclass
+class Fleet:
+    """Services with one configuration, in one folder."""
+
+    folder: Path
+    config: str
+    services: list[Service] = field(default_factory=list)
+
+    def start(self, verb: str, **keys: object) -> Service:
+        """Start a service; `agent__name="x"` is `--set agent.name=x`."""
+        file = self.folder / "tidegate.toml"
+        file.write_text(self.config)
+        command = [sys.executable, "-m", "console.main", verb, "--config", str(file)]
+        for name, value in keys.items():
+            command += ["--set", f"{name.replace('__', '.')}={value}"]
+        log = self.folder / f"{verb}-{len(self.services)}.log"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
+        with log.open("wb") as err:
+            process = subprocess.Popen(command, cwd=self.folder, stderr=err, env=environment)
+        service = Service(process, log)
+        self.services.append(service)
+        return service
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        for service in self.services:
+            if service.process.poll() is None:
+                service.signal(signal.SIGCONT)
+                service.process.kill()
+            service.process.wait()
+
+
+async def until(holds: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    """Wait until something holds; fail saying what does not."""
+    end_s = time.monotonic() + seconds
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < end_s, f"not within {seconds:.0f} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+async def ready(*services: Service) -> None:
+    """Wait until all are ready."""
+    for service in services:
+        await until(service.is_ready, f"ready: {service.log.name}")
+
+
+_numbers = iter(range(1, 1_000_000))
+
+
+def job(name: str, gpus: int = 1, steps: int = 50) -> JobSubmitted:
+    """A job that starts at once and takes a step in a fiftieth of a second on one GPU."""
+    return JobSubmitted(
+        job=name,
+        tenant="t",
+        model="m",
+        gpus_min=gpus,
+        gpus_max=gpus,
+        total_steps=steps,
+        samples_per_step=1.0,
+        rates=[RatePoint(gpus=gpus, samples_per_s=50.0)],
+        start_cost_s=0.1,
+        checkpoint_cost_s=0.1,
+    )
+
+
+async def submit(bus: Bus, *events: EventData, cell: str = "default") -> None:
+    """Say something as a tenant."""
+    now_s = SystemClock().now_s()
+    for data in events:
+        envelope = event(
+            data, source="/tenants/t", sequence=next(_numbers), bootid=1, time_s=now_s, cell=cell
+        )
+        await bus.publish(Message(EVENTS.name, cell, encode(envelope)))

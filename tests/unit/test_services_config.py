@@ -1,0 +1,189 @@
+"""The configuration: precedence, errors that name the key, secrets that never show."""
+
+from pathlib import Path
+
+import pytest
+
+from bus.contract import BusError
+from bus.options import Tls
+from services.backends import kafka_of, open_bus_of
+from services.config import Config, ConfigError, load
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in [name for name in os.environ if name.startswith("TIDEGATE_")]:
+        monkeypatch.delenv(name)
+
+
+def config(folder: Path, text: str, *flags: str) -> Config:
+    file = folder / "tidegate.toml"
+    file.write_text(text)
+    return load(file, flags)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    text = """
+        cell = "west"
+        bus = "kafka:"
+        [kafka]
+        bootstrap = "k1:9092,k2:9092"
+        namespace = "plant"
+        cells = ["east", "west"]
+        replication = 3
+        ca_file = "ca.pem"
+        [mqtt]
+        url = "mqtts://bridge@broker/plant"
+        window = 50
+        [scheduler]
+        policy = "fifo"
+        [scheduler.settings]
+        cycle_s = 30
+        [bridge]
+        rate_per_s = 10
+        [agent]
+        name = "edge-1"
+        trusted_keys = { k1 = "AAAA" }
+        [agent.schedule]
+        telemetry_every_s = 5
+        [agent.limits]
+        lease_grace_s = 60
+        [agent.spool]
+        messages = 100
+        [agent.simulated]
+        demand_gpus = [[0, 1], [3600, 4]]
+    """
+    found = config(tmp_path, text)
+    kafka, mqtt = found.kafka.options(), found.mqtt.options()
+    assert (kafka.bootstrap, kafka.cells, kafka.partition("west")) == (
+        "k1:9092,k2:9092",
+        ("east", "west"),
+        1,
+    )
+    assert (kafka.replication, kafka.tls) == (3, Tls(ca_file="ca.pem"))
+    assert (mqtt.host, mqtt.port, mqtt.namespace, mqtt.username, mqtt.window) == (
+        "broker",
+        8883,
+        "plant",
+        "bridge",
+        50,
+    )
+    assert found.scheduler.settings.cycle_s == 30.0
+    assert found.scheduler.settings.lease_s == 900.0, "the others keep their defaults"
+    assert found.bridge.limits().rate_per_s == 10.0
+    assert found.agent.schedule.telemetry_every_s == 5.0
+    assert found.agent.limits.lease_grace_s == 60.0
+    assert found.agent.spool is not None
+    assert found.agent.spool.messages == 100
+    assert found.agent.simulated.demand_gpus == ((0.0, 1.0), (3600.0, 4.0))
+
+
+def test_flags_before_environment_before_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[kafka]\nbootstrap = 'file:1'\nnamespace = 'file'\nreplication = 2\n"
+    monkeypatch.setenv("TIDEGATE_KAFKA__NAMESPACE", "environment")
+    monkeypatch.setenv("TIDEGATE_KAFKA__REPLICATION", "3")
+    monkeypatch.setenv("TIDEGATE_KAFKA__CELLS", "a,b")
+    monkeypatch.setenv("TIDEGATE_CELL", "a")
+    found = config(tmp_path, text, "kafka.replication=4", "scheduler.settings.cycle_s=9")
+    assert (found.kafka.bootstrap, found.kafka.namespace, found.kafka.replication) == (
+        "file:1",
+        "environment",
+        4,
+    )
+    assert (found.cell, found.kafka.cells) == ("a", ("a", "b"))
+    assert found.scheduler.settings.cycle_s == 9.0
+
+
+def test_the_brokers_addresses_have_variables_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA_BOOTSTRAP", "here:1")
+    monkeypatch.setenv("TIDEGATE_MQTT_URL", "mqtt://here:2")
+    monkeypatch.setenv("TIDEGATE_LOG", "run.db")  # what the operator's verbs read
+    found = config(tmp_path, "[kafka]\nbootstrap = 'file:1'\n")
+    assert (found.kafka.bootstrap, found.mqtt.options().port) == ("here:1", 2)
+    monkeypatch.setenv("TIDEGATE_KAFKA__BOOTSTRAP", "there:1")
+    assert config(tmp_path, "").kafka.bootstrap == "there:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "sentence"),
+    [
+        ("[kafka]\nbootstrp = ''", (), "kafka.bootstrp: no such key; did you mean bootstrap?"),
+        ("[kafak]", (), "kafak: no such key; did you mean kafka?"),
+        (
+            "[agent.schedule]\ntelemtry_every_s = 1",
+            (),
+            "agent.schedule.telemtry_every_s: no such key; did you mean telemetry_every_s?",
+        ),
+        ("[scheduler.settings]\nlease_s = 3", (), "lease_s must be above silence_s"),
+        ("[bridge]\nburst = 0", (), "bridge: burst: must be positive"),
+        ("[scheduler]\ngather_s = 'soon'", (), "scheduler.gather_s: input should be a valid"),
+        ("[agent]\nname = 'a b'", (), "agent.name: string should match"),
+        ("[kafka]\npassword = 'x'\npassword_file = 'y'", (), "not both"),
+        ("[agent.simulated]\ndemand_gpus = [[5, 1], [5, 2]]", (), "demand_gpus"),
+        ("[kafka", (), "is not TOML"),
+        ("", ("kafka.replication=two",), "kafka.replication: input should be a valid integer"),
+        ("", ("kafka",), "--set kafka: write it as section.key=value"),
+        ("", ("kafka=1", "kafka.cells=a"), "--set kafka.cells: kafka was given a value before"),
+        ("", ("scheduler.nmae=x",), "scheduler.nmae: no such key; did you mean name?"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_that_names_the_key(
+    tmp_path: Path, text: str, flags: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config(tmp_path, text, *flags)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_variable_of_no_section_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFAK__CELLS", "a")
+    with pytest.raises(ConfigError, match="did you mean kafka"):
+        config(tmp_path, "")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "none.toml")
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("hush-file\n")
+    text = f"""
+        [kafka]
+        bootstrap = "k:1"
+        password = "hush-kafka"
+        [mqtt]
+        url = "mqtt://me:hush-url@broker"
+        password_file = "{tmp_path / "word"}"
+    """
+    found = config(tmp_path, text)
+    assert found.kafka.options().password == "hush-kafka"
+    assert found.mqtt.options().password == "hush-file"
+    shown = [repr(found), str(found.model_dump()), found.model_dump_json()]
+    shown += [repr(found.kafka.options()), repr(found.mqtt.options())]
+    assert not [text for text in shown if "hush" in text]
+    with pytest.raises(ConfigError) as raised:
+        config(tmp_path, "[kafka]\npassword = ['hush']")
+    assert "hush" not in str(raised.value)
+
+
+def test_which_bus(tmp_path: Path) -> None:
+    assert kafka_of(config(tmp_path, "bus = 'sqlite:x.db'")) is None
+    with pytest.raises(BusError, match=r"kafka\.bootstrap is not set"):
+        kafka_of(config(tmp_path, ""))
+    with pytest.raises(BusError, match="is no bus of a service"):
+        kafka_of(config(tmp_path, "bus = 'memory:'"))
+    named = kafka_of(config(tmp_path, "bus = 'kafka://h:9/plant'\n[kafka]\nreplication = 3"))
+    assert named is not None
+    assert (named.bootstrap, named.namespace, named.replication) == ("h:9", "plant", 3)
+    with pytest.raises(BusError, match="names no file"):
+        open_bus_of(config(tmp_path, "bus = 'sqlite:'"), None, None, "default")  # type: ignore[arg-type]

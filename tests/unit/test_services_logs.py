@@ -1,0 +1,100 @@
+"""What operators read: an object a line, decisions with their cause, libraries in the same form."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from scheduler.core import facts
+from scheduler.core.stimuli import Cause, Decision, Stimulus, TimePassed
+from services.logs import configure, tell_decisions
+from services.sections import LogSection
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    log = configure(LogSection(), role="scheduler", name="s1")
+    log.bind(cell="west").info("leads", epoch=3)
+    log.debug("not said")
+    logging.getLogger("aiokafka.consumer").warning("group is\nrebalancing")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=False)
+        logging.captureWarnings(capture=True)  # pytest and the block above have their own hooks
+        warnings.warn("old", stacklevel=1)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("a bug")
+    said = lines(capsys)
+    assert [line["event"].split("\n")[0][:8] for line in said] == [
+        "leads",
+        "group is",
+        said[2]["event"][:8],
+        "a bug",
+    ]
+    assert "old" in said[2]["event"]
+    assert {(line["role"], line["name"]) for line in said} == {("scheduler", "s1")}
+    assert (said[0]["cell"], said[0]["epoch"], said[0]["level"]) == ("west", 3, "info")
+    assert said[1]["logger"] == "aiokafka.consumer"
+    assert "ValueError: broken" in said[3]["exception"]
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSection(format="text"), role="bridge", name="b1").info("started", port=1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "started" in line
+    assert "b1" in line
+
+
+def test_decisions_say_for_whom_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    log = configure(LogSection(), role="scheduler", name="s1")
+    tell = tell_decisions(log)
+    starting = facts.GangStarting("j1", 7, "train", {"n0": [0]}, 0)
+    routine = facts.CycleRan("tide", 60.0)
+    cause = Cause("/agents/infer", 5, 9)
+    tell(Stimulus(1.0, TimePassed(), cause), Decision((starting, routine)))
+    tell(Stimulus(1.0, TimePassed()), Decision((facts.GangStopping("j1", "preempted"),)))
+    tell(Stimulus(1.0, TimePassed()), Decision((facts.GangStopping("j2", "completed"),)))
+    first, second = lines(capsys)
+    assert (first["event"], first["job"], first["epoch"]) == ("gang starting", "j1", 7)
+    assert first["cause"] == "infer-5-9", "the id of the envelope"
+    assert (second["event"], second["job"], second["cause"]) == (
+        "gang preempted",
+        "j1",
+        "scheduler",
+    )
+
+
+def test_everything_at_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = tell_decisions(configure(LogSection(level="debug"), role="scheduler", name="s1"))
+    tell(Stimulus(1.0, TimePassed()), Decision((facts.CycleRan("tide", 60.0),)))
+    assert [line["event"] for line in lines(capsys)] == ["CycleRan"]
+
+
+def test_what_a_library_repeats_is_said_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    log = configure(LogSection(), role="bridge", name="b1")
+    for port in range(100):
+        logging.getLogger("aiokafka.conn").error("cannot connect to %d", port)
+        log.info("ours", port=port)
+    logging.getLogger("aiokafka.conn").error("another thing")
+    said = [line["event"] for line in lines(capsys)]
+    assert said.count("ours") == 100
+    assert [event for event in said if event != "ours"] == ["cannot connect to 0", "another thing"]

@@ -1,0 +1,94 @@
+"""The metrics page: all that the table says and nothing else; GPUs are counted once each."""
+
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.core.state import ClusterState, Lender, Node, Pool
+from scheduler.core.transitions import LoanState, NodeState
+from services.led_cell import count_gpus
+from services.metrics import ALL, METRICS, Durations, Page, RoleName, Sample
+
+
+def families(page: Page) -> dict[str, str]:
+    found = {}
+    for family in text_string_to_metric_families(page.text().decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found[name] = family.type
+        assert family.documentation, f"{name} has no help"
+    return found
+
+
+@pytest.mark.parametrize("role", ALL)
+def test_a_page_has_exactly_the_roles_metrics(role: RoleName) -> None:
+    found = {
+        name: kind for name, kind in families(Page(role, list)).items() if name.startswith("tide")
+    }
+    assert found == {name: what.kind for name, what in METRICS.items() if role in what.roles}
+
+
+def test_the_page_tells_of_the_process_too() -> None:
+    assert {"process_resident_memory_bytes", "python_info"} <= families(Page("bridge", list)).keys()
+
+
+def test_names_say_what_they_are() -> None:
+    for name, what in METRICS.items():
+        assert name.startswith("tidegate_")
+        assert name.endswith("_total") == (what.kind == "counter"), name
+        assert what.help.endswith("."), name
+        assert what.roles
+
+
+def test_a_histogram_adds_up() -> None:
+    durations = Durations()
+    for seconds in (0.0005, 0.001, 0.03, 100_000.0):
+        durations.add(seconds)
+
+    def read() -> Iterable[Sample]:
+        yield Sample("tidegate_decision_seconds", durations, ("west",))
+
+    lines = Page("scheduler", read).text().decode().splitlines()
+    shown = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("tidegate_decision_seconds")
+    }
+    name = 'tidegate_decision_seconds_{}{{cell="west"{}}}'
+    assert shown[name.format("bucket", ',le="0.001"')] == 2, "a bound belongs to its bucket"
+    assert shown[name.format("bucket", ',le="0.05"')] == 3
+    assert shown[name.format("bucket", ',le="+Inf"')] == 4
+    assert shown[name.format("count", "")] == 4
+    assert shown[name.format("sum", "")] == pytest.approx(100_000.0315)
+
+
+def node(name: str, pool: str, held: int, gpus: int = 4) -> Node:
+    made = Node(name, "agent", pool, gpus, "A100", 1000, 1.0, 1.0, 0)
+    made.holder = ["job"] * held + [None] * (gpus - held)
+    return made
+
+
+def test_each_gpu_has_one_use() -> None:
+    state = ClusterState()
+    nodes = [node("t0", "train", 3), node("i0", "infer", 0), node("i1", "infer", 1)]
+    nodes += [node("i2", "infer", 0), node("e0", "edge", 0, gpus=1), node("d0", "train", 0)]
+    for one in nodes:
+        state.nodes[one.id] = one
+        kind = {"train": "training", "infer": "inference", "edge": "edge"}[one.pool]
+        state.pools.setdefault(one.pool, Pool(one.pool, kind)).nodes.append(one.id)
+    state.nodes["i1"].loan_state = LoanState.LENT
+    state.nodes["i2"].state = NodeState.UNKNOWN
+    state.nodes["d0"].state = NodeState.DEAD
+    state.lenders["infer"] = Lender("infer", served=3.0)
+    state.lenders["e0"] = Lender("e0", served=0.0)
+    found = {key: gpus for key, gpus in count_gpus(state).items() if gpus}
+    assert found == {
+        ("train", "training"): 3,
+        ("train", "idle"): 1,
+        ("infer", "serving"): 3,
+        ("infer", "idle"): 1,
+        ("infer", "training"): 1,
+        ("infer", "loaned"): 3,
+        ("infer", "unknown"): 4,
+        ("edge", "idle"): 1,
+    }

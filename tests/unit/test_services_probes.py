@@ -1,0 +1,84 @@
+"""Health as a stranger sees it: also while the loop is stuck."""
+
+import asyncio
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bus.contract import BusError
+from services import beat
+from services.beat import Beat
+from services.http import Answer, HttpServer, as_json
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def served(pages: dict[str, Callable[[], Answer]]) -> HttpServer:
+    return HttpServer("127.0.0.1", 0, pages)
+
+
+def test_answers_have_a_status_and_one_object() -> None:
+    server = served(
+        {
+            "/good": lambda: as_json(True, {"ready": True}),
+            "/bad": lambda: as_json(False, {"ready": False, "reasons": ["no link"]}),
+        }
+    )
+    try:
+        assert get(server.port, "/good?x=1") == (200, b'{"ready":true}\n')
+        status, body = get(server.port, "/bad")
+        assert (status, json.loads(body)["reasons"]) == (503, ["no link"])
+        assert get(server.port, "/")[0] == 404
+        with socket.create_connection(("127.0.0.1", server.port)):
+            # One that says nothing keeps nobody waiting.
+            assert get(server.port, "/good")[0] == 200
+    finally:
+        server.close()
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BusError, match=r"cannot be listened on: .*set http\.port"):
+            HttpServer("127.0.0.1", port, {})
+
+
+async def test_a_stuck_loop_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beat, "EVERY_S", 0.02)
+    heart = Beat()
+    beating = asyncio.create_task(heart.run())
+    server = served({"/": lambda: as_json(heart.silent_s() < 0.2, {})})
+    try:
+        await asyncio.sleep(0.1)
+        assert (await asyncio.to_thread(get, server.port, "/"))[0] == 200
+        assert heart.worst_lag_s() < 0.2
+        answers: list[Any] = []
+
+        def ask() -> None:
+            time.sleep(0.4)
+            answers.append(get(server.port, "/")[0])
+
+        asking = asyncio.create_task(asyncio.to_thread(ask))
+        await asyncio.sleep(0)
+        time.sleep(0.8)  # what must not happen in a service
+        await asking
+        assert answers == [503]
+        await asyncio.sleep(0.1)
+        assert (await asyncio.to_thread(get, server.port, "/"))[0] == 200
+        assert heart.worst_lag_s() > 0.5, "it is remembered for a while"
+    finally:
+        beating.cancel()
+        server.close()
