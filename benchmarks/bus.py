@@ -1,12 +1,16 @@
-"""How fast the bus is: publish, transactions and reading, in memory and on SQLite."""
+"""How fast the bus is: publish, transactions and reading, on every backend."""
 
+import argparse
 import asyncio
+import json
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import get_args
 
+from benchmarks import brokers
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
 from bus.memory import MemoryBus
@@ -108,6 +112,27 @@ def run(seconds: float) -> dict[str, float]:
     return asyncio.run(_run(seconds))
 
 
+def main() -> int:
+    """Measure every backend, brokers too where they are named."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bus", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="scales each part (5)")
+    parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+    options = parser.parse_args()
+    figures = run(options.seconds)
+    problem = brokers.missing()
+    if problem is None:
+        figures |= brokers.run(options.seconds)
+    else:
+        sys.stderr.write(f"Kafka and MQTT are NOT measured: {problem}\n")
+    if options.json == "-":
+        sys.stdout.write(json.dumps({"figures": figures}) + "\n")
+        return 0
+    for name, value in figures.items():
+        print(f"{name:60s} {value:12,.0f}" if abs(value) >= 100 else f"{name:60s} {value:12,.3g}")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"figures": figures}) + "\n")
+    return 0
+
+
 if __name__ == "__main__":
-    for measured, rate in run(10.0).items():
-        print(f"{measured:60s} {rate:12,.0f}")
+    sys.exit(main())

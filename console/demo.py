@@ -1,31 +1,33 @@
-"""`tidegate demo`: a simulated day on the embedded default, watched live, replayable afterwards."""
+"""`tidegate demo`: a simulated day, watched live, replayable; embedded, or on brokers."""
 
 import asyncio
 import gc
 import math
-import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 
 from bus.clock import PacedClock
+from bus.contract import BusError
+from bus.options import KafkaOptions, MqttOptions, kafka_options, mqtt_options
 from bus.sqlite import SqliteBus
 from console.claim import START_S, Finished, Run, agents_dir, claim, finish
-from console.fleet import Fleet, build_fleet
+from console.drive import drive
+from console.fleet import build_fleet
+from console.kafka import is_kafka
 from console.live import LiveView
-from console.output import emit_json, fail, out, say
+from console.output import emit_json, fail, out, plain, say
+from console.result import result_of
 from console.summary import summary
-from scheduler.core.state import ClusterState, state_hash
-from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.journal import recover
 from scheduler.policies.registry import make_policy
-from schemas.topics import ALL_TOPICS, CELLS, EVENTS, JOURNAL, TELEMETRY
+from schemas.topics import CELLS, EVENTS, JOURNAL
 from simulator.scenario import Scenario
 from simulator.workload import WorkloadError
 
-__all__ = ["START_S", "Run", "claim", "demo", "figures", "play"]
+__all__ = ["START_S", "Run", "claim", "demo", "play"]
 
 DEFAULT_LOG = "tidegate-demo.db"
 #: Simulated time for what came after the end of a run.
@@ -39,9 +41,13 @@ def demo(
     ] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of jobs, tides and faults.", min=0)] = 7,
     log: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help=f"Where to record it. [default: {DEFAULT_LOG}; the last one is kept]"),
     ] = None,
+    bus: Annotated[str, typer.Option(help="sqlite, or kafka: the real one.")] = "sqlite",
+    mqtt: Annotated[
+        bool, typer.Option("--mqtt", help="With --bus kafka: the edge speaks MQTT, over a bridge.")
+    ] = False,
     workload: Annotated[
         Path | None, typer.Option(help="A trace (CSV) instead of generated jobs.")
     ] = None,
@@ -59,8 +65,9 @@ def demo(
 ) -> None:
     """Watch a day: idle inference and edge GPUs lent to training, and back before their users.
 
-    Scheduler, agents with simulated GPUs and tenants run as separate services on one SQLite bus.
-    A log that was not finished goes on where it stopped.
+    Scheduler, agents with simulated GPUs and tenants run as separate services on one SQLite bus,
+    or on the brokers of $TIDEGATE_KAFKA_BOOTSTRAP and $TIDEGATE_MQTT_URL. A SQLite log that was
+    not finished goes on where it stopped; on brokers each demo begins anew.
 
     Example: tidegate demo --hours 24 --seconds 40 --seed 7 --log run.db
     """
@@ -80,29 +87,65 @@ def demo(
         None if throughputs is None else str(throughputs.resolve()),
         failures,
     )
-    path = log or Path(DEFAULT_LOG)
+    places = _places(bus, mqtt, log)
     try:
         scenario = run.scenario()
     except WorkloadError as error:
         fail(str(error))
+    # Messages by the thousand live for a moment; looking through them for cycles all the time
+    # took a third of what reading them costs.
+    gc.set_threshold(50_000, 20, 20)
     quiet = json_path == "-"
-    with claim(path, run, anew=log is None) as held:
-        result = _again(path, held.finished)
-        if result is None:
-            if not quiet:
-                for note in scenario.notes:
-                    out().print(f"[dim]{note}[/dim]")
-            result = asyncio.run(play(path, run, scenario, seconds, live and not quiet))
+    live = live and not quiet
+    if places is not None:
+        name, result = asyncio.run(play_on_brokers(places, run, scenario, seconds, live, quiet))
+        stopped = "A demo on Kafka cannot be gone on with; what it recorded is"
+    else:
+        name, stopped = (
+            log or DEFAULT_LOG,
+            "The same command goes on from here: its log is",
+        )
+        path = Path(name)
+        with claim(path, run, anew=log is None) as held:
+            result = _again(path, held.finished)
+            if result is None:
+                _introduce(scenario, quiet)
+                result = asyncio.run(play(path, run, scenario, seconds, live))
     if result is None:
-        out().print(f"Stopped. The same command goes on from here: its log is {path}.")
+        out().print(f"Stopped. {stopped} {name}.", markup=False, soft_wrap=True)
         raise typer.Exit(0)
     if json_path is not None:
         emit_json(result, json_path)
     if not quiet:
         out().print(summary(result))
-        out().print(f"Replay it, decision by decision:  [bold]tidegate replay {path}[/bold]")
+        out().print(
+            f"Replay it, decision by decision:  [bold]tidegate replay {plain(name)}[/bold]",
+            soft_wrap=True,
+        )
     if result["invariant_violations"]:
         raise typer.Exit(1)
+
+
+def _introduce(scenario: Scenario, quiet: bool) -> None:
+    for note in () if quiet else scenario.notes:
+        out().print(f"[dim]{note}[/dim]")
+
+
+def _places(
+    bus: str, mqtt: bool, log: str | None
+) -> tuple[KafkaOptions, MqttOptions | None] | None:
+    """Read where a demo shall run; None if on SQLite."""
+    if bus not in ("sqlite", "kafka"):
+        fail(f"--bus: {bus!r} is no bus; say sqlite or kafka.")
+    if bus == "sqlite":
+        if mqtt:
+            fail("--mqtt: needs --bus kafka, where the bridge takes what comes over MQTT.")
+        if log is not None and is_kafka(log):
+            fail(f"--log: {log} is on Kafka; add --bus kafka, or name a file.")
+        return None
+    if log is not None and not is_kafka(log):
+        fail(f"--log: with --bus kafka the log is there; say kafka:/NAME or leave it out: {log}")
+    return kafka_options(log or "kafka:"), mqtt_options("mqtt:") if mqtt else None
 
 
 def _again(path: Path, finished: Finished | None) -> dict[str, Any] | None:
@@ -130,11 +173,7 @@ async def play(
     path: Path, run: Run, scenario: Scenario, seconds: float, live: bool
 ) -> dict[str, Any] | None:
     """Run to the end; None if interrupted before."""
-    # Messages by the thousand live for a moment; looking through them for cycles all the time
-    # took a third of what reading them costs.
-    gc.set_threshold(50_000, 20, 20)
-    pace = run.hours * 3600.0 / seconds if seconds > 0 else None
-    clock = PacedClock(await _last_moment(path), pace)
+    clock = PacedClock(await _last_moment(path), _pace(run, seconds))
     until_s = run.end_s
     if clock.now_s() >= until_s:
         until_s = clock.now_s() + _EXTRA_S
@@ -151,14 +190,55 @@ async def play(
             failures_per_gpu_hour=run.failures_per_gpu_hour,
             watch=view.note if live else None,
         )
-        finished = await _drive(fleet, clock, until_s, view if live else None)
+        finished = await drive(fleet, clock, until_s, view if live else None)
         if not finished:
             return None
-        result = await _result(bus, fleet)
+        result = await result_of(bus, fleet)
         finish(path, run, result, await bus.end(EVENTS.name))
         return result
     finally:
         await bus.close()
+
+
+async def play_on_brokers(
+    places: tuple[KafkaOptions, MqttOptions | None],
+    run: Run,
+    scenario: Scenario,
+    seconds: float,
+    live: bool,
+    quiet: bool,
+) -> tuple[str, dict[str, Any] | None]:
+    """Run to the end; give the address of the log, and the result unless interrupted before."""
+    try:
+        from console.brokers import begin, carriers
+    except ModuleNotFoundError as error:
+        raise BusError(f"--bus kafka: {error}; pip install 'tidegate[console]'") from error
+    place = await begin(*places)
+    _introduce(scenario, quiet)
+    name = place.kafka.address
+    clock = PacedClock(START_S, _pace(run, seconds))
+    view = LiveView(f"Tidegate · {run.policy}", START_S, run.end_s)
+    with TemporaryDirectory() as folder:
+        async with carriers(place, clock) as made:
+            fleet = build_fleet(
+                scenario,
+                bus=made.bus,
+                clock=clock,
+                start_s=START_S,
+                agents_dir=Path(folder),
+                policy=run.policy,
+                failures_per_gpu_hour=run.failures_per_gpu_hour,
+                watch=view.note if live else None,
+                link=made.link,
+            )
+            if not await drive(fleet, clock, run.end_s, view if live else None):
+                return name, None
+            result = await result_of(made.bus, fleet)
+    return name, {**result, "bus": "kafka", "mqtt": place.mqtt is not None, "log": name}
+
+
+def _pace(run: Run, seconds: float) -> float | None:
+    return run.hours * 3600.0 / seconds if seconds > 0 else None
 
 
 async def _last_moment(path: Path) -> float:
@@ -172,121 +252,9 @@ async def _last_moment(path: Path) -> float:
     try:
         newest_s = START_S
         for topic in (JOURNAL, CELLS):
-            end = await bus.end(topic.name)
-            async for record in bus.read(topic.name, max(0, end - 1)):
-                newest_s = max(newest_s, record.time_s)
+            record = await bus.last(topic.name)
+            newest_s = newest_s if record is None else max(newest_s, record.time_s)
         found = await recover(bus, "default")
         return max(newest_s, found.state.now_s)
     finally:
         await bus.close()
-
-
-async def _drive(fleet: Fleet, clock: PacedClock, end_s: float, view: LiveView | None) -> bool:
-    """Run all services until the end or an interrupt; tell which."""
-    interrupted = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupted.set)
-    services = [asyncio.create_task(fleet.scheduler.run())]
-    services += [asyncio.create_task(agent.run()) for agent in fleet.agents]
-    tenants = asyncio.create_task(fleet.tenants.run())
-    timekeeper = asyncio.create_task(clock.run_until(end_s))
-    stop = asyncio.create_task(interrupted.wait())
-    painter = None if view is None else asyncio.create_task(_paint(view, fleet))
-    watched = {*services, tenants, timekeeper, stop}
-    try:
-        while not (timekeeper.done() or stop.done()):
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a service that failed ends the demo with its error
-            watched -= done
-        finished = timekeeper.done()
-        timekeeper.cancel()
-        stop.cancel()
-        tenants.cancel()
-        await asyncio.gather(*(agent.stop() for agent in fleet.agents))
-        fleet.scheduler.stop()
-        await asyncio.gather(*services)
-        return finished
-    finally:
-        for task in (*services, tenants, timekeeper, stop, *([painter] if painter else [])):
-            task.cancel()
-        await asyncio.gather(
-            *services,
-            tenants,
-            timekeeper,
-            stop,
-            *([painter] if painter else []),
-            return_exceptions=True,
-        )
-
-
-async def _paint(view: LiveView, fleet: Fleet) -> None:
-    """Redraw four times a real second; without a terminal, say how far it is now and then."""
-    console = out()
-    if not console.is_terminal:
-        while True:
-            await asyncio.sleep(5.0)
-            if hasattr(fleet.scheduler, "engine"):
-                console.print(view.progress(fleet.scheduler.engine.state))
-    while True:
-        size = console.size
-        with Live(console=console, screen=False, auto_refresh=False, transient=True) as screen:
-            while console.size == size:
-                if hasattr(fleet.scheduler, "engine"):
-                    screen.update(view.render(fleet.scheduler.engine.state), refresh=True)
-                await asyncio.sleep(0.25)
-        # Lines of the old size wrap in the new one, where nobody would overwrite them.
-        console.clear()
-
-
-async def _result(bus: SqliteBus, fleet: Fleet) -> dict[str, Any]:
-    state = fleet.scheduler.engine.state
-    dead = sum([await bus.end(name) for name in ALL_TOPICS if name.endswith(".dlq")])
-    return {
-        **figures(state),
-        "events": await bus.end(EVENTS.name) + await bus.end(TELEMETRY.name),
-        "dead_letters": dead,
-        # Of this process: a run that was killed counts those since it went on.
-        "duplicates": fleet.scheduler.intake.counts["duplicates"],
-        "invariant_violations": fleet.scheduler.invariant_violations,
-        "state_hash": state_hash(state),
-    }
-
-
-def figures(state: ClusterState) -> dict[str, Any]:
-    """Give the figures of a run, from the state alone. Times in seconds."""
-    totals = state.totals
-    live = [job for job in state.jobs.values() if job.state not in TERMINAL]
-    queued = sum(job.state is JobState.QUEUED for job in live)
-    return {
-        "jobs_submitted": totals.jobs_submitted,
-        "jobs_completed": totals.jobs_completed,
-        "jobs_failed": totals.jobs_failed,
-        "jobs_running": len(live) - queued,
-        "jobs_queued": queued,
-        "mean_jct_s": totals.jct_s / totals.jobs_completed if totals.jobs_completed else None,
-        "mean_queueing_s": totals.queueing_s / totals.jobs_started if totals.jobs_started else None,
-        "deadlines_total": totals.deadlines_total,
-        "deadlines_met": totals.deadlines_met,
-        # Of unfinished jobs, not yet due; what is neither met nor open was missed.
-        "deadlines_open": sum(
-            job.deadline_s is not None and job.deadline_s > state.now_s for job in live
-        ),
-        "loans_granted": totals.loans_granted,
-        "loans_reclaimed": totals.loans_reclaimed,
-        "reclaims_late": totals.reclaims_late,
-        "inference_shortfall_gpu_s": totals.inference_shortfall_gpu_s,
-        "loaned_gpu_s": totals.loaned_gpu_s,
-        "migrations": totals.migrations,
-        "preemptions": totals.preemptions,
-        "scale_outs": totals.scale_outs,
-        "scale_ins": totals.scale_ins,
-        "worker_failures": totals.failures,
-        "policy_failures": totals.policy_failures,
-        "gpu_utilisation": (
-            (totals.training_gpu_s + totals.serving_gpu_s) / totals.gpu_s if totals.gpu_s else None
-        ),
-        "commands": totals.commands,
-        "decisions": state.number,
-    }

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bus.clock import Clock
-from bus.contract import Bus, Message
+from bus.contract import Bus, Link, Message
 from cloud_agent import agent as cloud
+from console.leader import Leader
 from edge_agent import agent as edge
 from runtime.build import Options
 from runtime.service import AgentService
@@ -27,9 +28,16 @@ GATHER_S = 1.0
 class Fleet:
     """Everything that runs."""
 
-    scheduler: SchedulerService
+    scheduler: SchedulerService | Leader
     agents: tuple[AgentService, ...]
     tenants: "Tenants"
+
+    @property
+    def duplicates(self) -> int:
+        """How many messages came to the scheduler again."""
+        if isinstance(self.scheduler, Leader):
+            return self.scheduler.duplicates
+        return self.scheduler.intake.counts["duplicates"]
 
 
 def build_fleet(
@@ -42,14 +50,23 @@ def build_fleet(
     policy: str,
     failures_per_gpu_hour: float,
     watch: Callable[[Stimulus, Decision], None] | None,
+    link: Callable[[str], Link] | None = None,
 ) -> Fleet:
-    """Put the services of a scenario together; agents keep their state under `agents_dir`."""
+    """Put the services of a scenario together; agents keep their state under `agents_dir`.
+
+    With `link`, which makes the link of an edge agent, the bus is a broker's: it may go away, and
+    the scheduler goes on when it is back.
+    """
     agents_dir.mkdir(parents=True, exist_ok=True)
     physics = Physics(seed=scenario.seed, failures_per_gpu_hour=failures_per_gpu_hour)
     config = ServiceConfig(policy=policy, gather_s=GATHER_S, validate_ticks=1)
+
+    def scheduler() -> SchedulerService:
+        return SchedulerService(bus, clock, config, watch=watch)
+
     return Fleet(
-        SchedulerService(bus, clock, config, watch=watch),
-        tuple(_agents(scenario, bus, clock, start_s, agents_dir, physics)),
+        scheduler() if link is None else Leader(scheduler, clock),
+        tuple(_agents(scenario, bus, link or (lambda _: bus), clock, start_s, agents_dir, physics)),
         Tenants(scenario.workload, bus, clock, start_s),
     )
 
@@ -57,6 +74,7 @@ def build_fleet(
 def _agents(
     scenario: Scenario,
     bus: Bus,
+    link: Callable[[str], Link],
     clock: Clock,
     start_s: float,
     agents_dir: Path,
@@ -78,7 +96,7 @@ def _agents(
                 demand = _demand(scenario.tides[name], start_s)
                 machine = edge.simulated_server(demand, physics)
                 state_file = agents_dir / f"{name}.db"
-                yield edge.build_agent(server, bus, clock, state_file, machine)
+                yield edge.build_agent(server, link(name), clock, state_file, machine)
         else:
             tide = scenario.tides.get(pool.name)
             owner = None if tide is None else _demand(tide, start_s)

@@ -1,4 +1,4 @@
-"""`tidegate log`: what a log holds, its newest records, and copies to hand around."""
+"""`tidegate log`: what a log holds, whether it is whole, its newest records, and copies of it."""
 
 import re
 import sys
@@ -19,13 +19,14 @@ from rich.table import Table
 from bus.contract import Record
 from bus.logfile import Progress, ReadLog, write_log
 from bus.reading import import_log, open_log
+from console.kafka import resolved
 from console.output import JsonPath, duration, emit_json, fail, out, plain
 from console.reading import DEFAULT_LOG
 from console.telling import fields
 from schemas.topics import ALL_TOPICS
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look into a log, or copy it: stats, tail, export, import."
+    no_args_is_help=True, help="Look into a log, or copy it: stats, verify, tail, export, import."
 )
 
 #: How often `--follow` looks, in seconds.
@@ -34,7 +35,7 @@ _SOURCE = re.compile(rb'"source":"([^"\\]+)"')
 _SHOWN = 12
 LogOption = Annotated[
     str,
-    typer.Option("--log", help="SQLite, .jsonl or .jsonl.zst.", envvar="TIDEGATE_LOG"),
+    typer.Option("--log", help="SQLite, .jsonl, .jsonl.zst or kafka:.", envvar="TIDEGATE_LOG"),
 ]
 
 
@@ -64,7 +65,7 @@ class _Topic:
 
 
 @app.command()
-def stats(log: LogOption = str(DEFAULT_LOG), json_path: JsonPath = None) -> None:
+def stats(log: LogOption = DEFAULT_LOG, json_path: JsonPath = None) -> None:
     """Count records, bytes, keys and time by topic; dead letters by reason; who spoke.
 
     Example: tidegate log stats --log run.db
@@ -72,7 +73,7 @@ def stats(log: LogOption = str(DEFAULT_LOG), json_path: JsonPath = None) -> None
     topics: dict[str, _Topic] = {}
     dead: Counter[str] = Counter()
     sources: Counter[str] = Counter()
-    with open_log(log) as opened:
+    with open_log(resolved(log)) as opened:
         opened.verify()
         for record in opened.records():
             topics.setdefault(record.topic, _Topic()).add(record)
@@ -133,7 +134,7 @@ def tail(
         str | None, typer.Option(help="Only this topic, such as events, journal or events.dlq.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as records come.")] = False,
-    log: LogOption = str(DEFAULT_LOG),
+    log: LogOption = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
     """Show the newest records.
@@ -142,6 +143,7 @@ def tail(
     """
     if follow and json_path is not None:
         fail("--follow never ends, so there is no JSON object to write; leave one of the two out.")
+    log = resolved(log)
     with open_log(log) as opened:
         ends = dict(opened.head.topics)
         found = _newest(opened, _topics(topic, opened), count)
@@ -155,9 +157,12 @@ def tail(
         with open_log(log) as opened:
             fresh: list[Record] = []
             for name in _topics(topic, opened):
-                missed = opened.head.topics.get(name, 0) - ends.get(name, 0)
+                before = ends.get(name, 0)
+                missed = opened.head.topics.get(name, 0) - before
                 if missed > 0:
-                    fresh += opened.last(name, missed)
+                    # At most so many came: offsets may have gaps.
+                    newest = opened.last(name, missed)
+                    fresh += [record for record in newest if record.offset >= before]
             ends = dict(opened.head.topics)
         for record in sorted(fresh, key=_by_time):
             _print_record(record)
@@ -234,17 +239,41 @@ def _record_document(record: Record) -> dict[str, Any]:
     }
 
 
-@app.command("export")
-def export_(
-    target: Annotated[Path, typer.Argument(help="A new file, NAME.jsonl or NAME.jsonl.zst.")],
-    log: LogOption = str(DEFAULT_LOG),
+@app.command("verify")
+def verify_(
+    source: Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")] = None,
+    log: LogOption = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
-    """Copy a log into one file that says when it is damaged.
+    """Read a whole log: every checksum, and that no record is missing. It is not decided again.
+
+    Example: tidegate log verify run.db
+    """
+    with open_log(resolved(source or log)) as opened:
+        count, name = opened.verify(), str(opened.path)
+    if json_path != "-":
+        out().print(f"{name} is whole: {count:,} records.", markup=False, soft_wrap=True)
+    if json_path is not None:
+        emit_json({"log": name, "records": count}, json_path)
+
+
+@app.command("export")
+def export_(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[LOG] FILE", help="A new file, NAME.jsonl or NAME.jsonl.zst."),
+    ],
+    log: LogOption = DEFAULT_LOG,
+    json_path: JsonPath = None,
+) -> None:
+    """Copy a log into one file that says when it is damaged. A log before the file is as --log.
 
     Example: tidegate log export run.jsonl.zst --log run.db
     """
-    with open_log(log) as opened:
+    if len(names) > 2:
+        fail(f"{names[2]}: name the log and the file to make, no more.")
+    target = Path(names[-1])
+    with open_log(resolved(names[0] if len(names) == 2 else log)) as opened:
         opened.verify()
         with _progress("Exporting") as progress:
             count = write_log(target, opened.head, opened.records(), progress)
@@ -253,7 +282,7 @@ def export_(
 
 @app.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(help="A log file, as export makes them.")],
+    source: Annotated[str, typer.Argument(help="A log file, as export makes them, or kafka:.")],
     log: Annotated[Path, typer.Option("--log", help="The SQLite log to make.")],
     json_path: JsonPath = None,
 ) -> None:
@@ -261,7 +290,7 @@ def import_(
 
     Example: tidegate log import run.jsonl.zst --log copy.db
     """
-    with open_log(source) as opened, _progress("Importing") as progress:
+    with open_log(resolved(source)) as opened, _progress("Importing") as progress:
         count = import_log(opened, log, progress)
     _done("Imported", count, log, json_path)
 

@@ -11,9 +11,18 @@ from pydantic import ValidationError
 
 from bus.clock import Clock, PacedClock, SystemClock
 from bus.contract import Bus, Message
-from bus.sqlite import SqliteBus
+from console.kafka import is_demo
 from console.output import duration, fail, out, say, seconds_of
-from console.reading import CELL, DEFAULT_LOG, LogPath, Reading, check_log, read_bus, with_log
+from console.reading import (
+    CELL,
+    DEFAULT_LOG,
+    LogAddress,
+    Reading,
+    located,
+    open_to_write,
+    read_bus,
+    with_log,
+)
 from scheduler.core.transitions import TERMINAL
 from schemas.codec import Rejected, decode_cell, encode, event
 from schemas.events import JobCancelled, JobSubmitted
@@ -65,7 +74,7 @@ def submit(
         bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
-    log: LogPath = DEFAULT_LOG,
+    log: LogAddress = DEFAULT_LOG,
 ) -> None:
     """Submit a training job, as flags or as a JSON file.
 
@@ -92,11 +101,12 @@ def submit(
     if deadline_after_s is not None:
         fields["deadline_s"] = 0.0
     submission = _checked(fields, from_file=file is not None)
+    log = located(log)
     reading, online = with_log(log, _look)
     known = reading.state.jobs.get(submission.job)
     if known is not None:
         fail(f"--job: {known.id} exists already ({known.state.value}); choose another id.")
-    clock, now_s = _clock(reading)
+    clock, now_s = _clock(log, reading)
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
     _publish(log, clock, now_s, submission)
@@ -107,12 +117,13 @@ def submit(
 def cancel(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
     reason: Annotated[str, typer.Option(help="Why, for those who ask later.")] = "",
-    log: LogPath = DEFAULT_LOG,
+    log: LogAddress = DEFAULT_LOG,
 ) -> None:
     """Cancel a job; if it runs, its gang is told to leave.
 
     Example: tidegate cancel job-0042 --log run.db
     """
+    log = located(log)
     reading, online = with_log(log, _look)
     known = reading.state.jobs.get(job)
     if known is None:
@@ -124,7 +135,7 @@ def cancel(
     except ValidationError as error:
         wrong = first_error(error)
         fail(f"--{wrong.field}: {wrong.reason}.")
-    clock, now_s = _clock(reading)
+    clock, now_s = _clock(log, reading)
     _publish(log, clock, now_s, request)
     ran_s = reading.state.now_s - known.submit_s
     out().print(f"{job}: asked to be cancelled, {duration(ran_s)} after it came.", markup=False)
@@ -221,22 +232,21 @@ async def _look(bus: Bus) -> tuple[Reading, bool]:
     return reading, online
 
 
-def _clock(reading: Reading) -> tuple[Clock, float]:
+def _clock(log: str, reading: Reading) -> tuple[Clock, float]:
     """Give the time that the log lives in: simulated logs have their own."""
-    if not reading.newest_s:
+    if not reading.newest_s or not is_demo(log):
         clock = SystemClock()
         return clock, clock.now_s()
     return PacedClock(reading.newest_s, None), reading.newest_s
 
 
-def _publish(log: Path, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled) -> None:
-    check_log(log)
+def _publish(log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled) -> None:
     # A name of its own, so that sequence 0 is fresh whoever said something before.
     source = f"/operators/cli-{secrets.token_hex(8)}"
     envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=CELL)
 
     async def run() -> None:
-        bus = SqliteBus.open(log, clock)
+        bus = open_to_write(log, clock)
         try:
             await bus.publish(Message(EVENTS.name, CELL, encode(envelope)))
         finally:

@@ -1,4 +1,7 @@
-"""Reading a log without changing it: the recovered state, and the moments that frame it."""
+"""Reading a log without changing it: the recovered state, and the moments that frame it.
+
+A log is a SQLite file, or Kafka's: `kafka:`, `kafka:/NAMESPACE`, `kafka://HOST:PORT/NAMESPACE`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,9 +11,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bus.clock import SystemClock
+from bus.clock import Clock, SystemClock
 from bus.contract import Bus
 from bus.sqlite import SqliteBus
+from console.kafka import is_kafka, open_kafka, resolved
 from console.output import fail
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover
@@ -18,9 +22,12 @@ from schemas.topics import JOURNAL, TOPICS
 
 CELL = "default"
 #: Where `tidegate demo` records unless told otherwise.
-DEFAULT_LOG = Path("tidegate-demo.db")
-LogPath = Annotated[
-    Path, typer.Option("--log", help="The log, finished or live.", envvar="TIDEGATE_LOG")
+DEFAULT_LOG = "tidegate-demo.db"
+LogAddress = Annotated[
+    str,
+    typer.Option(
+        "--log", help="The log, finished or live: a file, or kafka:.", envvar="TIDEGATE_LOG"
+    ),
 ]
 Answer = TypeVar("Answer")
 
@@ -34,25 +41,27 @@ class Reading:
     newest_s: float  #: Of the newest record; a log of simulated time lives in that time.
 
 
-def read_log(path: Path) -> Reading:
+def read_log(log: str) -> Reading:
     """Recover the state that a finished or a live log has come to.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
     """
-    return with_log(path, read_bus)
+    return with_log(log, read_bus)
 
 
-def with_log(path: Path, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
+def with_log(log: str, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
     """Open a log for reading, ask it something, close it.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
+        BusError: it is on Kafka, which does not answer.
     """
-    check_log(path)
+    log = located(log)
 
     async def run() -> Answer:
-        bus = SqliteBus.open_readonly(path, SystemClock())
+        clock = SystemClock()
+        bus: Bus = open_kafka(log, clock) if is_kafka(log) else SqliteBus.open_readonly(log, clock)
         try:
             return await ask(bus)
         finally:
@@ -61,14 +70,23 @@ def with_log(path: Path, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
     return asyncio.run(run())
 
 
-def check_log(path: Path) -> None:
-    """Say what to do if the path cannot be a log of ours."""
+def open_to_write(log: str, clock: Clock) -> Bus:
+    """Open a log that was `located`, to add to it."""
+    return open_kafka(log, clock) if is_kafka(log) else SqliteBus.open(log, clock)
+
+
+def located(log: str) -> str:
+    """Give the full address of a log, or say what to do if none of ours can be there."""
+    if is_kafka(log):
+        return resolved(log)
+    path = Path(log)
     if path.is_dir():
         fail(f"--log: {path} is a folder; name a log file in it.")
     if not path.exists():
         fail(f"--log: {path} does not exist; `tidegate demo --log {path}` makes one.")
     if path.name.endswith((".jsonl", ".jsonl.zst")):
         fail(f"--log: {path} is an exported log; make a database of it: tidegate log import.")
+    return log
 
 
 async def read_bus(bus: Bus) -> Reading:
@@ -87,7 +105,6 @@ async def newest(bus: Bus) -> float:
     """Give the moment of the newest record of all topics; 0 if there is none."""
     found_s = 0.0
     for topic in TOPICS:
-        end = await bus.end(topic.name)
-        async for record in bus.read(topic.name, max(0, end - 1)):
-            found_s = max(found_s, record.time_s)
+        record = await bus.last(topic.name)
+        found_s = found_s if record is None else max(found_s, record.time_s)
     return found_s

@@ -12,6 +12,7 @@ import typer
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
 from bus.reading import open_log
+from console.kafka import resolved
 from console.output import JsonPath, duration, emit_json, fail, out, plain, seconds_of
 from console.telling import after, decision_lines, fields, line_document, told
 from scheduler.compare import Comparison
@@ -32,7 +33,7 @@ class _Stopped(Exception):
 
 
 def replay(
-    log: Annotated[str, typer.Argument(help="A log: SQLite, .jsonl or .jsonl.zst.")],
+    log: Annotated[str, typer.Argument(help="A log: SQLite, .jsonl, .jsonl.zst or kafka:.")],
     until: Annotated[
         str | None,
         typer.Option(help="Stop after this: seconds or 6h30m since the beginning, or a time."),
@@ -69,8 +70,9 @@ def replay(
             stepper.show(entry, decision)
 
     try:
-        with open_log(log) as opened:
+        with open_log(resolved(log)) as opened:
             opened.verify()
+            name = str(opened.path)
             watched = watch if step or job else None
             result, speed = _timed(opened, cell, until_s, length_s, comparison, watched)
             if not result.decisions:
@@ -80,7 +82,7 @@ def replay(
             sides = _sides(opened, result)
     except _Stopped:
         raise typer.Exit(0) from None
-    document = _document(result, speed, sides)
+    document = _document(name, result, speed, sides)
     if comparison is not None:
         document["comparison"] = comparison.to_dict()
     if story is not None:
@@ -208,8 +210,9 @@ def _sides(opened: ReadLog, result: Result) -> Sides | None:
 # --- the answer --------------------------------------------------------------------------------
 
 
-def _document(result: Result, speed: float, sides: Sides | None) -> dict[str, Any]:
+def _document(name: str, result: Result, speed: float, sides: Sides | None) -> dict[str, Any]:
     return {
+        "log": name,
         "decisions": result.decisions,
         "identical": result.identical,
         "first_difference": _difference(result, sides),

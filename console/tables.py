@@ -23,7 +23,7 @@ from console.columns import LEFT, REST, RIGHT, Columns, fitted
 from console.outlook import outlook
 from console.output import JsonPath, day_clock, duration, emit_json, fail, out
 from console.phrases import SHORT, Voice, reason_from
-from console.reading import DEFAULT_LOG, LogPath, Reading, read_bus, read_log, with_log
+from console.reading import DEFAULT_LOG, LogAddress, Reading, read_bus, read_log, with_log
 from scheduler.core.state import Job, Node
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 from schemas.codec import Rejected, decode_event
@@ -80,7 +80,7 @@ def jobs(
         str | None, typer.Option(help="Only jobs in this state, such as queued or running.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Finished jobs too.")] = False,
-    log: LogPath = DEFAULT_LOG,
+    log: LogAddress = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
     """List jobs: state, pool, size, progress, deadline, and in short why.
@@ -194,7 +194,7 @@ def _job_document(job: Job, reading: Reading) -> dict[str, Any]:
     }
 
 
-def nodes(log: LogPath = DEFAULT_LOG, json_path: JsonPath = None) -> None:
+def nodes(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
     """List nodes: pool, contact, loan, and who is on each GPU.
 
     Example: tidegate nodes --log run.db
@@ -282,7 +282,7 @@ def _node_document(node: Node, used: float | None) -> dict[str, Any]:
     }
 
 
-def loans(log: LogPath = DEFAULT_LOG, json_path: JsonPath = None) -> None:
+def loans(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
     """List nodes on loan: since when, when they are due back, and how lending went so far.
 
     Example: tidegate loans --log run.db

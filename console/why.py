@@ -11,14 +11,14 @@ from console.outlook import outlook
 from console.output import JsonPath, emit_json, fail, out
 from console.panel import panel
 from console.phrases import Voice, label
-from console.reading import DEFAULT_LOG, LogPath, Reading, read_bus, with_log
+from console.reading import DEFAULT_LOG, LogAddress, Reading, read_bus, with_log
 from console.story import Given, Story, history, read_story
 from console.waits import wait_document, waits
 
 
 def why(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
-    log: LogPath = DEFAULT_LOG,
+    log: LogAddress = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
     """Explain a job: what it waits for, or why it was started, moved, resized or preempted.

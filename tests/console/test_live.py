@@ -15,7 +15,7 @@ from console.live import LiveView, summary
 from scheduler.core.state import ClusterState
 from tests.console.stories import START_S, Teller
 
-demo = importlib.import_module("console.demo")
+drive = importlib.import_module("console.drive")
 
 
 def drawn(what: RenderableType, width: int, height: int, *, colour: bool = False) -> str:
@@ -91,9 +91,9 @@ async def test_a_resize_clears_what_the_old_size_left(
 ) -> None:
     file = io.StringIO()
     console = Console(file=file, width=100, height=30, force_terminal=True)
-    monkeypatch.setattr(demo, "out", lambda: console)
+    monkeypatch.setattr(drive, "out", lambda: console)
     fleet: Any = SimpleNamespace(scheduler=SimpleNamespace(engine=told.engine))
-    painter = asyncio.create_task(demo._paint(view_of(told), fleet))
+    painter = asyncio.create_task(drive.paint(view_of(told), fleet))
     await asyncio.sleep(0.05)
     assert "\x1b[2J" not in file.getvalue()
     console.size = (60, 20)

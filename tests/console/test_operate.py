@@ -42,7 +42,7 @@ def said(log: Path) -> list[EventEnvelope]:
 def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
     tidegate: Run, log: Path, told: Teller
 ) -> None:
-    newest_s = read_log(log).newest_s
+    newest_s = read_log(str(log)).newest_s
     ran = tidegate(
         "submit", *GOOD, "--job", "mine", "--model", "bert", "--gpus", "1..4",
         "--samples-per-step", "64", "--deadline", "2h", "--memory-mib", "4096",

@@ -28,7 +28,7 @@ def test_help_teaches_every_verb(tidegate: Run) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    sorted(str(command.callback.__name__) for command in app.registered_commands),  # type: ignore[union-attr]
+    sorted(str(command.callback.__name__).replace("_", "-") for command in app.registered_commands),  # type: ignore[union-attr]
 )
 def test_every_verb_has_an_example(tidegate: Run, verb: str) -> None:
     ran = tidegate(verb, "--help")

@@ -1,0 +1,124 @@
+"""Kafka's addresses on the command line: what is refused, and how; no broker is needed."""
+
+import asyncio
+
+import pytest
+
+from bus.clock import PacedClock
+from bus.contract import BusError, Message, Producer
+from bus.memory import MemoryBus
+from console.brokers import Onlooker
+from console.held import HeldBus, Hold
+from console.kafka import is_demo, numbered
+from console.leader import Leader
+from scheduler.service import SchedulerService, ServiceConfig
+from schemas.topics import COMMANDS, EVENTS
+from tests.console.conftest import Run
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("demo", "--mqtt"), "--mqtt: needs --bus kafka"),
+        (("demo", "--bus", "rabbit"), "'rabbit' is no bus; say sqlite or kafka"),
+        (("demo", "--log", "kafka:/x"), "add --bus kafka"),
+        (("demo", "--bus", "kafka", "--log", "run.db"), "say kafka:/NAME or leave it out: run.db"),
+        (("demo", "--bus", "kafka", "--log", "kafka:x"), "is no Kafka address"),
+        (("jobs", "--log", "kafka://host:1/a_b"), "a namespace has letters, digits and - only"),
+        (("replay", "mqtt://host"), "MQTT stores no log"),
+        (("log", "export", "a", "b", "c"), "c: name the log and the file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    tidegate: Run, arguments: tuple[str, ...], part: str
+) -> None:
+    ran = tidegate(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert part in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", ["kafka:", f"kafka://{NOBODY}"])
+@pytest.mark.parametrize(
+    "words", [("demo", "--bus", "kafka"), ("jobs",), ("submit", "--steps", "1", "--rate", "1=1")]
+)
+def test_without_brokers_a_sentence_says_how_to_get_them(
+    tidegate: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], address: str
+) -> None:
+    monkeypatch.delenv("TIDEGATE_KAFKA_BOOTSTRAP", raising=False)
+    ran = tidegate(*words, "--log", address)
+    assert (ran.code, ran.out) == (2, "")
+    assert 'eval "$(compose/brokers env)"' in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_demos_are_known_by_their_number() -> None:
+    assert numbered(["", "demo-10", "demo-9", "demo-x", "demo-01", "mine"]) == [9, 10]
+    assert is_demo("kafka://host:1/demo-3")
+    assert is_demo("run.db")
+    assert not is_demo("kafka://host:1/mine")
+
+
+class _Flaky(MemoryBus):
+    """Its third transaction fails."""
+
+    transactions = 0
+
+    async def append(self, messages, positions, producer) -> None:  # type: ignore[no-untyped-def]
+        if producer is not None:
+            self.transactions += 1
+            if self.transactions == 3:
+                raise BusError("the broker went away")
+        await super().append(messages, positions, producer)
+
+
+async def test_a_scheduler_goes_on_when_its_bus_is_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = PacedClock(1_000_000.0, None)
+    bus = _Flaky(clock)
+    leader = Leader(lambda: SchedulerService(bus, clock, ServiceConfig()), clock)
+    running = asyncio.create_task(leader.run())
+    await clock.run_until(1_000_200.0)
+    assert bus.transactions > 4
+    assert leader.engine.state.leader.epoch == 2
+    assert clock.now_s() == 1_000_200.0
+    leader.stop()
+    await running
+    assert capsys.readouterr().err == "The demo waits: the broker went away.\n"
+
+
+async def test_time_stands_still_after_what_was_said() -> None:
+    clock = PacedClock(0.0, None)
+    bus = HeldBus(MemoryBus(clock), Hold(clock))
+    producer: Producer = await bus.producer("p")
+    loop = asyncio.get_running_loop()
+
+    async def takes_s() -> float:
+        began_s = loop.time()
+        await clock.run_until(clock.now_s() + 60.0)
+        return loop.time() - began_s
+
+    assert await takes_s() < 0.005
+    await bus.publish(Message(EVENTS.name, "default", b"{}"))
+    assert await takes_s() > 0.007
+    async with producer.transaction() as transaction:
+        transaction.send(Message(COMMANDS.name, "edge-1", b"{}"))
+    assert await takes_s() > 0.024
+    async with producer.transaction() as transaction:
+        transaction.send(Message(EVENTS.name, "default", b"{}"))
+    assert await takes_s() < 0.005
+
+
+async def test_an_onlooker_waits_in_real_time_and_holds_nobody_up() -> None:
+    clock = PacedClock(0.0, None)
+    waiter = Onlooker(clock).waiter()
+    waiting = asyncio.create_task(waiter.wait(clock.now_s() + 0.05))
+    await asyncio.sleep(0)
+    await clock.run_until(1000.0)
+    assert not waiting.done()
+    assert await waiting is False
+    waiter.notify()
+    assert await waiter.wait() is True
