@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+MINUTES ?= 30
+SEED ?= 1
 
 UV := .uv/bin/uv
 BIN := .venv/bin
@@ -15,7 +17,7 @@ unexport VIRTUAL_ENV
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-lint check-format check-types check-imports \
-	bench format lock clean
+	bench chaos soak format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
@@ -50,6 +52,12 @@ check-imports: $(READY)
 
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(READY) ## Break real brokers and services at random (MINUTES=30 SEED=1 JSON=out.json)
+	@$(BIN)/python -m tests.chaos.matrix --minutes $(MINUTES) --seed $(SEED) $(if $(JSON),--json "$(JSON)") $(ARGS)
+
+soak: $(READY) ## Run a fleet on real brokers for long (MINUTES=30 JSON=out.json)
+	@$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(if $(JSON),--json "$(JSON)") $(ARGS)
 
 format: $(READY) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet

@@ -49,7 +49,17 @@ MACHINE_PATH = re.compile(
 )
 
 #: Made by tools, never written by us.
-GENERATED = {".git", ".venv", ".uv", "build", "dist", "__pycache__", "node_modules"}
+GENERATED = {
+    ".git",
+    ".venv",
+    ".uv",
+    ".brokers",
+    "secrets",
+    "build",
+    "dist",
+    "__pycache__",
+    "node_modules",
+}
 
 
 def modules() -> list[Path]:
