@@ -55,6 +55,11 @@ class ServiceConfig:
     settings: Settings = field(default_factory=Settings)
     #: What comes within this time after the first record is decided in the same tick.
     gather_s: float = 0.02
+    #: No tick begins sooner than this after the one before: transactions back to back wait for
+    #: each other's end in Kafka, and one of twice the size costs no more.
+    spacing_s: float = 0.0
+    #: What says nothing and decides nothing need not be marked as read at once, only this often.
+    mark_s: float = 1.0
     #: The most records one tick takes; it bounds the size of a transaction.
     records_max: int = 2000
     #: A snapshot after this many journal entries: a restart folds no more than that.
@@ -102,7 +107,7 @@ class SchedulerService:
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
         self.snapshots_skipped = 0
-        self._said_s = self._pruned_s = float("-inf")
+        self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
         self._entries = 0
         self._sequence = 0
         self._ticks = 0
@@ -188,8 +193,10 @@ class SchedulerService:
         self._listening = True
         try:
             records = await self._consumer.poll(config.records_max, self._patience_s())
-            if records and config.gather_s and len(records) < config.records_max:
-                await self._clock.sleep_until(self._clock.now_s() + config.gather_s)
+            now_s = self._clock.now_s()
+            until_s = max(now_s + config.gather_s, self._ticked_s + config.spacing_s)
+            if records and until_s > now_s and len(records) < config.records_max:
+                await self._clock.sleep_until(until_s)
                 records += await self._consumer.poll(config.records_max - len(records), 0.0)
             return records
         except asyncio.CancelledError:
@@ -261,12 +268,16 @@ class SchedulerService:
             stimulus = Stimulus(at_s, TimePassed())
             decided.append((stimulus, self._decide(stimulus, messages)))
         messages += self._courtesies(at_s)
+        if not decided and not messages and at_s < self._marked_s + self._config.mark_s:
+            return  # read again after a crash, it says no more than it did
+        self._marked_s = at_s
         began_s = self._real_s()
         async with self._producer.transaction() as transaction:
             for message in messages:
                 transaction.send(message)
             transaction.commit_positions(self._consumer)
         self._took("transaction", began_s)
+        self._ticked_s = self._clock.now_s()
         self._entries += len(decided)
         self._ticks += 1
         every = self._config.validate_ticks

@@ -124,6 +124,7 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         policy=section.policy,
         settings=section.settings,
         gather_s=section.gather_s,
+        spacing_s=section.spacing_s,
         records_max=section.records_max,
         snapshot_entries=section.snapshot_entries,
         heartbeat_s=section.heartbeat_s,

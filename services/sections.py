@@ -169,7 +169,8 @@ class SchedulerSection(Section):
     policy: str = "tide"
     #: Kafka is still completing a transaction when the next one follows within 10 ms, which then
     #: costs 20 ms more. So ticks are this far apart, and no further: it is added to each decision.
-    gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
+    gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
+    spacing_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
     records_max: Count = 2000
     snapshot_entries: Count = 5000
     heartbeat_s: Seconds = 60.0

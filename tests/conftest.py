@@ -17,8 +17,11 @@ LAYERS = (
     "simulation",
     "golden",
     "console",
-    "chaos",
     "packaging",
+    "deploy",
+    "security",
+    "integration",
+    "chaos",
 )
 TESTS = Path(__file__).parent
 
