@@ -1,0 +1,201 @@
+"""Processes of the fleet: started, killed, stopped for a while, and never left behind."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.brokers import Brokers
+
+_MAIN = [sys.executable, "-c", "import sys; from console.main import main; sys.exit(main())"]
+#: How long a process may take to end by itself before it is killed.
+END_S = 10.0
+
+
+class Process:
+    """One service of Tidegate as a real process, with what it says in a file.
+
+    What it says goes through a pipe, so that a full disk of the process (`fill_disk`) is not also
+    a full disk of its log.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self._command = [*_MAIN, *arguments]
+        self._folder = folder
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._ours = True  #: That it does not run now is our doing.
+        self._frozen = False
+        self._closed = False
+        self._starting = threading.Lock()
+        #: When it ceased to run, for whatever reason, by the wall clock.
+        self.deaths_s: list[float] = []
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        if self._popen is None or self._popen.poll() is not None:
+            return None
+        return self._popen.pid
+
+    def start(self) -> None:
+        """Start it, unless it runs, or has been ended for good."""
+        with self._starting:
+            if self.pid is None and not self._closed:
+                self._start()
+
+    def _start(self) -> None:
+        self._popen = subprocess.Popen(
+            self._command,
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._ours = False
+        assert self._popen.stdout is not None
+        self._reader = threading.Thread(
+            target=_keep, args=(self._popen.stdout, self.log_file), daemon=True
+        )
+        self._reader.start()
+
+    def kill(self) -> None:
+        """End it now, as a crash would."""
+        if self._popen is not None and self.pid is not None:
+            self._ours = True
+            self._popen.kill()
+            self._gone()
+
+    def freeze(self) -> None:
+        """Stop it in the middle of whatever it does, until `thaw`."""
+        self._signal(signal.SIGSTOP)
+        self._frozen = True
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._frozen = False
+
+    def fill_disk(self) -> None:
+        """Let every write to a file fail (EFBIG; needs no rights, and SQLite sees an error)."""
+        if (pid := self.pid) is not None:
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
+
+    def empty_disk(self) -> None:
+        if (pid := self.pid) is not None:
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+    def ask_to_end(self) -> None:
+        """Ask for a good end (SIGTERM), for good; `end` waits for it."""
+        with self._starting:
+            self._ours = self._closed = True
+        if self._frozen:
+            self.thaw()
+        self._signal(signal.SIGTERM)
+
+    def end(self, patience_s: float = END_S) -> int | None:
+        """Wait for its end, or force it; give its exit status, None if it had to be forced."""
+        if self._popen is None:
+            return 0
+        self._ours = True
+        try:
+            self._popen.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+        self._gone()
+        return self._popen.returncode
+
+    def ended_by_itself(self) -> str | None:
+        """Tell, once, of an end that was not our doing: exit status and the log's last lines."""
+        if self._popen is None or self._ours or self._popen.poll() is None:
+            return None
+        self._ours = True
+        self._gone()
+        status = self._popen.returncode
+        return f"{self.name} ended by itself with {status}; its log ends:\n{self.tail()}"
+
+    def tail(self, lines: int = 12) -> str:
+        if not self.log_file.exists():
+            return "  (it said nothing)"
+        said = self.log_file.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(f"  {line[:400]}" for line in said)
+
+    def resident_mib(self) -> float:
+        """Give its resident memory; 0 while it does not run."""
+        return resident_mib(self.pid)
+
+    def cpu_s(self) -> float:
+        """Give the processor time that it has used since it began; 0 while it does not run."""
+        return cpu_s(self.pid)
+
+    def _signal(self, number: int) -> None:
+        if self._popen is not None and self.pid is not None:
+            self._popen.send_signal(number)
+
+    def _gone(self) -> None:
+        assert self._popen is not None
+        self._popen.wait()
+        self._frozen = False
+        self.deaths_s.append(time.time())
+        if self._reader is not None:
+            self._reader.join(2.0)
+
+
+class Broker:
+    """Kafka or Mosquitto, with the verbs of a process."""
+
+    def __init__(self, name: str, brokers: Brokers, ending: threading.Event) -> None:
+        self.name, self._brokers, self._ending = name, brokers, ending
+
+    def kill(self) -> None:
+        self._brokers.kill(self.name, signal.SIGKILL)
+
+    def start(self) -> None:
+        if not self._ending.is_set():
+            self._brokers.up(self.name)
+
+    def freeze(self) -> None:
+        self._brokers.kill(self.name, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._brokers.kill(self.name, signal.SIGCONT)
+
+
+def resident_mib(pid: int | None) -> float:
+    """Give the resident memory of a process; 0 if there is none."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * resource.getpagesize() / 2**20
+
+
+def cpu_s(pid: int | None) -> float:
+    """Give the processor time of a process, in seconds; 0 if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def _keep(pipe: IO[bytes], path: Path) -> None:
+    with path.open("ab") as file:
+        while piece := pipe.read1(65536):  # type: ignore[attr-defined]
+            file.write(piece)
+            file.flush()
+    pipe.close()
