@@ -2,6 +2,8 @@
 
 - *Order*: records of one key are read in the order they were stored; offsets of a topic ascend.
 - *Durable*: when `publish` returns, the record outlives a crash of any process.
+- *Several topics*: a consumer reads them in the order given: a later one waits until those before
+  it are read to their ends, or a backlog of telemetry would overtake the events beside it.
 - *Groups*: each group has its own committed offset per topic; a new consumer starts there.
 - *Transactions*: records sent and offsets committed in one take effect together or not at all;
   opening a producer id again fences whoever held it (`Fenced` at its next commit).

@@ -34,6 +34,7 @@ class KafkaConsumer:
         home: Home,
         group: str,
         starts: Mapping[str, int],
+        ends: Mapping[str, int],
         keys: Sequence[str] | None,
         client: AIOKafkaConsumer,
         watchdog_s: float,
@@ -44,6 +45,8 @@ class KafkaConsumer:
         #: By topic: the next record to hand over while any wait, and where fetching got to.
         self._next = dict(starts)
         self._reached = dict(starts)
+        #: By topic, its end when it was last seen.
+        self._ends = dict(ends)
         self._waiting: dict[str, deque[Record]] = {topic: deque() for topic in starts}
         self._records = 0
         self._bytes = 0
@@ -83,7 +86,8 @@ class KafkaConsumer:
             for topic in topics:
                 starts[topic] = max(committed.get(topic, 0), begins[topic])
                 home.resets += committed.get(topic, starts[topic]) < starts[topic]
-            consumer = cls(home, group, starts, keys, client, watchdog_s)
+            ends = await home.ends(topics)
+            consumer = cls(home, group, starts, ends, keys, client, watchdog_s)
             consumer._assign()
         except BaseException:
             await stop(client)
@@ -119,9 +123,6 @@ class KafkaConsumer:
                 self._next[topic] = found[-1].offset + 1
         self._records -= len(found)
         self._bytes -= sum(_size(record) for record in found)
-        if len(found) == max_records:
-            # A topic that never ends must not starve those after it.
-            self._topics.append(self._topics.pop(0))
         if self._records < _RECORDS_MAX and self._bytes < _BYTES_MAX:
             self._room.set()
         if not found and self._error is not None:
@@ -210,6 +211,7 @@ class KafkaConsumer:
 
     async def _look(self) -> bool:
         """Fetch some records; False if there were none and nothing was passed either."""
+        self._put_first_things_first()
         try:
             # The limit is only for a client that hangs.
             async with asyncio.timeout(self._watchdog_s):
@@ -236,11 +238,22 @@ class KafkaConsumer:
         # Ends of transactions, and records of aborted ones, are passed without being given.
         for partition, topic in self._partitions.items():
             self._reached[topic] = max(self._reached[topic], await self._client.position(partition))
+            self._ends[topic] = self._client.last_stable_offset(partition) or self._ends[topic]
         if self._records >= _RECORDS_MAX or self._bytes >= _BYTES_MAX:
             self._room.clear()
         if self._records:
             self._waiter.notify()
         return before != self._reached
+
+    def _put_first_things_first(self) -> None:
+        """Fetch a topic only while those before it are read to their ends."""
+        caught_up = True
+        for partition, topic in self._partitions.items():
+            if caught_up:
+                self._client.resume(partition)
+            else:
+                self._client.pause(partition)
+            caught_up = caught_up and self._reached[topic] >= self._ends[topic]
 
     async def _reset(self, topics: Sequence[str]) -> None:
         """Go on with the oldest record: retention removed what was next."""

@@ -150,9 +150,6 @@ class LogConsumer:
             )
             found += records
             self._positions[topic] = position
-        if len(found) == max_records:
-            # A topic that never ends must not starve those after it.
-            self._topics.append(self._topics.pop(0))
         return found
 
     async def commit(self) -> None:

@@ -219,7 +219,7 @@ class MqttLink:
         self._client.send(self._word("birth", birth)).add_done_callback(self._birth_answered)
         self._outbox.opened()
 
-    def _birth_answered(self, done: "asyncio.Future[None]") -> None:
+    def _birth_answered(self, done: "asyncio.Future[bool]") -> None:
         error = done.exception()
         if error is not None and not isinstance(error, LinkDown):
             self._client.problem = str(error)

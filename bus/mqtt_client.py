@@ -129,8 +129,10 @@ class MqttClient:
         """
         await self.send(message)
 
-    def send(self, message: Outgoing) -> "asyncio.Future[None]":
+    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
         """Publish without waiting: the future says what `publish` would. Await it at some time.
+
+        It gives False if the broker says that nobody subscribes to it now.
 
         Raises:
             LinkDown: there is no connection.

@@ -30,8 +30,10 @@ _IN_FLIGHT_MAX = 1000
 _READ_AT_ONCE = 32
 #: An upper bound of what a packet is longer than its texts.
 _FRAME_BYTES = 64
-#: Reason codes from here on are refusals; 0x10, nobody listens, is as good as 0.
+#: Reason codes from here on are refusals.
 REFUSAL = 0x80
+#: The broker took it, and nobody subscribes to it now.
+_NOBODY = 0x10
 #: What is used of aiomqtt's client and of paho's within it, and was never promised.
 _USED = ("_connected", "_disconnected")
 _USED_WITHIN = (
@@ -72,8 +74,8 @@ class Connection:
         self._held = self._reading = False
         self._limit = _IN_FLIGHT_MAX
         self._packet_max = 2**28
-        self._sent: dict[int, tuple[Outgoing, asyncio.Future[None]]] = {}
-        self._queue: deque[tuple[Outgoing, asyncio.Future[None]]] = deque()
+        self._sent: dict[int, tuple[Outgoing, asyncio.Future[bool]]] = {}
+        self._queue: deque[tuple[Outgoing, asyncio.Future[bool]]] = deque()
         self._loop = asyncio.get_running_loop()
         inner = self.inner
         inner.manual_ack_set(True)
@@ -110,8 +112,8 @@ class Connection:
             self._loop.add_reader(socket.fileno(), self._read)
             self._loop.call_soon(self._read)  # what TLS has decrypted already wakes nobody
 
-    def send(self, message: Outgoing) -> "asyncio.Future[None]":
-        """Send it when its turn comes."""
+    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
+        """Send it when its turn comes; False comes of it if the broker says that nobody hears."""
         size = len(message.value) + len(message.address) + _FRAME_BYTES
         for pair in message.properties.items():
             size += len("".join(pair).encode()) + 5
@@ -120,7 +122,7 @@ class Connection:
                 f"{message.address}: {size} bytes, the broker takes {self._packet_max}; "
                 "raise its max_packet_size or say less"
             )
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[bool] = self._loop.create_future()
         if self._queue or len(self._sent) >= self._limit:
             self._queue.append((message, future))
         else:
@@ -145,7 +147,7 @@ class Connection:
                     LinkDown(f"{message.address}: the connection to {where} broke; send it again")
                 )
 
-    def _write(self, message: Outgoing, future: "asyncio.Future[None]") -> None:
+    def _write(self, message: Outgoing, future: "asyncio.Future[bool]") -> None:
         try:
             info = self.inner.publish(
                 self._options.address(message.address),
@@ -215,7 +217,7 @@ class Connection:
         self.published += 1
         if not future.done():
             if code.value < REFUSAL:
-                future.set_result(None)
+                future.set_result(code.value != _NOBODY)
             else:
                 future.set_exception(Refused(f"{message.address}: the broker says: {code}"))
         while self._queue and len(self._sent) < self._limit:

@@ -16,6 +16,8 @@ from schemas.horizon import Range
 
 #: What is unconfirmed for so long is sent again.
 RESEND_S = 15.0
+#: The same, if no bridge had subscribed when the broker took it: one is about to.
+UNHEARD_S = 1.0
 #: Without a connection for so long, whoever publishes is told.
 DOWN_S = 30.0
 #: How often the two are looked at.
@@ -137,17 +139,25 @@ class Outbox:
         try:
             future = self._client.send(entry.outgoing)
         except BusError as error:
-            self._answered(entry, error)
+            self._failed(entry, error)
         else:
-            future.add_done_callback(lambda done: self._answered(entry, done.exception()))
+            future.add_done_callback(lambda done: self._answered(entry, done))
 
-    def _answered(self, entry: _Entry, error: BaseException | None) -> None:
-        """Take the broker's word; without connection, `opened` sends it again."""
+    def _answered(self, entry: _Entry, answer: "asyncio.Future[bool]") -> None:
+        """Take the broker's word."""
+        error = answer.exception()
         if error is None:
-            if entry.place[0] < 0:
+            if not answer.result():
+                entry.sent_s -= RESEND_S - UNHEARD_S
+            elif entry.place[0] < 0:
                 self._confirmed(entry)
                 self._pump()
-        elif not isinstance(error, LinkDown):
+        else:
+            self._failed(entry, error)
+
+    def _failed(self, entry: _Entry, error: BaseException) -> None:
+        """Give up what is refused; without connection, `opened` sends it again."""
+        if not isinstance(error, LinkDown):
             self._fail(entry.batch, error)
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:

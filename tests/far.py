@@ -50,7 +50,7 @@ class Far:
             clock=CLOCK,
         )
         self.client.start()
-        self._said: list[asyncio.Future[None]] = []
+        self._said: list[asyncio.Future[bool]] = []
 
     @property
     def sequences(self) -> list[int]:

@@ -227,10 +227,21 @@ async def test_a_short_loss_is_nobodys_concern(broker: Mosquitto) -> None:
     broker.start()
     await until(lambda: link.client.reconnects == far.client.reconnects == 1)
     far.answers = True
-    link.client.renew()  # its first try may have been too early for the bridge
     await call
     far.say("command", b"{}")
     assert [record.value for record in await consumer.poll(timeout_s=10.0)] == [b"{}"]
+    await link.close()
+    await far.client.close()
+
+
+async def test_what_came_before_the_first_bridge_is_soon_said_again(options: MqttOptions) -> None:
+    link = MqttLink.open(options, CLOCK, "n0")
+    call = asyncio.create_task(link.publish(event(0)))
+    await until(lambda: link.client.published > 0)
+    far = Far(options)
+    far.answers = True
+    async with asyncio.timeout(5.0):  # and not after the 15 s of what a bridge may still hold
+        await call
     await link.close()
     await far.client.close()
 
