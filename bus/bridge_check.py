@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from bus.contract import Message, Record, dead_letter
+from bus.contract import Message, Record
+from bus.letters import dead_letter, unfit
 from bus.wire import Incoming
 from schemas import events
 from schemas.codec import EventEnvelope, Rejected, decode_event
@@ -18,12 +19,6 @@ from schemas.topics import COMMANDS, EVENTS, MQTT_UP, MQTT_UP_KINDS, TELEMETRY, 
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 
 is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
-#: More headers, or longer ones, than any message of ours has; they must fit beside the message
-#: (`schemas.topics.HEADROOM_BYTES`, at four bytes for a character), or Kafka would refuse it.
-HEADERS_MAX = 16
-HEADERS_MAX_CHARS = 8 * 1024
-#: What is kept of a message that is too large for Kafka.
-_KEPT_BYTES = 1024
 _SEQUENCE_MAX = 2**63 - 1
 _BOOT_MAX = 2**31 - 1
 
@@ -131,20 +126,6 @@ def check(
     return Accepted(envelope.cell, Message(topic.name, key, value, headers), place)
 
 
-def unfit(headers: Mapping[str, str]) -> str | None:
-    """Find why Kafka or MQTT could not carry these headers; None if both can."""
-    if not headers:
-        return None
-    if len(headers) > HEADERS_MAX:
-        return f"are {len(headers)}, the limit is {HEADERS_MAX}"
-    if sum(len(name) + len(text) for name, text in headers.items()) > HEADERS_MAX_CHARS:
-        return f"have more than {HEADERS_MAX_CHARS} characters"
-    if not all((name + text).isprintable() for name, text in headers.items()):
-        # Kafka's clients or the MQTT broker would cut the connection for some of them.
-        return "have a character that cannot be printed"
-    return None
-
-
 def letter_of(incoming: Incoming, refused: Refused, group: str, now_s: float) -> Message:
     """Write the dead letter of what came over MQTT."""
     # It never was in the topic, so it has no offset there.
@@ -156,19 +137,9 @@ def letter_of(incoming: Incoming, refused: Refused, group: str, now_s: float) ->
         incoming.properties,
         now_s,
     )
-    letter = bury(origin, refused.field, refused.reason, group)
+    letter = dead_letter(origin, refused.field, refused.reason, group)
     address = "".join(char if char.isprintable() else "?" for char in incoming.address)
     return replace(letter, headers={**letter.headers, "dlq_origin_address": address[:300]})
-
-
-def bury(record: Record, field_name: str, reason: str, group: str) -> Message:
-    """Write a dead letter that Kafka does take: what it could not carry is left out or cut."""
-    value = record.value
-    if value is not None and len(value) > MAX_MESSAGE_BYTES:
-        value = value[:_KEPT_BYTES]
-    headers = record.headers if unfit(record.headers) is None else {}
-    origin = replace(record, key=record.key.replace("\0", "?"), value=value, headers=headers)
-    return dead_letter(origin, field_name, reason, group)
 
 
 def _misplaced(envelope: EventEnvelope, node: str, kind: str) -> tuple[str, str] | None:

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bus.bridge_check import bury, is_name, unfit
+from bus.bridge_check import is_name
 from bus.bridge_limits import BridgeCounters, BridgeLimits
 from bus.bridge_up import pause
 from bus.clock import Clock
 from bus.contract import Bus, BusError, Consumer, Message, Record
+from bus.letters import dead_letter, unfit
 from bus.wire import LinkDown, Outgoing, Wire
 from schemas.codec import Rejected, decode_cell, decode_command
 from schemas.topics import CELLS, COMMANDS, MQTT_DOWN, MQTT_STATE
@@ -159,7 +160,7 @@ class Down:
             self._counters.refused["cell_state"] += 1
         else:
             self._counters.refused["command"] += 1
-            dead.append(bury(record, field_name, reason, self._group))
+            dead.append(dead_letter(record, field_name, reason, self._group))
 
     def _command(self, record: Record) -> _Order | tuple[str, str]:
         """Make the message of a command; or say which field makes it none, and why."""

@@ -29,6 +29,10 @@ class Fenced(BusError):
     """Another process opened the same producer id; this one must stop."""
 
 
+class Unfit(BusError):
+    """A message that this bus will never take, however often it is tried; it says why."""
+
+
 class Closed(BusError):
     """The bus is closed."""
 
@@ -160,25 +164,3 @@ class Bus(Link, Protocol):
     async def prune(self, now_s: float) -> int:
         """Remove what retention and compaction allow; give the number of records removed."""
         ...
-
-
-def dead_letter(record: Record, field_name: str, reason: str, group: str) -> Message:
-    """Build the dead letter of a record that `group` could not read: same bytes, reason beside."""
-    return Message(
-        topic=f"{record.topic}.dlq",
-        key=record.key,
-        value=record.value,
-        headers={
-            **record.headers,
-            "dlq_field": _printable(field_name)[:200],
-            "dlq_error": _printable(reason)[:500],
-            "dlq_origin_topic": record.topic,
-            "dlq_origin_offset": str(record.offset),
-            "dlq_consumer_group": group,
-        },
-    )
-
-
-def _printable(text: str) -> str:
-    """Replace what a header cannot carry; the reason may quote whatever was sent."""
-    return "".join(char if char.isprintable() else "?" for char in text)

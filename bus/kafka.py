@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
 from bus.clock import Clock
-from bus.contract import BusError, Closed, Message, Record
+from bus.contract import BusError, Closed, Message, Record, Unfit
 from bus.kafka_client import errors_named, from_kafka, open_consumer, stop
 from bus.kafka_consumer import WATCHDOG_S, KafkaConsumer
 from bus.kafka_producer import KafkaProducer, Publisher
@@ -115,16 +115,16 @@ class KafkaBus:
         """Refuse messages that the broker would not take, or that would not come back the same.
 
         Raises:
-            BusError: one of them is unfit, naming what is wrong.
+            Unfit: one of them is unfit, naming what is wrong.
         """
         for message in messages:
             check_message(message)
             topic = ALL_TOPICS.get(message.topic)
             if topic is None:
-                raise BusError(f"{message.topic!r} is no topic; use one of schemas.topics")
+                raise Unfit(f"{message.topic!r} is no topic; use one of schemas.topics")
             size = len(message.value or b"")
             if size > topic.record_max_bytes - HEADROOM_BYTES // 2:
-                raise BusError(
+                raise Unfit(
                     f"message to {message.topic}: {size} bytes are too many; "
                     f"a record may have {topic.record_max_bytes - HEADROOM_BYTES}"
                 )

@@ -23,7 +23,7 @@ _REAL_WITHIN_S = 3600.0
 _FOR_EVER = str(2**63 - 1)
 
 
-def topic_settings(topic: Topic, *, simulated: bool) -> dict[str, str]:
+def topic_settings(topic: Topic, replication: int, *, simulated: bool) -> dict[str, str]:
     """Give a topic's settings.
 
     A broker compares the time that a record bears, which is the bus's clock, with its own. So
@@ -35,6 +35,8 @@ def topic_settings(topic: Topic, *, simulated: bool) -> dict[str, str]:
         "cleanup.policy": "compact" if topic.compacted else "delete",
         "retention.ms": "-1" if kept_s is None else str(int(kept_s * 1000)),
         "retention.bytes": "-1",
+        # With three copies, what is confirmed is on two; the default would leave it on one.
+        "min.insync.replicas": "2" if replication >= 3 else "1",
         "max.message.bytes": str(topic.record_max_bytes),
         "message.timestamp.type": "CreateTime",
         # Kafka refuses records from more than an hour ahead, which simulated time may be.
@@ -61,7 +63,7 @@ async def make_topics(options: KafkaOptions, clock: Clock, table: Mapping[str, T
                     options.topic(topic.name),
                     len(options.cells),
                     options.replication,
-                    topic_configs=topic_settings(topic, simulated=simulated),
+                    topic_configs=topic_settings(topic, options.replication, simulated=simulated),
                 )
                 for topic in table.values()
                 if options.topic(topic.name) not in found

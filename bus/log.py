@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
 from bus.clock import Clock, Waiter
-from bus.contract import BusError, Closed, Consumer, Message, Record
+from bus.contract import BusError, Closed, Consumer, Message, Record, Unfit
 
 #: How long a tombstone stays after it was stored, so that slow readers learn of it.
 TOMBSTONE_S = 24 * 3600.0
@@ -238,14 +238,14 @@ def check_message(message: Message) -> None:
     """Refuse what no backend could give back as it was.
 
     Raises:
-        BusError: a field has the wrong type, naming it.
+        Unfit: a field has the wrong type, naming it.
     """
     if not message.topic:
-        raise BusError("a message has an empty topic; name one of schemas.topics")
+        raise Unfit("a message has an empty topic; name one of schemas.topics")
     where = f"message to {message.topic}"
     if message.value is not None and not isinstance(message.value, bytes):
         kind = type(message.value).__name__
-        raise BusError(f"{where}: value must be bytes or None, not {kind}")
+        raise Unfit(f"{where}: value must be bytes or None, not {kind}")
     _check_text(f"{where}: key", message.key)
     for name, value in message.headers.items():
         _check_text(f"{where}: the name of a header", name)
@@ -254,11 +254,11 @@ def check_message(message: Message) -> None:
 
 def _check_text(what: str, text: object) -> None:
     if not isinstance(text, str):
-        raise BusError(f"{what} must be text, not {type(text).__name__}")
+        raise Unfit(f"{what} must be text, not {type(text).__name__}")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise BusError(f"{what} is no valid Unicode ({error.reason}); repair it") from error
+            raise Unfit(f"{what} is no valid Unicode ({error.reason}); repair it") from error
     if "\0" in text:
-        raise BusError(f"{what} holds a zero character; remove it")
+        raise Unfit(f"{what} holds a zero character; remove it")

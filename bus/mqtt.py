@@ -14,7 +14,7 @@ from typing import Self
 import orjson
 
 from bus.clock import Clock
-from bus.contract import BusError, Closed, Consumer, Message
+from bus.contract import BusError, Closed, Consumer, Message, Unfit
 from bus.log import check_message
 from bus.mqtt_client import MqttClient
 from bus.mqtt_inbox import Inbox, MqttConsumer
@@ -171,18 +171,16 @@ class MqttLink:
         check_message(message)
         for name, text in message.headers.items():
             if not (name + text).isprintable():
-                raise BusError(
-                    f"header {name!r} to {message.topic}: MQTT takes printable text only"
-                )
+                raise Unfit(f"header {name!r} to {message.topic}: MQTT takes printable text only")
         value = message.value or b""
         if len(value) > MAX_MESSAGE_BYTES:
-            raise BusError(
+            raise Unfit(
                 f"message to {message.topic}: {len(value)} bytes, the limit is {MAX_MESSAGE_BYTES}"
             )
         if message.topic == _LETTERS:
             return None, self._outgoing("dlq", value, message, None)
         if message.topic not in (TELEMETRY.name, EVENTS.name):
-            raise BusError(f"an edge agent does not publish to {message.topic}")
+            raise Unfit(f"an edge agent does not publish to {message.topic}")
         kind, place = self._peek(value, message.topic)
         return place, self._outgoing(kind, value, message, _EXPIRY_S)
 
@@ -200,14 +198,14 @@ class MqttLink:
                 raw[field] for field in ("type", "source", "bootid", "sequence")
             )
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            raise BusError(
+            raise Unfit(
                 f"message to {topic}: an edge agent publishes CloudEvents with type, source, "
                 "bootid and sequence, and this is none"
             ) from None
         if said_by != source:
-            raise BusError(f"message to {topic}: source is {said_by!r}, but {source} speaks here")
+            raise Unfit(f"message to {topic}: source is {said_by!r}, but {source} speaks here")
         if type(boot) is not int or not isinstance(sequence, str) or not _is_number(sequence):
-            raise BusError(f"message to {topic}: bootid is an integer, sequence digits in a string")
+            raise Unfit(f"message to {topic}: bootid is an integer, sequence digits in a string")
         if topic == TELEMETRY.name:
             return "telemetry", (boot, int(sequence))
         return "ack" if name == CommandAcknowledged.TYPE else "event", (boot, int(sequence))

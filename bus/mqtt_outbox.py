@@ -41,6 +41,8 @@ class _Entry:
     place: Place
     outgoing: Outgoing
     batch: _Batch
+    #: Its place among all that were sent for the first time.
+    number: int = 0
     sent_s: float = 0.0
 
 
@@ -53,7 +55,7 @@ class OutboxCounters:
 
 
 class Outbox:
-    """Sends batches in order, at most `window` messages unconfirmed at a time."""
+    """Sends batches in order, none more than `window` messages after an unconfirmed one."""
 
     def __init__(self, client: MqttClient, window: int) -> None:
         self.counters = OutboxCounters()
@@ -63,6 +65,7 @@ class Outbox:
         self._sent: dict[Place, _Entry] = {}
         self._batches: dict[_Batch, None] = {}
         self._letters = 0
+        self._numbers = 0
         self._down_since_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -125,13 +128,29 @@ class Outbox:
 
     def _pump(self) -> None:
         """Send what waits, as far as the window lets it."""
-        while self._waiting and len(self._sent) < self._window and self._client.connected:
+        while self._waiting and self._client.connected and self._may_follow(self._waiting[0]):
             entry = self._waiting.popleft()
             if entry.place in self._sent:
                 self._fail(entry.batch, BusError(_TWICE.format(*entry.place)))
             elif not entry.batch.done.done():
+                self._numbers += 1
+                entry.number = self._numbers
                 self._sent[entry.place] = entry
                 self._send(entry)
+
+    def _may_follow(self, entry: _Entry) -> bool:
+        """Whether an entry keeps near the oldest unconfirmed one, and to its boot.
+
+        Not the number of unconfirmed ones counts but how far they are apart: of two bridges one
+        may hang while the other goes on. And of a source only two boots are remembered.
+        """
+        if not self._sent:
+            return True
+        oldest = next(iter(self._sent.values()))
+        boot = entry.place[0]
+        if boot >= 0 and any(place[0] not in (boot, -1) for place in self._sent):
+            return False
+        return self._numbers - oldest.number + 1 < self._window
 
     def _send(self, entry: _Entry, *, again: bool = False) -> None:
         entry.sent_s = asyncio.get_running_loop().time()

@@ -75,8 +75,9 @@ class MqttOptions:
     keepalive_s: int = 30
     #: The broker keeps what is meant for us this long while we are away.
     session_s: int = 24 * 3600
-    #: So many messages of ours may be unconfirmed. Twice what a scheduler remembers as pieces
-    #: missing (`scheduler.dedupe.PIECES_MAX`) would be too many: late ones would look like copies.
+    #: No message of ours goes so many ahead of the oldest unconfirmed one. Twice what a scheduler
+    #: remembers as pieces missing (`scheduler.dedupe.PIECES_MAX`) would be too many: late ones
+    #: would look like copies.
     window: int = 100
 
     def address(self, name: str) -> str:

@@ -1,10 +1,11 @@
 """The publisher: takes the spool to the bus, beside the agent's turns, until the bus has it."""
 
 import asyncio
+from collections.abc import Sequence
 
 from bus.clock import Clock
-from bus.contract import BusError, Closed, Link
-from runtime.spool import Spool
+from bus.contract import BusError, Closed, Link, Unfit
+from runtime.spool import Spool, Waiting
 
 #: Messages published together.
 _BATCH = 500
@@ -16,6 +17,8 @@ class Publisher:
     def __init__(self, spool: Spool, bus: Link, clock: Clock, retry_s: float) -> None:
         self.published = 0
         self.failures = 0
+        #: Messages that the bus will never take; nothing else could be said after them.
+        self.unfit = 0
         self._spool = spool
         self._bus = bus
         self._clock = clock
@@ -55,6 +58,11 @@ class Publisher:
         if not self._running.cancelled():
             self._running.result()
 
+    def abandon(self) -> None:
+        """End at once; what was not confirmed is published by the next boot."""
+        if self._running is not None:
+            self._running.cancel()
+
     async def _run(self) -> None:
         try:
             while await self._step():
@@ -74,6 +82,9 @@ class Publisher:
             await self._bus.publish(*[waiting.message for waiting in batch])
         except Closed:
             return False
+        except Unfit:
+            await self._one_by_one(batch)
+            return True
         except BusError:
             self.failures += 1
             if self._last:
@@ -83,3 +94,15 @@ class Publisher:
         self.published += len(batch)
         self._spool.sent(batch[-1].row)
         return True
+
+    async def _one_by_one(self, batch: Sequence[Waiting]) -> None:
+        """Publish up to the first failure, and give up what the bus will never take."""
+        for waiting in batch:
+            try:
+                await self._bus.publish(waiting.message)
+                self.published += 1
+            except Unfit:
+                self.unfit += 1
+            except BusError:
+                return
+            self._spool.sent(waiting.row)

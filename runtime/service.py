@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bus.clock import Clock
-from bus.contract import BusError, Closed, Consumer, Link, Message, Record, dead_letter
+from bus.contract import BusError, Closed, Consumer, Link, Message, Record
+from bus.letters import dead_letter
 from runtime.core import (
     Action,
     AgentCore,
@@ -115,6 +116,7 @@ class AgentService:
         self._runner: asyncio.Task[None] | None = None
         self._listening = False
         self._stopping = False
+        self._whole = True
         self._died: str | None = None
         self._stopped = asyncio.Event()
 
@@ -272,7 +274,9 @@ class AgentService:
         """Write down what the turn changed, then let it take effect."""
         changes = self.core.take_changes()
         if changes or self._added or self._spool.freed >= _FREED_MAX:
+            self._whole = False
             self._store.write(changes, self._added, self._spool.take_freed())
+            self._whole = True
             for waiting in self._added:
                 self._spool.add(waiting)
             if self._added:
@@ -350,6 +354,9 @@ class AgentService:
             return []
         except BusError:
             self.counters.listen_failures += 1
+            if self._consumer is not None:
+                await self._consumer.close()
+                self._consumer = None  # it may never recover; what was not committed comes again
             await self._clock.sleep_until(min(due_s, now_s + self._schedule.retry_s))
             return []
         finally:
@@ -374,8 +381,10 @@ class AgentService:
             await self._publisher.finish(self._schedule.drain_s)
             if self._consumer is not None:
                 await self._consumer.close()
+            if self._whole:  # a turn that could not be written did not happen, nor its words
+                self._store.write(self.core.take_changes(), self._added, self._spool.take_freed())
         finally:
-            self._store.write(self.core.take_changes(), self._added, self._spool.take_freed())
+            self._publisher.abandon()
             self._store.close()
             self._clock.leave()
             self._stopped.set()

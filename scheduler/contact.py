@@ -48,6 +48,10 @@ class Contact:
             if node.state is NodeState.ALIVE:
                 self.heard_s.setdefault(node.agent, now_s)
 
+    def look_again(self) -> None:
+        """Look through the fleet at the next tick."""
+        self._looked_s = _NEVER
+
     def hear(self, agents: Iterable[str], now_s: float) -> None:
         """Note who spoke."""
         for agent in agents:

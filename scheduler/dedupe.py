@@ -13,8 +13,8 @@ from typing import Any
 #: Missing numbers remembered by source. More missing than this are given up as lost.
 MISSING_MAX = 1024
 #: In so many pieces; of more, the oldest are given up. It bounds what a source can make us keep.
-#: An edge agent has at most 100 messages unconfirmed (`MqttOptions.window`), shared out over
-#: several bridges: when some are ahead of the others, every second one may be missing, 50 pieces.
+#: An edge agent is at most 100 messages ahead of its oldest unconfirmed one (`MqttOptions.window`):
+#: when one of its bridges is behind, every second one may be missing, which is 50 pieces.
 PIECES_MAX = 64
 #: No honest source skips so many numbers at once; one that does is not believed, since all that it
 #: says afterwards would be taken for old.

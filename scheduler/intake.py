@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bus.contract import Message, Record, dead_letter
+from bus.contract import Message, Record
+from bus.letters import dead_letter
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
-from scheduler.dedupe import Dedupe, Verdict
+from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
 from schemas.codec import EventEnvelope, Rejected, decode_event
 from schemas.events import InferenceLoad, LinkLost, LinkOpened, NodeBorn, NodeMeasured
@@ -133,7 +134,10 @@ class Intake:
             return
         place = envelope.bootid, int(envelope.sequence)
         if place > self._newest.get(envelope.source, (-1, -1)):
+            self._newest.pop(envelope.source, None)
             self._newest[envelope.source] = place
+            if len(self._newest) > SOURCES_MAX:
+                del self._newest[next(iter(self._newest))]
         elif isinstance(envelope.data, NodeBorn):
             self._overtaken.add(envelope.id)
 

@@ -339,6 +339,7 @@ class SchedulerService:
         """A record the engine cannot take: go back to before the tick, and do without it."""
         self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
         self._go_on_from(await recover(self._bus, self._config.cell))
+        self._contact.look_again()  # what this tick found out does not count
         await self._consumer.close()
         group = f"scheduler-{self._config.cell}"
         self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])

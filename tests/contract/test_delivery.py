@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bus.contract import Bus, BusError, Closed, Message, dead_letter
+from bus.contract import Bus, BusError, Closed, Message, Record
+from bus.letters import dead_letter
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 
 Event = Callable[..., Message]
@@ -214,6 +215,27 @@ async def test_dead_letter_keeps_the_original_bytes(bus: Bus) -> None:
     assert dead.headers["traceparent"] == "00-ab"
     assert dead.headers["dlq_error"] == "not valid JSON"
     assert dead.headers["dlq_origin_offset"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        ("a\0b", b"x", {}),
+        ("k" * 5000, b"x", {}),
+        ("k", b"x" * 3_000_000, {}),
+        ("k", b"x", {"h": "a\0b", "\u200b": "zero width"}),
+        ("k", b"x", {f"h{n}": "v" * 5000 for n in range(100)}),
+    ],
+)
+async def test_every_dead_letter_can_be_published(
+    bus: Bus, key: str, value: bytes, headers: dict[str, str]
+) -> None:
+    """One that no bus takes would be tried for ever, and everything behind it would wait."""
+    record = Record(EVENTS.name, 7, key, value, headers, 0.0)
+    await bus.publish(dead_letter(record, "data\n", "no\0good", "readers"))
+    (letter,) = [found async for found in bus.read(f"{EVENTS.name}.dlq")]
+    assert letter.headers["dlq_error"] == "no?good"
+    assert (letter.value or b"").startswith(b"x")
 
 
 async def test_publishers_wait_their_turn_and_nothing_is_lost(bench: Any, event: Event) -> None:

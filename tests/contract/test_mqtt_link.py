@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bus import mqtt_outbox
-from bus.contract import BusError, Message, Record, dead_letter
+from bus.contract import BusError, Message, Record
+from bus.letters import dead_letter
 from bus.mqtt import MqttLink
 from bus.mqtt_client import Refused
 from bus.options import MqttOptions, mqtt_options

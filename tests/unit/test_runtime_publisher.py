@@ -1,0 +1,39 @@
+"""The publisher: what no bus will ever take must not keep the rest."""
+
+from bus.clock import SystemClock
+from bus.contract import BusError, Message, Unfit
+from bus.memory import MemoryBus
+from runtime.publisher import Publisher
+from runtime.spool import Spool, Waiting
+from schemas.topics import EVENTS
+
+
+class PickyBus(MemoryBus):
+    """Takes no message whose value is `unfit`, and for a while nothing at all."""
+
+    down = 0
+
+    async def publish(self, *messages: Message) -> None:
+        if any(message.value == b"unfit" for message in messages):
+            raise Unfit("not this one")
+        if self.down:
+            self.down -= 1
+            raise BusError("away")
+        await super().publish(*messages)
+
+
+async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> None:
+    clock = SystemClock()
+    bus = PickyBus(clock)
+    values = [b"0", b"1", b"unfit", b"3", b"unfit", b"5"]
+    spool = Spool(
+        None,
+        [Waiting(n, Message(EVENTS.name, "k", v), telemetry=False) for n, v in enumerate(values)],
+    )
+    bus.down = 1
+    publisher = Publisher(spool, bus, clock, retry_s=0.01)
+    publisher.begin("a")
+    await publisher.finish(5.0)
+    stored = [record.value async for record in bus.read(EVENTS.name)]
+    assert stored == [b"0", b"1", b"3", b"5"]
+    assert (publisher.unfit, publisher.published, len(spool)) == (2, 4, 0)
