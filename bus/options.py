@@ -10,8 +10,10 @@ from bus.contract import BusError
 
 KAFKA_VARIABLE = "TIDEGATE_KAFKA_BOOTSTRAP"
 MQTT_VARIABLE = "TIDEGATE_MQTT_URL"
-#: Ends the sentences that say that a broker is missing.
-HINT = 'for brokers on this machine: eval "$(compose/brokers env)"'
+#: Ends the sentences that say that nobody told where the brokers are.
+HINT = 'for brokers on this machine: compose/brokers up; eval "$(compose/brokers env)"'
+#: Ends the sentences that say that a broker does not answer.
+SILENT_HINT = "brokers of this machine are started by: compose/brokers up"
 
 
 @dataclass(frozen=True, slots=True)

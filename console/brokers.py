@@ -16,7 +16,7 @@ from bus.kafka import KafkaBus
 from bus.kafka_namespaces import remove_namespace
 from bus.mqtt import MqttLink
 from bus.mqtt_client import MqttClient
-from bus.options import HINT, KafkaOptions, MqttOptions
+from bus.options import SILENT_HINT, KafkaOptions, MqttOptions
 from bus.wire import Incoming, Outgoing
 from console.held import HeldBus, HeldLink, Hold
 from console.kafka import demo_namespace, known_namespaces, numbered
@@ -225,7 +225,8 @@ async def clear(mqtt: MqttOptions) -> None:
                 await connected.wait()
         except TimeoutError:
             raise BusError(
-                f"no MQTT broker answers at {mqtt.host}:{mqtt.port} ({client.problem}); {HINT}"
+                f"no MQTT broker answers at {mqtt.host}:{mqtt.port} ({client.problem}); "
+                f"{SILENT_HINT}"
             ) from None
         with contextlib.suppress(TimeoutError):
             while True:

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from console.output import fail, say
+from console.output import DEMO_START_S, fail, say
 from simulator.profiles import load_profiles
 from simulator.scenario import Scenario, default_scenario, scenario_for
 from simulator.workload import read_workload
 
 #: Simulated days begin on this Monday at midnight, UTC.
-START_S = 1_767_571_200.0  # 2026-01-05T00:00:00Z
+START_S = DEMO_START_S
 _LOCK = "lock"
 
 

@@ -99,7 +99,7 @@ def demo(
     live = live and not quiet
     if places is not None:
         name, result = asyncio.run(play_on_brokers(places, run, scenario, seconds, live, quiet))
-        stopped = "A demo on Kafka cannot be gone on with; what it recorded is"
+        stopped = "A stopped Kafka demo cannot be resumed; what it recorded: tidegate replay"
     else:
         name, stopped = (
             log or DEFAULT_LOG,
@@ -112,7 +112,7 @@ def demo(
                 _introduce(scenario, quiet)
                 result = asyncio.run(play(path, run, scenario, seconds, live))
     if result is None:
-        out().print(f"Stopped. {stopped} {name}.", markup=False, soft_wrap=True)
+        out().print(f"Stopped. {stopped} {name}", markup=False, soft_wrap=True)
         raise typer.Exit(0)
     if json_path is not None:
         emit_json(result, json_path)

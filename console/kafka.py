@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus, BusError
-from bus.options import HINT, KafkaOptions, kafka_options
+from bus.options import SILENT_HINT, KafkaOptions, kafka_options
 from console.output import fail, say
 from schemas.topics import JOURNAL
 
@@ -26,8 +26,8 @@ def is_kafka(log: str) -> bool:
 def resolved(log: str) -> str:
     """Give the full address of a log; of one that is not on Kafka, what was given.
 
-    Without a namespace it is the default one if that has a journal, else the newest demo's; then a
-    sentence on standard error says so.
+    Without a namespace it is the deployment's, the default one, if that has a journal, else the
+    newest demo's; a sentence on standard error says which.
     """
     return asyncio.run(_found(log)).address if is_kafka(log) else log
 
@@ -42,7 +42,10 @@ def open_kafka(log: str, clock: Clock) -> Bus:
 async def _found(log: str) -> KafkaOptions:
     options = kafka_options(log)
     there = await known_namespaces(options)
-    if options.namespace in there and (options.namespace or await _has_journal(options)):
+    if options.namespace and options.namespace in there:
+        return options
+    if options.namespace in there and await _has_journal(options):
+        say(f"The log is {options.address}, the deployment's.")
         return options
     demos = numbered(there)
     if options.namespace or not demos:
@@ -67,7 +70,7 @@ async def known_namespaces(options: KafkaOptions) -> list[str]:
     try:
         return await namespaces(options)
     except BusError as error:
-        raise BusError(f"{error}; {HINT}") from error
+        raise BusError(f"{error}; {SILENT_HINT}") from error
 
 
 async def _has_journal(options: KafkaOptions) -> bool:
@@ -78,11 +81,6 @@ async def _has_journal(options: KafkaOptions) -> bool:
         return await bus.last(JOURNAL.name) is not None
     finally:
         await bus.close()
-
-
-def is_demo(log: str) -> bool:
-    """Tell whether a log is a demo's, which lives in simulated time: all that are not services'."""
-    return not is_kafka(log) or _DEMO.fullmatch(kafka_options(log).namespace) is not None
 
 
 def demo_namespace(number: int) -> str:

@@ -37,6 +37,7 @@ LogOption = Annotated[
     str,
     typer.Option("--log", help="SQLite, .jsonl, .jsonl.zst or kafka:.", envvar="TIDEGATE_LOG"),
 ]
+Source = Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")]
 
 
 @dataclass(slots=True)
@@ -65,22 +66,22 @@ class _Topic:
 
 
 @app.command()
-def stats(log: LogOption = DEFAULT_LOG, json_path: JsonPath = None) -> None:
+def stats(source: Source = None, log: LogOption = DEFAULT_LOG, json_path: JsonPath = None) -> None:
     """Count records, bytes, keys and time by topic; dead letters by reason; who spoke.
 
-    Example: tidegate log stats --log run.db
+    Example: tidegate log stats run.db
     """
     topics: dict[str, _Topic] = {}
     dead: Counter[str] = Counter()
     sources: Counter[str] = Counter()
-    with open_log(resolved(log)) as opened:
+    with open_log(resolved(source or log)) as opened:
         opened.verify()
         for record in opened.records():
             topics.setdefault(record.topic, _Topic()).add(record)
             if record.topic.endswith(".dlq"):
                 dead[_reason(record)] += 1
-            elif source := _SOURCE.search(record.value or b""):
-                sources[source[1].decode(errors="replace")] += 1
+            elif spoke := _SOURCE.search(record.value or b""):
+                sources[spoke[1].decode(errors="replace")] += 1
         document = {
             "log": str(opened.path),
             "records": sum(topic.records for topic in topics.values()),
@@ -129,6 +130,7 @@ def _print_stats(document: dict[str, Any]) -> None:
 
 @app.command()
 def tail(
+    source: Source = None,
     count: Annotated[int, typer.Option("-n", help="How many records.", min=1, max=100_000)] = 20,
     topic: Annotated[
         str | None, typer.Option(help="Only this topic, such as events, journal or events.dlq.")
@@ -139,11 +141,11 @@ def tail(
 ) -> None:
     """Show the newest records.
 
-    Example: tidegate log tail -n 5 --topic journal --log run.db
+    Example: tidegate log tail run.db -n 5 --topic journal
     """
     if follow and json_path is not None:
         fail("--follow never ends, so there is no JSON object to write; leave one of the two out.")
-    log = resolved(log)
+    log = resolved(source or log)
     with open_log(log) as opened:
         ends = dict(opened.head.topics)
         found = _newest(opened, _topics(topic, opened), count)
@@ -241,7 +243,7 @@ def _record_document(record: Record) -> dict[str, Any]:
 
 @app.command("verify")
 def verify_(
-    source: Annotated[str | None, typer.Argument(metavar="[LOG]", help="As --log.")] = None,
+    source: Source = None,
     log: LogOption = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:

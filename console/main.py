@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -149,7 +150,14 @@ def _explain(error: Any) -> None:
     context = getattr(error, "ctx", None)
     path = "tidegate" if context is None else context.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
-    say(f"{message}. See `{path} --help`.")
+    say(f"{message}{_log_hint(message, context)}. See `{path} --help`.")
+
+
+def _log_hint(message: str, context: Any) -> str:
+    """Tell who gave the log as an argument how to give it."""
+    extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((kafka:\S*|\S+\.db)\)", message)
+    takes = context is not None and any("--log" in one.opts for one in context.command.params)
+    return f"; the log is named by --log {extra[1]}" if extra and takes else ""
 
 
 def _sentence(error: Exception) -> str:

@@ -11,17 +11,16 @@ from pydantic import ValidationError
 
 from bus.clock import Clock, PacedClock, SystemClock
 from bus.contract import Bus, Message
-from console.kafka import is_demo
-from console.output import duration, fail, out, say, seconds_of
+from console.output import JsonPath, duration, emit_json, fail, out, say, seconds_of
 from console.reading import (
     CELL,
     DEFAULT_LOG,
     LogAddress,
     Reading,
+    ask_log,
     located,
     open_to_write,
     read_bus,
-    with_log,
 )
 from scheduler.core.transitions import TERMINAL
 from schemas.codec import Rejected, decode_cell, encode, event
@@ -75,6 +74,7 @@ def submit(
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
     log: LogAddress = DEFAULT_LOG,
+    json_path: JsonPath = None,
 ) -> None:
     """Submit a training job, as flags or as a JSON file.
 
@@ -102,29 +102,32 @@ def submit(
         fields["deadline_s"] = 0.0
     submission = _checked(fields, from_file=file is not None)
     log = located(log)
-    reading, online = with_log(log, _look)
+    reading, online = ask_log(log, _look)
     known = reading.state.jobs.get(submission.job)
     if known is not None:
         fail(f"--job: {known.id} exists already ({known.state.value}); choose another id.")
-    clock, now_s = _clock(log, reading)
+    clock, now_s = _clock(reading)
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
     _publish(log, clock, now_s, submission)
-    out().print(submission.job, markup=False)
-    _say_when(online)
+    if json_path != "-":
+        out().print(submission.job, markup=False)
+        say(f"Submitted to {log}.")
+    _told(submission.job, log, online, json_path)
 
 
 def cancel(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
     reason: Annotated[str, typer.Option(help="Why, for those who ask later.")] = "",
     log: LogAddress = DEFAULT_LOG,
+    json_path: JsonPath = None,
 ) -> None:
     """Cancel a job; if it runs, its gang is told to leave.
 
     Example: tidegate cancel job-0042 --log run.db
     """
     log = located(log)
-    reading, online = with_log(log, _look)
+    reading, online = ask_log(log, _look)
     known = reading.state.jobs.get(job)
     if known is None:
         fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
@@ -135,11 +138,13 @@ def cancel(
     except ValidationError as error:
         wrong = first_error(error)
         fail(f"--{wrong.field}: {wrong.reason}.")
-    clock, now_s = _clock(log, reading)
+    clock, now_s = _clock(reading)
     _publish(log, clock, now_s, request)
     ran_s = reading.state.now_s - known.submit_s
-    out().print(f"{job}: asked to be cancelled, {duration(ran_s)} after it came.", markup=False)
-    _say_when(online)
+    if json_path != "-":
+        asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
+        out().print(asked, markup=False, soft_wrap=True)
+    _told(job, log, online, json_path)
 
 
 # --- reading what was asked for ------------------------------------------------------------------
@@ -232,9 +237,9 @@ async def _look(bus: Bus) -> tuple[Reading, bool]:
     return reading, online
 
 
-def _clock(log: str, reading: Reading) -> tuple[Clock, float]:
+def _clock(reading: Reading) -> tuple[Clock, float]:
     """Give the time that the log lives in: simulated logs have their own."""
-    if not reading.newest_s or not is_demo(log):
+    if not reading.simulated:
         clock = SystemClock()
         return clock, clock.now_s()
     return PacedClock(reading.newest_s, None), reading.newest_s
@@ -255,6 +260,9 @@ def _publish(log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCance
     asyncio.run(run())
 
 
-def _say_when(online: bool) -> None:
+def _told(job: str, log: str, online: bool, json_path: str | None) -> None:
+    """Say whether anybody takes it up now, and for programs all of it."""
     if not online:
         say("No scheduler runs on this log now; it is taken up when one starts.")
+    if json_path is not None:
+        emit_json({"job": job, "log": log, "scheduler_online": online}, json_path)

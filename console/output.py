@@ -2,6 +2,7 @@
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -15,6 +16,8 @@ PIPED_WIDTH = 120
 JsonPath = Annotated[
     str | None, typer.Option("--json", help="Write one JSON object here; - is standard output.")
 ]
+#: When every demo's simulated time begins: 2026-01-05T00:00:00Z.
+DEMO_START_S = 1_767_571_200.0
 _DAY_S = 86_400.0
 
 
@@ -71,13 +74,21 @@ def emit_json(document: object, path: str) -> None:
     target.write_bytes(text)
 
 
-def day_clock(at_s: float | None, origin_s: float) -> str:
-    """Write a moment as day and time of day, `d0 06:30`; day 0 is the one that `origin_s` is in.
+def is_simulated(origin_s: float) -> bool:
+    """Tell whether a log that began then is a demo's, by the day that they all begin on."""
+    return DEMO_START_S <= origin_s < DEMO_START_S + _DAY_S
 
-    Both are seconds since the Unix epoch; the time of day is UTC's.
+
+def day_clock(at_s: float | None, origin_s: float) -> str:
+    """Write a moment of a log that began at `origin_s`, in UTC: `2026-11-21 06:30`.
+
+    In a demo's simulated time a date means nothing: there it is `d0 06:30`, where day 0 is the
+    one that `origin_s` is in. Both are seconds since the Unix epoch.
     """
     if at_s is None:
         return "–"
+    if not is_simulated(origin_s):
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
     midnight_s = origin_s - origin_s % _DAY_S
     day, rest_s = divmod(at_s - midnight_s, _DAY_S)
     return f"d{int(day)} {int(rest_s // 3600):02d}:{int(rest_s % 3600 // 60):02d}"

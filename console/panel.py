@@ -43,12 +43,11 @@ def panel(answer: Answer) -> RenderableType:
     parts += _section("History")
     parts.append(_history(answer, voice))
     title = Text.assemble(("why ", "dim"), (answer.story.job, "bold"))
-    clock = day_clock(answer.now_s, answer.reading.origin_s)
     return Panel(
         Group(*parts),
         title=title,
         title_align="left",
-        subtitle=Text(f"as of {clock}, from the journal", "dim"),
+        subtitle=Text(f"{answer.reading.as_of()}, from the journal", "dim"),
         subtitle_align="right",
         border_style="cyan",
         padding=(1, 2),

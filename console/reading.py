@@ -4,7 +4,8 @@ A log is a SQLite file, or Kafka's: `kafka:`, `kafka:/NAMESPACE`, `kafka://HOST:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import shlex
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,14 +16,16 @@ from bus.clock import Clock, SystemClock
 from bus.contract import Bus
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, open_kafka, resolved
-from console.output import fail
+from console.output import day_clock, duration, fail, is_simulated, say
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover
-from schemas.topics import JOURNAL, TOPICS
+from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
 
 CELL = "default"
 #: Where `tidegate demo` records unless told otherwise.
 DEFAULT_LOG = "tidegate-demo.db"
+#: A scheduler says once a minute that it leads, even if there is nothing to decide.
+_OLD_S = 180.0
 LogAddress = Annotated[
     str,
     typer.Option(
@@ -39,6 +42,23 @@ class Reading:
     state: ClusterState
     origin_s: float  #: When the log began; day 0 is the day of it.
     newest_s: float  #: Of the newest record; a log of simulated time lives in that time.
+    heard_s: float  #: When a scheduler last decided, or said that it leads.
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the log is a demo's, which lives in a time of its own."""
+        return is_simulated(self.origin_s or self.newest_s)
+
+    def as_of(self) -> str:
+        """Say which moment the state is of."""
+        zone = "" if self.simulated else " UTC"
+        return f"as of {day_clock(self.state.now_s, self.origin_s)}{zone}"
+
+    def say_age(self, now_s: float) -> None:
+        """Say on standard error if no scheduler spoke for long; `now_s` is real time."""
+        age_s = now_s - self.heard_s
+        if self.state.number and not self.simulated and age_s >= _OLD_S:
+            say(f"The newest entry is {duration(age_s)} old; is a scheduler running?")
 
 
 def read_log(log: str) -> Reading:
@@ -57,7 +77,11 @@ def with_log(log: str, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
         Unreadable: it is not a Tidegate log, or damaged.
         BusError: it is on Kafka, which does not answer.
     """
-    log = located(log)
+    return ask_log(located(log), ask)
+
+
+def ask_log(log: str, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
+    """Do the same with a log that was `located`."""
 
     async def run() -> Answer:
         clock = SystemClock()
@@ -85,26 +109,30 @@ def located(log: str) -> str:
     if not path.exists():
         fail(f"--log: {path} does not exist; `tidegate demo --log {path}` makes one.")
     if path.name.endswith((".jsonl", ".jsonl.zst")):
-        fail(f"--log: {path} is an exported log; make a database of it: tidegate log import.")
+        made = path.with_name(f"{path.name.partition('.jsonl')[0]}-imported.db")
+        command = shlex.join(["tidegate", "log", "import", str(path), "--log", str(made)])
+        fail(f"--log: {path} is an exported log; make a database of it: {command}")
     return log
 
 
 async def read_bus(bus: Bus) -> Reading:
     """Recover the state from an open bus."""
     found = await recover(bus, CELL)
-    newest_s = await newest(bus)
+    newest_s = await newest(bus, TOPICS)
+    said_s = await newest(bus, [CELLS])
     origin_s: float | None = None
     async for record in bus.read(JOURNAL.name):
         origin_s = record.time_s
         break
     now_s = found.state.now_s
-    return Reading(found.state, now_s if origin_s is None else origin_s, max(newest_s, now_s))
+    origin_s = now_s if origin_s is None else origin_s
+    return Reading(found.state, origin_s, max(newest_s, now_s), max(said_s, now_s))
 
 
-async def newest(bus: Bus) -> float:
-    """Give the moment of the newest record of all topics; 0 if there is none."""
+async def newest(bus: Bus, topics: Iterable[Topic]) -> float:
+    """Give the moment of the newest record of some topics; 0 if there is none."""
     found_s = 0.0
-    for topic in TOPICS:
+    for topic in topics:
         record = await bus.last(topic.name)
         found_s = found_s if record is None else max(found_s, record.time_s)
     return found_s

@@ -10,7 +10,13 @@ import typer
 from console.output import fail
 
 ConfigPath = Annotated[
-    Path | None, typer.Option("--config", help="The configuration, a TOML file.", metavar="FILE")
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The configuration, a TOML file. docs/configuration.md lists its keys; "
+        "tidegate config prints what is in force.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

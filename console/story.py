@@ -149,8 +149,10 @@ class Story:
             self._cells = {}
 
 
-async def read_story(bus: Bus, job: str) -> Story:
-    """Read the whole journal for one job.
+async def read_story(bus: Bus, job: str, end: int) -> Story:
+    """Read the journal for one job, before the entry of number `end`.
+
+    Whoever shows the story beside a state gives the state's number: a live log goes on meanwhile.
 
     Raises:
         Unreadable: an entry that concerns it cannot be read.
@@ -165,6 +167,8 @@ async def read_story(bus: Bus, job: str) -> Story:
         entry = decode_entry(value)
         if isinstance(entry, Rejected):
             raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
+        if entry.number >= end:
+            break
         story.take(entry)
     return story
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from bus.clock import SystemClock
 from bus.contract import Bus
 from console.bars import (
     IDLE,
@@ -124,6 +125,7 @@ def jobs(
     finished = sum(job.state in TERMINAL for job in reading.state.jobs.values())
     if state is None and not every and finished:
         out().print(Text(f"{finished} finished jobs are not shown; --all shows them.", "dim"))
+    reading.say_age(SystemClock().now_s())
 
 
 def _waited(job: Job, reading: Reading) -> str:
@@ -226,6 +228,7 @@ def nodes(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
         out().print(table, legend(_NODE_USES), sep="\n")
     else:
         out().print("No nodes yet: no agent has reported to this log.")
+    reading.say_age(SystemClock().now_s())
 
 
 def _uses(node: Node, reading: Reading) -> dict[Use, int]:
@@ -344,6 +347,7 @@ def loans(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
         ".",
     )
     out().print(text)
+    reading.say_age(SystemClock().now_s())
 
 
 def _framed(reading: Reading, name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -351,5 +355,4 @@ def _framed(reading: Reading, name: str, rows: list[dict[str, Any]]) -> dict[str
 
 
 def _title(title: str, reading: Reading) -> Text:
-    clock = day_clock(reading.state.now_s, reading.origin_s)
-    return Text.assemble((title, "bold"), (f"  as of {clock}", "dim"))
+    return Text.assemble((title, "bold"), (f"  {reading.as_of()}", "dim"))

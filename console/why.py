@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bus.clock import SystemClock
 from bus.contract import Bus
 from console.answer import Answer
 from console.outlook import outlook
@@ -29,7 +30,8 @@ def why(
     """
 
     async def ask(bus: Bus) -> tuple[Reading, Story]:
-        return await read_bus(bus), await read_story(bus, job)
+        reading = await read_bus(bus)
+        return reading, await read_story(bus, job, reading.state.number)
 
     reading, story = with_log(log, ask)
     known = reading.state.jobs.get(job)
@@ -40,6 +42,7 @@ def why(
         emit_json(document(answer), json_path)
     if json_path != "-":
         out().print(panel(answer))
+        reading.say_age(SystemClock().now_s())
 
 
 def _unknown(job: str, known: list[str]) -> str:

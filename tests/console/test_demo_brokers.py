@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from bus.clock import SystemClock
+from bus.contract import Message
+from bus.kafka import KafkaBus
 from bus.mqtt_client import MqttClient
-from bus.options import mqtt_options
+from bus.options import KafkaOptions, mqtt_options
 from bus.wire import Incoming
 from console.main import main
+from schemas.topics import JOURNAL
 from tests.brokers import Brokers
 from tests.console.conftest import Run
 
@@ -83,7 +86,7 @@ def test_the_log_replays_the_same_from_everywhere(
 
 
 def test_the_verbs_work_on_it(
-    tidegate: Run, ran: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tidegate: Run, ran: dict[str, Any], brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_LOG", "kafka:/demo-1")
     jobs = json.loads(tidegate("jobs", "--all", "--json", "-").out)["jobs"]
@@ -95,6 +98,7 @@ def test_the_verbs_work_on_it(
     sent = tidegate("submit", "--job", "mine", "--steps", "10", "--rate", "1=5")
     assert (sent.code, sent.out) == (0, "mine\n")
     assert "No scheduler runs" in sent.err
+    assert f"Submitted to kafka://{brokers.kafka_bootstrap}/demo-1." in sent.err
     running = next(job["job"] for job in jobs if job["end_s"] is None)
     assert tidegate("cancel", running).code == 0
     newest = tidegate("log", "tail", "-n", "2", "--topic", "events").out.splitlines()
@@ -178,4 +182,21 @@ def test_an_interrupted_demo_says_where_its_log_is(brokers: Brokers) -> None:
         demo.send_signal(signal.SIGINT)
         rest = demo.stdout.read()
     assert demo.returncode == 0
-    assert "Stopped. A demo on Kafka cannot be gone on with; what it recorded is kafka://" in rest
+    assert (
+        "Stopped. A stopped Kafka demo cannot be resumed; what it recorded: tidegate replay kafka://"
+        in rest
+    )
+
+
+async def _deploy(bootstrap: str) -> None:
+    bus = KafkaBus.open(KafkaOptions(bootstrap), SystemClock())
+    await bus.publish(Message(JOURNAL.name, "default", b"{}"))
+    await bus.close()
+
+
+def test_a_deployment_goes_before_demos_and_it_is_said(brokers: Brokers, tidegate: Run) -> None:
+    asyncio.run(_deploy(brokers.kafka_bootstrap))
+    for verb in ("stats", "tail", "verify"):
+        ran = tidegate("log", verb, "kafka:")
+        assert ran.code == 0, ran.err
+        assert ran.err == f"The log is kafka://{brokers.kafka_bootstrap}, the deployment's.\n"

@@ -48,7 +48,7 @@ def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
         "--samples-per-step", "64", "--deadline", "2h", "--memory-mib", "4096",
         "--priority", "5", "--no-edge", "--tenant", "me", "--log", log,
     )  # fmt: skip
-    assert (ran.code, ran.out, ran.err) == (0, "mine\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "mine\n", f"Submitted to {log}.\n")
     (envelope,) = said(log)
     assert envelope.time_s == pytest.approx(newest_s, abs=1e-3)
     assert abs(newest_s - told.now_s) < 1.0
@@ -166,6 +166,7 @@ def test_a_bad_file_is_said_with_its_field(
 def test_cancel_asks_for_it_and_refuses_what_makes_no_sense(tidegate: Run, log: Path) -> None:
     ran = tidegate("cancel", "waiter", "--reason", "not needed", "--log", log)
     assert ran.code == 0
+    assert str(log) in ran.out
     (envelope,) = said(log)
     assert envelope.data == JobCancelled(job="waiter", reason="not needed")
     unknown = tidegate("cancel", "nobody", "--log", log)
@@ -185,3 +186,11 @@ def test_without_a_scheduler_one_is_told_so(tidegate: Run, tmp_path: Path) -> No
     ran = tidegate("submit", *GOOD, "--log", path)
     assert ran.code == 0
     assert "No scheduler runs on this log now" in ran.err
+
+
+def test_programs_are_told_where_it_was_put(tidegate: Run, log: Path) -> None:
+    put = {"log": str(log), "scheduler_online": True}
+    sent = tidegate("submit", *GOOD, "--job", "mine", "--log", log, "--json", "-")
+    assert (json.loads(sent.out), sent.err) == ({"job": "mine", **put}, "")
+    gone = tidegate("cancel", "waiter", "--log", log, "--json", "-")
+    assert (json.loads(gone.out), gone.err) == ({"job": "waiter", **put}, "")

@@ -47,6 +47,11 @@ def test_moments_are_told_from_the_day_the_log_began(after_s: float, text: str) 
     assert day_clock(MIDNIGHT_S + after_s, MIDNIGHT_S + 43_200.0) == text
 
 
+def test_moments_of_real_time_have_a_date() -> None:
+    began_s = MIDNIGHT_S + 100 * 86_400.0
+    assert day_clock(began_s + 86_400.0 + 23_400.0, began_s) == "2026-04-16 06:30"
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129_600), ("1h 30m", None)],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from console.reading import read_log
 from scheduler.policies.interface import Reason
 from tests.console.conftest import Run
 from tests.console.stories import Teller, node
@@ -118,3 +119,27 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
         ran = tidegate(verb, "--log", path)
         assert ran.code == 0
         assert said in ran.out
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("nodes",), ("loans",), ("why", "mover")])
+def test_an_old_log_of_real_time_asks_for_a_scheduler(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    assert tidegate(*words, "--log", log).err == ""  # a demo's: its time is not ours
+    monkeypatch.setattr("console.output.DEMO_START_S", 0.0)
+    ran = tidegate(*words, "--log", log)
+    assert ran.err.startswith("The newest entry is ")
+    assert ran.err.endswith(" old; is a scheduler running?\n")
+    assert ("as of 2026-01-05 06:34 UTC" in ran.out) is (words != ("loans",))  # there are none
+    assert tidegate(*words, "--log", log, "--json", "-").err == ""
+
+
+def test_a_log_of_real_time_that_goes_on_is_not_called_old(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("console.output.DEMO_START_S", 0.0)
+    reading = read_log(str(log))
+    reading.say_age(reading.heard_s + 120.0)
+    assert capsys.readouterr().err == ""
+    reading.say_age(reading.heard_s + 420.0)
+    assert capsys.readouterr().err == "The newest entry is 7 min old; is a scheduler running?\n"

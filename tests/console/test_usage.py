@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -57,6 +58,8 @@ def test_version(tidegate: Run) -> None:
         (("jobs", "--colour"), "No such option"),
         (("why",), "Missing argument"),
         (("jobs", "--log"), "requires an argument"),
+        (("jobs", "kafka:"), "the log is named by --log kafka:. See"),
+        (("why", "mine", "run.db"), "the log is named by --log run.db. See"),
         (("submit", "--steps", "many"), "--steps"),
         (("jobs", "--log", "none.db"), "none.db does not exist"),
         (("jobs", "--log", "."), ". is a folder"),
@@ -92,9 +95,7 @@ def test_a_foreign_file_is_one_sentence(
     assert ran.err.count("\n") == 1
 
 
-def test_a_foreign_database_and_an_exported_log_say_what_to_do(
-    tidegate: Run, tmp_path: Path
-) -> None:
+def test_a_foreign_database_says_what_to_do(tidegate: Run, tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (x)")
@@ -102,9 +103,26 @@ def test_a_foreign_database_and_an_exported_log_say_what_to_do(
     ran = tidegate("jobs", "--log", path)
     assert ran.code == 2
     assert "not a Tidegate log" in ran.err
-    exported = tmp_path / "run.jsonl"
-    exported.write_text("{}")
-    assert "tidegate log import" in tidegate("jobs", "--log", exported).err
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst"])
+def test_an_exported_log_says_which_command_helps(
+    tidegate: Run, log: Path, tmp_path: Path, ending: str
+) -> None:
+    exported = tmp_path / f"my run{ending}"
+    assert tidegate("log", "export", log, exported).code == 0
+    said = tidegate("why", "mover", "--log", exported).err
+    command = shlex.split(said.partition(" it: ")[2])
+    assert command[0] == "tidegate"
+    assert tidegate(*command[1:]).code == 0
+    assert tidegate("why", "mover", "--log", command[-1]).code == 0
+
+
+@pytest.mark.parametrize("verb", ["stats", "tail", "verify"])
+def test_every_verb_of_log_takes_the_log_first(tidegate: Run, log: Path, verb: str) -> None:
+    first = tidegate("log", verb, log)
+    assert (first.code, first.out) == (0, tidegate("log", verb, "--log", log).out)
+    assert first.out
 
 
 def test_a_damaged_record_is_one_sentence(tidegate: Run, log: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from bus.contract import Bus
+from console.reading import Reading, read_log
 from scheduler.policies.interface import Figure, Need, Reason, Target
 from schemas.events import JobCancelled
 from tests.console.conftest import Run
@@ -171,3 +173,23 @@ def test_every_answer_fits_the_width(
         assert ran.code == 0
         assert max(map(len, ran.out.splitlines())) <= int(width)
         assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
+def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
+    tidegate: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    t = tell()
+    t.messages = t.messages[: int(len(t.messages) * share)]
+    path = tmp_path / "early.db"
+    t.write(path)
+    early = read_log(str(path))
+
+    async def read_early(bus: Bus) -> Reading:
+        return early
+
+    expected = answer(tidegate, path, "victim")
+    monkeypatch.setattr("console.why.read_bus", read_early)
+    found = answer(tidegate, log, "victim")
+    assert found == expected
+    assert max(line["at_s"] for line in found["history"]) <= found["now_s"] < tell().now_s

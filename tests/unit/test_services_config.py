@@ -142,6 +142,28 @@ def test_what_is_wrong_is_one_sentence_that_names_the_key(
     assert "\n" not in str(raised.value)
 
 
+def test_all_wrong_keys_are_named_a_line_for_each(tmp_path: Path) -> None:
+    text = """
+        [kafka]
+        bootstrp = "k:1"
+        replication = 0
+        [http]
+        port = "soon"
+        [agent.schedule]
+        telemtry_every_s = 1
+    """
+    with pytest.raises(ConfigError) as raised:
+        config(tmp_path, text)
+    said = str(raised.value).splitlines()
+    assert [line.split(": ")[1] for line in said] == [
+        "kafka.replication",
+        "kafka.bootstrp",
+        "http.port",
+        "agent.schedule.telemtry_every_s",
+    ]
+    assert all(line.startswith(f"{tmp_path / 'tidegate.toml'}: ") for line in said)
+
+
 def test_a_variable_of_no_section_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

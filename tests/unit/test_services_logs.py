@@ -33,7 +33,7 @@ def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) 
     log = configure(LogSection(), role="scheduler", name="s1")
     log.bind(cell="west").info("leads", epoch=3)
     log.debug("not said")
-    logging.getLogger("aiokafka.consumer").warning("group is\nrebalancing")
+    logging.getLogger("asyncio").warning("a callback\nis slow")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(capture=False)
@@ -46,14 +46,14 @@ def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) 
     said = lines(capsys)
     assert [line["event"].split("\n")[0][:8] for line in said] == [
         "leads",
-        "group is",
+        "a callba",
         said[2]["event"][:8],
         "a bug",
     ]
     assert "old" in said[2]["event"]
     assert {(line["role"], line["name"]) for line in said} == {("scheduler", "s1")}
     assert (said[0]["cell"], said[0]["epoch"], said[0]["level"]) == ("west", 3, "info")
-    assert said[1]["logger"] == "aiokafka.consumer"
+    assert said[1]["logger"] == "asyncio"
     assert "ValueError: broken" in said[3]["exception"]
 
 
@@ -89,8 +89,16 @@ def test_everything_at_debug(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line["event"] for line in lines(capsys)] == ["CycleRan"]
 
 
-def test_what_a_library_repeats_is_said_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_brokers_client_is_heard_at_debug_only(capsys: pytest.CaptureFixture[str]) -> None:
     log = configure(LogSection(), role="bridge", name="b1")
+    logging.getLogger("aiokafka.conn").error("cannot connect")
+    logging.getLogger("mqtt").critical("disconnected")
+    log.warning("not ready")
+    assert [line["event"] for line in lines(capsys)] == ["not ready"]
+
+
+def test_what_a_library_repeats_is_said_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    log = configure(LogSection(level="debug"), role="bridge", name="b1")
     for port in range(100):
         logging.getLogger("aiokafka.conn").error("cannot connect to %d", port)
         log.info("ours", port=port)

@@ -1,0 +1,154 @@
+"""What operators are told: that a bus is away, once, and what a scheduler refuses."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import structlog
+
+from bus.clock import SystemClock
+from bus.contract import BusError, Message
+from bus.memory import MemoryBus
+from scheduler.service import ServiceConfig
+from schemas.topics import EVENTS
+from services import led_cell, probe, process
+from services.led_cell import LedCell
+from services.logs import configure
+from services.metrics import Sample
+from services.probe import BusProbe
+from services.sections import LogSection
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+class Away(MemoryBus):
+    """A bus that answers, fails or keeps silent."""
+
+    mood = "well"
+
+    async def end(self, topic: str) -> int:
+        if self.mood == "silent":
+            await asyncio.sleep(3600)
+        if self.mood == "failing":
+            raise BusError("no broker answers")
+        return await super().end(topic)
+
+
+async def test_a_bus_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "ANSWER_S", 0.02)
+    bus = Away(SystemClock())
+    asked = BusProbe(bus, "Kafka at k:1")
+    said = []
+    for bus.mood in ("well", "silent", "failing", "well"):
+        await asked.ask()
+        said.append(asked.problem)
+    assert said == [
+        "",
+        "Kafka at k:1 did not answer for 0 s",
+        "Kafka at k:1 does not answer: no broker answers",
+        "",
+    ]
+
+
+class Moody:
+    """A role that is asked whether it is ready, and each time knows the next answer."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked = asyncio.Event()
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def refresh(self) -> None: ...
+
+    def problems(self) -> list[str]:
+        if len(self.answers) == 1:
+            self.asked.set()
+            return self.answers[0]
+        return self.answers.pop(0)
+
+    def details(self) -> dict[str, object]:
+        return {}
+
+    def samples(self) -> Iterable[Sample]:
+        return ()
+
+
+async def test_an_outage_is_told_of_once_and_its_end_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "REFRESH_S", 0.0)
+    log = configure(LogSection(), role="bridge", name="b1")
+    role = Moody([], ["kafka"], ["mqtt", "kafka"], ["kafka"], ["mqtt"], [], [], ["kafka"], [])
+    telling = asyncio.create_task(process._refresh(role, log))
+    await role.asked.wait()
+    telling.cancel()
+    assert [(line["event"], line.get("reasons")) for line in lines(capsys)] == [
+        ("ready", None),
+        ("not ready", ["kafka"]),
+        ("not ready", ["mqtt", "kafka"]),
+        ("ready", None),
+        ("not ready", ["kafka"]),
+        ("ready", None),
+    ]
+
+
+@asynccontextmanager
+async def leading(bus: MemoryBus) -> AsyncIterator[LedCell]:
+    clock = SystemClock()
+    log = configure(LogSection(), role="scheduler", name="s1")
+    cell = LedCell(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
+    turn = cell.turn()
+    running = asyncio.create_task(turn.run())
+    try:
+        while not cell.leads:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield cell
+    finally:
+        turn.stop()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_what_a_scheduler_refuses_is_told_of_a_few_times_a_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bus = MemoryBus(SystemClock())
+    async with leading(bus) as cell:
+        bad = b'{"source": "/agents/jetson", "specversion": "0.3"}'
+        await bus.publish(*(Message(EVENTS.name, "default", bad) for _ in range(9)))
+        await bus.publish(Message(EVENTS.name, "default", b"no JSON"))
+        service = cell.service
+        assert service is not None
+        async with asyncio.timeout(10.0):
+            while service.intake.counts["dead_letters"] < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await cell.refresh()
+        await cell.refresh()
+    told = [line for line in lines(capsys) if line["event"].startswith("event refused")]
+    assert len(told) == led_cell.REFUSALS_A_MINUTE
+    assert (told[0]["level"], told[0]["source"], told[0]["cell"]) == (
+        "warning",
+        "/agents/jetson",
+        "default",
+    )
+    assert told[0]["reason"]
+    assert told[0]["refused_so_far"] == 10
