@@ -37,6 +37,11 @@ __all__ = ["WILL_DELAY_S", "MqttClient", "Refused"]
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 10.0
 #: The broker publishes the Will this long after it lost us; coming back before, it does not.
 WILL_DELAY_S = 5
+#: The broker's word to who is disconnected because another came under the same name.
+_TAKEN_OVER = 0x8E
+#: Some brokers (Mosquitto 2.0.11) do not say it. So many connections in a row that were accepted
+#: and broke within this long look like it.
+_SUSPECT, _SUSPECT_S = 3, 20.0
 #: Messages that the broker may send ahead of our `ack`. Some brokers send more.
 _RECEIVE_MAX = 500
 
@@ -171,13 +176,21 @@ class MqttClient:
     # --- connecting ---
 
     async def _run(self) -> None:
-        loop, pause_s = asyncio.get_running_loop(), _PAUSE_S
+        loop, pause_s, broke = asyncio.get_running_loop(), _PAUSE_S, 0
         while not self._ending.is_set():
             began_s, refused = loop.time(), False
             try:
                 await self._connect()
             except _Refusal as error:
                 self.problem, refused = str(error), True
+            except _Broke as error:
+                broke = broke + 1 if loop.time() - began_s < _SUSPECT_S else 1
+                self.problem = str(error)
+                if broke >= _SUSPECT:
+                    self.problem += (
+                        f", {broke} times in a row; if another client connects under the name "
+                        f"{self._client_id}, give each its own"
+                    )
             except (aiomqtt.MqttError, BusError, ValueError) as error:
                 self.problem = str(error) or type(error).__name__
             if self._ending.is_set():
@@ -284,11 +297,21 @@ class MqttClient:
                 await asyncio.wait({broken}, timeout=CONNECT_S)
             return
         why = broken.exception() or "the broker closed it"
+        if isinstance(why, aiomqtt.MqttCodeError):
+            if getattr(why.rc, "value", why.rc) == _TAKEN_OVER:
+                raise _Refusal(
+                    f"another client connected under the name {self._client_id}; give each its own"
+                )
+            raise _Broke(f"the connection broke: {why}")
         raise aiomqtt.MqttError(f"the connection broke: {why}")
 
     def _heard(self, message: Incoming) -> None:
         self.received += 1
         self._hear(message)
+
+
+class _Broke(BusError):
+    """The broker had accepted us, and then the connection broke; not by our own doing."""
 
 
 class _Refusal(BusError):

@@ -3,10 +3,13 @@
 import json
 import sys
 from itertools import count
+from threading import Event
 from time import gmtime, sleep, strftime, time  # noqa: TID251 - a device has a clock of its own
 
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
+if len(sys.argv) < 4 or not sys.argv[2].isdigit():
+    sys.exit("usage: python device.py BROKER PORT NODE [NAMESPACE]")
 broker, port, node, *namespace = sys.argv[1:]
 base, orders, gangs = "/".join([*namespace, "tidegate/v1", node]), {}, {}  # both by job
 boot, numbers = int(time() / 60), count(int(time() % 60 * 100))
@@ -32,15 +35,15 @@ def say(kind, data, where="event"):
 def heard(_client, _userdata, message):
     """Acknowledge a command, then obey it; the same once more changes nothing."""
     command = json.loads(message.payload)
-    kind, data = command["type"], command["data"]
-    outcome = "refused" if kind == "tidegate.gang.scale.v1" else "done"
+    kind, data = command["type"].split(".", 1)[1], command["data"]
+    outcome = "refused" if kind == "gang.scale.v1" else "done"
     say("command.acknowledged", {"command": command["id"], "outcome": outcome}, "ack")
     job = data.get("job")
-    if kind == "tidegate.agent.rebirth.v1":
+    if kind == "agent.rebirth.v1":
         say("node.born", me | {"held": list(gangs.values())})
-    elif kind == "tidegate.gang.stop.v1" and (gang := gangs.pop(job, None)):
+    elif kind == "gang.stop.v1" and (gang := gangs.pop(job, None)):
         say("worker.stopped", gang | {"node": node, "reason": data["reason"]})
-    elif kind == "tidegate.gang.start.v1" and orders.get(job) != data:
+    elif kind == "gang.start.v1" and orders.get(job) != data:
         orders[job] = data
         gangs[job] = {name: data[name] for name in ("job", "epoch", "step")} | {"gpus": [0]}
         say("worker.started", gangs[job] | {"node": node})
@@ -48,16 +51,22 @@ def heard(_client, _userdata, message):
 
 client = Client(CallbackAPIVersion.VERSION2, "-".join([*namespace, node]), protocol=MQTTv5)
 client.on_connect = lambda *_: client.subscribe(f"{base}/down/command", qos=1)
-client.on_message = heard
+client.on_message, taken = heard, Event()
+client.on_publish = lambda *_: taken.set()
 lost = event("link.lost", {"agent": node, "session": int(time() * 1000)}, "links")
 client.will_set(f"{base}/up/death", lost, qos=1, retain=True)
 client.connect_async(broker, int(port))
 client.loop_start()
-say("node.born", me)
-while True:
-    say("inference.load", idle, "telemetry")
-    sleep(20)  # a gang is done after that, whatever it had to do
-    for job, order in list(orders.items()):
-        if gang := gangs.pop(job, None):
-            done = {"node": node, "reason": "completed", "step": order["spec"]["total_steps"]}
-            say("worker.stopped", gang | done)
+try:
+    say("node.born", me)
+    taken.wait()
+    print(f"joined as {node}", flush=True)  # noqa: T201 - for whoever runs it
+    while True:
+        say("inference.load", idle, "telemetry")
+        sleep(20)  # a gang is done after that, whatever it had to do
+        for job, order in list(orders.items()):
+            if gang := gangs.pop(job, None):
+                done = {"node": node, "reason": "completed", "step": order["spec"]["total_steps"]}
+                say("worker.stopped", gang | done)
+except KeyboardInterrupt:
+    sys.exit("stopped; the scheduler hears it from the broker")

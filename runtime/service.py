@@ -51,9 +51,9 @@ _FREED_MAX = 2000
 class Schedule:
     """When an agent speaks by itself. Periods are aligned, so that agents speak together."""
 
-    telemetry_every_s: float = 60.0
-    load_every_s: float = 60.0
-    progress_every_s: float = 60.0
+    telemetry_every_s: float = 60.0  #: What is measured of each node is said this often.
+    load_every_s: float = 60.0  #: What the owner needs is said this often.
+    progress_every_s: float = 60.0  #: How far each gang is, is said this often.
     #: After a failure of the bus, try again this much later.
     retry_s: float = 5.0
     #: Real seconds that a stop waits for the bus to take what is left.

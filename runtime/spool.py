@@ -15,7 +15,9 @@ from bus.contract import Message
 class Limit:
     """How much may wait. What must not be dropped may exceed it."""
 
+    #: So many messages.
     messages: int = 100_000
+    #: So many bytes of them.
     size_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:

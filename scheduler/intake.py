@@ -5,7 +5,7 @@ counted, and delays nothing.
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +28,8 @@ _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 _FOLD = 64
 #: Boot ids count starts, or the minutes until a new state file began: never much above these.
 BOOTS_AHEAD = 100_000
+#: Of what was refused, the newest so many are kept for whoever tells operators of it.
+_REFUSED_KEPT = 20
 #: An event whose own clock is further ahead than this is refused: its figures have no age.
 FUTURE_S = 3600.0
 
@@ -53,6 +55,8 @@ class Intake:
         self.dedupe = dedupe
         self.telemetry = Telemetry()
         self.counts: Counter[str] = Counter()
+        #: What was refused of late, with field and reason; to be taken from here by who tells.
+        self.refused: deque[tuple[Record, str, str]] = deque(maxlen=_REFUSED_KEPT)
         #: By source, boot and sequence of the newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
         self._newest: dict[str, tuple[int, int]] = {}
@@ -197,6 +201,7 @@ class Intake:
     def bury(self, record: Record, field_name: str, reason: str) -> Message:
         """Count a record as dead and give its dead letter."""
         self.counts["dead_letters"] += 1
+        self.refused.append((record, field_name, reason))
         return dead_letter(record, field_name, reason, self.group)
 
 

@@ -24,6 +24,7 @@ from runtime.simulated_owner import Demand, Service
 from schemas.codec import Rejected, decode_event
 from services.config import Config, ConfigError
 from services.metrics import RoleName, Sample
+from services.probe import BusProbe
 from services.sections import SimulatedSection
 
 #: What both agents may be told of their GPUs.
@@ -61,10 +62,22 @@ class AgentRole:
         config: Config,
         log: BoundLogger,
         line: Line | None = None,
+        probe: BusProbe | None = None,
     ) -> None:
-        """Take the agent and its link; `line` is the connection beneath, where there is one."""
+        """Take the agent and its link.
+
+        Args:
+            role: Which of the two it is.
+            agent: What runs.
+            link: What it speaks over.
+            clock: Where time comes from.
+            config: The configuration.
+            log: Where it says what operators shall know.
+            line: The MQTT connection beneath the link, where there is one.
+            probe: Asks the bus that the link is, where it is one.
+        """
         self._role, self._agent, self._link, self._clock = role, agent, link, clock
-        self._cell, self._line = config.cell, line
+        self._cell, self._line, self._probe = config.cell, line, probe
         self._ending: asyncio.Task[None] | None = None
         self._oldest_s: float | None = None
         self._seen = (0, 0)
@@ -94,12 +107,16 @@ class AgentRole:
         elif agent.published > self._seen[0]:
             self._taken = True
         self._seen = agent.published, failures
+        if self._probe is not None:
+            await self._probe.ask()
 
     @property
     def _up(self) -> bool:
         return self._taken if self._line is None else self._line.connected
 
     def problems(self) -> list[str]:
+        if self._probe is not None and self._probe.problem:
+            return [self._probe.problem]
         if self._up:
             return []
         if self._line is not None:

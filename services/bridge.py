@@ -17,6 +17,7 @@ from bus.wire import Incoming
 from services.backends import kafka_of
 from services.config import Config
 from services.metrics import Sample
+from services.probe import BusProbe
 from services.process import serve
 
 #: All bridges of a cluster share the cells' commands out in this group.
@@ -74,6 +75,7 @@ class BridgeRole:
             limits=config.bridge.limits(),
             group=config.bridge.group_name(),
         )
+        self._kafka = BusProbe(next(iter(self._buses.values())), f"Kafka at {kafka.bootstrap}")
         self._group = KafkaCells(kafka, clock, group=GROUP, member=name)
         self._stopping = asyncio.Event()
 
@@ -96,10 +98,15 @@ class BridgeRole:
         self._stopping.set()
 
     async def refresh(self) -> None:
-        """Nothing has to be asked for."""
+        """Ask whether Kafka is there: a bridge with nothing to carry would not notice."""
+        await self._kafka.ask()
 
     def problems(self) -> list[str]:
-        found = [self._bridge.problem] if self._bridge.problem else []
+        found = [self._kafka.problem] if self._kafka.problem else []
+        if not self._client.connected:
+            found.append(f"no connection to the MQTT broker: {self._client.problem}")
+        elif self._bridge.problem:
+            found.append(self._bridge.problem)
         if not self._group.joined:
             found.append("not yet a member of the bridges' group")
             found += [self._group.trouble] if self._group.trouble else []

@@ -17,6 +17,7 @@ from services.agents import (
 )
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
+from services.probe import BusProbe
 from services.process import serve
 
 
@@ -35,6 +36,8 @@ def main(config: Config) -> int:
         bus = open_bus_of(config, options, clock, config.cell)
         made = recorded_machine(config, about.name, machine)
         agent = build_agent(about, bus, clock, state_file(config), made)
-        return AgentRole("cloud-agent", agent, bus, clock, config, log)
+        name = "the file of the bus" if options is None else f"Kafka at {options.bootstrap}"
+        probe = BusProbe(bus, name)
+        return AgentRole("cloud-agent", agent, bus, clock, config, log, probe=probe)
 
     return serve("cloud-agent", about.name, config, make)

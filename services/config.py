@@ -41,7 +41,7 @@ _PREFIX = "TIDEGATE_"
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; one sentence that names the key."""
+    """The configuration cannot be used; a sentence for each wrong key, that names it."""
 
 
 class Config(BaseSettings):
@@ -68,7 +68,7 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
     """Read the configuration; `flags` are `section.key=value`.
 
     Raises:
-        ConfigError: one sentence that names what is wrong.
+        ConfigError: names what is wrong, a line for each key.
     """
     from_file = {} if file is None else _read(file)
     from_flags = _nested(flags)
@@ -93,7 +93,7 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
         return Loaded()
     except ValidationError as error:
         where = "" if file is None else f"{file}: "
-        raise ConfigError(where + _sentence(error)) from None
+        raise ConfigError("\n".join(where + line for line in _sentences(error))) from None
     except SettingsError as error:
         raise ConfigError(" ".join(str(error).split())) from None
 
@@ -162,16 +162,19 @@ def _value(text: str) -> object:
         return text
 
 
-def _sentence(error: ValidationError) -> str:
-    """Say the first thing that is wrong; never with the value, which may be secret."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    names, known = _walk(first["loc"])
-    key = ".".join(names)
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{key}: no such key{_near(names[-1], known)}"
-    message = first["msg"].removeprefix("Value error, ").removeprefix(f"{names[-1]}: ")
-    message = message if message[:2].isupper() else message[:1].lower() + message[1:]
-    return f"{key}: {message}"
+def _sentences(error: ValidationError) -> list[str]:
+    """Say of each key what is wrong first; never with the value, which may be secret."""
+    found: dict[str, str] = {}  # by key: each alternative of a union has a complaint of its own
+    for one in error.errors(include_url=False, include_input=False):
+        names, known = _walk(one["loc"])
+        key = ".".join(names)
+        if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            message = f"no such key{_near(names[-1], known)}"
+        else:
+            message = one["msg"].removeprefix("Value error, ").removeprefix(f"{names[-1]}: ")
+            message = message if message[:2].isupper() else message[:1].lower() + message[1:]
+        found.setdefault(key, f"{key}: {message}")
+    return list(found.values())
 
 
 def _walk(location: Sequence[int | str]) -> tuple[list[str], list[str]]:

@@ -34,7 +34,8 @@ _SHOWN = ("job", "epoch", "node", "pool", "loan", "command", "reason", "detail",
 
 
 #: Clients that repeat themselves many times a second while a broker is away.
-_CHATTY = ("aiokafka", "aiomqtt")
+_CHATTY = ("aiokafka", "mqtt")
+_NEVER = logging.CRITICAL + 1
 #: The same is let through again after this long.
 SELDOM_S = 30.0
 
@@ -86,9 +87,12 @@ def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(section.level.upper())
-    for library in ("aiokafka", "asyncio"):
-        # At info, aiokafka tells of every request for metadata.
-        logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for library in _CHATTY:
+        # While a broker is away its client has much to say, and would bury our own sentence. Even
+        # at debug no more than warnings: at info, aiokafka tells of every request for metadata.
+        debug = section.level == "debug"
+        logging.getLogger(library).setLevel(logging.WARNING if debug else _NEVER)
     logging.captureWarnings(capture=True)
     structlog.configure(
         processors=[

@@ -121,18 +121,20 @@ async def _until_told(role: Role, log: BoundLogger) -> int:
 
 async def _refresh(role: Role, log: BoundLogger) -> None:
     """Keep figures fresh, and say when the role becomes ready or is no longer."""
-    before: list[str] | None = None
+    said: set[str] | None = set()  # of this outage; None: it is ready
     while True:
         try:
             await role.refresh()
         except BusError as error:
             log.debug("figures not refreshed", error=str(error))
         found = role.problems()
-        if found and found != before:
+        if not found:
+            if said is not None:
+                log.info("ready")
+            said = None
+        elif said is None or not said.issuperset(found):
             log.warning("not ready", reasons=found)
-        elif before and not found:
-            log.info("ready")
-        before = found
+            said = {*found, *(said or ())}
         await asyncio.sleep(REFRESH_S)
 
 

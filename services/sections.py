@@ -47,12 +47,17 @@ def _word(given: SecretStr, file: Path | None) -> str:
 class _Login(Section):
     """How to be let in, and how the connection is kept private."""
 
+    #: The name to be let in under; empty: none is given.
     username: str = ""
+    #: Better kept in a file.
     password: SecretStr = SecretStr("")
     #: A file whose first line is the password.
     password_file: Path | None = None
+    #: Authorities to trust, PEM; empty: the system's. Naming a file turns TLS on.
     ca_file: str = ""
+    #: A certificate of one's own, PEM.
     cert_file: str = ""
+    #: The private key of that certificate, PEM.
     key_file: str = ""
 
     @model_validator(mode="after")
@@ -81,10 +86,15 @@ class KafkaSection(_Login):
 
     #: HOST:PORT[,HOST:PORT]; TIDEGATE_KAFKA_BOOTSTRAP says the same.
     bootstrap: str = ""
+    #: Goes before the name of each topic, so that several deployments may share a cluster.
     namespace: str = ""
+    #: The cells in the order of their partitions, alike in every role; new ones go to the end.
     cells: Names = ("default",)
+    #: Copies of each topic that is made; 3 where there are three brokers.
     replication: Count = 1
+    #: TLS, with the system's authorities if no file is named.
     tls: bool = False
+    #: How username and password are sent; empty: they are not.
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
 
     def options(self) -> KafkaOptions:
@@ -113,11 +123,15 @@ class KafkaSection(_Login):
 class MqttSection(_Login):
     """`[mqtt]`: the broker that edge agents and the bridge speak to."""
 
-    #: mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; TIDEGATE_MQTT_URL says the same.
+    #: Address, mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; TIDEGATE_MQTT_URL says the same.
     url: SecretStr = SecretStr("")
+    #: Goes before each address, so that several fleets may share a broker.
     namespace: str = ""
+    #: So many messages of an agent may be unconfirmed.
     window: Annotated[int, Field(ge=1, le=100)] = 100
+    #: Silence after which one side asks whether the other is still there.
     keepalive_s: Annotated[int, Field(ge=1, le=3600)] = 30
+    #: The broker keeps what is meant for an agent this long while it is away; a bridge's, a minute.
     session_s: Annotated[int, Field(ge=60)] = 24 * 3600
 
     def options(self) -> MqttOptions:
@@ -149,34 +163,45 @@ class MqttSection(_Login):
 class HttpSection(Section):
     """`[http]`: where health and metrics are answered."""
 
+    #: The address to listen on; 0.0.0.0 for all.
     host: str = "127.0.0.1"
-    #: 0: any free port, which the log names. Unset: the role's own (see `services.process`).
+    #: 0: any free one, which the log names. Unset: a scheduler's is 9464, a bridge's 9465, agents
+    #: have none.
     port: Annotated[int, Field(ge=0, le=65_535)] | Literal["off"] | None = None
 
 
 class LogSection(Section):
     """`[log]`: what is said on standard error."""
 
+    #: The least that is said; at debug also what the brokers' clients say.
     level: Literal["debug", "info", "warning", "error"] = "info"
+    #: A JSON object a line, or text for people.
     format: Literal["json", "text"] = "json"
 
 
 class SchedulerSection(Section):
-    """`[scheduler]`: how a scheduler decides; see `scheduler.service.ServiceConfig`."""
+    """`[scheduler]`: how a scheduler decides."""
 
     #: Who this process is, as the journal and the other schedulers know it.
     name: Name = "scheduler-0"
+    #: Which policy decides: `tide` or `fifo`.
     policy: str = "tide"
-    #: Kafka is still completing a transaction when the next one follows within 10 ms, which then
-    #: costs 20 ms more. So ticks are this far apart, and no further: it is added to each decision.
+    #: After the first record, wait this long for more; it is added to each decision.
     gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
+    #: Ticks are at least this far apart: a transaction that follows another within 10 ms finds
+    #: Kafka still completing it, and takes 20 ms longer.
     spacing_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
+    #: The most records one tick takes; it bounds the size of a transaction.
     records_max: Count = 2000
+    #: A snapshot after this many journal entries: a restart folds no more than that.
     snapshot_entries: Count = 5000
+    #: Who leads is said this often.
     heartbeat_s: Seconds = 60.0
+    #: Check the whole state every so many ticks; 0 never.
     validate_ticks: Annotated[int, Field(ge=0)] = 100
     #: An Ed25519 private key in PEM form; without one, commands are not signed.
     signing_key_file: Path | None = None
+    #: Under this id the agents know the public key.
     signing_key_id: str = "k1"
     settings: Settings = Field(default_factory=Settings)
 
@@ -185,21 +210,31 @@ _LIMITS = BridgeLimits()
 
 
 class BridgeSection(Section):
-    """`[bridge]`: who this bridge is, and what bounds it; see `bus.bridge_limits`."""
+    """`[bridge]`: who this bridge is, and what bounds it."""
 
+    #: Of this bridge alone: two of one name cut each other off.
     name: Name = "bridge-0"
     #: The bridges of one group share the work. Where devices are not trusted, its name is a secret.
     group: SecretStr = SecretStr("bridge")
     #: A file whose first line is the group's name.
     group_file: Path | None = None
+    #: Messages held until Kafka has them; above the MQTT broker's `max_inflight_messages`.
     in_flight_max: int = _LIMITS.in_flight_max
+    #: Messages stored together, up; records taken together, down. Below `in_flight_max`.
     batch_max: int = _LIMITS.batch_max
+    #: Messages that each node may send a second, in the long run.
     rate_per_s: float = _LIMITS.rate_per_s
+    #: Messages that each node may send at once.
     burst: float = _LIMITS.burst
+    #: Bytes that each node may send a second, in the long run.
     bytes_per_s: float = _LIMITS.bytes_per_s
+    #: Bytes that each node may send at once; at least the largest message.
     bytes_burst: float = _LIMITS.bytes_burst
+    #: Dead letters kept of each node; the rest are only counted.
     letters_per_s: float = _LIMITS.letters_per_s
+    #: Nodes whose use is remembered; of more, those silent longest are forgotten.
     nodes_max: int = _LIMITS.nodes_max
+    #: After a failure of Kafka or of the connection, try again this much later.
     retry_s: float = _LIMITS.retry_s
 
     @model_validator(mode="after")
@@ -231,12 +266,17 @@ class SimulatedSection(Section):
     demand_gpus: float | tuple[tuple[float, float], ...] = 0.0
     #: How long the day is that `demand_gpus` repeats after.
     day_s: Seconds = 86_400.0
+    #: Failures of workers, as an average.
     failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 0.0
+    #: The share of checkpoints that fail.
     checkpoint_failure_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    #: How much real rates differ from what the job declares.
     rate_noise: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.07
+    #: The same seed, the same noise and failures.
     seed: int = 0
-    #: How long the owner takes to leave a node, and to serve on it again.
+    #: How long the owner takes to leave a node.
     drain_s: Annotated[float, Field(ge=0.0)] = 20.0
+    #: How long the owner takes until it serves on a node again.
     warm_up_s: Annotated[float, Field(ge=0.0)] = 30.0
 
     @model_validator(mode="after")
@@ -251,21 +291,31 @@ class SimulatedSection(Section):
 class AgentSection(Section):
     """`[agent]`: what an agent looks after. A key that is unset takes the role's default."""
 
+    #: Of this agent alone: two of one name cut each other off. Must be set.
     name: Name | None = None
-    #: The agent's memory; one file for each agent.
+    #: The agent's memory; one file for each agent. Unset: NAME.db in the folder it starts in.
     state_file: Path | None = None
     #: Where it records, a JSON object a line, each effect that it carries out.
     effects_file: Path | None = None
+    #: The pool that its nodes belong to. A cluster's must be set; an edge server's is edge.
     pool: Name | None = None
+    #: Who owns the GPUs. A cluster's must be set; an edge server's is edge.
     pool_kind: PoolKind | None = None
     #: A cluster's nodes; an edge server is one node, named like its agent.
     nodes: Names = ()
+    #: Of each of a cluster's nodes; must be set.
     gpus_per_node: Count | None = None
+    #: Of an edge server.
     gpus: Count | None = None
+    #: What the GPUs are.
     gpu_type: Name | None = None
+    #: Memory of one GPU.
     gpu_memory_mib: Count | None = None
+    #: How fast the GPUs are, against those that jobs declare their rates for.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    #: How fast checkpoints are moved.
     transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
+    #: What the agent's memory outlives.
     durability: Durability | None = None
     #: By key id, the scheduler's public key: base64 of 32 bytes, or the path of a PEM file.
     trusted_keys: dict[str, str] = Field(default_factory=dict)

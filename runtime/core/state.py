@@ -25,9 +25,11 @@ Row = dict[str, Any]
 class Limits:
     """The times that the core acts by."""
 
-    #: Periodic checkpoints come at least this long after the last one, and at most `_max_s`;
-    #: each job has its own moment between, so that gangs do not write all at once.
+    #: Periodic checkpoints come at least this long after the last one, and at most
+    #: `checkpoint_max_s`; each job has its own moment between, so that gangs do not write all at
+    #: once.
     checkpoint_min_s: float = 600.0
+    #: At most this long after the last one.
     checkpoint_max_s: float = 900.0
     #: For the checkpoint when a lease ends.
     lease_grace_s: float = 120.0

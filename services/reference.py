@@ -1,0 +1,161 @@
+"""Writes docs/configuration.md from the sections and from the comments at their keys.
+
+python -m services.reference            write it
+python -m services.reference --check    exit 1 if it is not what the sections say
+"""
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin
+
+from pydantic import BaseModel
+
+from services.config import Config
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+_HEAD = """\
+# Configuration
+
+Made by `python -m services.reference` from `services/sections.py`; change it there. Every role
+reads the same file, `tidegate scheduler --config tidegate.toml`, and takes of it what is its own:
+
+```toml
+cell = "default"
+
+[kafka]
+bootstrap = "broker-1:9092,broker-2:9092"
+
+[agent.schedule]
+telemetry_every_s = 30
+```
+
+The environment goes before the file, and flags before both: `kafka.namespace` is also
+`TIDEGATE_KAFKA__NAMESPACE=plant` and `--set kafka.namespace=plant`. `tidegate config` takes the
+same file and flags and prints what is in force, secrets hidden. A key that is not here is an error.
+A name that ends in `_s` holds seconds.
+"""
+_NUMBERS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
+_NO_BOUND = 1e9  #: Only keeps out what is no number of seconds.
+
+
+def page() -> str:
+    """Give the text of the page."""
+    schema = Config.model_json_schema()
+    return _HEAD + "".join(_section("", Config, schema, schema))
+
+
+def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
+    """Give the table of a section, then those of the sections within."""
+    about = (inspect.getdoc(kind) or "").partition("\n")[0].partition("`: ")
+    yield f"\n## {f'`[{name}]`' if name else 'Top level'}\n\n"
+    yield f"{about[2][:1].upper()}{about[2][1:]}\n\n" if about[2] else ""
+    yield "| key | type | default | meaning |\n|---|---|---|---|\n"
+    said = meanings(kind)
+    within = []
+    own_first = sorted(_kinds(kind).items(), key=lambda item: item[0] not in kind.__annotations__)
+    for key, inner in own_first:
+        at = schema["properties"][key]
+        nested = next((one for one in (inner, *get_args(inner)) if _is_section(one)), None)
+        if nested is not None:
+            full = f"{name}.{key}".removeprefix(".")
+            (ref,) = [one["$ref"] for one in (at, *at.get("anyOf", ())) if "$ref" in one]
+            within.append((full, nested, whole["$defs"][ref.rsplit("/", 1)[-1]]))
+            continue
+        cells = (f"`{key}`", _type(at), _default(kind, key, at), said.get(key, ""))
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
+    for part in within:
+        yield from _section(*part, whole)
+
+
+def _is_section(kind: object) -> bool:
+    if get_origin(kind) in (Union, UnionType) or not isinstance(kind, type):
+        return False
+    return dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)
+
+
+def _kinds(kind: type) -> dict[str, Any]:
+    """Give the types of a section's keys."""
+    if issubclass(kind, BaseModel):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return {field.name: field.type for field in dataclasses.fields(cast("Any", kind))}
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Give by key the `#:` comment before it, or behind it; of parents too."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        if not one.__module__.startswith(("services.", "bus.", "runtime.", "scheduler.")):
+            continue
+        source = textwrap.dedent(inspect.getsource(one))
+        lines = source.splitlines()
+        for item in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                first = item.lineno - 1
+                while lines[first - 1].strip().startswith("#:"):
+                    first -= 1
+                behind = lines[item.lineno - 1].partition("  #:")[2]
+                words = [line.strip()[2:].strip() for line in lines[first : item.lineno - 1]]
+                words += [behind.strip()] if behind else []
+                found[item.target.id] = " ".join(words)
+    return found
+
+
+def _type(at: Any) -> str:
+    """Say in words what a value must be."""
+    if "anyOf" in at:
+        return " or ".join(_type(one) for one in at["anyOf"] if one.get("type") != "null")
+    if "enum" in at or "const" in at:
+        return ", ".join(f"`{json.dumps(one)}`" for one in at.get("enum", [at.get("const")]))
+    kind: str = at["type"]
+    if kind in ("integer", "number"):
+        bounds = [
+            f"{word} {at[key]:g}"
+            for key, word in _NUMBERS.items()
+            if at.get(key, _NO_BOUND) < _NO_BOUND
+        ]
+        return ", ".join([kind, *bounds])
+    if kind == "array":
+        return "list of names" if at["items"]["type"] == "string" else "list of [second, GPUs]"
+    if kind == "string":
+        return {"password": "secret string", "path": "path"}.get(at.get("format"), "string")
+    return {"object": "table of strings", "boolean": "true or false"}[kind]
+
+
+def _default(kind: type, key: str, at: Any) -> str:
+    default = at.get("default")
+    if at.get("writeOnly") and issubclass(kind, BaseModel):  # the schema would hide it
+        default = kind.model_fields[key].default.get_secret_value()
+    if default is None or default in ("", [], {}):
+        return "none"
+    return f"`{json.dumps(default)}`"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page, or say whether it is as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m services.reference")
+    parser.add_argument("--check", action="store_true", help="only say whether it has drifted")
+    wanted = page()
+    if not parser.parse_args(arguments).check:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return 0
+    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == wanted:
+        return 0
+    sys.stderr.write(f"docs/{PAGE.name} is out of date: run python -m services.reference\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

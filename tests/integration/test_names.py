@@ -1,0 +1,71 @@
+"""Two of one name: the broker lets in who comes last, and the other says what it may be."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from bus.clock import SystemClock
+from bus.mqtt_client import MqttClient
+from bus.options import MqttOptions, mqtt_options
+from tests.brokers import fresh_namespace
+from tests.integration.processes import Fleet, until
+
+pytestmark = pytest.mark.broker
+
+
+def client(options: MqttOptions, name: str) -> MqttClient:
+    made = MqttClient(options, name, subscriptions=(), hear=lambda _: None, clock=SystemClock())
+    made.start()
+    return made
+
+
+async def holds(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+
+
+async def test_a_broker_that_says_so_is_believed_at_once() -> None:
+    """Mosquitto 2.0.11 says nothing, so here the broker is a few bytes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"\x20\x03\x00\x00\x00")  # accepted
+        await asyncio.sleep(0.1)
+        writer.write(b"\xe0\x02\x8e\x00")  # session taken over
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        made = client(MqttOptions("127.0.0.1", port), "twin")
+        sentence = "another client connected under the name twin; give each its own"
+        await holds(lambda: made.problem == sentence)
+        await asyncio.sleep(1.0)  # what only broke would come back at once
+        assert (made.connections, made.problem) == (1, sentence)
+        await made.close()
+
+
+async def test_two_of_one_name_learn_what_it_may_be(mqtt_url: str) -> None:
+    options, name = mqtt_options(mqtt_url), fresh_namespace()
+    twins = [client(options, name), client(options, name)]
+    await holds(lambda: any(f"under the name {name}" in one.problem for one in twins))
+    await asyncio.gather(*(one.close() for one in twins))
+
+
+@pytest.mark.slow
+async def test_of_two_bridges_with_one_name_one_says_so(broker_fleet: Fleet) -> None:
+    one, other = broker_fleet.start("bridge"), broker_fleet.start("bridge")
+    await until(
+        lambda: any(
+            "under the name" in reason
+            for service in (one, other)
+            for reason in service.readiness()["reasons"]
+        ),
+        "a reason that names the cause",
+        40.0,
+    )
+    assert [one.stop(), other.stop()] == [0, 0]
