@@ -123,7 +123,9 @@ class Connection:
                 "raise its max_packet_size or say less"
             )
         future: asyncio.Future[bool] = self._loop.create_future()
-        if self._queue or len(self._sent) >= self._limit:
+        # Of quality 0 nobody confirms, so the broker's limit is not for it. And while we hold, no
+        # confirmation is read: a horizon that waited for one could never let us go on.
+        if message.qos and (self._queue or len(self._sent) >= self._limit):
             self._queue.append((message, future))
         else:
             self._write(message, future)

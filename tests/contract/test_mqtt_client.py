@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from paho.mqtt.client import Client as PahoClient
 
+from bus import mqtt_connection
 from bus.clock import SystemClock
 from bus.contract import BusError
 from bus.mqtt_client import MqttClient, Refused
@@ -143,6 +144,23 @@ async def test_a_client_that_leaves_for_good_gives_up_its_share(peer: Callable[.
     for n in range(10):
         await sender.client.publish(Outgoing(f"things/{n}", b"x"))
     await until(lambda: len(staying.heard) == 10)
+
+
+async def test_what_nobody_confirms_goes_out_while_the_client_holds(
+    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a bridge with as many commands on their way as may be waits for itself for ever."""
+    monkeypatch.setattr(mqtt_connection, "_IN_FLIGHT_MAX", 1)
+    sender, receiver = await peer().up(), await peer("x/#").up()
+    sender.client.hold(True)
+    unread = [sender.client.send(Outgoing("x/1", b"%d" % n)) for n in range(2)]
+    async with asyncio.timeout(5.0):
+        await sender.client.publish(Outgoing("x/0", b"now", qos=0))
+    await until(lambda: b"now" in receiver.values)
+    assert receiver.values == [b"0", b"now"]
+    sender.client.hold(False)
+    await asyncio.gather(*unread)
+    await until(lambda: receiver.values == [b"0", b"now", b"1"])
 
 
 async def test_a_client_that_holds_hears_nothing_until_it_lets_go(
