@@ -42,6 +42,9 @@ class DeviceFleet:
         self._boot = int(time.time() // 60)
         self._sequence = dict.fromkeys(self.names, 0)
         self._probed: dict[str, float] = {}
+        #: The scheduler asks a node at most once in a while, so each is probed once.
+        self._unprobed = list(self.names)
+        self._needs = dict.fromkeys(self.names, 0)
         self._clock = SystemClock()
         self._client = MqttClient(
             options,
@@ -75,6 +78,11 @@ class DeviceFleet:
             ]
             await asyncio.gather(*births)
 
+    def forget(self) -> None:
+        """Begin to measure anew."""
+        self.samples, self.sent = Samples(), 0
+        self.left.clear()
+
     async def report(self, rate_per_s: float, seconds: float) -> None:
         """Report at a steady rate in all: telemetry, every tenth a load that changed.
 
@@ -83,16 +91,18 @@ class DeviceFleet:
         """
         began, done, running = time.perf_counter(), 0, set[asyncio.Task[None]]()
         probe_every = max(1, int(rate_per_s * seconds / min(200, len(self.names) // 2)))
+        self._probed.clear()
         while (spent := time.perf_counter() - began) < seconds:
             while done < spent * rate_per_s:
                 name = self.names[done % len(self.names)]
-                probe = done % probe_every == probe_every - 1 and name not in self._probed
-                if probe:
+                if done % probe_every == probe_every - 1 and self._unprobed:
+                    name = self._unprobed.pop()
                     self._sequence[name] += 1
                     self._probed[name] = time.perf_counter()
                 if done % 10 == 9:
-                    turn = done // len(self.names) % 2
-                    saying = self._say(name, "telemetry", _load(name, turn), timed=True)
+                    self._needs[name] ^= 1
+                    load = _load(name, self._needs[name])
+                    saying = self._say(name, "telemetry", load, timed=True)
                 else:
                     saying = self._say(name, "telemetry", _measured(name))
                 one = asyncio.create_task(saying)

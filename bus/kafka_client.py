@@ -244,6 +244,8 @@ def from_kafka(topic: str, found: Any) -> Record:
         found.offset,
         (found.key or b"").decode(errors="replace"),
         found.value,
-        {name: (value or b"").decode(errors="replace") for name, value in found.headers},
+        {name: (value or b"").decode(errors="replace") for name, value in found.headers}
+        if found.headers
+        else {},
         found.timestamp / 1000,
     )

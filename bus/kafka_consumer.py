@@ -118,8 +118,8 @@ class KafkaConsumer:
         found: list[Record] = []
         for topic in self._topics:
             waiting = self._waiting[topic]
-            while waiting and len(found) < max_records:
-                found.append(waiting.popleft())
+            if count := min(len(waiting), max_records - len(found)):
+                found += [waiting.popleft() for _ in range(count)]
                 self._next[topic] = found[-1].offset + 1
         self._records -= len(found)
         self._bytes -= sum(_size(record) for record in found)

@@ -210,11 +210,11 @@ def _foreign_load(state: ClusterState, load: InferenceLoad, source: str) -> tupl
     pool = state.pools.get(load.pool)
     if pool is None:
         return "data.pool", f"no node of a pool {load.pool} is known"
-    if load.node is not None and load.node not in pool.nodes:
+    if load.node is not None and getattr(state.nodes.get(load.node), "pool", None) != load.pool:
         return "data.node", f"{load.node} is not in pool {load.pool}"
     if load.node is None and pool.kind == "edge":
         return "data.node", f"{load.pool} is an edge pool: each of its nodes has its own load"
-    speakers = {state.nodes[name].agent for name in pool.nodes if load.node in (None, name)}
-    if source.removeprefix(AGENT_PREFIX) not in speakers:
+    names = pool.nodes if load.node is None else (load.node,)
+    if not any(source == AGENT_PREFIX + state.nodes[name].agent for name in names):
         return "data.pool", f"{source} looks after no node of {load.pool}"
     return None
