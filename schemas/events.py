@@ -171,6 +171,11 @@ class JobSubmitted(Strict):
     model: Name
     gpus_min: Annotated[int, Field(ge=1, le=65_536)]
     gpus_max: Annotated[int, Field(ge=1, le=65_536)]
+    gpus: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
+        default=None,
+        description="Size asked for: policies that do not scale give exactly this. "
+        "If left out, gpus_min.",
+    )
     total_steps: Annotated[int, Field(ge=1, le=2**53)]
     samples_per_step: Batch = Field(
         description="Global batch: samples that one optimiser step takes."
@@ -190,6 +195,8 @@ class JobSubmitted(Strict):
     def _sizes_agree(self) -> "JobSubmitted":
         if self.gpus_max < self.gpus_min:
             raise ValueError("gpus_max: must be at least gpus_min")
+        if self.gpus is not None and not self.gpus_min <= self.gpus <= self.gpus_max:
+            raise ValueError("gpus: must lie between gpus_min and gpus_max")
         if not any(self.gpus_min <= point.gpus <= self.gpus_max for point in self.rates):
             raise ValueError("rates: no size between gpus_min and gpus_max has a rate")
         return self

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from scheduler.policies.interface import (
+    NOTE,
     Holdings,
     Jobs,
     Kind,
@@ -170,6 +171,10 @@ def _jobs(
         priority=np.array([job.priority for job in jobs], dtype=np.int64),
         remaining_steps=column("work_s"),
         attained_gpu_s=np.zeros(len(jobs)),
+        held_s=np.zeros(len(jobs)),
+        first_start_s=np.full(len(jobs), INF),
+        restarts=np.zeros(len(jobs), dtype=np.int64),
+        requested=np.array([min(job.sizes, default=1) for job in jobs], dtype=np.int64),
         waiting_since_s=column("waiting_since_s"),
         size=np.array([sum(job.held.values()) for job in jobs], dtype=np.int64),
         pool=np.array(
@@ -186,6 +191,8 @@ def _jobs(
         memory_mib=column("memory_mib"),
         edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
         backoff_until_s=column("backoff_until_s"),
+        notes=np.full((len(jobs), NOTE), np.nan),
+        affinity=np.tile(np.array([pool.speed for pool in pools]), (len(jobs), 1)),
     )
 
 

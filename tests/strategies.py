@@ -91,6 +91,8 @@ def _agree(data: dict[str, Any]) -> dict[str, Any]:
         _ascend(data["spec"]["rates"])
     if "gpus_min" in data:
         data["gpus_min"] = min(data["gpus_min"], data["rates"][0]["gpus"])
+        if data.get("gpus") is not None:
+            data["gpus"] = data["gpus_min"]
         data["gpus_max"] = max(data["gpus_max"], data["rates"][0]["gpus"])
     if "placement" in data:
         data["placement"] = list({part["node"]: part for part in data["placement"]}.values())

@@ -134,6 +134,7 @@ class Engine:
             plan = self._policy.plan(snapshot)
             if not isinstance(plan, Plan):
                 raise TypeError(f"plan() gave a {type(plan).__name__}, not a Plan")
+            plan.check_notes()
         except Exception as error:  # noqa: BLE001 - a policy may be anybody's; the cell goes on
             why = f"{type(error).__name__}: {error}"[:500]
             turn.emit(facts.PolicyFailed(self._policy.name, why))

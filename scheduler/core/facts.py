@@ -108,6 +108,13 @@ class JobAdvanced:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsNoted:
+    """What the policy wrote on jobs, to be shown to it again."""
+
+    notes: dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
 class JobExplained:
     """Why the job is as it is; the latest reason, kept for whoever asks."""
 

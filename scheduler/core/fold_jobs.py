@@ -63,6 +63,12 @@ def _job_explained(state: ClusterState, fact: facts.JobExplained) -> None:
     job.why, job.why_at_s = fact.reason, state.now_s
 
 
+@folds(facts.JobsNoted)
+def _jobs_noted(state: ClusterState, fact: facts.JobsNoted) -> None:
+    for name, note in fact.notes.items():
+        state.jobs[name].note = list(note)
+
+
 @folds(facts.TargetSet)
 def _target_set(state: ClusterState, fact: facts.TargetSet) -> None:
     job = job_of(state, fact)
@@ -295,6 +301,7 @@ def _unclaim(state: ClusterState, job: Job) -> None:
 
 def _attain(state: ClusterState, job: Job) -> None:
     job.attained_gpu_s += job.size * (state.now_s - job.attained_at_s)
+    job.held_s += state.now_s - job.attained_at_s if job.cells else 0.0
     job.attained_at_s = state.now_s
 
 

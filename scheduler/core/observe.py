@@ -149,6 +149,8 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
         "priority": job.priority,
         "edge_allowed": job.edge_allowed,
     }
+    if job.gpus is not None:
+        spec["gpus"] = job.gpus
     known = turn.state.jobs.get(job.job)
     if known is None:
         turn.emit(facts.JobAccepted(job.job, spec))

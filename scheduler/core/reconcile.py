@@ -26,6 +26,7 @@ _ADJUSTABLE = (JobState.QUEUED, JobState.RUNNING)
 def adopt(turn: Turn, plan: Plan) -> None:
     """Make the plan's targets claims, ask for and call back nodes, then do what is safe now."""
     _explain(turn, plan)
+    _note(turn, plan)
     _start_reclaims(turn, plan.reclaim)
     wanted = _wanted(turn, plan)
     giving = _giving(wanted)
@@ -44,6 +45,17 @@ def adopt(turn: Turn, plan: Plan) -> None:
     for name in plan.lend:
         _lend(turn, name)
     advance(turn)
+
+
+def _note(turn: Turn, plan: Plan) -> None:
+    jobs = turn.state.jobs
+    notes = {
+        name: list(note)
+        for name, note in plan.notes.items()
+        if name in jobs and jobs[name].note != list(note)
+    }
+    if notes:
+        turn.emit(facts.JobsNoted(notes))
 
 
 def _explain(turn: Turn, plan: Plan) -> None:

@@ -39,6 +39,7 @@ class Job:
     priority: int
     edge_allowed: bool
     submit_s: float
+    gpus: int | None = None  #: Size asked for; None: `gpus_min`.
     number: int = 0  #: Counts submissions: the order of acceptance.
     state: JobState = JobState.QUEUED
     epoch: int = 0  #: Of its newest allocation; never falls.
@@ -65,6 +66,8 @@ class Job:
     first_start_s: float | None = None
     attained_gpu_s: float = 0.0
     attained_at_s: float = 0.0
+    held_s: float = 0.0  #: For how long it held GPUs, as of `attained_at_s`.
+    note: list[float] = field(default_factory=list)  #: What the policy wrote on it.
     backoff_until_s: float | None = None
     end_s: float | None = None
     failures: int = 0

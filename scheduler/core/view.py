@@ -36,17 +36,22 @@ class View:
         pool_ids = tuple(sorted(state.pools))
         pool_index = {name: i for i, name in enumerate(pool_ids)}
         jobs = [job for job in state.jobs.values() if job.state not in TERMINAL]
+        pools = _pools(state, pool_ids)
         return columns.Snapshot(
             now_s=state.now_s,
-            jobs=self._jobs(state, jobs, pool_index),
-            pools=_pools(state, pool_ids),
+            jobs=self._jobs(state, jobs, pool_index, pools),
+            pools=pools,
             nodes=_nodes(state, nodes, pool_index),
             holdings=_holdings(jobs, node_index),
             lenders=_lenders(state, node_index),
         )
 
     def _jobs(
-        self, state: ClusterState, jobs: list[Job], pool_index: dict[str, int]
+        self,
+        state: ClusterState,
+        jobs: list[Job],
+        pool_index: dict[str, int],
+        pools: columns.Pools,
     ) -> columns.Jobs:
         self._grow_sizes(jobs)
         now_s = state.now_s
@@ -66,11 +71,15 @@ class View:
                     job.checkpoint_mib,
                     job.memory_mib,
                     -np.inf if job.backoff_until_s is None else job.backoff_until_s,
+                    job.held_s + (now_s - job.attained_at_s if job.cells else 0.0),
+                    np.inf if job.first_start_s is None else job.first_start_s,
+                    *job.note,
+                    *(np.nan for _ in range(columns.NOTE - len(job.note))),
                 )
                 for job in jobs
             ],
             dtype=np.float64,
-        ).reshape(len(jobs), 13)
+        ).reshape(len(jobs), 15 + columns.NOTE)
         phases = [_phase(state, job) for job in jobs]
         where = [_going(job) for job in jobs]
         factors = np.array(
@@ -87,7 +96,11 @@ class View:
             priority=_ints(job.priority for job in jobs),
             remaining_steps=floats[:, 2],
             attained_gpu_s=floats[:, 3],
+            held_s=floats[:, 13],
+            first_start_s=floats[:, 14],
+            restarts=_ints(max(0, job.epoch - 1) for job in jobs),
             waiting_since_s=floats[:, 4],
+            requested=_ints(job.gpus_min if job.gpus is None else job.gpus for job in jobs),
             size=_ints(size for size, _ in where),
             pool=_ints(-1 if pool is None else pool_index[pool] for _, pool in where),
             changed_s=floats[:, 5],
@@ -101,6 +114,8 @@ class View:
             memory_mib=floats[:, 11],
             edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
             backoff_until_s=floats[:, 12],
+            notes=floats[:, 15:],
+            affinity=np.tile(pools.speed, (len(jobs), 1)),
         )
 
     def _grow_sizes(self, jobs: list[Job]) -> None:

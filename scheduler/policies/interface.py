@@ -2,10 +2,11 @@
 
 A policy sees the cluster as columns and answers with the allocations it wants to hold, whatever
 is under way; the engine's reconciler turns the difference into the next safe commands. A policy
-reads no clock, keeps no memory, and orders everything it does by explicit keys, so that the same
-snapshot gives the same plan on every machine and under every hash seed.
+reads no clock, keeps no memory but the notes it writes on jobs, and orders everything it does by
+explicit keys, so that the same snapshot gives the same plan on every machine and hash seed.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+#: Numbers that a policy may write on a job.
+NOTE = 4
 
 
 class Phase(IntEnum):
@@ -64,7 +68,11 @@ class Jobs:
     priority: Ints  #: (n,) higher first.
     remaining_steps: Floats  #: (n,) as last reported, extrapolated by the engine to now.
     attained_gpu_s: Floats  #: (n,)
+    held_s: Floats  #: (n,) for how long it has held GPUs, pauses included.
+    first_start_s: Floats  #: (n,) inf if it never held any.
+    restarts: Ints  #: (n,) changes of its allocation since its first start.
     waiting_since_s: Floats  #: (n,) when it last became WAITING; submit_s for a new one.
+    requested: Ints  #: (n,) the size its tenant asked for; what does not scale gives just this.
     size: Ints  #: (n,) GPUs held, 0 when WAITING.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.
     changed_s: Floats  #: (n,) when its allocation last changed; -inf if never.
@@ -80,6 +88,10 @@ class Jobs:
     memory_mib: Floats  #: (n,) needed on each GPU.
     edge_allowed: Bools  #: (n,)
     backoff_until_s: Floats  #: (n,) do not try to start it before; -inf if it never failed.
+    #: (n, `NOTE`) what the policy wrote on the job with `Plan.notes`; NaN where nothing.
+    notes: Floats
+    #: (n, m) speed on each pool's GPUs relative to `rate`.
+    affinity: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,6 +215,19 @@ class Plan:
     #: Nodes to give back, each with the moment the owner is expected to need it.
     reclaim: Mapping[str, float] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
+    #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
+    #: is journalled, shown again in `Jobs.notes`, and gone with the job.
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def check_notes(self) -> None:
+        """Find what could not be journalled.
+
+        Raises:
+            ValueError: a note is too long or not finite.
+        """
+        for job, note in self.notes.items():
+            if len(note) > NOTE or not all(map(math.isfinite, note)):
+                raise ValueError(f"note on {job}: {note}; at most {NOTE} finite numbers")
 
 
 class Policy(Protocol):

@@ -1,0 +1,211 @@
+"""From sizes to a plan: places the gangs that change, and says of each job what became of it.
+
+Most policies of the literature only decide how many GPUs each job has; this is the rest. A job
+whose size and pool stay keeps its GPUs. The others give theirs up, then are placed anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from scheduler.policies.interface import (
+    Figure,
+    Ints,
+    Kind,
+    LoanPhase,
+    Need,
+    Phase,
+    Plan,
+    Reason,
+    Snapshot,
+    Target,
+)
+
+#: `pack`: as few nodes as can be, the fullest that fits last. `most_free`: from the node with most
+#: free GPUs, again and again, as the simulator of Tiresias does; never two gangs' worth moved.
+Style = Literal["pack", "most_free"]
+#: A size that means: leave this job as it is.
+KEEP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    """What decided about a job."""
+
+    rule: str
+    lost_to: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    needs: tuple[Need, ...] = ()
+
+
+@dataclass(slots=True)
+class Allotment:
+    """What a policy wants. n jobs."""
+
+    gpus: Ints  #: (n,) GPUs each job shall hold, 0 for none; `KEEP`.
+    rule: str  #: What decided, where `why` says nothing else.
+    pool: Ints | None = None  #: (n,) pool to be in; None: the first training pool.
+    style: Style = "pack"
+    order: Sequence[int] | None = None  #: In which gangs are placed; None: large ones first.
+    why: Mapping[int, Because] = field(default_factory=dict)
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    lend: tuple[str, ...] = ()
+    reclaim: Mapping[str, float] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()  #: About nodes.
+
+
+def training_pool(seen: Snapshot) -> int:
+    """Return the first training pool, -1 if there is none."""
+    pools = np.flatnonzero(seen.pools.kind == Kind.TRAINING)
+    return int(pools[0]) if len(pools) else -1
+
+
+def closing(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:
+    """Return (p,) 1 for nodes that go back, or may not be used: nobody may stay there."""
+    closed = ~seen.nodes.usable | (seen.nodes.loan == LoanPhase.RECLAIMING)
+    for name in reclaim or ():
+        closed[seen.nodes.ids.index(name)] = True
+    found: Ints = closed.astype(np.int64)
+    return found
+
+
+def capacity(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:
+    """Return (m,) GPUs of each pool that are free or held by jobs that may be touched."""
+    closed = closing(seen, reclaim)
+    free = np.where(closed, 0, seen.nodes.free)
+    total = np.bincount(seen.nodes.pool, free, len(seen.pools.ids)).astype(np.int64)
+    held = seen.holdings
+    able = (seen.jobs.phase[held.job] == Phase.RUNNING) & (closed[held.node] == 0)
+    pools = seen.nodes.pool[held.node[able]]
+    found: Ints = total + np.bincount(pools, held.gpus[able], len(seen.pools.ids)).astype(np.int64)
+    return found
+
+
+def allot(seen: Snapshot, wanted: Allotment) -> Plan:
+    """Write the plan.
+
+    Raises:
+        RuntimeError: more GPUs were given out than a pool has; a bug of the policy.
+    """
+    jobs, nodes = seen.jobs, seen.nodes
+    pool = np.full(len(jobs.ids), training_pool(seen)) if wanted.pool is None else wanted.pool
+    closed = closing(seen, wanted.reclaim)
+    held: list[dict[int, int]] = [{} for _ in jobs.ids]
+    ousted = np.zeros(len(jobs.ids), dtype=np.bool_)
+    for job, node, gpus in zip(
+        seen.holdings.job.tolist(),
+        seen.holdings.node.tolist(),
+        seen.holdings.gpus.tolist(),
+        strict=True,
+    ):
+        held[job][node] = gpus
+        ousted[job] |= bool(closed[node])
+    able = jobs.phase != Phase.MOVING
+    able &= (jobs.phase == Phase.WAITING) | (
+        np.array([sum(where.values()) for where in held], dtype=np.int64) == jobs.size
+    )
+    size = np.where(wanted.gpus == KEEP, jobs.size, wanted.gpus)
+    moves = (size != jobs.size) | ((size > 0) & (ousted | (pool != jobs.pool)))
+    changed = [int(job) for job in np.flatnonzero(able & moves)]
+    free = np.where(closed, 0, nodes.free)
+    for job in changed:
+        for node, gpus in held[job].items():
+            if not closed[node]:
+                free[node] += gpus
+    in_order = (
+        wanted.order
+        if wanted.order is not None
+        else sorted(changed, key=lambda job: (-int(size[job]), job))
+    )
+    ready = set(changed)
+    targets: dict[str, Target | None] = {}
+    members = {int(p): np.flatnonzero(nodes.pool == p) for p in np.unique(pool) if p >= 0}
+    for job in in_order:
+        if job not in ready or not size[job]:
+            continue
+        found = place(free, members[int(pool[job])], int(size[job]), held[job], wanted.style)
+        if found is None:
+            raise RuntimeError(
+                f"{jobs.ids[job]} shall get {size[job]} GPUs of "
+                f"{free[members[int(pool[job])]].sum()} free ones; GPUs were given out twice"
+            )
+        for node, gpus in found.items():
+            free[node] -= gpus
+        placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
+        targets[jobs.ids[job]] = Target(seen.pools.ids[int(pool[job])], placement)
+    for job in changed:
+        if not size[job]:
+            targets[jobs.ids[job]] = None
+    reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
+    return Plan(
+        targets={name: targets[name] for name in jobs.ids if name in targets},
+        lend=wanted.lend,
+        reclaim=wanted.reclaim,
+        reasons=tuple(reasons),
+        notes=wanted.notes,
+    )
+
+
+def place(
+    free: Ints, members: Ints, size: int, own: Mapping[int, int], style: Style
+) -> dict[int, int] | None:
+    """Find nodes for a gang; takes nothing.
+
+    Args:
+        free: (p,) free GPUs of all nodes.
+        members: Nodes of the pool, ascending.
+        size: GPUs wanted.
+        own: Node -> GPUs it held; preferred among equals.
+        style: How.
+
+    Returns:
+        Node -> GPUs; None if the pool has too few.
+    """
+    room = free[members]
+    if style == "pack":
+        fits = room >= size
+        if fits.any():
+            mine = np.array([own.get(int(node), 0) for node in members]) if own else 0
+            key = np.where(fits, room * 1_000_000 - mine, np.iinfo(np.int64).max)
+            return {int(members[key.argmin()]): size}
+    if int(room.sum()) < size:
+        return None
+    found: dict[int, int] = {}
+    left = size
+    for at in np.argsort(-room, kind="stable").tolist():
+        if style == "pack" and room[at] > left:  # the fullest node that holds the rest
+            rest = np.where(room >= left, room, np.iinfo(np.int64).max)
+            rest[[int(np.searchsorted(members, node)) for node in found]] = np.iinfo(np.int64).max
+            at = int(rest.argmin())
+        take = min(left, int(room[at]))
+        found[int(members[at])] = take
+        left -= take
+        if not left:
+            break
+    return found
+
+
+def _reasons(
+    seen: Snapshot, wanted: Allotment, size: Ints, changed: Sequence[int], pool: Ints
+) -> list[Reason]:
+    jobs = seen.jobs
+    found = []
+    for job in changed:
+        why = wanted.why.get(job) or Because(wanted.rule)
+        before, after = int(jobs.size[job]), int(size[job])
+        if not after:
+            verb = "preempts"
+        elif not before:
+            verb = "starts"
+        elif after == before or pool[job] != jobs.pool[job]:
+            verb = "migrates"
+        else:
+            verb = "scales_out" if after > before else "scales_in"
+        figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
+        found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
+    for job in np.flatnonzero((jobs.phase == Phase.WAITING) & (size == 0)).tolist():
+        why = wanted.why.get(job) or Because(wanted.rule)
+        found.append(Reason(jobs.ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
+    return found
