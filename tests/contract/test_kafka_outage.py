@@ -28,6 +28,13 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     found.down()
 
 
+@pytest.fixture(autouse=True)
+def standing(brokers: Brokers) -> Iterator[None]:
+    """Whatever became of a test, the next one finds a broker."""
+    yield
+    brokers.up("kafka")
+
+
 @pytest.fixture
 def options(brokers: Brokers) -> KafkaOptions:
     return KafkaOptions(brokers.kafka_bootstrap, fresh_namespace())
@@ -135,7 +142,9 @@ async def test_each_input_is_decided_once_through_an_outage(
                 await asyncio.sleep(0.2)
 
     deciding = asyncio.create_task(decide_on())
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(30.0):
+        while await bus.end(JOURNAL.name) < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     brokers.kill("kafka", number)
     async with asyncio.timeout(15.0):
         while not failures:  # noqa: ASYNC110
