@@ -53,6 +53,8 @@ class Bridge:
         self._buses, self._clock = dict(buses), clock
         self._limits = limits or BridgeLimits()
         self._up = Up(name, self._buses, clock, self._limits, self.counters)
+        #: What was refused of late; to be taken from here by who tells operators of it.
+        self.refused = self._up.refused
         self._downs: dict[str, Down] = {}
         self._own: list[Down] = []
         self._stopping = False

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bus.bridge_check import Place, Refused, check, letter_of, node_of
 from bus.bridge_limits import Allowance, BridgeCounters, BridgeLimits
@@ -18,7 +19,7 @@ from bus.contract import Bus, BusError, Message
 from bus.wire import Incoming, Outgoing, Wire
 from schemas.codec import encode, horizon
 from schemas.horizon import RANGES_MAX, HorizonReached, Range
-from schemas.topics import MQTT_DOWN, MQTT_UP
+from schemas.topics import MQTT_DOWN, MQTT_UP, dead_letters
 
 
 def subscription(group: str) -> str:
@@ -26,8 +27,20 @@ def subscription(group: str) -> str:
     return f"$share/{group}/" + MQTT_UP.format(node="+", kind="+")
 
 
+#: Of what was refused, the newest so many are kept for whoever tells operators of it.
+_REFUSED_KEPT = 20
 #: While a connection is not ready, it is looked at so often in `BridgeLimits.retry_s`.
 _LOOKS = 50
+
+
+class Refusal(NamedTuple):
+    """What was refused, in words for operators."""
+
+    node: str  #: The address, where that is no node's.
+    kind: str
+    field: str = ""
+    reason: str = ""
+    dead_letter_in: str = ""
 
 
 @dataclass(slots=True)
@@ -59,6 +72,8 @@ class Up:
         self._limits, self._counters = limits, counters
         self._default = "default" if "default" in buses else next(iter(buses))
         self._allowance = Allowance(limits)
+        #: What was refused of late, the same once; to be taken from here by who tells.
+        self.refused: deque[Refusal] = deque(maxlen=_REFUSED_KEPT)
         self._waiting: deque[_Held] = deque()
         self._storing: list[_Held] = []
         self._heard, self._stopped = asyncio.Event(), asyncio.Event()
@@ -119,24 +134,31 @@ class Up:
 
     def _judge(self, incoming: Incoming) -> _Held:
         now_s, node = self._clock.now_s(), node_of(incoming.address)
-        refused = self._counters.refused
+        who = node or incoming.address
         if not self._allowance.take(node, len(incoming.value), now_s):
             # Neither stored nor named by a horizon: an agent sends it again later.
-            refused["rate"] += 1
+            self._note(who, "rate", reason="more messages or bytes than a node may send")
             return _Held(incoming, now_s)
         found = check(incoming, node, self._buses, self._default)
         if found is None:
             return _Held(incoming, now_s)
         if isinstance(found, Refused):
-            refused[found.kind] += 1
+            letters = dead_letters(found.topic).name
+            self._note(who, found.kind, found.field, found.reason, letters)
             if not self._allowance.take_letter(node, now_s):
                 return _Held(incoming, now_s)
             letter = letter_of(incoming, found, f"bridge-{self._name}", now_s)
             return _Held(incoming, now_s, self._default, letter, True, node, found.place)
         if found.letter and not self._allowance.take_letter(node, now_s):
-            refused["letters"] += 1
+            self._note(who, "letters", reason="more dead letters than are kept of a node")
             return _Held(incoming, now_s)
         return _Held(incoming, now_s, found.cell, found.message, found.letter, node, found.place)
+
+    def _note(self, who: str, kind: str, *rest: str, **named: str) -> None:
+        self._counters.refused[kind] += 1
+        refusal = Refusal(who, kind, *rest, **named)
+        if refusal not in self.refused:  # one node must not crowd out the others
+            self.refused.append(refusal)
 
     def _take(self) -> list[_Held]:
         count = min(len(self._waiting), self._limits.batch_max)

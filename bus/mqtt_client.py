@@ -182,17 +182,18 @@ class MqttClient:
             try:
                 await self._connect()
             except _Refusal as error:
-                self.problem, refused = str(error), True
+                self.problem, refused, broke = str(error), True, 0
             except _Broke as error:
                 broke = broke + 1 if loop.time() - began_s < _SUSPECT_S else 1
                 self.problem = str(error)
                 if broke >= _SUSPECT:
+                    # Without a number: whoever tells of it would take each for something new.
                     self.problem += (
-                        f", {broke} times in a row; if another client connects under the name "
+                        ", like those before it; if another client connects under the name "
                         f"{self._client_id}, give each its own"
                     )
             except (aiomqtt.MqttError, BusError, ValueError) as error:
-                self.problem = str(error) or type(error).__name__
+                self.problem, broke = str(error) or type(error).__name__, 0
             if self._ending.is_set():
                 break
             if refused:
@@ -220,7 +221,7 @@ class MqttClient:
             async with client:
                 await self._subscribe(client)
                 if not connection.inner.is_connected():
-                    raise aiomqtt.MqttError("the connection broke at once")
+                    raise _Broke("the connection broke at once")
                 connection.begin()
                 self._now, self.problem = connection, ""
                 self.connections += 1

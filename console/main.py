@@ -166,8 +166,10 @@ def _sentence(error: Exception) -> str:
         return f"{where}{error.strerror}; check the path and who may use it."
     if isinstance(error, InvalidTransition):
         return f"The log cannot be folded: {error}; was it written by another release?"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    # Of a configuration, each wrong key has a line of its own.
+    lines: Sequence[str] = getattr(error, "lines", (str(error) or type(error).__name__,))
+    texts = [" ".join(line.split()) for line in lines]
+    return "\n".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
 
 
 if __name__ == "__main__":

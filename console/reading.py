@@ -24,7 +24,7 @@ from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
 CELL = "default"
 #: Where `tidegate demo` records unless told otherwise.
 DEFAULT_LOG = "tidegate-demo.db"
-#: A scheduler says once a minute that it leads, even if there is nothing to decide.
+#: A scheduler says at least once a minute that it leads: `scheduler.heartbeat_s` is 60 at most.
 _OLD_S = 180.0
 LogAddress = Annotated[
     str,

@@ -49,10 +49,17 @@ def heard(_client, _userdata, message):
         say("worker.started", gangs[job] | {"node": node})
 
 
+def refused(reason):
+    """Say so if the broker does not take us, or not what we say."""
+    if reason.is_failure:
+        print(f"refused by the broker: {reason}", flush=True)  # noqa: T201 - for whoever runs it
+    return reason.is_failure
+
+
 client = Client(CallbackAPIVersion.VERSION2, "-".join([*namespace, node]), protocol=MQTTv5)
-client.on_connect = lambda *_: client.subscribe(f"{base}/down/command", qos=1)
+client.on_connect = lambda *a: refused(a[3]) or client.subscribe(f"{base}/down/command", qos=1)
 client.on_message, taken = heard, Event()
-client.on_publish = lambda *_: taken.set()
+client.on_publish = lambda *a: refused(a[3]) or taken.set()
 lost = event("link.lost", {"agent": node, "session": int(time() * 1000)}, "links")
 client.will_set(f"{base}/up/death", lost, qos=1, retain=True)
 client.connect_async(broker, int(port))
@@ -60,7 +67,7 @@ client.loop_start()
 try:
     say("node.born", me)
     taken.wait()
-    print(f"joined as {node}", flush=True)  # noqa: T201 - for whoever runs it
+    print(f"joined as {node}", flush=True)  # noqa: T201
     while True:
         say("inference.load", idle, "telemetry")
         sleep(20)  # a gang is done after that, whatever it had to do

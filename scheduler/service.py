@@ -217,7 +217,7 @@ class SchedulerService:
         """Decide on a batch and commit."""
         state = self.engine.state
         now_s = max(self._clock.now_s(), state.now_s)
-        before = self.intake.counts.copy()
+        before = self.intake.counts.copy(), self.intake.refused.copy()
         batch = self.intake.read(records, self.engine.state, now_s)
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
@@ -228,7 +228,7 @@ class SchedulerService:
             try:
                 self._take(record, envelope, now_s, messages, decided)
             except Exception as error:  # noqa: BLE001  one event must not stop all
-                self.intake.counts = before
+                self.intake.counts, self.intake.refused = before
                 await self._set_aside(record, error)
                 return
         for data in contact:

@@ -19,6 +19,7 @@ from services.config import Config
 from services.metrics import Sample
 from services.probe import BusProbe
 from services.process import serve
+from services.refusals import Refusals
 
 #: All bridges of a cluster share the cells' commands out in this group.
 GROUP = "tidegate-bridge"
@@ -50,7 +51,6 @@ class BridgeRole:
         log: BoundLogger,
     ) -> None:
         name = config.bridge.name
-        self._log = log
         self._buses = {cell: KafkaBus.open(kafka, clock, cell) for cell in kafka.cells}
 
         def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
@@ -75,6 +75,7 @@ class BridgeRole:
             limits=config.bridge.limits(),
             group=config.bridge.group_name(),
         )
+        self._refusals = Refusals(log, "message refused")
         self._kafka = BusProbe(next(iter(self._buses.values())), f"Kafka at {kafka.bootstrap}")
         self._group = KafkaCells(kafka, clock, group=GROUP, member=name)
         self._stopping = asyncio.Event()
@@ -98,7 +99,11 @@ class BridgeRole:
         self._stopping.set()
 
     async def refresh(self) -> None:
-        """Ask whether Kafka is there: a bridge with nothing to carry would not notice."""
+        """Say what was refused. Ask whether Kafka is there: with nothing to carry, who notices?"""
+        refused = self._bridge.refused
+        told = [refusal._asdict() for refusal in refused]
+        refused.clear()
+        self._refusals.tell(told, self._bridge.counters.refused.total())
         await self._kafka.ask()
 
     def problems(self) -> list[str]:

@@ -43,6 +43,10 @@ _PREFIX = "TIDEGATE_"
 class ConfigError(ValueError):
     """The configuration cannot be used; a sentence for each wrong key, that names it."""
 
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
 
 class Config(BaseSettings):
     """Everything that can be configured."""
@@ -93,7 +97,7 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
         return Loaded()
     except ValidationError as error:
         where = "" if file is None else f"{file}: "
-        raise ConfigError("\n".join(where + line for line in _sentences(error))) from None
+        raise ConfigError(*(where + line for line in _sentences(error))) from None
     except SettingsError as error:
         raise ConfigError(" ".join(str(error).split())) from None
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from structlog.stdlib import BoundLogger
@@ -15,17 +15,14 @@ from scheduler.core import facts
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.core.transitions import JobState, LoanState, NodeState
-from scheduler.intake import Intake
 from scheduler.service import SchedulerService, ServiceConfig, Signs
 from services.logs import tell_decisions
 from services.metrics import Durations, Sample
 from services.probe import ANSWER_S
+from services.refusals import Refusals
 
 #: States that a node on loan can be in; the others end the loan.
 _ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
-#: Events refused are told of one by one, but no more than these a minute.
-REFUSALS_A_MINUTE = 5
-_SHOWN_MAX = 200
 _find_source = re.compile(rb'"source"\s*:\s*"([^"\\]*)"').search
 
 
@@ -50,7 +47,7 @@ class LedCell:
         self._lag = 0
         self._trouble = ""
         self._reclaims: dict[str, float] = {}
-        self._refusals_left, self._refusals_from_s = REFUSALS_A_MINUTE, 0.0
+        self._refusals = Refusals(self.log, "event refused")
         self._durations = {
             name: Durations() for name in ("decision", "transaction", "reclaim", "queueing")
         }
@@ -82,9 +79,9 @@ class LedCell:
 
     async def refresh(self) -> None:
         """Ask how far behind it is. A leader with nothing to do learns so that its bus is away."""
+        self._refusals.tell(self._refused(), self._counts()["dead_letters"])
         if self.service is None or not self.service.leads:
             return
-        self._tell_refused(self.service.intake)
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._lag = await self.service.lag()
@@ -121,22 +118,17 @@ class LedCell:
                     self._durations["reclaim"].add(stimulus.at_s - began_s)
         self._tell(stimulus, decision)
 
-    def _tell_refused(self, intake: Intake) -> None:
-        """Say what was refused of late and why; the dead letters hold all of it."""
-        real_s = asyncio.get_running_loop().time()
-        if real_s >= self._refusals_from_s + 60.0:
-            self._refusals_left, self._refusals_from_s = REFUSALS_A_MINUTE, real_s
-        while intake.refused:
+    def _refused(self) -> Iterator[dict[str, str]]:
+        """Take what was refused of late from the intake: who said it, why, where the letter is."""
+        intake = getattr(self.service, "intake", None)
+        while intake is not None and intake.refused:
             record, field, reason = intake.refused.popleft()
-            if self._refusals_left:
-                self._refusals_left -= 1
-                self.log.warning(
-                    "event refused; tidegate log tail --topic events.dlq shows it",
-                    source=_source_of(record),
-                    field=field[:_SHOWN_MAX],
-                    reason=reason[:_SHOWN_MAX],
-                    refused_so_far=self._counts()["dead_letters"],
-                )
+            yield {
+                "source": _source_of(record),
+                "field": field,
+                "reason": reason,
+                "dead_letter_in": f"{record.topic}.dlq",
+            }
 
     def _started(self, name: str, at_s: float) -> None:
         job = None if self.service is None else self.service.engine.state.jobs.get(name)
@@ -173,8 +165,7 @@ class LedCell:
 def _source_of(record: Record) -> str:
     """Give who says it by its own word, also where the rest cannot be read; else the key."""
     found = _find_source(record.value or b"")
-    said = record.key if found is None else found[1].decode(errors="replace")
-    return said[:_SHOWN_MAX]
+    return record.key if found is None else found[1].decode(errors="replace")
 
 
 def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:

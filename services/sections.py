@@ -195,8 +195,8 @@ class SchedulerSection(Section):
     records_max: Count = 2000
     #: A snapshot after this many journal entries: a restart folds no more than that.
     snapshot_entries: Count = 5000
-    #: Who leads is said this often.
-    heartbeat_s: Seconds = 60.0
+    #: Who leads is said this often; of one silent for 3 minutes, `tidegate jobs` warns.
+    heartbeat_s: Annotated[float, Field(gt=0.0, le=60.0)] = 60.0
     #: Check the whole state every so many ticks; 0 never.
     validate_ticks: Annotated[int, Field(ge=0)] = 100
     #: An Ed25519 private key in PEM form; without one, commands are not signed.

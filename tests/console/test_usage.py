@@ -82,6 +82,19 @@ def test_bad_usage_is_one_sentence(
     assert "Traceback" not in ran.err
 
 
+def test_each_wrong_key_of_a_configuration_has_a_line(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.toml").write_text("[kafka]\nreplication = 0\nbootstrp = 'k:1'\n")
+    ran = tidegate("config", "--config", "t.toml", "--set", "http.port=x")
+    first, *others = ran.err.splitlines()
+    assert ran.code == 2
+    assert first == "t.toml: kafka.replication: input should be greater than or equal to 1."
+    assert [line.split(": ")[1] for line in others] == ["kafka.bootstrp", "http.port"]
+    assert all(line.endswith((".", "?")) for line in others)
+
+
 @pytest.mark.parametrize("verb", READERS)
 @pytest.mark.parametrize("content", [b"", b"not a log at all" * 100, b"SQLite format 3\0" * 100])
 def test_a_foreign_file_is_one_sentence(

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +33,7 @@ from tests.brokers import need_brokers
 from tests.mosquitto import Mosquitto
 
 pytestmark = pytest.mark.broker
-ROOT = Path(__file__).resolve().parents[2]
+DEVICE = Path(__file__).resolve().parents[2] / "docs" / "device.py"
 CLOCK = SystemClock()
 Said = TypeVar("Said", bound=Strict)
 SPEC = GangSpec(
@@ -78,6 +79,30 @@ async def until_heard(
     return found[-1]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ["allow_anonymous false\n", "allow_anonymous true\nacl_file {}/nothing\n"],
+    ids=["the connection", "what it says"],
+)
+async def test_it_says_that_the_broker_refuses(tmp_path: Path, settings: str) -> None:
+    need_brokers()
+    (tmp_path / "nothing").write_text("topic read tidegate/v1/jetson/down/command\n")
+    broker = Mosquitto(tmp_path, settings.format(tmp_path))
+    device = await asyncio.create_subprocess_exec(
+        sys.executable, DEVICE, "127.0.0.1", str(broker.port), "jetson", stdout=PIPE
+    )
+    assert device.stdout is not None
+    try:
+        async with asyncio.timeout(20.0):
+            said = await device.stdout.readline()
+        assert said == b"refused by the broker: Not authorized\n"
+    finally:
+        device.kill()
+        assert b"joined" not in await device.stdout.read()
+        await device.wait()
+        broker.stop(forget=True)
+
+
 async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Path) -> None:
     need_brokers()
     broker, bus = Mosquitto(tmp_path), MemoryBus(CLOCK)
@@ -94,7 +119,7 @@ async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Pa
     while not bridge.wire.connected:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     device = await asyncio.create_subprocess_exec(
-        sys.executable, ROOT / "docs" / "device.py", "127.0.0.1", str(broker.port), "jetson"
+        sys.executable, DEVICE, "127.0.0.1", str(broker.port), "jetson"
     )
     try:
         assert (await until_heard(bus, NodeBorn)).held == []

@@ -99,6 +99,7 @@ def test_four_terminals_without_docker(kafka_bootstrap: str, mqtt_url: str, tmp_
         "TIDEGATE_MQTT_URL": mqtt_url,
         "TIDEGATE_KAFKA__NAMESPACE": namespace,
         "TIDEGATE_MQTT__NAMESPACE": namespace,
+        "TIDEGATE_HTTP__PORT": "0",  # the manual's may be taken here
         "COLUMNS": "160",
     }
 

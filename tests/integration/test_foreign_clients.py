@@ -192,6 +192,14 @@ async def test_what_is_malformed_is_found_in_the_dead_letters(fleet: Fleet, tool
         assert b"dlq_origin_address:tidegate/v1/jetson/up/event" in headers
         assert (key, same) == (b"jetson", value), "byte for byte"
 
+    def told() -> list[dict[str, Any]]:
+        return [line for line in bridge.lines() if line["event"] == "message refused"]
+
+    await until(lambda: len(told()) == len(wrong), "the bridge's log has all three")
+    assert {line["node"] for line in told()} == {"jetson"}
+    assert [line["kind"] for line in told()] == ["malformed", "invalid_field", "source"]
+    assert {line["dead_letter_in"] for line in told()} == {dead_letters(EVENTS).name}
+
 
 async def test_the_manuals_device_takes_a_job_and_gives_it_back(
     fleet: Fleet, tools: Tools, bus: KafkaBus

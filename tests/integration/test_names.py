@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bus import mqtt_client
 from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions, mqtt_options
@@ -47,6 +48,33 @@ async def test_a_broker_that_says_so_is_believed_at_once() -> None:
         await asyncio.sleep(1.0)  # what only broke would come back at once
         assert (made.connections, made.problem) == (1, sentence)
         await made.close()
+
+
+async def test_only_breaks_in_a_row_are_suspect_and_each_is_said_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mqtt_client, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(mqtt_client, "_PAUSE_MAX_S", 0.02)
+    accepts, refuses, silent = b"\x20\x03\x00\x00\x00", b"\x20\x03\x00\x87\x00", b""
+    answers = [accepts, accepts, refuses, accepts, accepts, silent, *[accepts] * 5]
+    problems: list[str] = []  # after each
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        problems.append(made.problem)  # of the one before
+        await reader.read(1000)
+        if len(problems) <= len(answers):
+            writer.write(answers[len(problems) - 1])
+            await writer.drain()
+            await asyncio.sleep(0.1)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        made = client(MqttOptions("127.0.0.1", server.sockets[0].getsockname()[1]), "twin")
+        await holds(lambda: len(problems) > len(answers))
+        await made.close()
+    suspects = ["under the name twin" in problem for problem in problems[1 : len(answers) + 1]]
+    assert suspects == [False] * 8 + [True] * 3
+    assert len({*problems[9 : len(answers) + 1]}) == 1
 
 
 async def test_two_of_one_name_learn_what_it_may_be(mqtt_url: str) -> None:

@@ -149,6 +149,9 @@ async def test_a_thousand_bad_ones_do_not_delay_good_ones(
     letters = await records(bus, f"{EVENTS.name}.dlq")
     assert len(letters) == made.counters.dead_letters == 10
     assert made.counters.refused == {"malformed": 1000}
+    (refusal,) = made.refused
+    assert (refusal.node, refusal.dead_letter_in) == ("bad", f"{EVENTS.name}.dlq")
+    assert "is not JSON" in refusal.reason
     assert letters[3].value == b"{nonsense 3"
     assert letters[3].key == "bad"
     assert letters[3].headers["dlq_origin_address"] == "tidegate/v1/bad/up/event"
@@ -244,6 +247,7 @@ async def test_a_node_over_its_rate_is_heard_again_later(
         post.say("calm", "event", progressed(0, "calm"))
         await until(lambda: len(post.acked) == 31)
         assert made.counters.refused == {"rate": 20}
+        assert [(one.node, one.kind) for one in made.refused] == [("flood", "rate")]
         # What is not stored is not named, so the agent sends it again, and it passes then.
         assert (post.stored("flood"), post.stored("calm")) == (list(range(10)), [0])
         clock.ahead_s += 2.1

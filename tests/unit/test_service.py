@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from bus.contract import Fenced
+from bus.contract import Fenced, Message
 from scheduler.core.state import state_hash
 from scheduler.core.transitions import NodeState
 from scheduler.journal import recover
@@ -41,6 +41,7 @@ async def test_what_the_engine_cannot_take_is_set_aside(
     await desk.bus.publish(
         desk.say(node_born("n0")),
         desk.say(submitted("a")),
+        Message(EVENTS.name, "default", b"no JSON"),
         desk.say(submitted("poison")),
         desk.say(submitted("b")),
         desk.say(measured()),
@@ -48,9 +49,11 @@ async def test_what_the_engine_cannot_take_is_set_aside(
     await desk.wait(1.0)
     assert list(service.engine.state.jobs) == ["a", "b"]
     assert service.engine.state.nodes["n0"].state is NodeState.ALIVE
-    (dead,) = await desk.records(f"{EVENTS.name}.dlq")
-    assert "JobCompleted" in dead.headers["dlq_error"]
-    assert (service.intake.counts["events"], service.intake.counts["dead_letters"]) == (5, 1)
+    letters = await desk.records(f"{EVENTS.name}.dlq")
+    errors = [letter.headers["dlq_error"] for letter in letters]
+    assert ["is not JSON" in errors[0], "JobCompleted" in errors[1]] == [True, True]
+    assert (service.intake.counts["events"], service.intake.counts["dead_letters"]) == (6, 2)
+    assert len(letters) == len(service.intake.refused) == 2, "a tick done again counts once"
     await desk.replayed(service)
 
 

@@ -164,6 +164,13 @@ def test_all_wrong_keys_are_named_a_line_for_each(tmp_path: Path) -> None:
     assert all(line.startswith(f"{tmp_path / 'tidegate.toml'}: ") for line in said)
 
 
+def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> None:
+    """They do after three minutes, whatever is configured."""
+    assert config(tmp_path, "[scheduler]\nheartbeat_s = 60").scheduler.heartbeat_s == 60.0
+    with pytest.raises(ConfigError, match=r"scheduler\.heartbeat_s: .*less than or equal to 60"):
+        config(tmp_path, "[scheduler]\nheartbeat_s = 61")
+
+
 def test_a_variable_of_no_section_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,13 @@ from bus.clock import SystemClock
 from bus.contract import BusError, Message
 from bus.memory import MemoryBus
 from scheduler.service import ServiceConfig
-from schemas.topics import EVENTS
-from services import led_cell, probe, process
+from schemas.topics import EVENTS, TELEMETRY
+from services import probe, process, refusals
 from services.led_cell import LedCell
 from services.logs import configure
 from services.metrics import Sample
 from services.probe import BusProbe
+from services.refusals import TOLD_MAX, Refusals
 from services.sections import LogSection
 
 
@@ -128,14 +129,14 @@ async def leading(bus: MemoryBus) -> AsyncIterator[LedCell]:
             await running
 
 
-async def test_what_a_scheduler_refuses_is_told_of_a_few_times_a_minute(
+async def test_what_a_scheduler_refuses_is_told_of_with_the_place_of_its_letter(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     bus = MemoryBus(SystemClock())
     async with leading(bus) as cell:
         bad = b'{"source": "/agents/jetson", "specversion": "0.3"}'
         await bus.publish(*(Message(EVENTS.name, "default", bad) for _ in range(9)))
-        await bus.publish(Message(EVENTS.name, "default", b"no JSON"))
+        await bus.publish(Message(TELEMETRY.name, "n0", b"no JSON"))
         service = cell.service
         assert service is not None
         async with asyncio.timeout(10.0):
@@ -143,12 +144,31 @@ async def test_what_a_scheduler_refuses_is_told_of_a_few_times_a_minute(
                 await asyncio.sleep(0.01)
         await cell.refresh()
         await cell.refresh()
-    told = [line for line in lines(capsys) if line["event"].startswith("event refused")]
-    assert len(told) == led_cell.REFUSALS_A_MINUTE
-    assert (told[0]["level"], told[0]["source"], told[0]["cell"]) == (
-        "warning",
-        "/agents/jetson",
-        "default",
+    told = [line for line in lines(capsys) if line["event"] == "event refused"]
+    assert {(one["level"], one["cell"], one["refused_so_far"]) for one in told} == {
+        ("warning", "default", 10)
+    }
+    letters = {one["source"]: one["dead_letter_in"] for one in told}
+    assert letters == {"/agents/jetson": f"{EVENTS.name}.dlq", "n0": f"{TELEMETRY.name}.dlq"}
+    assert all(one["reason"] for one in told)
+    assert len(told) == 2, "the same is told once"
+
+
+async def test_refusals_are_told_of_a_few_times_a_minute_and_then_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telling = Refusals(configure(LogSection(), role="bridge", name="b1"), "message refused")
+    telling.tell([{"node": f"n{number}", "kind": "rate"} for number in range(20)], 20)
+    telling.tell([{"node": "n0", "kind": "rate"}, {"node": "late", "kind": "rate"}], 1000)
+    said = lines(capsys)
+    assert [one["node"] for one in said] == [f"n{number}" for number in range(TOLD_MAX)]
+    monkeypatch.setattr(refusals, "MINUTE_S", 0.0)
+    telling.tell([{"node": "n0", "kind": "x" * 999, "field": ""}], 1001)
+    more, fresh = lines(capsys)
+    assert (more["event"], more["more"]) == (
+        "message refused: more than told one by one",
+        1000 - TOLD_MAX,
     )
-    assert told[0]["reason"]
-    assert told[0]["refused_so_far"] == 10
+    assert (fresh["node"], len(fresh["kind"]), fresh.get("field")) == ("n0", 200, None)
+    telling.tell([], 1001)
+    assert lines(capsys) == [], "all of that minute was told"
