@@ -167,8 +167,11 @@ def place(
     if style == "pack":
         fits = room >= size
         if fits.any():
-            mine = np.array([own.get(int(node), 0) for node in members]) if own else 0
-            key = np.where(fits, room * 1_000_000 - mine, np.iinfo(np.int64).max)
+            key = np.where(fits, room * 1_000_000, np.iinfo(np.int64).max)
+            for node, gpus in own.items():
+                at = int(members.searchsorted(node))
+                if at < len(members) and members[at] == node and fits[at]:
+                    key[at] -= gpus
             return {int(members[key.argmin()]): size}
     if int(room.sum()) < size:
         return None

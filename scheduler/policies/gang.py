@@ -50,6 +50,7 @@ def start(
     speeds: Callable[[int, Ints], Floats],
     holders: Sequence[Sequence[Holder]],
     mode: Backfill,
+    count_started: bool = False,
 ) -> list[Outcome]:
     """Go through claims in the order given.
 
@@ -61,8 +62,11 @@ def start(
             cannot ever run. The best site that has room wins, the lowest index among equals.
         holders: Per site, who holds what is not slack.
         mode: What happens behind a gang that does not fit.
+        count_started: Whether a gang that does not fit reserves what those who start just before
+            it will free; without it such a reservation is late, or never, and may be delayed.
     """
     outcomes: list[Outcome] = []
+    held = [list(row) for row in holders]
     head = -1
     head_site, from_s, spare = -1, np.inf, 0
     for claim in claims:
@@ -80,6 +84,8 @@ def start(
         if free_to.any():
             site = int(np.where(free_to, speed, -1.0).argmax())
             slack[site] -= claim.gpus
+            if count_started:
+                held[site].append(Holder(claim.job, claim.gpus, now_s + claim.run_s))
             if site == head_site and now_s + claim.run_s > from_s:
                 spare -= claim.gpus
             if head >= 0:
@@ -93,9 +99,7 @@ def start(
             if head < 0 and able.any():
                 head = claim.job
                 if mode == "easy":
-                    head_site, from_s, spare = reserve(
-                        claim.gpus, slack, able.nonzero()[0], holders
-                    )
+                    head_site, from_s, spare = reserve(claim.gpus, slack, able.nonzero()[0], held)
     return outcomes
 
 

@@ -1,0 +1,129 @@
+"""Tiresias: least attained GPU service first, in a few queues (discretised 2D-LAS)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, capacity, training_pool
+from scheduler.policies.interface import Bools, Figure, Floats, Ints, Phase, Plan, Snapshot
+
+# What a note says, by position.
+_QUEUE, _ENTERED, _SERVED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiresias:
+    """Serve jobs that had little GPU time first (policies.md 5; Gu et al., NSDI '19).
+
+    A job asks for a fixed gang. Its service is the time it ran times its GPUs; where this reaches
+    a threshold, it goes to the tail of the next queue. Each time, queues are swept in order, and
+    inside by order of entry: who fits runs, who does not waits or is preempted, and the sweep goes
+    on. With `promote`, a job of a later queue that has waited `promote` times as long as it had
+    run since it last was in the first queue returns to the tail of that queue.
+
+    Attributes:
+        thresholds_gpu_s: Service at which the queues 0, 1, ... end. The default is that of the
+            simulator published with Pollux: two queues, 3600 s on 16 GPUs. The authors' own
+            simulator has 3250, 7200 and 18000.
+        promote: The knob of promotion, inf for none (the published default).
+        style: How gangs are placed. The default is that of the same simulator.
+
+    It knows no job's length and costs O(n log n). What differs from the paper: service counts
+    pauses, as GPUs are held; placement does not look at tensor sizes (as recalled, the paper packs
+    models with skewed ones). Notes: queue, moment of entry, service at the last promotion.
+    """
+
+    thresholds_gpu_s: tuple[float, ...] = (57_600.0,)
+    promote: float = float("inf")
+    style: Style = "most_free"
+    name: str = "tiresias"
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that do not ascend from above 0."""
+        if (np.diff((0.0, *self.thresholds_gpu_s)) <= 0.0).any():
+            raise ValueError(
+                f"thresholds_gpu_s: {self.thresholds_gpu_s} do not ascend from above 0"
+            )
+        if not self.promote > 0.0:
+            raise ValueError(f"promote: {self.promote} must be above 0")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Sweep the queues."""
+        jobs = snapshot.jobs
+        n = len(jobs.ids)
+        queue, entered_s, served, service = self._queues(snapshot)
+        site = training_pool(snapshot)
+        asked, able = _gangs(snapshot, site)
+        order = np.lexsort((np.arange(n), entered_s, queue))
+        gpus = np.full(n, KEEP, dtype=np.int64)
+        free = int(capacity(snapshot)[site]) if site >= 0 else 0
+        ahead: list[str] = []
+        why: dict[int, Because] = {}
+        for job in order[able[order]].tolist():
+            size = int(asked[job])
+            if size <= free:
+                free -= size
+                gpus[job] = size
+                ahead.append(jobs.ids[job])
+                continue
+            gpus[job] = 0
+            figures = (
+                Figure("queue", float(queue[job])),
+                Figure("service_gpu_s", float(service[job])),
+                Figure("gpus_left", free),
+            )
+            why[job] = Because("tiresias.sweep", tuple(ahead[-3:]), figures)
+        before = jobs.notes[:, : _SERVED + 1]
+        after = np.stack([queue, entered_s, served], axis=1)
+        changed = np.flatnonzero((before != after).any(axis=1))
+        notes = {jobs.ids[job]: tuple(after[job].tolist()) for job in changed.tolist()}
+        return allot(
+            snapshot,
+            Allotment(
+                gpus, "tiresias.sweep", style=self.style, order=order.tolist(), why=why, notes=notes
+            ),
+        )
+
+    def _queues(self, seen: Snapshot) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return (n,) queue, moment of entry, service at the last promotion, service since."""
+        jobs, now_s = seen.jobs, seen.now_s
+        fresh = np.isnan(jobs.notes[:, _QUEUE])
+        queue = np.where(fresh, 0.0, jobs.notes[:, _QUEUE])
+        entered_s = np.where(fresh, jobs.submit_s, jobs.notes[:, _ENTERED])
+        served = np.where(fresh, 0.0, jobs.notes[:, _SERVED])
+        service = jobs.attained_gpu_s - served
+        waits = jobs.phase == Phase.WAITING
+        if self.promote < np.inf:
+            ran_s = service / np.maximum(jobs.requested, 1)
+            starved = waits & (queue > 0) & (ran_s > 0.0)
+            starved &= now_s - jobs.waiting_since_s >= self.promote * ran_s
+            queue = np.where(starved, 0.0, queue)
+            entered_s = np.where(starved, now_s, entered_s)
+            served = np.where(starved, jobs.attained_gpu_s, served)
+            service = np.where(starved, 0.0, service)
+        level = np.searchsorted(np.array(self.thresholds_gpu_s), service, side="right")
+        sinks = level > queue
+        queue = np.where(sinks, level, queue)
+        entered_s = np.where(sinks, now_s, entered_s)
+        return queue, entered_s, served, service
+
+
+def _gangs(seen: Snapshot, site: int) -> tuple[Ints, Bools]:
+    """Return (n,) the gang of each job, and whether it may be touched now.
+
+    The gang is the size asked for, else the next larger one that is allowed, else the largest.
+    """
+    jobs = seen.jobs
+    allowed = jobs.rate > 0.0
+    last = len(jobs.sizes) - 1
+    enough = allowed & (jobs.sizes >= jobs.requested[:, None])
+    up, top = enough.argmax(axis=1), last - allowed[:, ::-1].argmax(axis=1)
+    asked = jobs.sizes[np.where(enough.any(axis=1), up, top)]
+    # A running job keeps the size it has: restarting it at another would lose more than it gains.
+    asked = np.where(jobs.size > 0, jobs.size, asked)
+    held = np.bincount(seen.holdings.job, seen.holdings.gpus, len(jobs.ids)).astype(np.int64)
+    able = (jobs.phase == Phase.RUNNING) & (held == jobs.size)
+    starts = (jobs.phase == Phase.WAITING) & (jobs.backoff_until_s <= seen.now_s)
+    fits = seen.pools.gpu_memory_mib[site] if site >= 0 else -1.0
+    starts &= allowed.any(axis=1) & (jobs.memory_mib <= fits)
+    return asked, able | starts

@@ -1,0 +1,333 @@
+"""Policies that queue: backfill that delays nobody, shortest first, and queues with guarantees."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.policies.capacity_queues import CapacityQueues
+from scheduler.policies.fifo import Fifo
+from scheduler.policies.gang import Claim, Holder, reserve, start
+from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.queue_tree import Queue
+from scheduler.policies.reservations import start_conservatively
+from scheduler.policies.shortest import Sjf, Srtf
+from tests.snapshots import Job, Pool, faults, snapshot
+
+NOW_S = 10_000.0
+INF = float("inf")
+
+
+def decide(policy: Policy, seen: Snapshot) -> Plan:
+    plan = policy.plan(seen)
+    assert faults(seen, plan) == []
+    return plan
+
+
+def sizes(plan: Plan) -> dict[str, int]:
+    return {job: target.size if target else 0 for job, target in plan.targets.items()}
+
+
+def rules(plan: Plan) -> dict[str, str]:
+    return {reason.subject: reason.rule for reason in plan.reasons}
+
+
+# --- backfill -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "started"),
+    [
+        ("strict", {}),
+        ("fit_first", {"long": 4}),
+        ("easy", {"short": 4}),
+        ("conservative", {"short": 4}),
+    ],
+)
+def test_who_passes_a_gang_that_does_not_fit(mode: str, started: dict[str, int]) -> None:
+    jobs = [
+        Job("run", work_s=4000, sizes=(4,), power=1.0, held={"train-000": 4}),
+        Job("head", sizes=(8,), submit_s=1, waiting_since_s=NOW_S - 60),
+        Job("long", work_s=40_000, sizes=(4,), submit_s=2),
+        Job("short", work_s=400, sizes=(4,), submit_s=3),
+    ]
+    seen = snapshot([Pool("train")], jobs)
+    assert sizes(decide(Fifo(backfill=mode), seen)) == started  # type: ignore[arg-type]
+
+
+def test_conservative_backfill_delays_no_gang_at_all() -> None:
+    """At 1000 s `head` has its 6 and 4 are spare, at 2000 s `next` has its 10.
+
+    `last` would use 2 for 5000 s: that does not delay `head`, all that EASY asks for, but `next`.
+    """
+    jobs = [
+        Job("run", work_s=8 * 1000, sizes=(8,), power=1.0, held={"train-000": 8}),
+        Job("head", work_s=6 * 1000, sizes=(6,), power=1.0, submit_s=1),
+        Job("next", work_s=10 * 1000, sizes=(10,), power=1.0, submit_s=2),
+        Job("last", work_s=2 * 5000, sizes=(2,), power=1.0, submit_s=3),
+    ]
+    for last_s, started in ((5000, {}), (1999, {"last": 2})):
+        jobs[3] = replace(jobs[3], work_s=2 * last_s)
+        seen = snapshot([Pool("train", gpus=10)], jobs, sizes=(2, 6, 8, 10))
+        assert sizes(decide(Fifo(), seen)) == {"last": 2}
+        assert sizes(decide(Fifo(backfill="conservative"), seen)) == started
+
+
+def test_a_reservation_counts_who_starts_just_before() -> None:
+    """`first` takes half of an idle cluster; what `head` waits for is its end, and `long` waits."""
+    jobs = [
+        Job("first", work_s=4 * 100, sizes=(4,), power=1.0),
+        Job("head", sizes=(8,), submit_s=1),
+        Job("long", work_s=4 * 1000, sizes=(4,), power=1.0, submit_s=2),
+    ]
+    assert sizes(decide(Fifo(), snapshot([Pool("train")], jobs))) == {"first": 4}
+
+
+def test_a_bypassed_head_turns_fit_first_into_strict() -> None:
+    for waited_s, started in ((3500, {"small": 4}), (3700, {})):
+        jobs = [
+            Job("run", sizes=(4,), held={"train-000": 4}),
+            Job("head", sizes=(8,), submit_s=1, waiting_since_s=NOW_S - waited_s),
+            Job("small", sizes=(4,), submit_s=2),
+        ]
+        seen = snapshot([Pool("train")], jobs)
+        assert sizes(decide(Fifo(backfill="fit_first"), seen)) == started
+
+
+def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
+    seen = snapshot([Pool("train")], [Job("a", sizes=(1, 2, 4)), Job("b", sizes=(2, 8))])
+    seen = replace(seen, jobs=replace(seen.jobs, requested=np.array([3, 1])))
+    assert sizes(decide(Fifo(), seen)) == {"a": 1, "b": 2}
+    assert sizes(decide(Fifo(sizes="requested"), seen)) == {"a": 2, "b": 2}
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 8), st.integers(1, 20)), min_size=1, max_size=12
+)
+
+
+@pytest.mark.parametrize("mode", ["easy", "conservative"])
+@given(jobs=JOBS)
+@settings(max_examples=150)
+def test_nobody_starts_later_than_promised(mode: str, jobs: list[tuple[int, int, int]]) -> None:
+    """With exact run times: what a gang was promised first is kept, whoever passes it."""
+    jobs = sorted(jobs, key=lambda job: job[0])
+    running: dict[int, float] = {}
+    started: dict[int, float] = {}
+    promised: dict[int, float] = {}
+    now_s = 0.0
+    while len(started) < len(jobs):
+        running = {job: end_s for job, end_s in running.items() if end_s > now_s}
+        holders = [[Holder(job, jobs[job][1], end_s) for job, end_s in running.items()]]
+        claims = [
+            Claim(at, gpus, run_s)
+            for at, (submit_s, gpus, run_s) in enumerate(jobs)
+            if submit_s <= now_s and at not in started
+        ]
+        slack = np.array([8 - sum(jobs[job][1] for job in running)])
+
+        def speeds(job: int, slack: np.ndarray) -> np.ndarray:
+            return np.ones(1)
+
+        if mode == "easy":
+            outcomes = start(now_s, claims, slack, speeds, holders, "easy", True)
+            head = next((o.job for o in outcomes if o.rule == "capacity"), -1)
+            if head >= 0:
+                taken = [o.job for o in outcomes if o.rule == "start"]
+                ahead = [Holder(job, jobs[job][1], now_s + jobs[job][2]) for job in taken]
+                free = np.array([8 - sum(h.gpus for h in (*holders[0], *ahead))])
+                _, from_s, _ = reserve(jobs[head][1], free, np.arange(1), [holders[0] + ahead])
+                promised.setdefault(head, from_s)
+        else:
+            found: dict[int, float] = {}
+            outcomes = start_conservatively(now_s, claims, slack, speeds, holders, found)
+            promised = found | promised
+        for outcome in outcomes:
+            if outcome.site >= 0:
+                started[outcome.job] = now_s
+                running[outcome.job] = now_s + jobs[outcome.job][2]
+        assert sum(jobs[job][1] for job in running) <= 8
+        later = [submit_s for submit_s, _, _ in jobs if submit_s > now_s]
+        now_s = min([*later, *(end_s for end_s in running.values())], default=INF)
+    assert all(started[job] <= moment for job, moment in promised.items())
+
+
+# --- shortest first -------------------------------------------------------------------------------
+
+
+def test_shortest_is_a_time_a_gpu_time_or_a_gang() -> None:
+    jobs = [
+        Job("wide", work_s=800, sizes=(8,), power=1.0),  # 100 s, 800 GPU-seconds
+        Job("narrow", work_s=200, sizes=(1,), power=1.0, submit_s=1),  # 200 s, 200 GPU-seconds
+        Job("two", work_s=1200, sizes=(2,), power=1.0, submit_s=2),  # 600 s, 1200 GPU-seconds
+    ]
+    seen = snapshot([Pool("train")], jobs)
+    assert sizes(decide(Sjf(), seen)) == {"wide": 8}
+    assert sizes(decide(Sjf(measure="gpu_time"), seen)) == {"narrow": 1, "two": 2}
+    assert sizes(decide(Sjf(passing=False), seen)) == {"wide": 8}
+    gangs = decide(Sjf(measure="gpus"), seen)
+    assert sizes(gangs) == {"narrow": 1, "two": 2}
+    assert rules(gangs) == {"narrow": "sjf.order", "two": "sjf.order", "wide": "gang.capacity"}
+
+
+@pytest.mark.parametrize(("left_s", "swaps"), [(949.0, False), (951.0, True)])
+def test_srtf_swaps_only_what_pays_for_the_pauses(left_s: float, swaps: bool) -> None:
+    """T_q + d_q + d_r < T_r: 900 + 20 + (10 + 20) = 950."""
+    jobs = [
+        Job("runs", work_s=8 * left_s, sizes=(8,), power=1.0, held={"train-000": 8}),
+        Job("waits", work_s=8 * 900, sizes=(8,), power=1.0, submit_s=1),
+    ]
+    seen = snapshot([Pool("train")], jobs)
+    plan = decide(Srtf(), seen)
+    assert sizes(plan) == ({"runs": 0, "waits": 8} if swaps else {})
+    assert sizes(decide(Srtf(patience=0), seen)) == {"runs": 0, "waits": 8}
+    if swaps:
+        (stopped,) = [reason for reason in plan.reasons if reason.verb == "preempts"]
+        assert (stopped.rule, stopped.lost_to) == ("srtf.order", ("waits",))
+
+
+def test_srtf_preempts_the_longest_and_nobody_without_need() -> None:
+    jobs = [
+        Job(f"r{k}", work_s=1000.0 * k * size, sizes=(size,), power=1.0, held={"train-000": size})
+        for k, size in ((5, 2), (6, 4), (7, 2))
+    ]
+    jobs.append(Job("waits", work_s=400, sizes=(4,), power=1.0, submit_s=1))
+    seen = snapshot([Pool("train")], jobs)
+    assert sizes(decide(Srtf(), seen)) == {"r6": 0, "waits": 4}
+
+
+def test_the_weighed_srtf_lets_a_narrow_long_job_run() -> None:
+    """By time the wide one goes first; by GPU time the narrow one, which takes twice as long."""
+    jobs = [
+        Job("wide", work_s=8 * 5000, sizes=(8,), power=1.0, held={"train-000": 8}),
+        Job("narrow", work_s=10_000, sizes=(1,), power=1.0, submit_s=1),
+    ]
+    seen = snapshot([Pool("train")], jobs)
+    assert sizes(decide(Srtf(), seen)) == {}
+    assert sizes(decide(Srtf(measure="gpu_time"), seen)) == {"narrow": 1, "wide": 0}
+
+
+# --- queues with guarantees -----------------------------------------------------------------------
+
+#: Queue A has a quota of 10 and uses 20 more, which are a bonus; then C needs its 20.
+QUEUES = (Queue("a", 10, gpus=True), Queue("c", 20, gpus=True))
+RULES = CapacityQueues(queues=QUEUES, leaf_of={"a": "a", "c": "c"}, round_most=1.0)
+SIZES = (1, 2, 5, 10, 20)
+
+
+def queued(
+    *jobs: tuple[str, str, int, int], waited_s: float = 1000.0, **columns: np.ndarray
+) -> Snapshot:
+    """(tenant, id, GPUs, first of the GPUs held or -1) on three nodes of 10."""
+    built, at = [], {}
+    for tenant, name, gpus, first in jobs:
+        held: dict[str, int] = {}
+        for gpu in range(first, first + gpus) if first >= 0 else ():
+            held[f"train-{gpu // 10:03}"] = held.get(f"train-{gpu // 10:03}", 0) + 1
+        built.append(Job(name, sizes=(gpus,), held=held, waiting_since_s=NOW_S - waited_s))
+        at[name] = tenant
+    seen = snapshot([Pool("train", nodes=3, gpus=10)], built, sizes=SIZES)
+    tenants = tuple(at[name] for name in seen.jobs.ids)
+    with_tenants = replace(seen.jobs, tenants=tenants)
+    return replace(seen, jobs=replace(with_tenants, **columns))  # type: ignore[arg-type]
+
+
+BONUS = [("a", f"C{k}", 10, at) for k, at in ((5, 0), (6, 10), (7, 20))]
+
+
+def test_what_is_beyond_a_quota_is_a_bonus_and_is_taken_back() -> None:
+    idle = queued(*[(queue, name, gpus, -1) for queue, name, gpus, _ in BONUS])
+    assert rules(decide(RULES, idle)) == {
+        "C5": "capacity.guaranteed",
+        "C6": "capacity.bonus",
+        "C7": "capacity.bonus",
+    }
+    seen = queued(*BONUS, ("c", "need", 20, -1), first_start_s=np.array([1.0, 2.0, 3.0, INF]))
+    plan = decide(RULES, seen)
+    assert sizes(plan) == {"C6": 0, "C7": 0, "need": 20}
+    assert rules(plan)["C6"] == rules(plan)["C7"] == "capacity.reclaim"
+
+
+def test_a_bonus_is_left_alone_in_the_grace_time_and_the_dead_zone() -> None:
+    seen = queued(*BONUS, ("c", "need", 20, -1), waited_s=59)
+    assert sizes(decide(RULES, seen)) == {}
+    over = [("a", "base", 10, 0), ("a", "more", 1, 10)]
+    wide = [Queue("a", 10, gpus=True), Queue("c", 20, gpus=True)]
+    seen = queued(*over, ("c", "need", 20, -1))
+    assert sizes(decide(CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of), seen)) == {}
+    strict = CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of, dead_zone=0.0)
+    assert sizes(decide(strict, seen)) == {"more": 0, "need": 20}
+
+
+def test_a_round_takes_part_and_holds_it_for_the_claim() -> None:
+    bonus = [("a", f"b{k}", 5, 5 * k) for k in range(6)]
+    jobs = (*bonus, ("c", "need", 20, -1), ("a", "greedy", 5, -1))
+    plan = decide(replace(RULES, round_most=0.2), queued(*jobs))
+    assert sorted(sizes(plan).values()) == [0]
+    assert rules(plan)["greedy"] == "gang.capacity"
+
+
+def test_jobs_are_scaled_in_before_any_is_preempted_and_grow_again() -> None:
+    seen = queued(("a", "big", 20, 0), ("a", "base", 5, 20), ("c", "need", 10, -1))
+    rate = seen.jobs.rate.copy()
+    big = seen.jobs.ids.index("big")
+    rate[big] = np.array(SIZES) ** 0.5
+    requested = np.where(np.arange(3) == big, 20, seen.jobs.requested)
+    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=requested))
+    assert sizes(decide(RULES, seen)) == {"big": 10, "need": 10}
+    seen = queued(("a", "big", 10, 0))
+    rate = np.array([SIZES]) ** 0.5
+    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=np.array([20])))
+    assert sizes(decide(RULES, seen)) == {"big": 20}
+
+
+def test_maximum_user_limit_and_cooldown() -> None:
+    tree = (
+        Queue("team", 0.5, maximum=0.5),
+        Queue("team/x", 0.5, user_limit=0.7),
+        Queue("team/y", 0.5),
+    )
+    rule = CapacityQueues(queues=tree, leaf_of={"u": "team/x"}, default_leaf="team/y")
+    seen = queued(("u", "a", 5, -1), ("u", "b", 1, -1), ("v", "c", 10, -1), ("w", "d", 1, -1))
+    told = rules(decide(rule, seen))
+    assert told == {
+        "a": "capacity.guaranteed",
+        "b": "capacity.user_limit",
+        "c": "capacity.guaranteed",
+        "d": "capacity.maximum",
+    }
+    seen = queued(
+        *BONUS[:1], ("a", "again", 10, -1), waited_s=299, first_start_s=np.array([1.0, 2.0])
+    )
+    assert rules(decide(RULES, seen)) == {"again": "capacity.cooldown"}
+
+
+def test_no_queue_above_falls_below_its_guarantee() -> None:
+    """`p/a` is over its own guarantee, but `p` as a whole is not: another cannot take from it."""
+    tree = (Queue("p", 0.5), Queue("p/a", 0.5), Queue("p/b", 0.5), Queue("q", 0.5), Queue("r", 0.0))
+    rule = CapacityQueues(queues=tree, leaf_of={t: f"p/{t}" for t in "ab"} | {"q": "q", "r": "r"})
+    rule = replace(rule, round_most=1.0)
+    held = [("a", "a1", 5, 0), ("a", "a2", 10, 5), ("r", "r1", 5, 15), ("r", "r2", 10, 20)]
+    plan = decide(rule, queued(*held, ("q", "need", 10, -1)))
+    assert sizes(plan) == {"need": 10, "r2": 0}
+    held = [("a", "a1", 5, 0), ("a", "a2", 5, 5), ("a", "a3", 5, 10), ("q", "q1", 10, 15)]
+    held.append(("r", "r1", 5, 25))
+    plan = decide(rule, queued(*held, ("b", "need", 5, -1)))
+    assert sizes(plan) == {"need": 5, "r1": 0}
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        (Queue("a", 0.6), Queue("b", 0.6)),
+        (Queue("a/b", 0.5),),
+        (Queue("a", 0.5), Queue("a", 0.1)),
+        (Queue("a", -1),),
+        (Queue("a", 0.5, maximum=0.4),),
+    ],
+)
+def test_what_is_no_tree_is_refused(queues: tuple[Queue, ...]) -> None:
+    with pytest.raises(ValueError):
+        CapacityQueues(queues=queues)
