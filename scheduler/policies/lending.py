@@ -7,7 +7,7 @@ import numpy as np
 from scheduler.policies.draft import Draft
 from scheduler.policies.interface import Bools, Kind, Lender, LoanPhase, Phase
 from scheduler.policies.loans import Decision, LoanOptions, decide, lends, reclaims
-from scheduler.policies.victims import Tenant, Victims, choose
+from scheduler.policies.victims import RULES, Tenant, Victims, choose
 
 #: What preempting a job is taken to cost it in waiting for its next start, beside its pause.
 REQUEUE_S = 600.0
@@ -15,8 +15,17 @@ REQUEUE_S = 600.0
 _MOVING_COST = 100.0
 
 
-def lend_and_reclaim(draft: Draft, options: LoanOptions) -> None:
-    """Decide all loans, into `draft.loans`."""
+def lend_and_reclaim(
+    draft: Draft, options: LoanOptions, rules: Sequence[str] = RULES, *, edge: bool = True
+) -> None:
+    """Decide all loans, into `draft.loans`.
+
+    Args:
+        draft: The plan being made.
+        options: When to lend and when to reclaim.
+        rules: How victims of a reclaim are chosen; the cheapest answer of all wins.
+        edge: Whether edge nodes are asked for; those that were lent go back in any case.
+    """
     snapshot = draft.snapshot
     if not snapshot.lenders:
         return
@@ -27,8 +36,8 @@ def lend_and_reclaim(draft: Draft, options: LoanOptions) -> None:
     for decision in decisions:
         lender = snapshot.lenders[decision.lender]
         if decision.reclaim:
-            _reclaim(draft, lender, decision)
-        elif decision.lend:
+            _reclaim(draft, lender, decision, rules)
+        elif decision.lend and (edge or not _at_edge(draft, lender)):
             wanted = appetite.take(lender, decision.lend)
             draft.loans.lend.extend(wanted)
             draft.loans.reasons.extend(lends(snapshot.nodes.ids[node], decision) for node in wanted)
@@ -87,10 +96,15 @@ class _Appetite:
         return wanted
 
 
-def _reclaim(draft: Draft, lender: Lender, decision: Decision) -> None:
+def _at_edge(draft: Draft, lender: Lender) -> bool:
+    snapshot = draft.snapshot
+    return bool((snapshot.pools.kind[snapshot.nodes.pool[lender.nodes]] == Kind.EDGE).any())
+
+
+def _reclaim(draft: Draft, lender: Lender, decision: Decision, rules: Sequence[str]) -> None:
     snapshot = draft.snapshot
     tenants, names = _tenants(draft, lender)
-    found: Victims = choose(tenants, decision.reclaim_from, decision.reclaim)
+    found: Victims = choose(tenants, decision.reclaim_from, decision.reclaim, rules)
     stops = [names[index] for index in found.stopped]
     shrinks = [names[index] for index in found.shrunk]
     # The nodes that are free soonest are given back for the earliest needs.

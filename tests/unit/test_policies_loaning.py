@@ -1,0 +1,283 @@
+"""Aryl and DeepBoot: loans, reclaims against the optimum, groups of servers, lives of GPUs."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.policies.aryl import Aryl, group
+from scheduler.policies.capacity import Capacity
+from scheduler.policies.deepboot import DeepBoot, pause_s
+from scheduler.policies.inference_gpu import InferenceGpu, Protection, Use, pick
+from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
+from scheduler.policies.victims import Tenant, assess, choose
+from tests.property.test_policies import random_snapshot
+from tests.snapshots import Job, Pool, faults, snapshot
+
+POLICIES: dict[str, Policy] = {
+    "aryl": Aryl(),
+    "aryl fraction": Aryl(rules=("fraction",)),
+    "deepboot": DeepBoot(),
+    "deepboot free": DeepBoot(doubling=False, interval_s=0.0),
+}
+#: A tide at its ebb: 2 of 32 GPUs needed for two days.
+EBB = [2.0] * 600
+TRAIN = Pool("train", nodes=1)
+SIZES = tuple(range(1, 17))
+
+
+def lender(owned: int, lent: int = 0, needed: list[float] | None = None) -> Pool:
+    loan = [LoanPhase.OWNED] * owned + [LoanPhase.LENT] * lent
+    history = EBB if needed is None else needed
+    return Pool("infer", Kind.INFERENCE, owned + lent, loan=loan, history=history)
+
+
+def placed(seen: Snapshot, plan: Plan) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {name: {} for name in seen.jobs.ids}
+    held = seen.holdings
+    for job, node, gpus in zip(
+        held.job.tolist(), held.node.tolist(), held.gpus.tolist(), strict=True
+    ):
+        found[seen.jobs.ids[job]][seen.nodes.ids[node]] = gpus
+    for name, target in plan.targets.items():
+        found[name] = dict(target.placement) if target else {}
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
+    seen = random_snapshot(seed)
+    plan = POLICIES[name].plan(seen)
+    assert faults(seen, plan) == []
+    plan.check_notes()
+
+
+# --- loans and reclaims -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_idle_servers_are_asked_for_when_training_is_short(name: str) -> None:
+    jobs = [Job(f"job-{n}", sizes=(8,)) for n in range(4)]
+    seen = snapshot([TRAIN, lender(4)], jobs)
+    plan = POLICIES[name].plan(seen)
+    assert len(plan.lend) == 3
+    assert not faults(seen, plan)
+    alone = snapshot([TRAIN, lender(4)], jobs[:1])
+    assert POLICIES[name].plan(alone).lend == ()
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_edge_nodes_are_not_asked_for(name: str) -> None:
+    edge = Pool("edge", Kind.EDGE, nodes=3, gpus=1, history=[0.0] * 600)
+    jobs = [Job(f"job-{n}", edge_allowed=True) for n in range(20)]
+    assert POLICIES[name].plan(snapshot([TRAIN, edge], jobs)).lend == ()
+
+
+def test_a_reclaim_takes_the_server_that_scaling_in_empties() -> None:
+    tide = lender(0, 3, [6.0] * 600)
+    jobs = [
+        Job("elastic", sizes=(8, 12), held={"infer-001": 8, "infer-002": 4}),
+        Job("rigid", sizes=(8,), held={"infer-000": 8}),
+    ]
+    seen = snapshot([TRAIN, tide], jobs, sizes=SIZES)
+    plan = Aryl().plan(seen)
+    assert list(plan.reclaim) == ["infer-002"]
+    assert placed(seen, plan) == {"elastic": {"infer-001": 8}, "rigid": {"infer-000": 8}}
+    assert not faults(seen, plan)
+
+
+def random_reclaim(rng: np.random.Generator) -> tuple[list[Tenant], int]:
+    """Ten servers of 8 GPUs, ten jobs on one to four of them."""
+    room, tenants = [8] * 10, []
+    for _ in range(10):
+        span = int(rng.integers(1, 5))
+        nodes = rng.choice(10, span, replace=False).tolist()
+        held = {node: min(room[node], int(rng.integers(1, 5))) for node in nodes}
+        held = {node: gpus for node, gpus in held.items() if gpus}
+        for node, gpus in held.items():
+            room[node] -= gpus
+        if held:
+            tenants.append(Tenant(sum(held.values()), held))
+    return tenants, int(rng.choice([2, 4, 6]))
+
+
+def test_the_cheapest_of_three_rules_stops_hardly_more_jobs_than_the_best_there_is() -> None:
+    rng = np.random.default_rng(20240507)
+    stopped = best = 0
+    for _ in range(200):
+        tenants, need = random_reclaim(rng)
+        found = choose(tenants, range(10), need)
+        assert len(found.nodes) == need
+        stopped += len(found.stopped)
+        best += min(len(assess(tenants, nodes).stopped) for nodes in combinations(range(10), need))
+    assert best > 300
+    assert stopped <= 1.02 * best
+
+
+# --- Aryl: two phases -------------------------------------------------------------------------
+
+
+def test_bases_come_before_extra_workers_and_the_short_before_the_long() -> None:
+    jobs = [
+        Job("big", work_s=1e5, sizes=(2, 4, 8), held={"train-000": 8}),
+        Job("long", work_s=9e4, sizes=(4,)),
+        Job("short", work_s=100.0, sizes=(4,)),
+    ]
+    seen = snapshot([TRAIN], jobs)
+    plan = Aryl().plan(seen)
+    sizes = {name: sum(nodes.values()) for name, nodes in placed(seen, plan).items()}
+    assert sizes == {"big": 4, "long": 0, "short": 4}
+    assert not faults(seen, plan)
+
+
+def test_what_is_left_goes_where_it_saves_most_time() -> None:
+    """T(1) - T(4) of the long one is 7500 s for 3 GPUs; of the short one 750 s."""
+    jobs = [
+        Job("short", work_s=1000.0, sizes=(1, 4), power=1.0),
+        Job("long", work_s=10_000.0, sizes=(1, 4), power=1.0),
+    ]
+    seen = snapshot([Pool("train", gpus=5)], jobs)
+    sizes = {n: sum(p.values()) for n, p in placed(seen, Aryl().plan(seen)).items()}
+    assert sizes == {"short": 1, "long": 4}
+
+
+def test_elastic_jobs_prefer_loaned_servers_and_rigid_ones_their_own() -> None:
+    jobs = [Job("rigid", sizes=(4,)), Job("elastic", sizes=(2, 4))]
+    seen = snapshot([TRAIN, lender(1, 1)], jobs)
+    where = placed(seen, Aryl().plan(seen))
+    assert where == {"rigid": {"train-000": 4}, "elastic": {"infer-001": 4}}
+
+
+def test_a_job_that_just_changed_does_not_grow() -> None:
+    job = Job("a", sizes=(2, 4, 8), held={"train-000": 4}, changed_s=9_990.0)
+    seen = snapshot([TRAIN], [job])
+    assert not Aryl().plan(seen).targets
+    assert Aryl(interval_s=0.0).plan(seen).targets
+
+
+def test_bases_and_extra_workers_fill_loaned_servers_from_opposite_ends() -> None:
+    jobs = [Job(f"job-{n}", sizes=(2, 10), power=1.0) for n in range(2)]
+    seen = snapshot([Pool("train", gpus=1), lender(1, 3)], jobs, sizes=SIZES)
+    plan = Aryl().plan(seen)
+    assert placed(seen, plan) == {
+        "job-0": {"infer-001": 2, "infer-003": 8},
+        "job-1": {"infer-001": 2, "infer-002": 8},
+    }
+    assert not faults(seen, plan)
+
+
+def test_who_shrinks_leaves_the_last_servers_first() -> None:
+    capacity = Capacity(snapshot([lender(0, 3)], [Job("a")]))
+    held = {0: 2, 1: 3, 2: 8}
+    assert group(capacity, 0, 2, 4, held) == {0: 2, 1: 2}
+    assert group(capacity, 0, 2, 15, held) == {0: 2, 1: 5, 2: 8}
+    with pytest.raises(RuntimeError, match="given out twice"):
+        group(capacity, 0, 2, 25, held)
+
+
+# --- DeepBoot ---------------------------------------------------------------------------------
+
+
+def test_deepboot_uses_loaned_servers_and_at_most_doubles() -> None:
+    jobs = [Job(f"job-{n}", sizes=SIZES, power=0.9) for n in range(2)]
+    seen = snapshot([TRAIN, lender(1, 1)], jobs, sizes=SIZES)
+    plan = DeepBoot(doubling=False).plan(seen)
+    assert placed(seen, plan) == {"job-0": {"train-000": 8}, "job-1": {"infer-001": 8}}
+    assert not plan.notes
+    plan = DeepBoot().plan(seen)
+    assert {n: sum(p.values()) for n, p in placed(seen, plan).items()} == {"job-0": 1, "job-1": 1}
+    assert dict(plan.notes) == {"job-0": (1.0,), "job-1": (1.0,)}
+
+
+def test_deepboot_plans_a_size_again_only_after_the_interval() -> None:
+    job = Job("a", sizes=SIZES, held={"train-000": 2}, changed_s=9_950.0)
+    seen = snapshot([TRAIN], [job], sizes=SIZES)
+    assert not DeepBoot(doubling=False).plan(seen).targets
+    assert DeepBoot(doubling=False, interval_s=40.0).plan(seen).targets
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved", "expected"),
+    [
+        (0, 4, False, 103),
+        (4, 0, False, 0),
+        (4, 2, False, 5),
+        (4, 4, False, 0),
+        (4, 4, True, 103),
+        (1, 2, False, 5 + 49),
+        (2, 8, False, 5 + 73),
+    ],
+)
+def test_a_change_stops_old_workers_for_their_part_only(
+    before: int, after: int, moved: bool, expected: float
+) -> None:
+    assert pause_s(103, 5, before, after, moved=moved) == expected
+
+
+def test_a_pod_is_protected_longer_with_every_hit_and_no_longer_than_the_most() -> None:
+    protection, gpu, now_s = Protection(), InferenceGpu(), 0.0
+    for held_s in (30, 45, 60, 75, 90, 105, 120, 120):
+        gpu = gpu.request("a").answered(now_s, protection)
+        assert gpu.until_s == now_s + held_s
+        assert gpu.at(now_s + held_s - 1).use == Use.PROTECT
+        now_s += 20
+    asleep = gpu.at(gpu.until_s)
+    assert (asleep.use, asleep.app, asleep.hits) == (Use.FREE, "a", 0)
+    assert asleep.request("a").hits == 0
+    assert Protection(times=2.0).after(1) == 90
+
+
+FREE, WARM = InferenceGpu(), InferenceGpu(Use.FREE, "a")
+RUN, PROTECT = InferenceGpu(Use.RUN, "a"), InferenceGpu(Use.PROTECT, "a", 0, 30.0)
+LENT = InferenceGpu(Use.LENT)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "request_a", "request_b", "answered", "lend", "give_back"),
+    [
+        (FREE, Use.RUN, Use.RUN, None, Use.LENT, None),
+        (WARM, Use.RUN, Use.RUN, None, Use.LENT, None),
+        (RUN, None, None, Use.PROTECT, None, None),
+        (PROTECT, Use.RUN, None, None, None, None),
+        (LENT, None, None, None, None, Use.FREE),
+    ],
+)
+def test_the_life_of_a_gpu(
+    gpu: InferenceGpu,
+    request_a: Use | None,
+    request_b: Use | None,
+    answered: Use | None,
+    lend: Use | None,
+    give_back: Use | None,
+) -> None:
+    steps: list[tuple[Callable[[], InferenceGpu], Use | None]] = [
+        (lambda: gpu.request("a"), request_a),
+        (lambda: gpu.request("b"), request_b),
+        (lambda: gpu.answered(0.0, Protection()), answered),
+        (gpu.lend, lend),
+        (gpu.give_back, give_back),
+    ]
+    for step, expected in steps:
+        if expected is None:
+            with pytest.raises(ValueError, match="cannot"):
+                step()
+        else:
+            assert step().use == expected
+
+
+def test_a_request_takes_what_costs_least() -> None:
+    hit = InferenceGpu(Use.PROTECT, "a", 3, 60.0)
+    other = InferenceGpu(Use.FREE, "b")
+    gpus = [LENT, other, FREE, FREE, WARM, PROTECT, hit, RUN, LENT]
+    trains, loss = [0, 0, 3, 2, 0, 0, 0, 0, 0], [0.5, 0, 0, 0, 0, 0, 0, 0, 0.2]
+    order = []
+    while (at := pick(gpus, "a", trains, loss)) >= 0:
+        order.append(at)
+        gpus[at] = RUN
+    assert order == [6, 5, 4, 3, 2, 1, 8, 0]
+    assert pick([PROTECT], "b", [0], [0.0]) == -1
