@@ -15,6 +15,7 @@ import numpy as np
 from simulator.csv_rows import Table, WorkloadError, read_table
 
 GPUS_PER_NODE = 4
+_MOST = 1e24  # squared norms of gradients reach 1e16
 Points = list[tuple[int, float]]
 #: By (nodes, GPUs), then local batch: (step, sync) in seconds.
 Times = dict[tuple[int, int], dict[float, tuple[float, float]]]
@@ -101,13 +102,13 @@ def _points(times: Times, batch: int, app: PolluxApp) -> Points:
 
 def _step_times(folder: Path) -> Times:
     seen: dict[tuple[int, int], dict[float, list[tuple[float, float]]]] = {}
-    rows = _numbers(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time"))
+    rows = numbers(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time"))
     for placement, local, step, sync in rows:
         digits = [int(digit) for digit in str(int(placement))]
         seen.setdefault((len(digits), sum(digits)), {}).setdefault(local, []).append((step, sync))
     names = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
     if (folder / "scalability.csv").is_file():
-        for nodes, gpus, local, step, sync in _numbers(folder / "scalability.csv", names):
+        for nodes, gpus, local, step, sync in numbers(folder / "scalability.csv", names):
             at = seen.setdefault((int(nodes), int(gpus)), {})
             at.setdefault(local, []).append((step, sync))
     return {
@@ -124,14 +125,19 @@ def _validations(folder: Path) -> dict[int, tuple[list[float], list[float]]]:
     for path in sorted(folder.glob("validation-*.csv")):
         batch = path.stem.removeprefix("validation-")
         if batch.isascii() and batch.isdigit() and int(batch) > 0:
-            rows = _numbers(path, ("progress", "iteration"))[: APPS[folder.name].epochs]
+            rows = numbers(path, ("progress", "iteration"))[: APPS[folder.name].epochs]
             curves[int(batch)] = ([row[0] for row in rows], [row[1] for row in rows])
     if not curves:
         raise WorkloadError(f"{folder}: no validation-<batch>.csv. Copy the whole profile.")
     return curves
 
 
-def _numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
+def numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
+    """Read columns of a profile's file, row by row.
+
+    Raises:
+        WorkloadError: a column is missing, or a row is bad.
+    """
     file: Table = read_table(path)
     missing = [name for name in names if name not in file.header]
     if missing:
@@ -141,7 +147,7 @@ def _numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
     for row in file.named({name: file.header.index(name) for name in names}):
         # Sizes count from 1; a placement is a row of digits; times may be 0 (no sync on one GPU).
         low = {"placement": 1.0, "num_nodes": 1.0, "num_replicas": 1.0, "local_bsz": 1.0}
-        cells = [row.number(name, low.get(name, 0.0), 1e12) for name in names]
+        cells = [row.number(name, low.get(name, 0.0), _MOST) for name in names]
         bad.extend(row.problems)
         values.append(tuple(cell for cell in cells if cell is not None))
     if bad:

@@ -1,0 +1,1 @@
+"""How jobs really run: one module per published simulator, or for made-up jobs."""

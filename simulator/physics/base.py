@@ -1,0 +1,118 @@
+"""What a physics is: the ground truth of jobs, plugged into `simulator.world`.
+
+A job's progress is a number that grows from 0 to `total` in *legs* of even speed. The world asks
+for a leg when a job gets GPUs and whenever a leg ends; it asks what to tell the policy only when
+something changed. So a physics is never called for a job that just goes on.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from scheduler.policies.interface import Floats
+
+#: (node index, GPUs), by node.
+Placement = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A stretch of even speed."""
+
+    speed: float  #: Progress per second; 0 if this cannot run.
+    until: float  #: Progress at its end; the job's total on the last leg.
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a policy is told of a job, until the leg ends. k sizes.
+
+    The unit of work is the physics' choice: progress, iterations, samples. It may differ from
+    that of `Leg`; `per_progress` converts.
+    """
+
+    rates: Floats  #: (k,) work per second at each size on the fewest nodes; 0: not allowed.
+    remaining: float  #: Work left when asked.
+    per_progress: float = 1.0  #: Work in a unit of progress.
+
+
+class JobModel(Protocol):
+    """One job's ground truth, and what is known of it."""
+
+    @property
+    def total(self) -> float:
+        """Progress at which the job is done."""
+        ...
+
+    @property
+    def stamp(self) -> int | None:
+        """A number that changes when `told` would answer otherwise in mid-leg; None: never."""
+        ...
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        """Say how it goes on from `progress` with so many GPUs on each node, most first."""
+        ...
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        """Say what the policy may know at `progress`. The world keeps `rates` by value."""
+        ...
+
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        """Say for how long it holds `after` without progress, coming from `before` (() if none)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job of a workload as the world takes it. Moments in seconds on the workload's own axis."""
+
+    id: str
+    submit_s: float
+    model: JobModel
+    requested: int  #: GPUs its tenant asked for.
+    deadline_s: float = float("inf")
+    tenant: str = "default"
+    priority: int = 0
+    start_cost_s: float = 0.0  #: As told to the policy.
+    checkpoint_cost_s: float = 0.0  #: As told to the policy.
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The cluster that jobs run in: like nodes of one training pool."""
+
+    nodes: int = 16
+    gpus_per_node: int = 4
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+
+class Physics(Protocol):
+    """A published simulator's job model, or a simple one."""
+
+    @property
+    def name(self) -> str:
+        """The name it is selected by."""
+        ...
+
+    @property
+    def tick_s(self) -> float:
+        """Legs end on whole multiples of this after their beginning; 0: at any moment."""
+        ...
+
+    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+        """Read a workload into jobs nobody has run yet.
+
+        Args:
+            workload: A file.
+            room: Where they will run.
+            adaptive: Whether the policy leaves the batch size to the job, which then tunes it;
+                otherwise jobs keep the batch of their row. Physics without batches ignore it.
+
+        Raises:
+            WorkloadError: The file cannot be used.
+        """
+        ...

@@ -1,0 +1,199 @@
+"""Jobs of the Pollux workloads: measured T4 profiles, statistical efficiency, restarts of 30 s.
+
+The ground truth is that of the simulator published with Pollux (OSDI '21), rebuilt from a
+description: an epoch ends when progress reaches the least that any measured batch made in it, at a
+whole second; a job ends after its last epoch. Any change to a non-empty allocation, the first
+start too, costs 30 s without progress.
+
+Jobs keep their row's batch, or tune it (`adaptive`). What is known of a tuning job is a plug-in,
+`Knowledge`; `Oracle` knows the profiles.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from scheduler.policies.interface import Floats
+from simulator.csv_rows import WorkloadError, read_table
+from simulator.physics.base import Entry, JobModel, Leg, Placement, Room, Told
+from simulator.physics.pollux_app import App, Batch, compact, load_app
+from simulator.trace_formats import parse_table, recognise
+
+RESTART_S = 30.0
+#: In the published simulators this one never tunes its batch, nor runs on more than one GPU
+#: where others tune theirs.
+_UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
+
+
+class Knowledge(Protocol):
+    """What is known of one job that tunes its batch."""
+
+    @property
+    def stamp(self) -> int | None:
+        """As `JobModel.stamp`."""
+        ...
+
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
+        """Choose the batch to run with on a placement."""
+        ...
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        """Say what the policy may know."""
+        ...
+
+    def measure(self, gpus: tuple[int, ...], batch: Batch, epoch: int, progress: float) -> None:
+        """Take note that it runs like this from `progress` on, after the restart's pause."""
+        ...
+
+
+class Oracle:
+    """Knows the true goodput of every placement in the present epoch, and the work left."""
+
+    stamp = None
+
+    def __init__(self, app: App, room: Room) -> None:
+        self._app = app
+        self._per_node = room.gpus_per_node
+
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
+        """Choose the best batch; any, if none is known."""
+        tuned = self._app.tuned(gpus)
+        return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        epoch = self._app.epoch(progress)
+        rates = goodputs(self._app, sizes, self._per_node)[epoch]
+        return Told(rates, float(self._app.ends[-1]) - progress)
+
+    def measure(self, gpus: tuple[int, ...], batch: Batch, epoch: int, progress: float) -> None:
+        """Learn nothing: it knows."""
+
+
+def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
+    """Return (E, k) best goodput in each epoch at each size on the fewest nodes."""
+    key = sizes, per_node
+    if key not in app.tables:
+        columns = [app.tuned(compact(size, per_node)) for size in sizes]
+        nothing = np.zeros(app.epochs)
+        app.tables[key] = np.stack(
+            [nothing if one is None else one.goodput for one in columns], axis=1
+        )
+    return app.tables[key]
+
+
+class FixedJob:
+    """A job that keeps its batch. What is told is in iterations of this batch."""
+
+    stamp = None
+
+    def __init__(self, app: App, batch: int, room: Room, restart_s: float) -> None:
+        self._app = app
+        self._batch = batch
+        self._per_node = room.gpus_per_node
+        self._restart_s = restart_s
+        self._gain = app.gain(batch)
+        work = np.diff(app.ends, prepend=0.0) / self._gain
+        #: (E,) iterations from the end of each epoch to that of the job.
+        self._after = np.cumsum(work[::-1])[::-1] - work
+        self.total = float(app.ends[-1])
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        epoch = self._app.epoch(progress)
+        batch = self._app.fixed(self._batch, sum(gpus))
+        speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
+        return Leg(speed, float(self._app.ends[epoch]))
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        epoch = self._app.epoch(progress)
+        per_progress = 1.0 / float(self._gain[epoch])
+        left = (float(self._app.ends[epoch]) - progress) * per_progress
+        return Told(self._rates(sizes), left + float(self._after[epoch]), per_progress)
+
+    def _rates(self, sizes: tuple[int, ...]) -> Floats:
+        key = sizes, self._per_node, self._batch
+        if key not in self._app.tables:
+            rates = np.zeros(len(sizes))
+            for k, size in enumerate(sizes):
+                batch = self._app.fixed(self._batch, size)
+                if batch is not None:
+                    takes_s = self._app.iteration_s(compact(size, self._per_node), batch)
+                    rates[k] = 1.0 / takes_s if takes_s > 0.0 else 0.0
+            self._app.tables[key] = rates
+        return self._app.tables[key]
+
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        return self._restart_s
+
+
+class TuningJob:
+    """A job that tunes its batch. What is told is in units of progress."""
+
+    def __init__(self, app: App, knowledge: Knowledge, restart_s: float) -> None:
+        self.knowledge = knowledge
+        self._app = app
+        self._restart_s = restart_s
+        self.total = float(app.ends[-1])
+
+    @property
+    def stamp(self) -> int | None:
+        return self.knowledge.stamp
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        epoch = self._app.epoch(progress)
+        batch = self.knowledge.choose(gpus, epoch)
+        self.knowledge.measure(gpus, batch, epoch, progress)
+        return Leg(self._app.goodput(gpus, batch, epoch), float(self._app.ends[epoch]))
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        return self.knowledge.told(progress, sizes)
+
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        return self._restart_s
+
+
+class UntunedJob(FixedJob):
+    """A job that keeps its batch, and one GPU, among jobs that tune theirs."""
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        told = super().told(progress, sizes)
+        rates = np.where(np.array(sizes) == 1, told.rates, 0.0)
+        return Told(rates, told.remaining, told.per_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class PolluxPhysics:
+    """The Pollux artifact's physics."""
+
+    profiles: Path  #: With a folder for each application.
+    knowledge: Callable[[App, Room], Knowledge] = Oracle
+    restart_s: float = RESTART_S
+    name: str = "pollux"
+    tick_s: float = 1.0
+
+    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+        """Read a Pollux workload; inference rows are left out."""
+        table = read_table(workload)
+        kind = recognise(workload, table.header)
+        if kind.name != "pollux":
+            raise WorkloadError(
+                f"{workload}: is a workload of kind {kind.name}; the pollux physics needs one with "
+                "the columns name, time, application, num_replicas, batch_size."
+            )
+        rows, _, bad = parse_table(table, kind)
+        if bad:
+            raise WorkloadError(f"{workload}: {len(bad)} bad rows. Correct them.", bad)
+        made = []
+        for row in rows:
+            app = load_app(self.profiles / row.model)
+            model: JobModel
+            if not adaptive:
+                model = FixedJob(app, int(row.batch), room, self.restart_s)
+            elif row.model == _UNTUNED:
+                model = UntunedJob(app, _UNTUNED_BATCH, room, self.restart_s)
+            else:
+                model = TuningJob(app, self.knowledge(app, room), self.restart_s)
+            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=self.restart_s))
+        return made

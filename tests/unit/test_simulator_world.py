@@ -1,0 +1,279 @@
+"""The direct driver: when policies are asked, what changes cost, and what is counted."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from scheduler.policies.interface import Phase, Plan, Snapshot, Target
+from simulator.metrics import measure
+from simulator.physics.base import Entry, Leg, Placement, Room, Told
+from simulator.world import REFUSED, Options, Outcome, ladder, simulate
+from tests.snapshots import faults
+
+
+@dataclass(slots=True)
+class Linear:
+    """Does `work` at a unit of progress per second and GPU; a change costs 10 s."""
+
+    work: float = 100.0
+    halves: bool = False  #: Half as fast in the second half.
+    stamp: int | None = None
+
+    @property
+    def total(self) -> float:
+        return self.work
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        middle = self.work / 2
+        if self.halves:
+            return Leg(sum(gpus) / (1 + (progress >= middle)), middle * (1 + (progress >= middle)))
+        return Leg(float(sum(gpus)), self.work)
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        return Told(np.array(sizes, dtype=np.float64), self.work - progress)
+
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        return 10.0
+
+
+@dataclass(slots=True)
+class Script:
+    """A policy that does at moments what it is told to: job -> GPUs of each node, or None."""
+
+    acts: Mapping[float, Mapping[str, Mapping[int, int] | None]]
+    notes: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    seen: list[Snapshot] = field(default_factory=list)
+    name: str = "script"
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self.seen.append(snapshot)
+        targets = {
+            job: None
+            if held is None
+            else Target(
+                "train",
+                tuple((f"node-{node:03}", gpus) for node, gpus in sorted(held.items())),
+            )
+            for job, held in self.acts.get(snapshot.now_s, {}).items()
+        }
+        return Plan(targets=targets, notes=self.notes.get(snapshot.now_s, {}))
+
+    @property
+    def moments(self) -> list[float]:
+        return [one.now_s for one in self.seen]
+
+
+class Greedy:
+    """Gives each waiting job what it asked for on one node, in order, if it fits."""
+
+    name = "greedy"
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        free = snapshot.nodes.free.copy()
+        targets = {}
+        for job in np.flatnonzero(snapshot.jobs.phase == Phase.WAITING).tolist():
+            gpus = int(snapshot.jobs.requested[job])
+            node = int(free.argmax())
+            if free[node] >= gpus:
+                free[node] -= gpus
+                targets[snapshot.jobs.ids[job]] = Target(
+                    "train", ((snapshot.nodes.ids[node], gpus),)
+                )
+        return Plan(targets=targets)
+
+
+def entry(name: str, at_s: float = 0.0, gpus: int = 1, **model: object) -> Entry:
+    return Entry(name, at_s, Linear(**model), gpus)  # type: ignore[arg-type]
+
+
+def run(policy: Script, *jobs: Entry, **options: object) -> Outcome:
+    return simulate(jobs, policy, Options(room=Room(2, 4), **options))  # type: ignore[arg-type]
+
+
+def test_rounds_see_arrivals_and_ends_only_at_the_next_one() -> None:
+    policy = Script({120.0: {"a": {0: 1}}})
+    out = run(policy, entry("a", 61.0), entry("b", 130.0), horizon_s=1000.0)
+    assert out.end_s[0] == 120.0 + 10.0 + 100.0
+    assert policy.moments[:3] == [120.0, 180.0, 240.0]
+    assert policy.seen[1].jobs.ids == ("a", "b")
+    assert policy.seen[2].jobs.ids == ("b",)
+    assert policy.seen[1].nodes.free.tolist() == [3, 4]
+    assert policy.seen[2].nodes.free.tolist() == [4, 4]
+
+
+def test_events_are_seen_at_once() -> None:
+    policy = Script({61.0: {"a": {0: 1}}, 171.0: {"b": {0: 1}}})
+    out = run(policy, entry("a", 61.0), entry("b", 130.0), on_events=True)
+    assert out.end_s.tolist() == [171.0, 281.0]
+    assert policy.moments == [61.0, 120.0, 130.0, 171.0, 180.0, 240.0]
+
+
+def test_a_leg_that_ends_is_no_event_and_the_next_begins() -> None:
+    policy = Script({0.0: {"a": {0: 2}}})
+    out = run(policy, entry("a", halves=True), on_events=True)
+    assert out.end_s[0] == 10.0 + 25.0 + 50.0
+    assert policy.moments == [0.0, 60.0]
+
+
+def test_legs_last_whole_ticks() -> None:
+    policy = Script({0.0: {"a": {0: 3}}})
+    out = run(policy, entry("a", halves=True), tick_s=1.0)
+    assert out.end_s[0] == 10.0 + 17.0 + 33.0
+
+
+def test_every_change_costs_and_is_counted_and_progress_stays() -> None:
+    policy = Script(
+        {
+            0.0: {"a": {0: 1}},
+            60.0: {"a": {0: 2}},
+            120.0: {"a": {1: 2}},
+            180.0: {"a": {1: 1}},
+            240.0: {"a": None},
+            300.0: {"a": {0: 1, 1: 1}},
+        }
+    )
+    out = run(policy, entry("a", work=1000.0))
+    done = 50.0 + 100.0 + 100.0 + 50.0
+    assert out.end_s[0] == 310.0 + (1000.0 - done) / 2
+    counts = (out.restarts, out.grown, out.moved, out.shrunk, out.preemptions)
+    assert [int(count[0]) for count in counts] == [4, 1, 1, 1, 1]
+    assert out.waited_s[0] == 60.0
+    assert out.paused_gpu_s[0] == 10.0 * (1 + 2 + 2 + 1 + 2)
+    last = policy.seen[-1].jobs
+    assert last.attained_gpu_s[0] == 60 + 120 + 120 + 60 + 2 * (policy.moments[-1] - 300.0)
+    assert last.held_s[0] == policy.moments[-1] - 60.0
+    assert (last.first_start_s[0], last.changed_s[0], last.restarts[0]) == (0.0, 300.0, 4)
+    assert policy.seen[4].jobs.remaining_steps[0] == 700.0
+
+
+def test_the_same_allocation_again_changes_nothing() -> None:
+    out = run(Script({0.0: {"a": {0: 1}}, 60.0: {"a": {0: 1}}}), entry("a"))
+    assert (out.end_s[0], out.restarts[0]) == (110.0, 0)
+
+
+def test_a_change_in_a_pause_begins_it_anew() -> None:
+    acts = {0.0: {"a": {0: 1}}, 5.0: {"a": {0: 2}}}
+    out = run(Script(acts), entry("a"), entry("b", 5.0), on_events=True, horizon_s=500.0)
+    assert out.end_s[0] == 15.0 + 50.0
+    assert out.paused_gpu_s[0] == 5.0 + 20.0
+
+
+def test_notes_come_back_and_a_refused_job_leaves() -> None:
+    policy = Script(
+        {0.0: {"a": {0: 1}}}, notes={0.0: {"a": (2.0, 7.0), "b": (REFUSED,), "c": (REFUSED, 1.0)}}
+    )
+    out = run(policy, entry("a"), entry("b"), entry("c"), horizon_s=300.0)
+    assert policy.seen[1].jobs.ids == ("a", "c")
+    notes = policy.seen[1].jobs.notes
+    assert notes[0, :2].tolist() == [2.0, 7.0]
+    assert np.isnan(notes[0, 2:]).all()
+    assert out.refused.tolist() == [0, 1, 0]
+    figures = measure(out)
+    assert [figures[name] for name in ("jobs", "completed", "rejected", "unfinished")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_giving_out_too_much_is_a_bug_with_a_name() -> None:
+    with pytest.raises(RuntimeError, match="script: at 0 s it gave out more GPUs than node-000"):
+        run(Script({0.0: {"a": {0: 3}, "b": {0: 2}}}), entry("a"), entry("b"))
+
+
+def test_a_job_that_is_gone_cannot_be_placed() -> None:
+    with pytest.raises(RuntimeError, match="a is not there"):
+        run(Script({0.0: {"a": {0: 1}}, 180.0: {"a": {0: 1}}}), entry("a"), entry("b"))
+
+
+def test_a_run_in_which_nothing_can_happen_ends() -> None:
+    out = run(Script({}), entry("a"), stall_s=600.0)
+    assert math.isinf(out.end_s[0])
+    assert out.until_s == 660.0
+    assert out.waited_s[0] == 660.0
+
+
+def test_snapshots_are_sound_and_runs_repeat() -> None:
+    class Checked(Greedy):
+        def plan(self, snapshot: Snapshot) -> Plan:
+            held = snapshot.holdings
+            assert (np.bincount(held.job, held.gpus, len(snapshot.jobs.ids))
+                    == snapshot.jobs.size).all()  # fmt: skip
+            used = np.bincount(held.node, held.gpus, 3)
+            assert (used + snapshot.nodes.free == snapshot.nodes.gpus).all()
+            plan = super().plan(snapshot)
+            assert not [one for one in faults(snapshot, plan) if "reason" not in one]
+            return plan
+
+    def once() -> Outcome:
+        rng = np.random.Generator(np.random.PCG64(5))
+        jobs = [
+            entry(f"j{i}", float(rng.integers(0, 3000)), int(rng.integers(1, 5)),
+                  work=float(rng.integers(50, 900)), halves=bool(i % 2))
+            for i in range(80)
+        ]  # fmt: skip
+        return simulate(jobs, Checked(), Options(room=Room(3, 4), on_events=True))
+
+    one, two = once(), once()
+    assert np.isfinite(one.end_s).all()
+    assert one.end_s.tolist() == two.end_s.tolist()
+    assert one.attained_gpu_s.tolist() == two.attained_gpu_s.tolist()
+    held = (one.end_s - one.start_s) * one.requested
+    assert np.allclose(one.attained_gpu_s, held)
+
+
+def test_figures_of_a_run() -> None:
+    policy = Script({0.0: {"a": {0: 4}}, 60.0: {"b": {1: 3}}})
+    jobs = [
+        Entry("a", 0.0, Linear(400.0), 4, deadline_s=109.0),
+        Entry("b", 30.0, Linear(300.0), 3, deadline_s=170.0, tenant="other"),
+        Entry("c", 60.0, Linear(1.0), 4, deadline_s=1e9),
+    ]
+    figures = measure(run(policy, *jobs, horizon_s=200.0))
+    assert figures["mean_jct_s"] == (110.0 + 140.0) / 2
+    assert figures["mean_queueing_s"] == 15.0
+    assert figures["mean_response_s"] == (10.0 + 40.0) / 2
+    assert figures["mean_waiting_s"] == (0.0 + 30.0 + 140.0) / 3
+    assert figures["makespan_s"] == 170.0
+    assert (figures["deadlines"], figures["deadlines_met"]) == (3, 1)
+    assert figures["deadline_ratio"] == 1 / 3
+    assert figures["unfinished"] == 1
+    held = 4 * 110 + 3 * 110
+    assert figures["utilisation"] == pytest.approx(held / (8 * 200))
+    assert figures["effective_utilisation"] == pytest.approx((held - 70) / (8 * 200))
+    assert figures["jain_tenants"] == pytest.approx(held**2 / (2 * (440**2 + 330**2)))
+    # While c, which wants 4, waits, one GPU of node 1 is free and of no use until 180.
+    assert figures["fragmentation"] == pytest.approx(120 / (60 * 1 + 60 * 5 + 20 * 8))
+
+
+@pytest.mark.parametrize(
+    ("room", "asked", "sizes"),
+    [
+        (Room(16, 4), (5,), (1, 2, 3, 4, 5, 6, *range(8, 65, 4))),
+        (Room(2, 8), (), (1, 2, 3, 4, 6, 8, 12, 16)),
+        (Room(3, 1), (9,), (1, 2, 3)),
+    ],
+)
+def test_ladder(room: Room, asked: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    assert ladder(room, asked) == sizes
+
+
+def test_what_is_told_anew_in_mid_leg_is_seen() -> None:
+    class Learns(Linear):
+        def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+            return Told(np.full(len(sizes), float(self.stamp or 0)), 1.0)
+
+    model = Learns(1000.0, stamp=1)
+
+    class Teacher(Script):
+        def plan(self, snapshot: Snapshot) -> Plan:
+            model.stamp = int(snapshot.now_s)
+            return super().plan(snapshot)
+
+    policy = Teacher({0.0: {"a": {0: 4}}})
+    simulate([Entry("a", 0.0, model, 4)], policy, Options(room=Room(2, 4)))
+    assert [one.jobs.rate[0, 0] for one in policy.seen[:3]] == [1.0, 0.0, 60.0]
