@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
 from bus.clock import Clock
 from bus.contract import BusError
-from bus.kafka_client import client_settings, errors_named, start, stop
+from bus.kafka_client import client_settings, errors_named, learn_topic, start, stop
 from bus.kafka_sharing import Sharing
 from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
@@ -149,9 +149,10 @@ class KafkaCells:
         await start(consumer, self._options)
         try:
             with errors_named(f"stay in group {self._group!r}"):
-                consumer.subscribe(
-                    [self._options.topic(EVENTS.name)], listener=_Listener(self, consumer)
-                )
+                topic = self._options.topic(EVENTS.name)
+                # As the group's leader it would share out only the partitions it knows.
+                await learn_topic(consumer, topic)
+                consumer.subscribe([topic], listener=_Listener(self, consumer))
                 while True:
                     # Nothing comes, the partitions are paused; but a member must keep asking.
                     await consumer.getmany(timeout_ms=int(_LOOK_S * 1000))

@@ -31,6 +31,8 @@ REQUEST_S = 5.0
 CONNECT_S = 15.0
 #: A client that has not stopped by itself is helped.
 _STOP_S = 2.0
+#: Before asking again who the brokers are.
+_AGAIN_S = 0.1
 #: A leader or a coordinator moves: learn of it soon.
 _METADATA_S = 30.0
 #: Below the smallest limit of a topic, so that no batch of small records is refused.
@@ -146,6 +148,7 @@ async def open_producer(
 
 async def start(client: Any, options: KafkaOptions) -> None:
     """Start a client of any kind; one that cannot start is stopped."""
+    _bootstrap_until_named(_connections(client))
     try:
         with errors_named(f"reach Kafka at {options.bootstrap} and be let in"):
             async with asyncio.timeout(CONNECT_S):
@@ -160,13 +163,46 @@ async def start(client: Any, options: KafkaOptions) -> None:
         raise
 
 
+def _connections(client: Any) -> Any:
+    return client.client if isinstance(client, AIOKafkaProducer) else client._client
+
+
+def _bootstrap_until_named(connections: Any) -> None:
+    """Let connections be of use only when the broker has named a broker, itself for example.
+
+    One that slept, or has just come, names none until the controller lets it in again. aiokafka
+    would take that for an answer, and fail an assertion of its own when it looks for a coordinator.
+    """
+    bootstrap = connections.bootstrap
+
+    async def bootstrap_until_named() -> None:
+        await bootstrap()
+        while not connections.cluster.brokers():
+            await asyncio.sleep(_AGAIN_S)
+            await connections.force_metadata_update()
+
+    connections.bootstrap = bootstrap_until_named
+
+
+async def learn_topic(client: AIOKafkaConsumer, topic: str) -> None:
+    """Return when a client knows the partitions of a topic, which may have just been made.
+
+    Brokers hear of a new topic a moment after it was made. A client that was told "unknown" would
+    ask again only after `_METADATA_S`.
+
+    Raises:
+        KafkaError: the topic is not there.
+    """
+    await client._client._wait_on_metadata(topic)
+
+
 async def stop(client: Any) -> None:
     """Stop a client of any kind, whether or not the broker answers.
 
     A client's own way may wait for the broker, or be ended half-way by one of its own cancelled
     tasks; then what still runs of it is ended one by one.
     """
-    connections = client.client if isinstance(client, AIOKafkaProducer) else client._client
+    connections = _connections(client)
     admin = isinstance(client, AIOKafkaAdminClient)
     ending = asyncio.create_task(client.close() if admin else client.stop())
     if not await _ended(ending):

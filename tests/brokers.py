@@ -6,15 +6,18 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import pytest
+
+from tests.patience import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "compose" / "brokers"
@@ -52,25 +55,33 @@ class Brokers:
     def up(self, name: str | None = None) -> None:
         """Start what does not run; a paused one goes on."""
         for one in [name] if name else ["kafka", "mosquitto"]:
-            if (self.folder / f"{one}.pid").exists():
-                self.kill(one, signal.SIGCONT)
+            if (self.folder / f"{one}.pid").exists() and _alive(pid := self._pid(one)):
+                os.kill(pid, signal.SIGCONT)
+                wait_until(partial(self._answers, one), f"{one} does not go on")
         self._run("up", "--native", *(["--only", name] if name else []))
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to `kafka` or `mosquitto`; after SIGKILL, return when it is gone."""
-        pid = int((self.folder / f"{name}.pid").read_text().split()[0])
+        pid = self._pid(name)
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             return
-        until = time.monotonic() + 10.0
-        while number == signal.SIGKILL and _alive(pid):
-            assert time.monotonic() < until, f"{name} outlives SIGKILL"
-            time.sleep(0.01)
+        if number == signal.SIGKILL:
+            wait_until(lambda: not _alive(pid), f"{name} outlives SIGKILL")
 
     def down(self) -> None:
         """Stop both, and forget what they stored."""
         self._run("down", "--wipe")
+
+    def _pid(self, name: str) -> int:
+        return int((self.folder / f"{name}.pid").read_text().split()[0])
+
+    def _answers(self, name: str) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(0.5)
+            port = self._port("mqtt" if name == "mosquitto" else name)
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     def _port(self, name: str) -> int:
         return int(json.loads((self.folder / "ports.json").read_text())[name])

@@ -1,8 +1,6 @@
 """The far side of an edge agent's link, played by the test over a real MQTT broker."""
 
 import asyncio
-import time
-from collections.abc import Callable
 
 from bus.clock import SystemClock
 from bus.contract import Message
@@ -16,13 +14,6 @@ from tests.post import progressed
 
 CLOCK = SystemClock()
 UP, DOWN = "tidegate/v1/n0/up/", "tidegate/v1/n0/down/"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to that"
-        await asyncio.sleep(0.01)
 
 
 def event(sequence: int, boot: int = 1) -> Message:

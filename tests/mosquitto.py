@@ -5,10 +5,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 from bus.options import MqttOptions
+from tests.patience import wait_until
 
 SHARED = Path(__file__).resolve().parent.parent / "compose" / "mosquitto" / "broker.conf"
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -43,10 +43,8 @@ class Mosquitto:
             self._process = subprocess.Popen(
                 [program, "-c", self._folder / "mosquitto.conf"], stdout=log, stderr=log
             )
-        until = time.monotonic() + 10.0
-        while not self._answers():
-            assert time.monotonic() < until, (self._folder / "mosquitto.log").read_text()
-            time.sleep(0.01)
+        wait_until(lambda: self._answers() or self._process.poll() is not None)
+        assert self._process.poll() is None, (self._folder / "mosquitto.log").read_text()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -18,12 +18,16 @@ from schemas.horizon import HorizonReached
 
 
 class MovedClock(SystemClock):
-    """Real waiting, but the test moves the time."""
+    """Real waiting, but the test moves the time; once it stands still, nobody else does."""
 
     ahead_s = 0.0
+    _still_s: float | None = None
 
     def now_s(self) -> float:
-        return super().now_s() + self.ahead_s
+        return (super().now_s() if self._still_s is None else self._still_s) + self.ahead_s
+
+    def stand_still(self) -> None:
+        self._still_s = super().now_s()
 
 
 class ShakyBus(MemoryBus):
@@ -196,10 +200,3 @@ def bridge(
 async def records(bus: Bus, topic: str) -> list[Record]:
     """All that a topic holds."""
     return [record async for record in bus.read(topic)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, but not for ever."""
-    async with asyncio.timeout(10.0):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)

@@ -27,7 +27,6 @@ def test_of_few_recoveries_the_longest_is_shown_and_no_percentile() -> None:
 
 @pytest.mark.slow
 @pytest.mark.broker
-@pytest.mark.timeout(600)
 async def test_one_round_of_every_fault_loses_nothing_and_does_nothing_twice(
     tmp_path: Path,
 ) -> None:

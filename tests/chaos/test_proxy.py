@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.chaos.proxy import Proxy
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ async def test_a_stalled_link_keeps_the_connection_and_delivers_what_was_held(ec
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.readexactly(4), 0.2)
         await asyncio.to_thread(proxy.heal)
-        assert await asyncio.wait_for(reader.readexactly(4), 5.0) == b"held"
+        assert await asyncio.wait_for(reader.readexactly(4), PATIENCE_S) == b"held"
         writer.transport.abort()
 
 
@@ -64,6 +65,6 @@ async def test_a_slow_link_takes_its_time(echo: int) -> None:
 
 async def _ends(reader: asyncio.StreamReader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(1), 5.0) == b""
+        return await asyncio.wait_for(reader.read(1), PATIENCE_S) == b""
     except ConnectionError:
         return True

@@ -23,6 +23,7 @@ from console.main import main
 from schemas.topics import JOURNAL
 from tests.brokers import Brokers
 from tests.console.conftest import Run
+from tests.patience import PATIENCE_S, until, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF_HOUR = ("--hours", "0.5", "--seconds", "5", "--seed", "7", "--no-live")
@@ -120,8 +121,7 @@ async def test_nothing_is_left_on_mqtt(ran: dict[str, Any], brokers: Brokers) ->
         clock=SystemClock(),
     )
     client.start()
-    async with asyncio.timeout(5.0):
-        await connected.wait()
+    await until(connected.is_set)
     await asyncio.sleep(0.3)
     await client.close()
     assert heard == []
@@ -147,16 +147,18 @@ def test_of_older_demos_the_newest_is_kept(tidegate: Run, ran: dict[str, Any]) -
 @pytest.mark.slow
 def test_brokers_that_die_only_delay_it(brokers: Brokers, tmp_path: Path, tidegate: Run) -> None:
     command = (sys.executable, "-m", "console.main", "demo", "--bus", "kafka", "--mqtt")
-    path = tmp_path / "run.json"
-    demo = subprocess.Popen([*command, *HALF_HOUR, "--json", str(path)], cwd=ROOT, env=os.environ)
+    log, path = "kafka:/outages", tmp_path / "run.json"
+    demo = subprocess.Popen(
+        [*command, *HALF_HOUR, "--log", log, "--json", str(path)], cwd=ROOT, env=os.environ
+    )
     try:
-        time.sleep(5.0)
+        wait_until(lambda: tidegate("log", "stats", log).code == 0 or demo.poll() is not None)
         for name in ("mosquitto", "kafka"):
+            assert demo.poll() is None
             brokers.kill(name)
             time.sleep(1.0)
             brokers.up(name)
-            time.sleep(2.0)
-        assert demo.wait(120.0) == 0
+        assert demo.wait(4 * PATIENCE_S) == 0
     finally:
         demo.kill()
         demo.wait()

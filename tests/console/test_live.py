@@ -14,6 +14,7 @@ from bus.clock import PacedClock
 from console.live import LiveView, summary
 from scheduler.core.state import ClusterState
 from tests.console.stories import START_S, Teller
+from tests.patience import until
 
 drive = importlib.import_module("console.drive")
 
@@ -94,14 +95,12 @@ async def test_a_resize_clears_what_the_old_size_left(
     monkeypatch.setattr(drive, "out", lambda: console)
     fleet: Any = SimpleNamespace(scheduler=SimpleNamespace(engine=told.engine))
     painter = asyncio.create_task(drive.paint(view_of(told), fleet))
-    await asyncio.sleep(0.05)
+    await until(file.getvalue)
     assert "\x1b[2J" not in file.getvalue()
     console.size = (60, 20)
-    await asyncio.sleep(0.35)
+    await until(lambda: "last decisions" in file.getvalue().partition("\x1b[2J")[2])
     painter.cancel()
     await asyncio.gather(painter, return_exceptions=True)
-    after = file.getvalue().split("\x1b[2J")[1]
-    assert "last decisions" in after
 
 
 def test_it_is_drawn_before_anything_has_happened() -> None:

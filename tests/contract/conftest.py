@@ -22,6 +22,7 @@ from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.sqlite import Durability, SqliteBus
 from bus.wire import Incoming
 from tests.brokers import fresh_namespace
+from tests.patience import until
 
 #: Small, so that back-pressure shows quickly.
 IN_FLIGHT_MAX = 8
@@ -96,9 +97,7 @@ class _Bridged(MemoryBus):
         self._running = asyncio.create_task(self._bridge.run(["default"]))
         link = cast("MqttLink", bench.opened[-1])
         await link.publish()  # it connects on first use
-        async with asyncio.timeout(10.0):
-            while not (self._bridge.wire.connected and link.connected):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: self._bridge.wire.connected and link.connected)
         return self
 
     async def close(self) -> None:

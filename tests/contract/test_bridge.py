@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bus import mqtt_outbox
 from bus.bridge import Bridge
 from bus.bridge_limits import BridgeLimits
 from bus.clock import SystemClock
@@ -25,7 +26,8 @@ from schemas.events import CommandAcknowledged, LinkOpened
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
 from tests.brokers import fresh_namespace
-from tests.post import measured, progressed, records, said, until
+from tests.patience import PATIENCE_S, until
+from tests.post import measured, progressed, records, said
 
 pytestmark = pytest.mark.broker
 CLOCK = SystemClock()
@@ -88,11 +90,11 @@ class World:
             yield made
         finally:
             made.stop()
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(PATIENCE_S):
                 await run
 
     async def close(self) -> None:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(PATIENCE_S):
             for link in self.links:
                 await link.close()
             for client in self.clients:
@@ -133,7 +135,7 @@ async def test_an_agent_and_kafka_hear_each_other_byte_for_byte(world: World) ->
     letter = Message(f"{COMMANDS.name}.dlq", "n0", b"\xff", {"sig": "cw==", "dlq_error": "é"})
     async with world.running() as made:
         consumer = await link.consumer("agent-n0", [COMMANDS.name], keys=["n0"])
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(PATIENCE_S):
             await link.publish(
                 Message(TELEMETRY.name, "n0", measured(1)),
                 Message(EVENTS.name, "default", event),
@@ -164,8 +166,11 @@ async def test_an_agent_and_kafka_hear_each_other_byte_for_byte(world: World) ->
     assert (dead.key, dead.value, dead.headers) == ("n0", letter.value, letter.headers)
 
 
-async def test_what_was_not_answered_comes_again_and_nothing_is_lost(world: World) -> None:
+async def test_what_was_not_answered_comes_again_and_nothing_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bridge ends after Kafka has some; the next one, with its session, gets all of those."""
+    monkeypatch.setattr(mqtt_outbox, "RESEND_S", 3600.0)  # the agent does not say it again
     bus, link = world.buses["default"], world.link("n0")
     stored = asyncio.Event()
 
@@ -187,7 +192,7 @@ async def test_what_was_not_answered_comes_again_and_nothing_is_lost(world: Worl
     assert not publishing.done()
     run.cancel()
     await asyncio.wait([run])
-    async with world.running() as made, asyncio.timeout(5.0):  # before the agent says it again
+    async with world.running() as made, asyncio.timeout(PATIENCE_S):
         await publishing
         await until(lambda: made.unacked == 0)
         # All were answered: a third connection of the same session is given nothing again.
@@ -207,7 +212,7 @@ async def test_two_bridges_share_the_work_and_confirm_all_of_it(world: World) ->
     bus = world.buses["default"]
     links = [world.link(f"n{number}") for number in range(4)]
     async with world.running("b0") as first, world.running("b1", cells=()) as second:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(
                 *(
                     link.publish(
@@ -244,7 +249,7 @@ async def test_a_hostile_client_reaches_only_the_dead_letters(world: World) -> N
                 )
         await hostile.publish(Outgoing("tidegate/v1/n0/up/unheard", b"?"))
         await hostile.publish(Outgoing("tidegate/v1/n 0/up/event", b"?"))
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(PATIENCE_S):
             await link.publish(Message(EVENTS.name, "default", progressed(9)))
         await until(lambda: made.unacked == 0)
         assert made.counters.dead_letters == sum(made.counters.refused.values()) == 8

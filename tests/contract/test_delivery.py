@@ -9,6 +9,7 @@ import pytest
 from bus.contract import Bus, BusError, Closed, Message, Record
 from bus.letters import dead_letter
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from tests.patience import PATIENCE_S
 
 Event = Callable[..., Message]
 NOW = 0.0
@@ -118,7 +119,7 @@ async def test_poll_waits_for_the_first_record(bus: Bus, event: Event) -> None:
     await asyncio.sleep(0.02)
     assert not waiting.done()
     await bus.publish(event("k", "late"))
-    assert values(await asyncio.wait_for(waiting, 5.0)) == ["late"]
+    assert values(await asyncio.wait_for(waiting, PATIENCE_S)) == ["late"]
 
 
 async def test_poll_gives_up_after_its_timeout_by_the_clock(bus: Bus, bench: Any) -> None:
@@ -153,7 +154,7 @@ async def test_key_filter_waits_for_its_own_keys(bus: Bus, event: Event) -> None
     await asyncio.sleep(0.02)
     assert not waiting.done()
     await bus.publish(event("mine", "1", COMMANDS.name))
-    assert values(await asyncio.wait_for(waiting, 5.0)) == ["1"]
+    assert values(await asyncio.wait_for(waiting, PATIENCE_S)) == ["1"]
 
 
 async def test_lag_and_end_count_what_is_stored(bus: Bus, event: Event) -> None:
@@ -268,7 +269,7 @@ async def test_drain_waits_for_what_is_on_its_way(bench: Any, event: Event) -> N
         await asyncio.sleep(0.01)
         assert not publish.done()
         assert not drain.done()
-    await asyncio.wait_for(drain, 10.0)
+    await asyncio.wait_for(drain, PATIENCE_S)
     assert values(await stored(bus)) == ["0"]
     await publish
     await bus.close()
@@ -285,7 +286,7 @@ async def test_close_stores_what_was_published_and_ends_everything(
     await bus.close()
     await publish
     with pytest.raises(Closed):
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, PATIENCE_S)
     for refused in (
         bus.publish(event("k", "1")),
         bus.consumer("group", [EVENTS.name]),
@@ -307,7 +308,7 @@ async def test_closed_consumer_refuses_and_its_wait_ends(bus: Bus) -> None:
     await consumer.close()
     await consumer.close()
     with pytest.raises(Closed, match="group"):
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,22 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
-from bus.clock import SystemClock
+from bus import kafka_cells, kafka_client
+from bus.clock import Clock, SystemClock
 from bus.contract import BusError, Fenced
 from bus.kafka import KafkaBus
 from bus.kafka_cells import KafkaCells
 from bus.kafka_sharing import share
+from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
-from schemas.topics import EVENTS
+from schemas.topics import EVENTS, Topic
 from tests.brokers import fresh_namespace
+from tests.patience import PATIENCE_S, until
 
 #: What another process runs: a member that serves whatever it is given, until it is killed.
 MEMBER = """
@@ -66,16 +69,12 @@ class Member:
         )
         self.task = asyncio.create_task(self.cells.run(lambda cell: Serving(self, cell)))
 
-    async def owns(self, *cells: str, seconds: float = 10.0) -> None:
-        async with asyncio.timeout(seconds):
-            while self.cells.owned != cells:
-                assert not self.task.done()
-                await asyncio.sleep(0.02)
+    async def owns(self, *cells: str) -> None:
+        await until(lambda: self.cells.owned == cells or self.task.done())
+        assert not self.task.done()
 
     async def logged(self, *lines: str) -> None:
-        async with asyncio.timeout(5.0):
-            while self.log != list(lines):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: self.log == list(lines))
 
 
 class Serving:
@@ -116,24 +115,25 @@ async def join(options: KafkaOptions) -> AsyncIterator[Joiner]:
 
 
 @pytest.mark.broker
-async def test_members_share_and_those_who_keep_a_cell_are_not_disturbed(join: Joiner) -> None:
+async def test_members_share_and_those_who_keep_a_cell_are_not_disturbed(
+    join: Joiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_cells, "SESSION_S", 3 * PATIENCE_S)  # nobody is missed for silence
     one = join("one")
     await one.owns("a", "b")
     await one.logged("start a", "start b")
     two = join("two")
-    async with asyncio.timeout(10.0):
-        while not two.cells.owned:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: len(one.cells.owned) == len(two.cells.owned) == 1)
     (kept,), (moved,) = one.cells.owned, two.cells.owned
     assert {kept, moved} == {"a", "b"}
     await one.logged("start a", "start b", f"stop {moved}")
     await two.logged(f"start {moved}")
 
-    two.cells.stop()  # it says goodbye: no waiting for its silence
+    two.cells.stop()  # it says goodbye
     await two.task
     assert two.log == [f"start {moved}", f"stop {moved}"]
     assert two.cells.owned == ()
-    await one.owns("a", "b", seconds=4.0)
+    await one.owns("a", "b")
     await one.logged("start a", "start b", f"stop {moved}", f"start {moved}")
 
 
@@ -153,22 +153,18 @@ async def test_silent_member_is_replaced_and_may_come_back(
     )
     try:
         assert far.stdout is not None
-        async with asyncio.timeout(15.0):
+        async with asyncio.timeout(PATIENCE_S):
             assert {await far.stdout.readline(), await far.stdout.readline()} == {
                 b"serves a\n",
                 b"serves b\n",
             }
         near = join("near")
-        async with asyncio.timeout(10.0):
-            while not near.cells.owned:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: near.cells.owned)
         os.kill(far.pid, number)
-        await near.owns("a", "b", seconds=10.0)
+        await near.owns("a", "b")
         if number == signal.SIGSTOP:
             os.kill(far.pid, signal.SIGCONT)
-            async with asyncio.timeout(10.0):
-                while len(near.cells.owned) != 1:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(near.cells.owned) == 1)
     finally:
         with contextlib.suppress(ProcessLookupError):
             far.kill()
@@ -179,9 +175,7 @@ async def test_silent_member_is_replaced_and_may_come_back(
 async def test_failed_run_is_made_anew_while_the_cell_is_ours(join: Joiner) -> None:
     member = join("one", fails=(Fenced("opened elsewhere"), BusError("away")))
     await member.owns("a", "b")
-    async with asyncio.timeout(5.0):
-        while sorted(member.log) != ["start a"] * 2 + ["start b"] * 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: sorted(member.log) == ["start a"] * 2 + ["start b"] * 2)
     assert member.cells.remade == 2
     assert "opened elsewhere" in str(member.cells.trouble)
 
@@ -190,7 +184,7 @@ async def test_failed_run_is_made_anew_while_the_cell_is_ours(join: Joiner) -> N
 async def test_bug_in_a_run_ends_the_member(join: Joiner) -> None:
     member = join("one", fails=(ZeroDivisionError("bug"),))
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(asyncio.shield(member.task), 10.0)
+        await asyncio.wait_for(asyncio.shield(member.task), PATIENCE_S)
     assert [line for line in member.log if line.startswith("stop")] != []
 
 
@@ -205,11 +199,29 @@ async def test_owner_of_a_cell_commits_in_the_group_it_was_given_by(
     await bus.close()
 
 
+@pytest.mark.broker
+async def test_cells_are_shared_as_soon_as_the_broker_knows_their_topic(
+    join: Joiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker hears of a topic some time after it was made."""
+    making: list[asyncio.Task[None]] = []
+
+    async def later(options: KafkaOptions, clock: Clock, table: Mapping[str, Topic]) -> None:
+        async def make() -> None:
+            await asyncio.sleep(1.0)
+            await make_topics(options, clock, table)
+
+        making.append(asyncio.create_task(make()))
+
+    monkeypatch.setattr(kafka_cells, "make_topics", later)
+    monkeypatch.setattr(kafka_client, "_METADATA_S", 3600.0)  # by itself nobody asks again
+    await join("one").owns("a", "b")
+    await asyncio.gather(*making)
+
+
 async def test_membership_waits_for_a_broker_that_is_away() -> None:
     member = Member(KafkaOptions("127.0.0.1:1", cells=("a",)), "one")
-    async with asyncio.timeout(5.0):
-        while member.cells.trouble is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    assert "could not reach Kafka" in member.cells.trouble
+    await until(lambda: member.cells.trouble)
+    assert "could not reach Kafka" in str(member.cells.trouble)
     member.cells.stop()
-    await asyncio.wait_for(member.task, 5.0)
+    await asyncio.wait_for(member.task, PATIENCE_S)

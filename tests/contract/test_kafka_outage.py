@@ -14,10 +14,9 @@ from bus.kafka import KafkaBus
 from bus.options import KafkaOptions
 from schemas.topics import EVENTS, JOURNAL
 from tests.brokers import Brokers, fresh_namespace, need_brokers
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-#: Within this long of the broker's return everything flows again.
-BACK_S = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +28,18 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 @pytest.fixture(autouse=True)
-def standing(brokers: Brokers) -> Iterator[None]:
-    """Whatever became of a test, the next one finds a broker."""
+async def standing(brokers: Brokers) -> AsyncIterator[None]:
+    """Whatever became of a test, the next one finds a broker that serves."""
     yield
-    brokers.up("kafka")
+    await asyncio.to_thread(brokers.up, "kafka")
+    bus = KafkaBus.open(KafkaOptions(brokers.kafka_bootstrap, fresh_namespace()), SystemClock())
+    stored = False
+    async with asyncio.timeout(PATIENCE_S):
+        while not stored:
+            with contextlib.suppress(BusError):
+                await bus.publish(Message(EVENTS.name, "k", b""))
+                stored = True
+    await bus.close()
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ def options(brokers: Brokers) -> KafkaOptions:
 async def bus(options: KafkaOptions) -> AsyncIterator[KafkaBus]:
     bus = KafkaBus.open(options, SystemClock())
     yield bus
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(PATIENCE_S):
         await bus.close()
 
 
@@ -76,17 +83,15 @@ class Stream:
             with contextlib.suppress(BusError):
                 self.heard += [int(record.value or b"") for record in await consumer.poll()]
 
-    async def hears(self, number: int, seconds: float) -> None:
-        async with asyncio.timeout(seconds):
-            while not self.heard or self.heard[-1] < number:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+    async def hears(self, number: int) -> None:
+        await until(lambda: self.heard and self.heard[-1] >= number)
 
 
 @pytest.fixture
 async def stream(bus: KafkaBus) -> AsyncIterator[Stream]:
     stream = Stream(bus)
     running = [asyncio.create_task(part) for part in (stream.speak(), stream.listen())]
-    await stream.hears(20, 10.0)
+    await stream.hears(20)
     yield stream
     for part in running:
         part.cancel()
@@ -98,14 +103,12 @@ async def test_stream_goes_on_when_the_broker_is_back(
     brokers: Brokers, stream: Stream, number: signal.Signals
 ) -> None:
     brokers.kill("kafka", number)
-    async with asyncio.timeout(10.0):
-        while not stream.failures:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: stream.failures)
     assert stream.bus.publish_failures == stream.failures
     await asyncio.sleep(2.0)
     await asyncio.to_thread(brokers.up, "kafka")
     target = stream.stored[-1] + 20
-    await stream.hears(target, BACK_S)
+    await stream.hears(target)
     # At least once: copies of what failed without being lost, never a gap.
     fresh = [n for place, n in enumerate(stream.heard) if n not in stream.heard[:place]]
     assert fresh == list(range(len(fresh)))
@@ -142,15 +145,13 @@ async def test_each_input_is_decided_once_through_an_outage(
                 await asyncio.sleep(0.2)
 
     deciding = asyncio.create_task(decide_on())
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(PATIENCE_S):
         while await bus.end(JOURNAL.name) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     brokers.kill("kafka", number)
-    async with asyncio.timeout(15.0):
-        while not failures:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: failures)
     await asyncio.to_thread(brokers.up, "kafka")
-    async with asyncio.timeout(BACK_S):
+    async with asyncio.timeout(3 * PATIENCE_S):  # some sixty transactions
         await deciding
     decided = [int(record.value or b"") async for record in bus.read(JOURNAL.name)]
     assert decided == list(range(300))
@@ -174,7 +175,7 @@ async def test_close_ends_while_the_broker_is_away(
         publish = asyncio.create_task(bus.publish(Message(EVENTS.name, "k", b"late")))
         with pytest.raises(BusError, match="could not commit the positions"):
             await consumer.commit()
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(PATIENCE_S):
             await bus.close()
         with pytest.raises(BusError, match="could not store 1 records"):
             await publish

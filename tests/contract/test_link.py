@@ -13,6 +13,7 @@ from schemas.codec import command, encode, event
 from schemas.commands import Rebirth
 from schemas.events import JobProgressed, NodeMeasured
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from tests.patience import PATIENCE_S
 
 AGENT = "edge-1"
 
@@ -62,7 +63,7 @@ async def commands(link: Link) -> Consumer:
 
 async def heard(consumer: Consumer, count: int) -> list[Record]:
     found: list[Record] = []
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             found += await consumer.poll(timeout_s=0.2)
     return found
@@ -144,7 +145,7 @@ async def test_drain_and_close_end_in_good_order(link: Link, far: Bus) -> None:
     await link.close()
     await last
     with pytest.raises(Closed):
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, PATIENCE_S)
     with pytest.raises(Closed):
         await link.publish(progressed(2))
     if far is not link:

@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import ipaddress
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,17 +23,11 @@ from bus.options import MqttOptions, Tls
 from bus.wire import Incoming, LinkDown, Outgoing
 from tests.brokers import need_brokers
 from tests.mosquitto import Mosquitto
+from tests.patience import until
 
 pytestmark = pytest.mark.broker
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., MqttClient]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to that"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -249,16 +242,16 @@ async def main():
     client = mqtt_client.MqttClient(mqtt_options(sys.argv[1]), "victim", subscriptions=[],
                                     hear=print, opened=opened, will=will, clock=SystemClock())
     client.start()
-    await asyncio.sleep(60)
+    await asyncio.sleep(3600)
 
 asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_the_will_is_said_of_the_lost_alone(
-    client: Make, brokers: Callable[..., Mosquitto], monkeypatch: pytest.MonkeyPatch
+    client: Make, brokers: Callable[..., Mosquitto]
 ) -> None:
-    monkeypatch.setattr(mqtt_client, "WILL_DELAY_S", 1)
     options = brokers().options
     heard: dict[str, bytes] = {}
     witness = client(options, "death/+", hear=lambda m: heard.__setitem__(m.address, m.value))
@@ -282,5 +275,5 @@ async def test_the_will_is_said_of_the_lost_alone(
     hasty._now.cut("as if the network had")
     await until(lambda: hasty.reconnects == 1)
     await until(lambda: heard)
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(mqtt_client.WILL_DELAY_S + 1.0)
     assert heard == {"death/victim": b"%d" % session}

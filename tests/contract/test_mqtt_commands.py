@@ -13,7 +13,8 @@ from bus.mqtt import MqttLink
 from bus.options import MqttOptions, mqtt_options
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import fresh_namespace
-from tests.far import CLOCK, Far, until
+from tests.far import CLOCK, Far
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.broker
 
@@ -96,9 +97,9 @@ async def test_more_commands_than_there_is_room_for_come_later(
         far.say("command", b"%d" % number)
     await until(lambda: link.client.received == 8)
     found: list[bytes | None] = []
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < 8:
-            found += [record.value for record in await consumer.poll(timeout_s=5.0)]
+            found += [record.value for record in await consumer.poll(timeout_s=1.0)]
             await consumer.commit()
     assert found == [b"%d" % number for number in range(8)]
 
@@ -130,7 +131,7 @@ async def test_waiting_for_commands_lets_simulated_time_pass(
 
     clock.enter()
     agent_runs = asyncio.create_task(agent())
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         await clock.run_until(1_003_600.0)
         far.say("command", b"{}")
         await agent_runs

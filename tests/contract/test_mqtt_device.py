@@ -31,6 +31,7 @@ from schemas.topics import COMMANDS, EVENTS, TELEMETRY, dead_letters
 from schemas.values import NodeGpus, Strict
 from tests.brokers import need_brokers
 from tests.mosquitto import Mosquitto
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.broker
 DEVICE = Path(__file__).resolve().parents[2] / "docs" / "device.py"
@@ -71,7 +72,7 @@ async def heard(bus: MemoryBus, kind: type[Said], topic: str = EVENTS.name) -> l
 async def until_heard(
     bus: MemoryBus, kind: type[Said], count: int = 1, topic: str = EVENTS.name
 ) -> Said:
-    deadline_s = time.monotonic() + 30.0
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(found := await heard(bus, kind, topic)) < count:
         assert time.monotonic() < deadline_s, f"no {kind.__name__} came"
         await asyncio.sleep(0.02)
@@ -93,7 +94,7 @@ async def test_it_says_that_the_broker_refuses(tmp_path: Path, settings: str) ->
     )
     assert device.stdout is not None
     try:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(PATIENCE_S):
             said = await device.stdout.readline()
         assert said == b"refused by the broker: Not authorized\n"
     finally:
@@ -116,8 +117,7 @@ async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Pa
 
     bridge = Bridge(name="b", wire=wire, buses={"default": bus}, clock=CLOCK)
     running = asyncio.create_task(bridge.run(["default"]))
-    while not bridge.wire.connected:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until(lambda: bridge.wire.connected)
     device = await asyncio.create_subprocess_exec(
         sys.executable, DEVICE, "127.0.0.1", str(broker.port), "jetson"
     )
@@ -133,7 +133,7 @@ async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Pa
         assert (started.job, started.epoch, started.gpus, started.step) == ("j", 3, [0], 5)
         broker.stop()
         broker.start()
-        number, deadline_s = 1, time.monotonic() + 20.0
+        number, deadline_s = 1, time.monotonic() + PATIENCE_S
         while len(born := await heard(bus, NodeBorn)) < 2:
             assert time.monotonic() < deadline_s, "it did not come back"
             await bus.publish(order(number, Rebirth()))  # unheard until it listens again

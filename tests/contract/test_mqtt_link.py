@@ -20,8 +20,9 @@ from schemas.codec import Rejected, decode_event
 from schemas.events import CommandAcknowledged, LinkLost, LinkOpened
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 from tests.brokers import fresh_namespace, need_brokers
-from tests.far import CLOCK, UP, Far, event, sequence, until
+from tests.far import CLOCK, UP, Far, event, sequence
 from tests.mosquitto import Mosquitto
+from tests.patience import PATIENCE_S, until
 from tests.post import measured, progressed, said
 
 pytestmark = pytest.mark.broker
@@ -102,8 +103,8 @@ async def test_a_lost_horizon_costs_a_repetition(
 ) -> None:
     monkeypatch.setattr(mqtt_outbox, "RESEND_S", 0.3)
     call = asyncio.create_task(link.publish(event(0), event(1)))
-    await until(lambda: len(far.heard) == 4)
-    assert far.sequences == [0, 1, 0, 1]
+    await until(lambda: len(far.heard) >= 4)
+    assert far.sequences[:4] == [0, 1, 0, 1]
     assert far.heard[0].value == far.heard[2].value
     far.confirm((0, 1))
     await call
@@ -206,11 +207,11 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 async def test_a_long_loss_is_the_publishers_to_know(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mqtt_outbox, "DOWN_S", 1.0)
     link, far = MqttLink.open(broker.options, CLOCK, "n0"), Far(broker.options)
     await until(lambda: far.client.connected)
     call = asyncio.create_task(link.publish(event(0), event(1)))
     await until(lambda: len(far.heard) == 2)
+    monkeypatch.setattr(mqtt_outbox, "DOWN_S", 1.0)
     broker.stop(forget=True)
     with pytest.raises(LinkDown, match=r"no link for 1 s: .*refused"):
         await call
@@ -236,18 +237,21 @@ async def test_a_short_loss_is_nobodys_concern(broker: Mosquitto) -> None:
     far.answers = True
     await call
     far.say("command", b"{}")
-    assert [record.value for record in await consumer.poll(timeout_s=10.0)] == [b"{}"]
+    assert [record.value for record in await consumer.poll(timeout_s=PATIENCE_S)] == [b"{}"]
     await link.close()
     await far.client.close()
 
 
-async def test_what_came_before_the_first_bridge_is_soon_said_again(options: MqttOptions) -> None:
+async def test_what_came_before_the_first_bridge_is_soon_said_again(
+    options: MqttOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_outbox, "RESEND_S", 3600.0)  # of what a bridge may still hold
     link = MqttLink.open(options, CLOCK, "n0")
     call = asyncio.create_task(link.publish(event(0)))
     await until(lambda: link.client.published > 0)
     far = Far(options)
     far.answers = True
-    async with asyncio.timeout(5.0):  # and not after the 15 s of what a bridge may still hold
+    async with asyncio.timeout(PATIENCE_S):
         await call
     await link.close()
     await far.client.close()
@@ -276,7 +280,7 @@ mqtt_client.WILL_DELAY_S = 1
 async def main():
     link = MqttLink.open(mqtt_options(sys.argv[1]), SystemClock(), "n0")
     await link.consumer("g", ["tidegate.commands.v1"])
-    await asyncio.sleep(60)
+    await asyncio.sleep(3600)
 
 asyncio.run(main())
 """

@@ -16,6 +16,7 @@ from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unreadable
 from bus.sqlite import SqliteBus
 from schemas.topics import COMMANDS, EVENTS, JOURNAL
+from tests.patience import PATIENCE_S
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +130,7 @@ async def test_reading_only_beside_a_writer_sees_its_records(tmp_path: Path) -> 
     waiting = asyncio.create_task(consumer.poll())
     await asyncio.sleep(0)
     await writer.publish(Message(EVENTS.name, "k", b"1"))
-    assert [r.value for r in await asyncio.wait_for(waiting, 5.0)] == [b"1"]
+    assert [r.value for r in await asyncio.wait_for(waiting, PATIENCE_S)] == [b"1"]
     await reader.close()
     await writer.close()
 

@@ -8,6 +8,7 @@ import pytest
 
 from bus.contract import Bus, BusError, Fenced, Message
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL
+from tests.patience import PATIENCE_S
 
 Event = Callable[..., Message]
 DAY_S = 24 * 3600.0
@@ -210,7 +211,7 @@ async def test_other_openings_appends_reach_a_waiting_consumer(bench: Any, event
     polls = asyncio.gather(every.poll(), mine.poll())
     await asyncio.sleep(0.01)
     await two.publish(event("k", "far"), event("mine", "order", COMMANDS.name))
-    far, order = await asyncio.wait_for(polls, 5.0)
+    far, order = await asyncio.wait_for(polls, PATIENCE_S)
     assert [record.value for record in far + order] == [b"far", b"order"]
     await asyncio.gather(*(bus.publish(event("k", "x")) for _ in range(20) for bus in (one, two)))
     assert len(await stored(one, EVENTS.name)) == 41

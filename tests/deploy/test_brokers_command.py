@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "compose/brokers"
@@ -45,7 +46,7 @@ class Folder:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=150)
+        out, err = process.communicate(timeout=3 * PATIENCE_S)  # it starts Java
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def up(self, *arguments: str) -> str:
@@ -66,13 +67,6 @@ def runs(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def answers(port: int) -> bool:
@@ -148,7 +142,7 @@ def test_kafka_that_was_killed_comes_back_with_its_data(folder: Folder) -> None:
     first, port = folder.pid("kafka"), folder.port("kafka")
     cluster = (folder.path / "kafka-data" / "meta.properties").read_text()
     os.kill(first, signal.SIGKILL)
-    until(lambda: not runs(first))
+    wait_until(lambda: not runs(first))
     assert "does not run" in folder.run("status", "--only", "kafka").stdout
     folder.up("--only", "kafka")
     assert folder.pid("kafka") != first
@@ -160,7 +154,7 @@ def test_kafka_that_was_killed_comes_back_with_its_data(folder: Folder) -> None:
 @pytest.mark.broker
 def test_two_ups_at_once_start_one_broker(folder: Folder) -> None:
     both = [folder.start("up", "--native", "--only", "mosquitto") for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in both]
+    said = [process.communicate(timeout=PATIENCE_S) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert said[0][0] == said[1][0]
     assert len((folder.path / "mosquitto.log").read_text().split("run as root")) <= 2
@@ -176,7 +170,7 @@ def test_a_second_command_says_that_it_waits(folder: Folder) -> None:
         assert waiting.stderr is not None
         assert "Waiting for another compose/brokers" in waiting.stderr.readline()
         assert not (folder.path / "mosquitto.pid").exists()
-    waiting.communicate(timeout=60)
+    waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0
 
 
@@ -234,7 +228,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(tmp_path: Pa
 def test_env_is_eval_safe_and_stable(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "a 'b' $(c)")
     both = [folder.start("env") for _ in range(2)]
-    heard = [process.communicate(timeout=60) for process in both]
+    heard = [process.communicate(timeout=PATIENCE_S) for process in both]
     said = {out for out, _ in heard}
     assert all("kafka and mosquitto do not answer" in err for _, err in heard)
     assert [process.returncode for process in both] == [0, 0]

@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from services.config import load
 from services.process import PORTS
 from tests.brokers import fresh_namespace
 from tests.deploy.test_compose_files import SERVICES
+from tests.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MANUAL = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -126,20 +126,18 @@ def test_four_terminals_without_docker(kafka_bootstrap: str, mqtt_url: str, tmp_
                         stderr=log,
                     )
                 )
-        limit = time.monotonic() + 90.0
-        nodes = re.compile(r"edge-1 .*train-0 .*train-1 ", re.DOTALL)
-        while not nodes.search(said := shell(look)):
-            assert time.monotonic() < limit, said
+
+        def shown(what: str, command: str) -> bool:
             assert all(one.poll() is None for one in terminals)
-            time.sleep(0.5)
+            return re.search(what, shell(command), re.DOTALL) is not None
+
+        wait_until(lambda: shown("edge-1 .*train-0 .*train-1 ", look))
         assert "first" in shell(submit).split()
-        while not re.search(r"first .*\b(starting|running)\b", said := shell(jobs)):
-            assert time.monotonic() < limit, said
-            time.sleep(0.5)
+        wait_until(lambda: shown(r"first [^\n]*\b(starting|running)\b", jobs))
         assert "first" in shell(why)
         for one in terminals:
             one.send_signal(signal.SIGINT)
-        assert [one.wait(timeout=30) for one in terminals] == [0, 0, 0, 0]
+        assert [one.wait(timeout=PATIENCE_S) for one in terminals] == [0, 0, 0, 0]
         assert {path.name for path in tmp_path.glob("*.db")} == {"training.db", "edge-1.db"}
     finally:
         for one in terminals:

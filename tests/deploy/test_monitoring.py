@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from edge_agent.agent import EdgeAgentConfig
 from runtime.spool import Limit
 from services.metrics import METRICS
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "compose" / "prometheus" / "rules.yaml"
@@ -192,11 +193,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             said["port"] for line in process.stderr if (said := json.loads(line)).get("port")
         )
         address = f"http://127.0.0.1:{port}/metrics"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
             yield answer.read().decode()
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_the_served_page_has_what_the_table_says(page: str) -> None:

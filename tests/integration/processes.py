@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bus.contract import Bus, Message
 from schemas.codec import encode, event
 from schemas.events import EventData, JobSubmitted, RatePoint
 from schemas.topics import EVENTS
+from tests.patience import PATIENCE_S, wait_until
 
 
 @dataclass
@@ -35,18 +36,18 @@ class Service:
 
     @property
     def port(self) -> int:
-        for _ in range(400):
-            for line in self.lines():
-                if line["event"] == "started":
-                    return int(line["port"])
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.05)
-        raise AssertionError(f"did not start: {self.log.read_text()}")
+        started = partial(self._said, "started")
+        wait_until(lambda: started() or self.process.poll() is not None, "it says where it listens")
+        assert self.process.poll() is None, self.log.read_text()
+        return int(started()[0]["port"])
+
+    def _said(self, what: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if line["event"] == what]
 
     def get(self, path: str) -> tuple[int, str]:
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -76,7 +77,7 @@ class Service:
     def stop(self) -> int:
         """End it as an operator would; give its exit code."""
         self.signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(PATIENCE_S)
 
 
 @dataclass
@@ -111,12 +112,9 @@ class Fleet:
             service.process.wait()
 
 
-async def until(holds: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Wait until something holds; fail saying what does not."""
-    end_s = time.monotonic() + seconds
-    while not await asyncio.to_thread(holds):
-        assert time.monotonic() < end_s, f"not within {seconds:.0f} s: {what}"
-        await asyncio.sleep(0.05)
+async def until(holds: Callable[[], object], what: str) -> None:
+    """Wait until something holds that must not be asked on the loop; fail saying what does not."""
+    await asyncio.to_thread(wait_until, holds, what)
 
 
 async def ready(*services: Service) -> None:

@@ -22,6 +22,7 @@ from schemas.topics import COMMANDS, JOURNAL
 from services.metrics import METRICS
 from tests.brokers import Brokers
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 CELLS = ("default", "west", "east")
@@ -73,7 +74,7 @@ async def test_jobs_run_in_the_cloud_and_at_the_edge(
     await submit(bus, job("big", steps=2000))
     await until(lambda: "start" in (fleet.folder / "effects.jsonl").read_text(), "big runs")
     await submit(bus, job("small"))
-    await until(lambda: completed(scheduler) == 1, "small is done on the lent edge server", 40.0)
+    await until(lambda: completed(scheduler) == 1, "small is done on the lent edge server")
     effects = [
         json.loads(line)["effect"] for line in (fleet.folder / "edge.jsonl").read_text().split()
     ]
@@ -126,7 +127,7 @@ async def test_a_leader_that_sleeps_is_replaced_and_fenced(
     one.signal(signal.SIGSTOP)
     for name in others:
         await submit(buses[name], job(f"{name}-2"), cell=name)
-    await until(lambda: len(two.readiness()["leads"]) == 3, "two leads all cells", 10.0)
+    await until(lambda: len(two.readiness()["leads"]) == 3, "two leads all cells")
     for name in others:
         await until(partial(knows, two, name, 2), f"two decides for {name}")
     one.signal(signal.SIGCONT)
@@ -202,9 +203,9 @@ async def test_services_outlive_the_brokers(
     own_brokers.kill("kafka")
     for service in (bridge, cloud):
         named = partial(reasons_name, service, f"Kafka at {kafka}")
-        await until(named, "its reasons name Kafka", 15.0)
+        await until(named, "its reasons name Kafka")
     for service in (bridge, scheduler, cloud):
-        await until(service.is_unready, "it says that Kafka is away", 40.0)
+        await until(service.is_unready, "it says that Kafka is away")
         assert service.get("/healthz")[0] == 200, "there is nothing that a restart would mend"
     assert edge.is_ready(), "it works on"
     own_brokers.up("kafka")
@@ -215,7 +216,7 @@ async def test_services_outlive_the_brokers(
     services = (edge, scheduler, bridge, cloud)
     for service in services:
         service.signal(signal.SIGTERM)
-    assert [one.process.wait(30) for one in services] == [0, 0, 0, 0]
+    assert [one.process.wait(PATIENCE_S) for one in services] == [0, 0, 0, 0]
     assert all(len(one.lines()) < 60 for one in services), "nobody floods the log"
     said = [line for one in services for line in one.lines()]
     assert not [line for line in said if line["logger"].startswith("aiokafka")], "buried"

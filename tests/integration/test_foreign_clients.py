@@ -22,6 +22,7 @@ from schemas.journal import CellState, decode_entry
 from schemas.topics import EVENTS, JOURNAL, dead_letters
 from tests.brokers import JARS, ROOT
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 JAVA = ("java", "-cp", f"{JARS}/*")
@@ -67,7 +68,7 @@ class Tools:
         """Send a file's bytes, and return when the broker has confirmed them."""
         url = f"{self.mqtt}/{self.namespace}/tidegate/v1/{address}"
         command = ["mosquitto_pub", "-V", "5", "-q", "1", "-L", url, "-f", str(file)]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
 
     @contextmanager
     def hearing(self, address: str, log: Path) -> Iterator[Callable[[], list[bytes]]]:
@@ -91,7 +92,7 @@ class Tools:
             ],
             input=key.encode() + b"|" + value + b"\n",
             check=True,
-            timeout=60,
+            timeout=2 * PATIENCE_S,
         )
 
     def consume(self, topic: str, count: int) -> list[bytes]:
@@ -101,13 +102,19 @@ class Tools:
                 *JAVA,
                 "org.apache.kafka.tools.consumer.ConsoleConsumer",
                 *("--bootstrap-server", self.kafka, "--topic", f"{self.namespace}.{topic}"),
-                *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000"),
+                *(
+                    "--from-beginning",
+                    "--max-messages",
+                    str(count),
+                    "--timeout-ms",
+                    f"{PATIENCE_S * 1000:.0f}",
+                ),
                 *("--property", "print.key=true", "--property", "print.headers=true"),
                 *("--property", "key.separator=|"),
             ],
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=2 * PATIENCE_S,
         )
         return done.stdout.splitlines()
 
@@ -211,11 +218,11 @@ async def test_the_manuals_device_takes_a_job_and_gives_it_back(
     device = subprocess.Popen([sys.executable, ROOT / "docs" / "device.py", *where])
     try:
         await submit(bus, job("first", steps=2000))
-        await until(lambda: jobs(scheduler, "running") == 1, "it is lent, and runs a job", 40.0)
+        await until(lambda: jobs(scheduler, "running") == 1, "it is lent, and runs a job")
         await submit(bus, JobCancelled(job="first"))
         await until(lambda: jobs(scheduler, "cancelled") == 1, "it stopped the job")
         await submit(bus, job("second", steps=2000))
-        await until(lambda: jobs(scheduler, "completed") == 1, "it ran one to its end", 50.0)
+        await until(lambda: jobs(scheduler, "completed") == 1, "it ran one to its end")
         assert [record async for record in bus.read(dead_letters(EVENTS).name)] == []
     finally:
         device.kill()

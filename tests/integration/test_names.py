@@ -1,8 +1,6 @@
 """Two of one name: the broker lets in who comes last, and the other says what it may be."""
 
 import asyncio
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +9,9 @@ from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions, mqtt_options
 from tests.brokers import fresh_namespace
-from tests.integration.processes import Fleet, until
+from tests.integration.processes import Fleet
+from tests.integration.processes import until as until_services
+from tests.patience import until
 
 pytestmark = pytest.mark.broker
 
@@ -20,13 +20,6 @@ def client(options: MqttOptions, name: str) -> MqttClient:
     made = MqttClient(options, name, subscriptions=(), hear=lambda _: None, clock=SystemClock())
     made.start()
     return made
-
-
-async def holds(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.01)
 
 
 async def test_a_broker_that_says_so_is_believed_at_once() -> None:
@@ -44,7 +37,7 @@ async def test_a_broker_that_says_so_is_believed_at_once() -> None:
         port = server.sockets[0].getsockname()[1]
         made = client(MqttOptions("127.0.0.1", port), "twin")
         sentence = "another client connected under the name twin; give each its own"
-        await holds(lambda: made.problem == sentence)
+        await until(lambda: made.problem == sentence)
         await asyncio.sleep(1.0)  # what only broke would come back at once
         assert (made.connections, made.problem) == (1, sentence)
         await made.close()
@@ -70,7 +63,7 @@ async def test_only_breaks_in_a_row_are_suspect_and_each_is_said_alike(
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         made = client(MqttOptions("127.0.0.1", server.sockets[0].getsockname()[1]), "twin")
-        await holds(lambda: len(problems) > len(answers))
+        await until(lambda: len(problems) > len(answers))
         await made.close()
     suspects = ["under the name twin" in problem for problem in problems[1 : len(answers) + 1]]
     assert suspects == [False] * 8 + [True] * 3
@@ -80,20 +73,19 @@ async def test_only_breaks_in_a_row_are_suspect_and_each_is_said_alike(
 async def test_two_of_one_name_learn_what_it_may_be(mqtt_url: str) -> None:
     options, name = mqtt_options(mqtt_url), fresh_namespace()
     twins = [client(options, name), client(options, name)]
-    await holds(lambda: any(f"under the name {name}" in one.problem for one in twins))
+    await until(lambda: any(f"under the name {name}" in one.problem for one in twins))
     await asyncio.gather(*(one.close() for one in twins))
 
 
 @pytest.mark.slow
 async def test_of_two_bridges_with_one_name_one_says_so(broker_fleet: Fleet) -> None:
     one, other = broker_fleet.start("bridge"), broker_fleet.start("bridge")
-    await until(
+    await until_services(
         lambda: any(
             "under the name" in reason
             for service in (one, other)
             for reason in service.readiness()["reasons"]
         ),
         "a reason that names the cause",
-        40.0,
     )
     assert [one.stop(), other.stop()] == [0, 0]

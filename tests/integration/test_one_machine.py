@@ -13,6 +13,7 @@ from console.main import main
 from scheduler.journal import recover
 from services.metrics import METRICS, RoleName
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
+from tests.patience import PATIENCE_S
 
 TRAIN = {
     "agent__name": "train",
@@ -83,7 +84,7 @@ async def test_who_comes_second_leads_and_the_first_ends(file_fleet: Fleet) -> N
     await ready(second)
     bus = SqliteBus.open(file_fleet.folder / "bus.db", SystemClock())
     await submit(bus, job("j1"))
-    assert first.process.wait(15) == 1
+    assert first.process.wait(PATIENCE_S) == 1
     assert "took cell default over" in first.lines()[-1]["error"]
     assert second.readiness()["leads"] == ["default"]
     await bus.close()
@@ -96,7 +97,7 @@ async def test_a_second_signal_ends_it_at_once(file_fleet: Fleet) -> None:
     scheduler.signal(signal.SIGTERM)
     scheduler.signal(signal.SIGINT)
     scheduler.signal(signal.SIGCONT)
-    assert scheduler.process.wait(10) == 1
+    assert scheduler.process.wait(PATIENCE_S) == 1
     assert scheduler.lines()[-1]["event"] == "ending at once"
 
 

@@ -24,9 +24,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSE = ROOT / "compose"
-WAIT_S = 10.0
 
 
 def certs(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -35,7 +36,7 @@ def certs(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def until(what: Callable[[], bool], wait_s: float = WAIT_S) -> bool:
+def until(what: Callable[[], bool], wait_s: float = PATIENCE_S) -> bool:
     """Wait for a condition; say whether it came."""
     end = time.monotonic() + wait_s
     while not what():
@@ -143,7 +144,7 @@ class Client:
         until(lambda: mid in self._granted or self.gone.is_set())
         return self._granted.get(mid or 0, ["disconnected"])
 
-    def hears(self, value: bytes, wait_s: float = WAIT_S) -> bool:
+    def hears(self, value: bytes, wait_s: float = PATIENCE_S) -> bool:
         """Whether a message comes."""
         return until(lambda: any(heard == value for _, heard in list(self.heard)), wait_s)
 
@@ -197,7 +198,7 @@ class SecureBroker:
             yield broker
         finally:
             broker.process.terminate()
-            broker.process.wait(WAIT_S)
+            broker.process.wait(PATIENCE_S)
 
     process: "subprocess.Popen[bytes]"
 

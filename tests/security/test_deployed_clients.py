@@ -21,6 +21,7 @@ from schemas.commands import Rebirth
 from schemas.events import NodeDied
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
+from tests.patience import PATIENCE_S
 from tests.security.secure_broker import SecureBroker, certs
 
 pytestmark = pytest.mark.broker
@@ -81,7 +82,7 @@ async def test_reports_go_up_and_signed_commands_come_down(tmp_path: Path) -> No
         for value in (forged, order):
             await kafka.publish(Message(COMMANDS.name, "edge-1", value, signer.headers(order)))
         heard: list[Record] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(heard) < 2:
                 heard += await hearing.poll(10, 1.0)
         gate = Gate("edge-1", "default", Verifier.of({"k1": signer.public()}))

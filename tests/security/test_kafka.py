@@ -15,6 +15,7 @@ from bus.kafka import KafkaBus
 from bus.options import KafkaOptions, Tls
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY, Topic
 from tests.brokers import JARS, need_brokers
+from tests.patience import PATIENCE_S
 from tests.security.secure_broker import COMPOSE, certs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -82,7 +83,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
             [*JAVA, "kafka.Kafka", "kafka.properties"], cwd=folder, stdout=log, stderr=log
         )
     try:
-        assert until(lambda: answers(port) or broker.poll() is not None, 60.0)
+        assert until(lambda: answers(port) or broker.poll() is not None, 2 * PATIENCE_S)
         assert broker.poll() is None, (folder / "log").read_text()[-3000:]
         tool = folder / "acls"
         tool.write_text(f'#!/bin/sh\nexec {shlex.join([*JAVA, ACL_TOOL])} "$@"\n')
@@ -104,7 +105,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
         )
     finally:
         broker.terminate()
-        broker.wait(30)
+        broker.wait(PATIENCE_S)
 
 
 def answers(port: int) -> bool:

@@ -1,7 +1,6 @@
 """The secured Mosquitto against clients that have a certificate and mean harm."""
 
 import shutil
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -118,13 +117,14 @@ def test_a_hostile_device_hears_nothing_of_others(broker: SecureBroker) -> None:
 def _dealt(broker: SecureBroker, group: str, guess: str) -> int:
     """How many of 20 messages reach the bridges of `group` when a device joins `guess`."""
     bridge, edge, hostile = broker.bridge(), broker.device("edge-1"), broker.device("hostile")
-    bridge.subscribe(f"$share/{group}/tidegate/v1/+/up/+")
+    bridge.subscribe(f"$share/{group}/tidegate/v1/+/up/+", "tidegate/v1/edge-1/up/birth")
     hostile.subscribe(f"$share/{guess}/tidegate/v1/+/up/+")
     for number in range(20):
         assert edge.publish("tidegate/v1/edge-1/up/event", b"%d" % number) == "Success"
-    until(lambda: len(bridge.heard) == 20, SILENCE_S)
+    assert edge.publish("tidegate/v1/edge-1/up/birth", b"last") == "Success"
+    assert bridge.hears(b"last")  # so what came before has been dealt out
     assert not hostile.heard
-    return len(bridge.heard)
+    return sum(value != b"last" for _, value in bridge.heard)
 
 
 def test_a_secret_group_gets_every_message(broker: SecureBroker) -> None:
@@ -226,10 +226,8 @@ def test_a_flood_does_not_keep_others_out(broker: SecureBroker) -> None:
     bridge, edge, hostile = broker.bridge(), broker.device("edge-1"), broker.device("hostile")
     bridge.subscribe("tidegate/v1/+/up/+")
     hostile.pour("tidegate/v1/hostile/up/telemetry", (b"%d" % n for n in range(10_000)))
-    begun = time.monotonic()
     assert edge.publish("tidegate/v1/edge-1/up/event", b"through") == "Success"
     assert bridge.hears(b"through")
-    assert time.monotonic() - begun < 5.0
     assert broker.process.poll() is None
 
 

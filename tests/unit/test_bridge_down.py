@@ -16,7 +16,8 @@ from schemas.codec import cell_state, command, encode
 from schemas.commands import Rebirth
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS
-from tests.post import MovedClock, Post, ShakyBus, bridge, progressed, records, until
+from tests.patience import PATIENCE_S, until
+from tests.post import MovedClock, Post, ShakyBus, bridge, progressed, records
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def running(
         yield made
     finally:
         made.stop()
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(PATIENCE_S):
             await run
 
 

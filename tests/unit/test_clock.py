@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bus.clock import Clock, PacedClock, SystemClock
+from tests.patience import PATIENCE_S
 
 
 async def take_part(clock: PacedClock, *parts: Callable[[], Awaitable[None]]) -> None:
@@ -48,10 +49,9 @@ async def test_time_stands_still_while_someone_works() -> None:
 
 async def test_unpaced_time_jumps() -> None:
     clock = PacedClock(0.0, None)
-    began_s = time.monotonic()
-    await clock.run_until(1e9)
+    async with asyncio.timeout(PATIENCE_S):
+        await clock.run_until(1e9)
     assert clock.now_s() == 1e9
-    assert time.monotonic() - began_s < 1.0
 
 
 async def test_paced_time_is_no_faster_than_its_pace() -> None:
@@ -63,7 +63,7 @@ async def test_paced_time_is_no_faster_than_its_pace() -> None:
 
     began_s = time.monotonic()
     await take_part(clock, ticker)
-    assert 0.1 <= time.monotonic() - began_s < 2.0
+    assert time.monotonic() - began_s >= 0.1
 
 
 async def test_time_spent_before_running_is_not_made_up_for() -> None:

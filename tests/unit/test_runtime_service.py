@@ -31,6 +31,7 @@ from schemas.commands import (
 from schemas.events import RatePoint
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 from schemas.values import NodeGpus
+from tests.patience import PATIENCE_S
 
 START_S = 1_000_000.0 - 1_000_000.0 % 60
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
@@ -337,7 +338,7 @@ async def test_cancelling_drains_too(world: World) -> None:
 
 async def test_time_goes_on_after_an_agent_stopped(world: World) -> None:
     await world.during(world.cluster(), (10.0, nothing))
-    await asyncio.wait_for(world.clock.run_until(START_S + 1000), timeout=5)
+    await asyncio.wait_for(world.clock.run_until(START_S + 1000), PATIENCE_S)
     assert world.clock.now_s() == START_S + 1000
 
 
@@ -346,7 +347,7 @@ async def test_the_agent_ends_when_its_bus_is_closed(world: World) -> None:
     await world.clock.run_until(START_S + 10)
     await world.bus.close()
     await world.clock.run_until(START_S + 61)
-    await asyncio.wait_for(task, timeout=5)
+    await asyncio.wait_for(task, PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from schemas.events import JobSubmitted
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 from tests.builders import START_S, node_born, submitted
 from tests.desk import Desk, measured, open_desk
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -79,7 +80,7 @@ async def test_a_stop_leaves_nothing_to_fold(desk: Desk) -> None:
     await desk.bus.publish(desk.say(node_born("n0")), desk.say(submitted("a")))
     await desk.wait(1.0)
     service.stop()
-    await asyncio.wait_for(desk.tasks.pop(), 10)
+    await asyncio.wait_for(desk.tasks.pop(), PATIENCE_S)
     found = await recover(desk.bus, "default")
     assert (found.entries, state_hash(found.state)) == (0, state_hash(service.engine.state))
 
@@ -93,7 +94,7 @@ async def test_a_second_service_fences_the_first(desk: Desk) -> None:
     await desk.bus.publish(desk.say(submitted("a")))
     await desk.wait(120.0)
     with pytest.raises(Fenced):
-        await asyncio.wait_for(desk.tasks.pop(0), 10)
+        await asyncio.wait_for(desk.tasks.pop(0), PATIENCE_S)
     state = second.engine.state
     assert (state.leader.name, list(state.jobs)) == ("two", ["a"])
     assert first.engine.state.leader.name == "one"

@@ -22,6 +22,7 @@ from services.metrics import Sample
 from services.probe import BusProbe
 from services.refusals import TOLD_MAX, Refusals
 from services.sections import LogSection
+from tests.patience import until
 
 
 @pytest.fixture(autouse=True)
@@ -120,8 +121,7 @@ async def leading(bus: MemoryBus) -> AsyncIterator[LedCell]:
     turn = cell.turn()
     running = asyncio.create_task(turn.run())
     try:
-        while not cell.leads:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: cell.leads)
         yield cell
     finally:
         turn.stop()
@@ -139,9 +139,7 @@ async def test_what_a_scheduler_refuses_is_told_of_with_the_place_of_its_letter(
         await bus.publish(Message(TELEMETRY.name, "n0", b"no JSON"))
         service = cell.service
         assert service is not None
-        async with asyncio.timeout(10.0):
-            while service.intake.counts["dead_letters"] < 10:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: service.intake.counts["dead_letters"] >= 10)
         await cell.refresh()
         await cell.refresh()
     told = [line for line in lines(capsys) if line["event"] == "event refused"]

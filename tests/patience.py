@@ -1,0 +1,25 @@
+"""How tests wait for others: until it is so, and longer than the slowest machine needs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+#: The bound of every wait, against hanging alone. How long something takes is measured by the
+#: benchmarks: a test that fails when others use the machine says nothing about the product.
+PATIENCE_S = 120.0
+
+
+async def until(condition: Callable[[], object], what: str = "it never came to that") -> None:
+    """Wait until something holds; fail saying what does not."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        await asyncio.sleep(0.005)
+
+
+def wait_until(condition: Callable[[], object], what: str = "it never came to that") -> None:
+    """Wait as `until` does, where there is no loop."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.02)
