@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from console.output import day_clock, duration
+from console.policy_phrases import POLICY_PHRASES
 from scheduler.policies.interface import Figure, Need, Reason
 
 _CHEAPEST = "[{lost_to} is forecast to need {forecast_gpus}; ]this node costs least to empty"
@@ -93,10 +94,12 @@ PHRASES: Mapping[str, str] = {
     "victims.fraction": _CHEAPEST,
     "victims.count": _CHEAPEST,
     "victims.ratio": _CHEAPEST,
+    "victims.mended": _CHEAPEST,
     # --- trouble
     "gang.died": "a part of the gang was lost[; it goes on from step {step_kept}]",
     "gang.start_timeout": "it was not up[ within {limit_s}], so it is stopped and tried again",
     "node.pool_changed": "it says that it is in another pool now; it is left out",
+    **{rule: sentence for rule, (sentence, _) in POLICY_PHRASES.items()},
 }
 
 #: By rule, what fits into a column of a table.
@@ -128,9 +131,11 @@ SHORT: Mapping[str, str] = {
     "victims.fraction": "cheapest to empty",
     "victims.count": "cheapest to empty",
     "victims.ratio": "cheapest to empty",
+    "victims.mended": "cheapest to empty",
     "gang.died": "a worker was lost",
     "gang.start_timeout": "did not come up",
     "node.pool_changed": "changed its pool",
+    **{rule: short for rule, (_, short) in POLICY_PHRASES.items()},
 }
 
 #: What a verb of a reason means for its subject.
@@ -158,6 +163,9 @@ _FIGURES: Mapping[str, str] = {
     "edge_end_s": "would end at the edge",
     "cloud_end_s": "would end in the cloud",
     "deadline_s": "deadline",
+    "planned_end_s": "would end",
+    "back_s": "needs them back",
+    "worth_per_gpu": "worth of a GPU to it",
     "saved_s": "time saved",
     "move_s": "pause of the move",
     "lost_gpu_s": "work lost by preempting",
@@ -183,7 +191,14 @@ _FIGURES: Mapping[str, str] = {
     "backoff_s": "rest after a failure",
 }
 #: Figures that are moments, not lengths of time.
-_MOMENTS = ("edge_end_s", "cloud_end_s", "deadline_s", "share_end_s")
+_MOMENTS = (
+    "edge_end_s",
+    "cloud_end_s",
+    "deadline_s",
+    "share_end_s",
+    "planned_end_s",
+    "back_s",
+)
 _PART = re.compile(r"\[([^\]]*)\]")
 _SLOT = re.compile(r"\{([a-z_:0-9]+)\}")
 

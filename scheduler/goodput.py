@@ -12,7 +12,6 @@ pure function of arrays; goodput is in steps at the batch B0 per second.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,16 +28,6 @@ _GAMMA_MOST = 10.0
 _APART = 1.1
 #: What keeps gamma at 1, and beta small against alpha, where observations say little of them.
 _HOLD_GAMMA, _HOLD_SLOPE = 1e-3, 1e-3
-
-
-class Steps(Protocol):
-    """Says how long a step takes."""
-
-    def step_s(
-        self, nodes: ArrayLike, gpus: ArrayLike, micro: ArrayLike, extra: ArrayLike = 0
-    ) -> Floats:
-        """Return seconds of a step with `extra` passes before the one that exchanges gradients."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +101,16 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """The batches that are tried on m sizes, 50 on each."""
+
+    gpus: Ints  #: (m, 1)
+    micro: Ints  #: (m, 50) samples on each GPU in one pass.
+    extra: Ints  #: (m, 50) passes before the one that exchanges gradients.
+    scale: Floats  #: (m, 50) of the whole batch, over the reference; 0 where it is not allowed.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Best:
     """The best batch for each number of GPUs; goodput 0 where there is none."""
 
@@ -120,23 +119,17 @@ class Best:
     extra: Ints  #: passes before the one that exchanges gradients.
 
 
-def best_batch(
-    time: Steps, noise: Noise, batches: Batches, nodes: ArrayLike, gpus: ArrayLike
-) -> Best:
-    """Choose the batch of highest goodput, for all of m sizes at once.
+def tried(batches: Batches, gpus: ArrayLike) -> Tried:
+    """Return the batches worth trying: 50 total batches in geometric steps.
 
-    Tries 50 total batches in geometric steps. A single GPU above the reference batch makes two
-    passes at least, because gradient noise is measured between passes.
+    A single GPU above the reference batch makes two passes at least, because gradient noise is
+    measured between passes.
 
     Args:
-        time: Of a step.
-        noise: Of the gradient, at present.
         batches: What is allowed.
-        nodes: (m,) nodes.
-        gpus: (m,) GPUs on them.
+        gpus: (m,) GPUs.
     """
     count = np.atleast_1d(np.asarray(gpus, dtype=np.int64))
-    spread = np.broadcast_to(np.atleast_1d(np.asarray(nodes, dtype=np.int64)), count.shape)
     least = np.maximum(batches.reference, batches.micro_least * count)
     able = (count > 0) & (least <= batches.most)
     low = np.log(np.minimum(least, batches.most))
@@ -150,15 +143,38 @@ def best_batch(
     micro = np.ceil(local / (extra + 1) - 1e-8).astype(np.int64)
     micro = np.minimum(micro, batches.most // (each * (extra + 1)))
     valid = able[:, None] & (micro >= batches.micro_least) & (micro <= batches.micro_most)
-    batch = each * micro * (extra + 1)
-    step_s = time.step_s(spread[:, None], each, np.maximum(micro, 1), extra)
-    scale = np.maximum(batch, 1) / batches.reference
-    goodput = np.where(valid, noise.gain(scale) / step_s, 0.0)
+    scale = np.where(valid, each * micro * (extra + 1) / batches.reference, 0.0)
+    return Tried(each, np.maximum(micro, 1), extra, scale)
+
+
+def best_of(batch: Tried, step_s: Floats, noise: Noise) -> Best:
+    """Choose of the batches tried, whose steps take (m, 50) `step_s`, that of highest goodput."""
+    valid = batch.scale > 0
+    goodput = np.where(valid, noise.gain(np.where(valid, batch.scale, 1.0)) / step_s, 0.0)
     at = goodput.argmax(axis=1)
-    rows = np.arange(len(count))
+    rows = np.arange(len(at))
     found = goodput[rows, at]
     none = found <= 0
-    return Best(found, np.where(none, 0, micro[rows, at]), np.where(none, 0, extra[rows, at]))
+    return Best(
+        found, np.where(none, 0, batch.micro[rows, at]), np.where(none, 0, batch.extra[rows, at])
+    )
+
+
+def best_batch(
+    time: StepTime, noise: Noise, batches: Batches, nodes: ArrayLike, gpus: ArrayLike
+) -> Best:
+    """Choose the batch of highest goodput, for all of m sizes at once.
+
+    Args:
+        time: Of a step.
+        noise: Of the gradient, at present.
+        batches: What is allowed.
+        nodes: (m,) nodes.
+        gpus: (m,) GPUs on them.
+    """
+    batch = tried(batches, gpus)
+    spread = np.broadcast_to(np.atleast_1d(np.asarray(nodes)), len(batch.gpus))[:, None]
+    return best_of(batch, time.step_s(spread, batch.gpus, batch.micro, batch.extra), noise)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

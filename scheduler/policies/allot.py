@@ -28,6 +28,7 @@ from scheduler.policies.interface import (
 Style = Literal["pack", "most_free"]
 #: A size that means: leave this job as it is.
 KEEP = -1
+_FULL = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,40 +93,39 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
     jobs, nodes = seen.jobs, seen.nodes
     pool = np.full(len(jobs.ids), training_pool(seen)) if wanted.pool is None else wanted.pool
     closed = closing(seen, wanted.reclaim)
-    held: list[dict[int, int]] = [{} for _ in jobs.ids]
+    holdings = seen.holdings
     ousted = np.zeros(len(jobs.ids), dtype=np.bool_)
+    ousted[holdings.job[closed[holdings.node] > 0]] = True
+    shown = np.bincount(holdings.job, holdings.gpus, len(jobs.ids))
+    able = (jobs.phase == Phase.WAITING) | ((jobs.phase != Phase.MOVING) & (shown == jobs.size))
+    size = np.where(wanted.gpus == KEEP, jobs.size, wanted.gpus)
+    moves = (size != jobs.size) | ((size > 0) & (ousted | (pool != jobs.pool)))
+    ready = able & moves
+    changed: list[int] = np.flatnonzero(ready).tolist()
+    gives = ready[holdings.job]
+    held: dict[int, dict[int, int]] = {job: {} for job in changed}
     for job, node, gpus in zip(
-        seen.holdings.job.tolist(),
-        seen.holdings.node.tolist(),
-        seen.holdings.gpus.tolist(),
+        holdings.job[gives].tolist(),
+        holdings.node[gives].tolist(),
+        holdings.gpus[gives].tolist(),
         strict=True,
     ):
         held[job][node] = gpus
-        ousted[job] |= bool(closed[node])
-    able = jobs.phase != Phase.MOVING
-    able &= (jobs.phase == Phase.WAITING) | (
-        np.array([sum(where.values()) for where in held], dtype=np.int64) == jobs.size
-    )
-    size = np.where(wanted.gpus == KEEP, jobs.size, wanted.gpus)
-    moves = (size != jobs.size) | ((size > 0) & (ousted | (pool != jobs.pool)))
-    changed = [int(job) for job in np.flatnonzero(able & moves)]
     free = np.where(closed, 0, nodes.free)
-    for job in changed:
-        for node, gpus in held[job].items():
-            if not closed[node]:
-                free[node] += gpus
+    gives &= closed[holdings.node] == 0
+    np.add.at(free, holdings.node[gives], holdings.gpus[gives])
+    sizes: list[int] = size.tolist()
     in_order = (
         wanted.order
         if wanted.order is not None
-        else sorted(changed, key=lambda job: (-int(size[job]), job))
+        else sorted(changed, key=lambda job: (-sizes[job], job))
     )
-    ready = set(changed)
     targets: dict[str, Target | None] = {}
     members = {int(p): np.flatnonzero(nodes.pool == p) for p in np.unique(pool) if p >= 0}
     for job in in_order:
-        if job not in ready or not size[job]:
+        if not sizes[job] or not ready[job]:
             continue
-        found = place(free, members[int(pool[job])], int(size[job]), held[job], wanted.style)
+        found = place(free, members[int(pool[job])], sizes[job], held[job], wanted.style)
         if found is None:
             raise RuntimeError(
                 f"{jobs.ids[job]} shall get {size[job]} GPUs of "
@@ -136,7 +136,7 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
         placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
         targets[jobs.ids[job]] = Target(seen.pools.ids[int(pool[job])], placement)
     for job in changed:
-        if not size[job]:
+        if not sizes[job]:
             targets[jobs.ids[job]] = None
     reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
     return Plan(
@@ -167,7 +167,7 @@ def place(
     if style == "pack":
         fits = room >= size
         if fits.any():
-            key = np.where(fits, room * 1_000_000, np.iinfo(np.int64).max)
+            key = np.where(fits, room * 1_000_000, _FULL)
             for node, gpus in own.items():
                 at = int(members.searchsorted(node))
                 if at < len(members) and members[at] == node and fits[at]:
@@ -179,8 +179,8 @@ def place(
     left = size
     for at in np.argsort(-room, kind="stable").tolist():
         if style == "pack" and room[at] > left:  # the fullest node that holds the rest
-            rest = np.where(room >= left, room, np.iinfo(np.int64).max)
-            rest[[int(np.searchsorted(members, node)) for node in found]] = np.iinfo(np.int64).max
+            rest = np.where(room >= left, room, _FULL)
+            rest[[int(members.searchsorted(node)) for node in found]] = _FULL
             at = int(rest.argmin())
         take = min(left, int(room[at]))
         found[int(members[at])] = take
@@ -193,22 +193,25 @@ def place(
 def _reasons(
     seen: Snapshot, wanted: Allotment, size: Ints, changed: Sequence[int], pool: Ints
 ) -> list[Reason]:
-    jobs = seen.jobs
+    jobs, rows = seen.jobs, np.array(changed, dtype=np.int64)
+    usual = Because(wanted.rule)
+    moved = (pool[rows] != jobs.pool[rows]).tolist()
     found = []
-    for job in changed:
-        why = wanted.why.get(job) or Because(wanted.rule)
-        before, after = int(jobs.size[job]), int(size[job])
+    for job, before, after, elsewhere in zip(
+        changed, jobs.size[rows].tolist(), size[rows].tolist(), moved, strict=True
+    ):
+        why = wanted.why.get(job, usual)
         if not after:
             verb = "preempts"
         elif not before:
             verb = "starts"
-        elif after == before or pool[job] != jobs.pool[job]:
+        elif after == before or elsewhere:
             verb = "migrates"
         else:
             verb = "scales_out" if after > before else "scales_in"
         figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
     for job in np.flatnonzero((jobs.phase == Phase.WAITING) & (size == 0)).tolist():
-        why = wanted.why.get(job) or Because(wanted.rule)
+        why = wanted.why.get(job, usual)
         found.append(Reason(jobs.ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
     return found

@@ -139,7 +139,7 @@ def group(
     Raises:
         RuntimeError: the pool has fewer free GPUs; a bug of the policy.
     """
-    free = {node: capacity.free[node] for node in capacity.site_nodes[site]}
+    free = {node: capacity.free[node] for node in capacity.members[site].tolist()}
     placed: dict[int, int] = {}
 
     def put(node: int, gpus: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.policies.interface import Kind, Phase, Snapshot
+from scheduler.policies.interface import Bools, Ints, Kind, Phase, Snapshot
 
 #: Undo record of a closed node; any other record is (job, node, GPUs the job had there before).
 _CLOSED = -1
@@ -26,57 +26,46 @@ class Capacity:
 
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, nodes, pools = snapshot.jobs, snapshot.nodes, snapshot.pools
-        node_pool: list[int] = nodes.pool.tolist()
-        pool_kind: list[int] = pools.kind.tolist()
+        edge = pools.kind == Kind.EDGE
+        whole = np.flatnonzero(~edge)
+        alone = np.flatnonzero(edge[nodes.pool])
+        site_of = (np.cumsum(~edge) - 1)[nodes.pool]
+        site_of[alone] = len(whole) + np.arange(len(alone))
+        pool_of_site = np.concatenate((whole, nodes.pool[alone]))
         #: (s,) pool of each site.
-        self.site_pool = [m for m, kind in enumerate(pool_kind) if kind != Kind.EDGE]
-        site_of_pool = {m: s for s, m in enumerate(self.site_pool)}
+        self.site_pool: list[int] = pool_of_site.tolist()
         #: (p,) site of each node.
-        self.site_of: list[int] = []
+        self.site_of: list[int] = site_of.tolist()
+        members = [np.flatnonzero(site_of == site) for site in range(len(whole))]
         #: Nodes of each site, ascending.
-        self.site_nodes: list[list[int]] = [[] for _ in self.site_pool]
-        for node, pool in enumerate(node_pool):
-            site = site_of_pool.get(pool)
-            if site is None:
-                site = len(self.site_pool)
-                self.site_pool.append(pool)
-                self.site_nodes.append([])
-            self.site_of.append(site)
-            self.site_nodes[site].append(node)
-        pool_of_site = np.array(self.site_pool, dtype=np.int64)
+        self.members: list[Ints] = [*members, *alone[:, None]]
         self.kind: list[int] = pools.kind[pool_of_site].tolist()
         self.speed: list[float] = pools.speed[pool_of_site].tolist()
         self.memory_mib: list[float] = pools.gpu_memory_mib[pool_of_site].tolist()
         self.transfer_mib_per_s: list[float] = pools.transfer_mib_per_s[pool_of_site].tolist()
         #: (p,) may take work.
         self.open: list[bool] = nodes.usable.tolist()
-        self.free: list[int] = np.where(nodes.usable, nodes.free, 0).tolist()
-        self.site_free = [0] * len(self.site_pool)
-        for node, free in enumerate(self.free):
-            self.site_free[self.site_of[node]] += free
+        #: (p,) `free` again, to look at many nodes at once.
+        self.room: Ints = np.where(nodes.usable, nodes.free, 0)
+        self.free: list[int] = self.room.tolist()
+        free_at = np.bincount(site_of, self.room, len(pool_of_site)).astype(np.int64)
+        self.site_free: list[int] = free_at.tolist()
+        holdings = snapshot.holdings
+        shown = np.bincount(holdings.job, holdings.gpus, len(jobs.ids))
+        #: (n,) jobs that may be scaled, moved or preempted in this plan.
+        self.movable: Bools = (jobs.phase == Phase.RUNNING) & (shown == jobs.size) & (shown > 0)
+        mine = self.movable[holdings.job]
+        job, node = holdings.job[mine], holdings.node[mine]
+        #: (n,) the site that each of them is in, -1 for others.
+        self.job_site: Ints = np.full(len(jobs.ids), -1, dtype=np.int64)
+        self.job_site[job] = site_of[node]
         #: Per job: node -> GPUs, by node.
         self.held: list[dict[int, int]] = [{} for _ in jobs.ids]
-        holdings = snapshot.holdings
-        for job, node, gpus in zip(
-            holdings.job.tolist(), holdings.node.tolist(), holdings.gpus.tolist(), strict=True
+        for of, at, gpus in zip(
+            job.tolist(), node.tolist(), holdings.gpus[mine].tolist(), strict=True
         ):
-            self.held[job][node] = gpus
-        sizes: list[int] = jobs.size.tolist()
-        #: Jobs that may be scaled, moved or preempted in this plan.
-        self.movable = [
-            phase == Phase.RUNNING and sum(self.held[job].values()) == sizes[job] > 0
-            for job, phase in enumerate(jobs.phase.tolist())
-        ]
-        for job, movable in enumerate(self.movable):
-            if not movable:
-                self.held[job] = {}
+            self.held[of][at] = gpus
         self._undo: list[tuple[int, int, int]] = []
-
-    def site_of_job(self, job: int) -> int:
-        """Return the site that a job's GPUs are in, -1 if it holds none."""
-        for node in self.held[job]:
-            return self.site_of[node]
-        return -1
 
     def size(self, job: int) -> int:
         """Return the GPUs that a job holds in this working copy."""
@@ -139,4 +128,5 @@ class Capacity:
 
     def _add(self, node: int, gpus: int) -> None:
         self.free[node] += gpus
+        self.room[node] = self.free[node]
         self.site_free[self.site_of[node]] += gpus

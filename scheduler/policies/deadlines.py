@@ -60,18 +60,22 @@ def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Gu
         idle = gpus - int(shares.gpus_now.sum()) - others > 0
         moved = _offload(draft, rows, homeless, shares, work, rate, idle, servers, options)
         if moved:
-            rows = rows[~np.isin(rows, moved)]
+            stays = np.ones(len(in_cloud), dtype=np.bool_)
+            stays[moved] = False
+            rows = rows[stays[rows]]
             shares, _, _ = _shares(draft, rows, gpus)
-    found = Guarantee(rows.tolist())
-    for index, job in enumerate(found.jobs):
-        left_s = float(jobs.deadline_s[job]) - draft.now_s
-        spare_s = float(jobs.deadline_s[job] - shares.end_s[index])
-        found.share[job] = int(shares.gpus_now[index])
-        found.end_s[job] = float(shares.end_s[index])
-        if 0 <= spare_s < options.spare_fraction * left_s and draft.was[job] >= 0:
-            found.share[job] = max(found.share[job], int(jobs.size[job]))
-        found.satisfied[job] = bool(shares.satisfied[index])
-    return found
+    due_s, size = jobs.deadline_s[rows], jobs.size[rows]
+    spare_s = due_s - shares.end_s
+    near = (spare_s >= 0) & (spare_s < options.spare_fraction * (due_s - draft.now_s))
+    near &= draft.was[rows] >= 0
+    share = np.where(near, np.maximum(shares.gpus_now, size), shares.gpus_now)
+    found = rows.tolist()
+    return Guarantee(
+        found,
+        dict(zip(found, share.tolist(), strict=True)),
+        dict(zip(found, shares.end_s.tolist(), strict=True)),
+        dict(zip(found, shares.satisfied.tolist(), strict=True)),
+    )
 
 
 def promise(draft: Draft, found: Guarantee, settled: Bools) -> None:
@@ -80,9 +84,7 @@ def promise(draft: Draft, found: Guarantee, settled: Bools) -> None:
     A settled job does not grow for its share now: the share is found again in each cycle, and
     following it at once costs more pauses than it gains time.
     """
-    for job in found.jobs:
-        if found.satisfied[job]:
-            _lift(draft, found, job, settled)
+    _lift(draft, found, True, settled)
 
 
 def hold(draft: Draft, found: Guarantee, settled: Bools) -> None:
@@ -97,39 +99,38 @@ def hold(draft: Draft, found: Guarantee, settled: Bools) -> None:
         settled: (n,) jobs that changed a moment ago.
     """
     promise(draft, found, settled)
-    for job in np.flatnonzero(settled).tolist():
-        if draft.site[job] == draft.was[job] and not draft.forced[job]:
-            _raise(draft, job, int(draft.snapshot.jobs.size[job]))
-    for job in found.jobs:
-        if not found.satisfied[job]:
-            _lift(draft, found, job, settled)
+    stays = np.flatnonzero(settled & (draft.site == draft.was) & ~draft.forced)
+    _raise(draft, stays, draft.snapshot.jobs.size[stays])
+    _lift(draft, found, False, settled)
 
 
-def _lift(draft: Draft, found: Guarantee, job: int, settled: Bools) -> None:
-    gpus = found.share[job]
-    if settled[job] and draft.site[job] == draft.was[job]:
-        gpus = min(gpus, int(draft.snapshot.jobs.size[job]))
-    if _raise(draft, job, gpus):
-        figures = (
-            Figure("share_gpus", found.share[job]),
-            Figure("deadline_s", float(draft.snapshot.jobs.deadline_s[job])),
-            Figure("share_end_s", found.end_s[job]),
-        )
-        rule = "deadline.share" if found.satisfied[job] else "deadline.late"
-        draft.shares[job] = Why(rule, (), figures)
+def _lift(draft: Draft, found: Guarantee, in_time: bool, settled: Bools) -> None:
+    """Raise the floors of those that can be in time, or of the others, to their shares."""
+    rows = np.array([job for job in found.jobs if found.satisfied[job] == in_time], dtype=np.int64)
+    gpus = np.array([found.share[job] for job in rows.tolist()], dtype=np.int64)
+    size = draft.snapshot.jobs.size[rows]
+    rests = settled[rows] & (draft.site[rows] == draft.was[rows])
+    rule = "deadline.share" if in_time else "deadline.late"
+    for job in _raise(draft, rows, np.where(rests, np.minimum(gpus, size), gpus)):
+        draft.shares[job] = (rule, found.share[job], found.end_s[job])
 
 
-def _raise(draft: Draft, job: int, gpus: int) -> bool:
-    """Raise a floor to at most so many GPUs, as far as there is room; tell whether it rose."""
-    site = draft.site[job]
-    if site < 0:
-        return False
-    have = draft.size_at(job, int(draft.floor[job]))
-    level = level_within(draft.curve, job, min(gpus, have + max(int(draft.slack[site]), 0)))
-    if level <= draft.floor[job]:
-        return False
-    draft.raise_floor(job, level)
-    return True
+def _raise(draft: Draft, rows: Ints, gpus: Ints) -> list[int]:
+    """Raise floors to at most so many GPUs each, as far as there is room; return who rose."""
+    curve = draft.curve
+    fits = curve.allowed[rows] & (curve.sizes <= gpus[:, None])
+    last = len(curve.sizes) - 1 - fits[:, ::-1].argmax(axis=1)
+    asks = (draft.site[rows] >= 0) & fits.any(axis=1) & (last > draft.floor[rows])
+    rose = []
+    for job, level in zip(rows[asks].tolist(), last[asks].tolist(), strict=True):
+        have = draft.size_at(job, int(draft.floor[job]))
+        room = have + int(draft.slack[draft.site[job]])
+        if draft.size_at(job, level) > room:
+            level = level_within(curve, job, max(room, have))
+        if level > draft.floor[job]:
+            draft.raise_floor(job, level)
+            rose.append(job)
+    return rose
 
 
 def urgent(draft: Draft, job: int, site: int, options: DeadlineOptions) -> bool:
@@ -155,12 +156,10 @@ def _shares(draft: Draft, rows: Ints, gpus: int) -> tuple[Shares, Floats, Floats
 
 def _servers(draft: Draft) -> list[int]:
     """Return edge sites where nobody is and something is free."""
-    taken = sorted({at for at in draft.site if at >= 0})
-    return [
-        site
-        for site in np.flatnonzero((draft.kind == Kind.EDGE) & (draft.slack > 0)).tolist()
-        if site not in taken
-    ]
+    empty = draft.edge & (draft.slack > 0)
+    empty[draft.site[draft.site >= 0]] = False
+    found: list[int] = empty.nonzero()[0].tolist()
+    return found
 
 
 def _offload(
@@ -192,26 +191,26 @@ def _offload(
         transfer_s,
         reading,
     )
-    evicted, candidates = [], []
+    was = draft.was[rows]
+    lost = np.zeros(len(draft.was), dtype=np.bool_)
+    lost[homeless] = True
+    evicted = lost[rows] & (was >= 0) & draft.edge[was]
     contended = len(draft.waiting()) > 0 or not shares.satisfied.all()
-    for index, job in enumerate(rows.tolist()):
-        was = draft.was[job]
-        if job in homeless and was >= 0 and draft.kind[was] == Kind.EDGE:
-            evicted.append(index)
-            continue
-        rested = draft.now_s - jobs.changed_s[job] >= options.settle_s
-        if draft.site[job] < 0 or (contended and rested):
-            candidates.append(index)
+    rested = draft.now_s - jobs.changed_s[rows] >= options.settle_s
+    candidates = ~evicted & ((draft.site[rows] < 0) | (rested & contended))
+    at_largest = shares.gpus_now >= curve.sizes[curve.top[rows]]
+    asked = candidates & ~at_largest
     cloud = Cloud(
         shares.end_s,
-        _grown(draft, shares, work, rate, jobs.deadline_s[rows]),
-        shares.gpus_now >= curve.sizes[curve.top[rows]],
+        _grown(asked, draft, shares, work, rate, jobs.deadline_s[rows]),
+        at_largest,
         idle,
     )
     columns = list(range(len(servers)))
     deadline_s = jobs.deadline_s[rows]
+    who = evicted.nonzero()[0].tolist(), candidates.nonzero()[0].tolist()
     moved = []
-    for move in offload(deadline_s, cloud, ends_s, columns, evicted, candidates, reading):
+    for move in offload(deadline_s, cloud, ends_s, columns, *who, reading):
         job, site = int(rows[move.job]), servers[move.server]
         figures = (
             Figure("edge_end_s", float(ends_s[move.job, move.server])),
@@ -223,14 +222,16 @@ def _offload(
     return moved
 
 
-def _grown(draft: Draft, shares: Shares, work: Floats, rate: Floats, deadline_s: Floats) -> Floats:
-    """(n,) equation 7's end of each late job, with one size more until the next event."""
+def _grown(
+    asked: Bools, draft: Draft, shares: Shares, work: Floats, rate: Floats, deadline_s: Floats
+) -> Floats:
+    """(n,) equation 7's end of each late job asked for, with one size more until the next event."""
     ends_s = shares.end_s.copy()
     coming = shares.end_s[np.isfinite(shares.end_s)]
     until_s = float(coming.min()) if len(coming) else draft.now_s + 60.0
-    for index in np.flatnonzero(shares.end_s > deadline_s).tolist():
+    for index in np.flatnonzero(asked & (shares.end_s > deadline_s)).tolist():
         may = rate[index] > 0
         sizes, own = draft.curve.sizes[may], rate[index, may]
-        filling = shares.fillings[index]
+        filling = shares.filling(index)
         ends_s[index] = end_with_more(shares.profile, filling, work[index], sizes, own, until_s)
     return ends_s

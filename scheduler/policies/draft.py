@@ -3,12 +3,13 @@
 The parts of a policy fill it in, and `finish` places the gangs and writes the plan.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from scheduler.policies.capacity import Capacity
+from scheduler.policies.changes import explain
 from scheduler.policies.curves import Curves, curves, level_within
 from scheduler.policies.gang import Holder
 from scheduler.policies.interface import (
@@ -63,23 +64,20 @@ class Draft:
         self.capacity = Capacity(snapshot)
         self.curve: Curves = curves(snapshot.jobs)
         self.loans = Loans()
-        self.movable = list(self.capacity.movable)
-        present: list[int] = self.curve.present.tolist()
-        for job, level in enumerate(present):
-            if self.movable[job] and level < 0:  # holds a size that its curve does not allow
-                self.movable[job] = False
+        #: (n,) may be touched: those that hold a size which their curve does not allow may not.
+        self.movable: Bools = self.capacity.movable & (self.curve.present >= 0)
+        #: (n,) GPUs that those hold which may be touched, and a few more.
+        self.held: Ints = np.where(self.capacity.movable, snapshot.jobs.size, 0)
         #: (n,) site each job was in, and shall be in; -1: none.
-        self.was = [
-            self.capacity.site_of_job(j) if able else -1 for j, able in enumerate(self.movable)
-        ]
-        self.site = list(self.was)
+        self.was: Ints = np.where(self.movable, self.capacity.job_site, -1)
+        self.site: Ints = self.was.copy()
         #: (n,) level below which a job must not go while it runs.
         self.floor: Ints = self.curve.base.copy()
         #: (n,) must change, because a node it holds closes.
-        self.forced = [False] * len(present)
+        self.forced: Bools = np.zeros(len(self.was), dtype=np.bool_)
         self.why: dict[int, Why] = {}
-        #: Why a floor is above the base, of jobs with a deadline.
-        self.shares: dict[int, Why] = {}
+        #: Why a floor is above the base, of jobs with a deadline: rule, GPUs, the end with them.
+        self.shares: dict[int, tuple[str, int, float]] = {}
         #: (n,) floors that waiting gangs had to respect.
         self.promised: Ints = self.floor
         self.slack: Ints = np.zeros(len(self.capacity.site_pool), dtype=np.int64)
@@ -88,11 +86,15 @@ class Draft:
         self.speed = np.array(self.capacity.speed, dtype=np.float64)
         self.memory_mib = np.array(self.capacity.memory_mib, dtype=np.float64)
         self.edge = self.kind == Kind.EDGE
-        self._any_edge = bool(self.edge.any())
-        first = [nodes[0] if nodes else 0 for nodes in self.capacity.site_nodes]
+        #: (s,) GPUs of an edge site; no limit elsewhere.
+        self._most = np.full(len(kinds), np.inf)
         usable = np.where(snapshot.nodes.usable, snapshot.nodes.gpus, 0)
-        self._edge_gpus = usable[first] if self._any_edge else usable[:0]
+        pools = int((~self.edge).sum())
+        alone = [int(nodes[0]) for nodes in self.capacity.members[pools:]]
+        self._most[pools:] = usable[np.array(alone, dtype=np.int64)]
         self._liking = self.speed * np.array([_PREFERENCE[Kind(kind)] for kind in kinds])
+        #: (memory, whether it may go to the edge, base) -> liking, 0 where such jobs may not run.
+        self._likings: dict[tuple[float, bool, int], Floats] = {}
 
     # --- who is where -------------------------------------------------------------------------
 
@@ -101,48 +103,62 @@ class Draft:
         jobs = self.snapshot.jobs
         able = (jobs.phase == Phase.WAITING) & self.curve.runnable
         able &= jobs.backoff_until_s <= self.now_s
-        return [int(job) for job in np.flatnonzero(able)]
+        found: list[int] = able.nonzero()[0].tolist()
+        return found
 
     def residents(self, site: int) -> list[int]:
         """Return the movable or starting jobs of a site, ascending."""
-        return [job for job, at in enumerate(self.site) if at == site]
+        found: list[int] = (self.site == site).nonzero()[0].tolist()
+        return found
 
     def size_at(self, job: int, level: int) -> int:
         """Return GPUs of a level."""
         return int(self.curve.sizes[level])
 
+    def able(self, rows: Ints) -> Bools:
+        """(r, s) sites where each of r jobs may ever run.
+
+        Not where its memory is too large, at an edge it may not use or that is too small.
+        """
+        jobs, curve = self.snapshot.jobs, self.curve
+        fits = jobs.memory_mib[rows][:, None] <= self.memory_mib
+        fits &= ~self.edge | jobs.edge_allowed[rows][:, None]
+        found: Bools = fits & (curve.sizes[curve.base[rows]][:, None] <= self._most)
+        return found
+
     def speeds(self, job: int, slack: Ints) -> Floats:
         """(s,) how fast a job could run with each site's slack; its base speed if that is less.
 
-        0 where it does not fit: its memory, an edge it may not use, an edge node too small.
+        0 where it may not run.
         """
-        jobs, curve = self.snapshot.jobs, self.curve
+        curve, jobs = self.curve, self.snapshot.jobs
         base = int(curve.base[job])
+        kind = float(jobs.memory_mib[job]), bool(jobs.edge_allowed[job]), base
+        liking = self._likings.get(kind)
+        if liking is None:
+            able = self.able(np.array([job], dtype=np.int64))[0]
+            liking = self._likings[kind] = np.where(able, self._liking, 0.0)
         level = curve.sizes.searchsorted(slack, side="right") - 1
-        able = jobs.memory_mib[job] <= self.memory_mib
-        if self._any_edge:
-            able &= ~self.edge | (jobs.edge_allowed[job] & (self._edge_gpus >= curve.sizes[base]))
-        return np.where(able, curve.rate[job, np.maximum(level, base)] * self._liking, 0.0)
+        found: Floats = curve.rate[job].take(np.maximum(level, base)) * liking
+        return found
 
     def count_slack(self) -> None:
         """Count what each site could give with every job at its floor."""
-        slack = list(self.capacity.site_free)
-        sizes: list[int] = self.curve.sizes[self.floor].tolist()
-        for job, site in enumerate(self.site):
-            if self.was[job] >= 0:
-                for node, gpus in self.capacity.held[job].items():
-                    if self.capacity.open[node]:
-                        slack[self.was[job]] += gpus
-            if site >= 0:
-                slack[site] -= sizes[job]
-        self.slack = np.array(slack, dtype=np.int64)
+        holdings, sites = self.snapshot.holdings, len(self.capacity.site_pool)
+        slack = np.array(self.capacity.site_free, dtype=np.int64)
+        gives = (self.was[holdings.job] >= 0) & np.array(self.capacity.open)[holdings.node]
+        at = self.was[holdings.job[gives]]
+        slack += np.bincount(at, holdings.gpus[gives], sites).astype(np.int64)
+        runs = self.site >= 0
+        kept = np.bincount(self.site[runs], self.curve.sizes[self.floor[runs]], sites)
+        self.slack = slack - kept.astype(np.int64)
 
     def put(self, job: int, site: int, why: Why | None = None) -> None:
         """Let a job run in a site at its floor; it leaves the one it is in. Slack may go below 0.
 
         Site -1 takes it off.
         """
-        gpus = self.size_at(job, int(self.floor[job]))
+        gpus = self.curve.sizes[self.floor[job]]
         if self.site[job] >= 0:
             self.slack[self.site[job]] += gpus
         if site >= 0:
@@ -165,15 +181,14 @@ class Draft:
         """Return per site who holds what is not slack, and until when."""
         found: list[list[Holder]] = [[] for _ in self.capacity.site_pool]
         jobs, curve = self.snapshot.jobs, self.curve
-        rows = np.arange(len(self.site))
-        level = np.maximum(curve.present, 0)
-        left_s = jobs.remaining_steps / np.maximum(curve.rate[rows, level], 1e-12)
-        left: list[float] = left_s.tolist()
-        gpus: list[int] = curve.sizes[self.floor].tolist()
-        for job, site in enumerate(self.site):
-            if site >= 0 and self.was[job] >= 0:
-                end_s = self.now_s + left[job] / self.capacity.speed[site]
-                found[site].append(Holder(job, gpus[job], end_s))
+        rows = np.flatnonzero((self.site >= 0) & (self.was >= 0))
+        level = np.maximum(curve.present[rows], 0)
+        site = self.site[rows]
+        left_s = jobs.remaining_steps[rows] / np.maximum(curve.rate[rows, level], 1e-12)
+        ends_s = (self.now_s + left_s / self.speed[site]).tolist()
+        gpus = curve.sizes[self.floor[rows]].tolist()
+        for job, at, held, end_s in zip(rows.tolist(), site.tolist(), gpus, ends_s, strict=True):
+            found[at].append(Holder(job, held, end_s))
         return found
 
     def names(self, jobs: Iterable[int]) -> tuple[str, ...]:
@@ -182,8 +197,7 @@ class Draft:
 
     def in_cloud(self) -> Bools:
         """(n,) jobs that are, or shall be, in a pool that is not an edge pool."""
-        site = np.array(self.site, dtype=np.int64)
-        found: Bools = (site >= 0) & ~self.edge[np.maximum(site, 0)]
+        found: Bools = (self.site >= 0) & ~self.edge[self.site]
         return found
 
     # --- nodes that go back -------------------------------------------------------------------
@@ -193,25 +207,26 @@ class Draft:
 
         A job that keeps at least its base elsewhere in its pool stays, smaller.
         """
-        nodes = self.snapshot.nodes
-        loan: list[int] = nodes.loan.tolist()
-        for lender in self.snapshot.lenders:
-            for node in lender.nodes.tolist():
-                if node in self.loans.reclaim or loan[node] == LoanPhase.RECLAIMING:
-                    self.loans.owner[node] = lender.id
-                    self.capacity.close(node)
+        nodes, holdings = self.snapshot.nodes, self.snapshot.holdings
+        back = nodes.loan == LoanPhase.RECLAIMING
+        back[list(self.loans.reclaim)] = True
+        for lender in self.snapshot.lenders if back.any() else ():
+            for node in lender.nodes[back[lender.nodes]].tolist():
+                self.loans.owner[node] = lender.id
+                self.capacity.close(node)
         homeless = []
-        for job, held in enumerate(self.capacity.held):
+        hit = ~np.array(self.capacity.open, dtype=np.bool_)[holdings.node]
+        hit &= self.capacity.movable[holdings.job]
+        for job in np.unique(holdings.job[hit]).tolist():
+            held = self.capacity.held[job]
             closed = [node for node in held if not self.capacity.open[node]]
-            if not closed:
-                continue
             if any(node not in self.loans.owner for node in closed):
                 self.movable[job] = False  # not usable for another reason: let it be
                 self.was[job] = self.site[job] = -1
                 continue
-            if not self.movable[job]:  # its size is no longer allowed, but here it cannot stay
-                self.movable[job] = True
-                self.was[job] = self.capacity.site_of_job(job)
+            # Also where its size is no longer allowed: here it cannot stay.
+            self.movable[job] = True
+            self.was[job] = self.capacity.job_site[job]
             self.forced[job] = True
             kept = sum(gpus for node, gpus in held.items() if self.capacity.open[node])
             owners = sorted({self.loans.owner[node] for node in closed})
@@ -234,40 +249,27 @@ class Draft:
             level: (n,) of jobs that shall run; ignored for others.
             waits: Why each job that waits does so.
         """
-        ids = self.snapshot.jobs.ids
-        wanted: list[int] = level.tolist()
-        sizes: list[int] = self.curve.sizes.tolist()
-        changed, old = [], {}
-        targets: dict[str, Target | None] = {}
-        reasons = list(self.loans.reasons)
-        before = [self.capacity.size(job) for job in range(len(ids))]
-        for job, site in enumerate(self.site):
-            if site < 0 and self.was[job] < 0:
-                continue
-            if site >= 0 and site == self.was[job] and not self.forced[job]:
-                if sizes[wanted[job]] == before[job]:
-                    continue
-            changed.append(job)
-        for job in changed:
-            old[job] = self.capacity.give(job)
+        ids, node_ids = self.snapshot.jobs.ids, self.snapshot.nodes.ids
+        wanted = self.curve.sizes[level]
+        same = (self.site == self.was) & ~self.forced & (wanted == self.held)
+        changed: list[int] = np.flatnonzero(
+            ((self.site >= 0) | (self.was >= 0)) & ~((self.site >= 0) & same)
+        ).tolist()
+        sizes = {job: int(wanted[job]) for job in changed}
+        old = {job: self.capacity.give(job) for job in changed}
         # Those that shrink keep what they can first; then the large ones, for whole nodes.
-        changed.sort(key=lambda j: (self._grows(j, sizes[wanted[j]], old[j]), -wanted[j], j))
-        for job in changed:
-            target = self._place(job, wanted[job], old[job])
-            if target is not None or self.was[job] >= 0:
-                targets[ids[job]] = target
-        reasons.extend(
-            self._reason(job, before[job], targets[ids[job]], changed, before)
-            for job in sorted(changed)
-            if ids[job] in targets
-        )
+        order = sorted(changed, key=lambda j: (self._grows(j, sizes[j], old[j]), -sizes[j], j))
+        placed = {job: self._place(job, int(level[job]), old[job]) for job in order}
+        targets = {
+            job: placed[job] for job in changed if placed[job] is not None or self.was[job] >= 0
+        }
+        reasons = [*self.loans.reasons, *explain(self, targets)]
         reasons.extend(
             Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs)
-            for job, why in sorted(waits.items())
+            for job, why in sorted(waits.items(), key=lambda item: item[0])
         )
-        node_ids = self.snapshot.nodes.ids
         return Plan(
-            targets={job: targets[job] for job in ids if job in targets},
+            targets={ids[job]: target for job, target in targets.items()},
             lend=tuple(node_ids[node] for node in sorted(self.loans.lend)),
             reclaim={node_ids[n]: due for n, due in sorted(self.loans.reclaim.items())},
             reasons=tuple(reasons),
@@ -278,7 +280,7 @@ class Draft:
         return not stays or size > sum(g for n, g in old.items() if self.capacity.open[n])
 
     def _place(self, job: int, level: int, old: Mapping[int, int]) -> Target | None:
-        site = self.site[job]
+        site = int(self.site[job])
         if site < 0:
             return None
         prefer = old if site == self.was[job] else {}
@@ -292,45 +294,3 @@ class Draft:
         node_ids = self.snapshot.nodes.ids
         pool = self.snapshot.pools.ids[self.capacity.site_pool[site]]
         return Target(pool, tuple((node_ids[node], gpus) for node, gpus in placement.items()))
-
-    def _reason(
-        self,
-        job: int,
-        before: int,
-        target: Target | None,
-        changed: Sequence[int],
-        sizes_before: Sequence[int],
-    ) -> Reason:
-        jobs, after = self.snapshot.jobs, target.size if target else 0
-        moved = self.site[job] != self.was[job]
-        if target is None:
-            verb = "preempts"
-        elif self.was[job] < 0:
-            verb = "starts"
-        elif moved or after == before:
-            verb = "migrates"
-        else:
-            verb = "scales_out" if after > before else "scales_in"
-        why = self.why.get(job) or Why("elastic.marginal_return")
-        floor = self.size_at(job, int(self.floor[job]))
-        if verb == "scales_out" and after == floor and job in self.shares:
-            why = self.shares[job]
-        lost_to = why.lost_to
-        if verb == "scales_in" and not lost_to:
-            rivals = [
-                other
-                for other in changed
-                if self.site[other] == self.was[job]
-                and self.capacity.size(other) > sizes_before[other]
-            ]
-            lost_to = self.names(sorted(rivals, key=lambda j: (self.was[j] >= 0, j)))
-        age_s = float(jobs.rate_age_s[job])
-        figures = [Figure("gpus_before", before), Figure("gpus_after", after)]
-        size = after or before
-        level = int(np.searchsorted(self.curve.sizes, size))
-        site = self.site[job] if target else self.was[job]
-        rate = float(self.curve.rate[job, level]) * self.capacity.speed[site]
-        figures.append(Figure("steps_per_s", rate, age_s))
-        figures.append(Figure("left_s", float(jobs.remaining_steps[job]) / max(rate, 1e-12), age_s))
-        figures.append(Figure("pause_s", float(self.curve.change_s[job])))
-        return Reason(jobs.ids[job], verb, why.rule, (*figures, *why.figures), lost_to, why.needs)

@@ -203,7 +203,7 @@ class _Cloud:
             if self._shares.end_s[at] > demand.deadline_s:
                 found[int(self._rows[index])] = end_with_more(
                     self._shares.profile,
-                    self._shares.fillings[at],
+                    self._shares.filling(at),
                     demand.work,
                     demand.curve.sizes,
                     demand.curve.rate,

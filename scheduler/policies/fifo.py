@@ -39,9 +39,7 @@ class Fifo:
         jobs = snapshot.jobs
         draft.displace()
         draft.floor = np.where(draft.curve.present >= 0, draft.curve.present, draft.floor)
-        for job, forced in enumerate(draft.forced):
-            if forced:
-                draft.floor[job] = draft.curve.base[job]
+        draft.floor = np.where(draft.forced, draft.curve.base, draft.floor)
         draft.count_slack()
         base: list[int] = draft.curve.sizes[draft.curve.base].tolist()
         work: list[float] = draft.curve.work_s.tolist()
@@ -61,14 +59,18 @@ class Fifo:
             return np.where(draft.kind == Kind.TRAINING, draft.speeds(job, slack), 0.0)
 
         now_s, holders = draft.now_s, draft.holders()
+        rows = np.array([claim.job for claim in claims], dtype=np.int64)
+        able = draft.able(rows) & (draft.kind == Kind.TRAINING)
         if self.backfill == "conservative":
             return start_conservatively(now_s, claims, draft.slack.copy(), speeds, holders)
-        outcomes = start(now_s, claims, draft.slack.copy(), speeds, holders, self.backfill, True)
+        slack = draft.slack.copy()
+        outcomes = start(now_s, claims, slack, speeds, holders, self.backfill, True, able)
         if self.backfill == "fit_first":
             head = next((o.job for o in outcomes if o.rule == "capacity" and o.offered >= 0), -1)
             waited_s = now_s - draft.snapshot.jobs.waiting_since_s[head] if head >= 0 else 0.0
             if waited_s > self.patience_s:
-                return start(now_s, claims, draft.slack.copy(), speeds, holders, "strict")
+                slack = draft.slack.copy()
+                return start(now_s, claims, slack, speeds, holders, "strict", able=able)
         return outcomes
 
 

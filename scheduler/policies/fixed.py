@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, allot, closing, training_pool
+from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing, training_pool
 from scheduler.policies.interface import (
     Bools,
     Figure,
@@ -144,6 +144,8 @@ class Verdict:
     why: Mapping[int, Because] = field(default_factory=dict)  #: where `rule` says too little.
     figures: Mapping[str, Floats] = field(default_factory=dict)  #: (n,) each, told in reasons.
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    style: Style = "pack"  #: How gangs are placed,
+    order: Sequence[int] | None = None  #: and in which order; None: large ones first.
 
 
 def write(found: Gangs, verdict: Verdict) -> Plan:
@@ -155,9 +157,30 @@ def write(found: Gangs, verdict: Verdict) -> Plan:
     pool = np.where(verdict.pool >= 0, verdict.pool, seen.jobs.pool)
     pool = np.where(pool >= 0, pool, training_pool(seen))
     wanted = Allotment(
-        gpus, verdict.rule, pool, why=_reasons(found, verdict, gpus), notes=verdict.notes
+        gpus,
+        verdict.rule,
+        pool,
+        style=verdict.style,
+        order=verdict.order,
+        why=_reasons(found, verdict, gpus),
+        notes=verdict.notes,
     )
     return allot(seen, wanted)
+
+
+def unready(found: Gangs, job: int) -> Because | None:
+    """Say why a waiting gang could not be placed even if all GPUs were free; None if it could."""
+    jobs, pools = found.seen.jobs, found.seen.pools
+    if not found.size[job]:
+        return Because("gang.size", needs=(Need("allowed_sizes", 0, 1),))
+    if not found.pools[job]:
+        most = float(pools.gpu_memory_mib.max(initial=0.0))
+        need = Need("gpu_memory_mib", most, float(jobs.memory_mib[job]))
+        return Because("gang.no_pool", needs=(need,))
+    rest_s = float(jobs.backoff_until_s[job]) - found.seen.now_s
+    if rest_s > 0.0:
+        return Because("gang.backoff", needs=(Need("backoff_s", rest_s, 0.0),))
+    return None
 
 
 def _reasons(found: Gangs, verdict: Verdict, gpus: Ints) -> dict[int, Because]:
@@ -176,41 +199,32 @@ def _reasons(found: Gangs, verdict: Verdict, gpus: Ints) -> dict[int, Because]:
         return names[key]
 
     used = np.bincount(verdict.pool[verdict.pool >= 0], minlength=len(found.room))
-    open_gpus = found.room.astype(np.float64)
-    for job in np.flatnonzero((found.runs | found.ousted | found.starts) & (after != 0)).tolist():
-        if verdict.pool[job] >= 0:
-            open_gpus[verdict.pool[job]] -= after[job]
-    for job in np.flatnonzero(found.runs).tolist():
-        open_gpus[found.pool[job]] += jobs.size[job]
+    spare = found.room.astype(np.float64)
+    served = (found.runs | found.ousted | found.starts) & (after != 0) & (verdict.pool >= 0)
+    np.subtract.at(spare, verdict.pool[served], after[served])
+    np.add.at(spare, found.pool[found.runs], jobs.size[found.runs])
+    open_gpus: list[float] = spare.tolist()
     why: dict[int, Because] = {}
     told = {name: column.tolist() for name, column in verdict.figures.items()}
     waiting = jobs.phase == Phase.WAITING
-    for job in np.flatnonzero((after != jobs.size) | waiting | found.ousted).tolist():
+    rows = np.flatnonzero((after != jobs.size) | waiting | found.ousted)
+    columns = (rows, after[rows], jobs.size[rows], waiting[rows], found.ousted[rows])
+    for job, gets, had, waits, ousted in zip(*(column.tolist() for column in columns), strict=True):
         figures = tuple(Figure(name, row[job]) for name, row in told.items())
         if job in verdict.why:
             why[job] = verdict.why[job]
-        elif after[job] == 0 and waiting[job]:
+        elif gets == 0 and waits:
             figures = (Figure("waited_s", now_s - float(jobs.waiting_since_s[job])), *figures)
-            if not found.size[job]:
-                why[job] = Because("gang.size", (), figures, (Need("allowed_sizes", 0, 1),))
-            elif not found.pools[job]:
-                need = Need(
-                    "gpu_memory_mib",
-                    float(found.seen.pools.gpu_memory_mib.max(initial=0.0)),
-                    float(jobs.memory_mib[job]),
-                )
-                why[job] = Because("gang.no_pool", (), figures, (need,))
-            elif jobs.backoff_until_s[job] > now_s:
-                rest_s = float(jobs.backoff_until_s[job]) - now_s
-                why[job] = Because("gang.backoff", (), figures, (Need("backoff_s", rest_s, 0.0),))
+            if (cause := unready(found, job)) is not None:
+                why[job] = Because(cause.rule, (), figures, cause.needs)
             else:
                 most = max(found.pools[job], key=lambda pool: (open_gpus[pool], -pool))
-                need = Need("free_gpus", float(open_gpus[most]), float(found.size[job]))
+                need = Need("free_gpus", open_gpus[most], float(found.size[job]))
                 lost_to = rivals(most, fresh=False) if used[most] else ()
                 why[job] = Because("gang.capacity", lost_to, figures, (need,))
-        elif found.ousted[job]:
+        elif ousted:
             why[job] = Because("loans.reclaim", (), figures)
-        elif after[job] < jobs.size[job]:
+        elif gets < had:
             why[job] = Because(verdict.rule, rivals(int(found.pool[job]), fresh=True), figures)
         else:
             why[job] = Because(verdict.rule, (), figures)

@@ -1,15 +1,18 @@
 """What a lender will need soon, from what it needed before.
 
-The forecast is the largest of four views: the present, the same time yesterday scaled to today's
-level, a moving average, and a rising line. Each alone is blind to something (policies.md 9.1 names
-the second and third as a safe default); too high costs some lending, too low costs the owner.
+With more than a day and a half of history, a season does it: see `seasons`. With less, and for
+edge nodes, whose demand is all or nothing, the forecast is the largest of four views: the present,
+the same time yesterday scaled to today's level, a moving average, and a rising line. Each alone is
+blind to something (policies.md 9.1 names the second and third as a safe default); too high costs
+some lending, too low costs the owner.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from scheduler.policies.interface import Floats
+from scheduler.policies.seasons import SeasonOptions, seasonal
 
 DAY_S = 86_400.0
 
@@ -25,6 +28,7 @@ class ForecastOptions:
     burst_slots: int = 36  #: whose rises the headroom is taken from.
     burst_quantile: float = 0.9
     headroom_fraction: float = 0.02  #: least headroom, of the lender's GPUs; from memory of Aryl.
+    season: SeasonOptions | None = field(default_factory=SeasonOptions)  #: None: views alone.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +38,18 @@ class Forecast:
     starts_s: Floats  #: (t,) the first is 0: the present.
     demand_gpus: Floats  #: (l, t) without headroom.
     burst_gpus: Floats  #: (l,) what demand rose by, at a quantile, within the horizon.
+    #: (l,) what to keep beside the forecast; NaN where no errors of it are known yet.
+    margin_gpus: Floats
 
-    def peak(self, lender: int, horizon_s: float) -> float:
-        """Return the most GPUs needed from now until `horizon_s` from now."""
-        soon = self.starts_s <= horizon_s
-        return float(self.demand_gpus[lender, soon].max())
+    def peak(self, lender: int, horizon_s: float, headroom_gpus: float = 0.0) -> float:
+        """Return the most GPUs needed from now until `horizon_s` from now.
+
+        Headroom is for what is not known yet: it comes on top of all slots but the present. One
+        that is negative, load that does not count, comes off all.
+        """
+        soon = self.demand_gpus[lender, self.starts_s <= horizon_s]
+        later = soon[1:].max() + headroom_gpus if len(soon) > 1 else 0.0
+        return float(max(soon[0] + min(headroom_gpus, 0.0), later))
 
     def needs_from_s(self, lender: int, have_gpus: float) -> float:
         """Return how long from now demand first exceeds `have_gpus`; inf if it does not."""
@@ -52,6 +63,7 @@ def forecast(
     slot_s: float,
     horizon_s: float,
     options: ForecastOptions | None = None,
+    lead_s: float = 0.0,
 ) -> Forecast:
     """Forecast the demand of lenders whose histories have the same slots.
 
@@ -62,6 +74,7 @@ def forecast(
         slot_s: Length of a slot in seconds.
         horizon_s: How far to look ahead, in seconds.
         options: How far back to look.
+        lead_s: From a decision to the need it is for, in seconds; what the margin is measured at.
     """
     if slot_s <= 0:
         raise ValueError(f"slot_s is {slot_s}; give the length of a history slot in seconds")
@@ -71,13 +84,25 @@ def forecast(
     starts_s: Floats = np.arange(ahead + 1, dtype=np.float64) * slot_s
     demand: Floats = np.repeat(needed[:, None], ahead + 1, axis=1)
     if not past:
-        return Forecast(starts_s, demand, np.zeros(lenders))
-    np.fmax(demand, _average(history, options)[:, None], out=demand)
-    np.fmax(demand, _line(history, ahead, options), out=demand)
+        return Forecast(starts_s, demand, np.zeros(lenders), np.full(lenders, np.nan))
+    bursts = _bursts(history, ahead, options)
     day = round(DAY_S / slot_s)
+    keep = np.full(lenders, np.nan)
+    if options.season is not None and past > day + 3:
+        lead = max(1, int(np.ceil(lead_s / slot_s)))
+        season, keep = seasonal(history, ahead, lead, day, options.season)
+        sure = np.isfinite(keep) & np.isfinite(season).all(axis=1)
+        keep = np.where(sure, keep, np.nan)
+        np.copyto(demand[:, 1:], season, where=sure[:, None])
+        if sure.all():
+            return Forecast(starts_s, demand, bursts, keep)
+    views = [_average(history, options)[:, None], _line(history, ahead, options)]
     if past > day:
-        np.fmax(demand, _yesterday(history, ahead, day, options), out=demand)
-    return Forecast(starts_s, demand, _bursts(history, ahead, options))
+        views.append(_yesterday(history, ahead, day, options))
+    unsure = np.isnan(keep)[:, None]
+    for view in views:
+        np.fmax(demand, view, out=demand, where=unsure)
+    return Forecast(starts_s, demand, bursts, keep)
 
 
 def _average(history: Floats, options: ForecastOptions) -> Floats:

@@ -6,14 +6,16 @@ from typing import Literal
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.interface import Bools, Floats, Ints
 
 #: What happens behind a gang that does not fit. `strict`: nobody passes it. `fit_first`: whoever
 #: fits starts. `easy`: whoever fits and does not delay the gang that does not (policies.md 1).
 Backfill = Literal["strict", "fit_first", "easy"]
 
+# The records below are made by the thousand in a cycle; frozen ones take three times as long.
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Claim:
     """A gang that wants to start."""
 
@@ -22,7 +24,7 @@ class Claim:
     run_s: float  #: at that size, on a training pool's GPUs.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Holder:
     """A gang that holds GPUs until it ends."""
 
@@ -31,7 +33,7 @@ class Holder:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What became of a claim."""
 
@@ -51,6 +53,7 @@ def start(
     holders: Sequence[Sequence[Holder]],
     mode: Backfill,
     count_started: bool = False,
+    able: Bools | None = None,
 ) -> list[Outcome]:
     """Go through claims in the order given.
 
@@ -64,43 +67,77 @@ def start(
         mode: What happens behind a gang that does not fit.
         count_started: Whether a gang that does not fit reserves what those who start just before
             it will free; without it such a reservation is late, or never, and may be delayed.
+        able: (c, s) sites where each claim may ever run, if known: speeds are then asked only for
+            those that fit.
     """
     outcomes: list[Outcome] = []
     held = [list(row) for row in holders]
     head = -1
     head_site, from_s, spare = -1, np.inf, 0
-    for claim in claims:
-        speed = speeds(claim.job, slack)
-        able = speed > 0
-        offered = int(slack[able].max()) if able.any() else -1
+    room: list[int] = slack.tolist()  # the same again: single numbers are read faster from a list
+    reach = _Reach(able, room) if able is not None else None
+    for index, claim in enumerate(claims):
+        speed: Floats | None = None
+        if reach is not None:
+            sites, offered = reach.of(index)
+        else:
+            speed = speeds(claim.job, slack)
+            sites = np.flatnonzero(speed > 0).tolist()
+            offered = max((room[at] for at in sites), default=-1)
         if head >= 0 and mode == "strict":
             outcomes.append(Outcome(claim.job, -1, "strict", head, offered))
             continue
-        fits = able & (slack >= claim.gpus)
+        fits = [at for at in sites if room[at] >= claim.gpus] if offered >= claim.gpus else []
         late = now_s + claim.run_s > from_s and claim.gpus > spare
-        free_to = fits.copy()
-        if head_site >= 0 and late:
-            free_to[head_site] = False
-        if free_to.any():
-            site = int(np.where(free_to, speed, -1.0).argmax())
+        free_to = [at for at in fits if at != head_site] if late else fits
+        if free_to:
+            site = free_to[0]
+            if len(free_to) > 1:
+                pace = (speeds(claim.job, slack) if speed is None else speed).tolist()
+                site = max(free_to, key=pace.__getitem__)
             slack[site] -= claim.gpus
+            room[site] -= claim.gpus
+            if reach is not None:
+                reach.forget(room[site] + claim.gpus)
             if count_started:
                 held[site].append(Holder(claim.job, claim.gpus, now_s + claim.run_s))
             if site == head_site and now_s + claim.run_s > from_s:
                 spare -= claim.gpus
-            if head >= 0:
-                outcomes.append(Outcome(claim.job, site, "backfilled", head, offered))
-            else:
-                outcomes.append(Outcome(claim.job, site, "start", -1, offered))
-        elif fits.any():
-            outcomes.append(Outcome(claim.job, -1, "backfill", head, offered))
-        else:
-            outcomes.append(Outcome(claim.job, -1, "capacity", head, offered))
-            if head < 0 and able.any():
-                head = claim.job
-                if mode == "easy":
-                    head_site, from_s, spare = reserve(claim.gpus, slack, able.nonzero()[0], held)
+            rule = "backfilled" if head >= 0 else "start"
+            outcomes.append(Outcome(claim.job, site, rule, head, offered))
+            continue
+        rule = "backfill" if fits else "capacity"
+        outcomes.append(Outcome(claim.job, -1, rule, head, offered))
+        if head < 0 and sites and not fits:
+            head = claim.job
+            if mode == "easy":
+                head_site, from_s, spare = reserve(claim.gpus, slack, np.array(sites), held)
     return outcomes
+
+
+class _Reach:
+    """The sites where each claim may run, and the most that one of them could give."""
+
+    def __init__(self, able: Bools, room: list[int]) -> None:
+        self._able, self._room = able, room
+        packed = np.packbits(able, axis=1)
+        self._width, self._bits = packed.shape[1], packed.tobytes()
+        self._sites: dict[bytes, list[int]] = {}
+        self._most: dict[bytes, int] = {}
+
+    def of(self, index: int) -> tuple[list[int], int]:
+        """Return both for a claim; -1 GPUs if it may run nowhere."""
+        key = self._bits[index * self._width : (index + 1) * self._width]
+        if key not in self._sites:
+            self._sites[key] = np.flatnonzero(self._able[index]).tolist()
+        sites = self._sites[key]
+        if key not in self._most:
+            self._most[key] = max((self._room[at] for at in sites), default=-1)
+        return sites, self._most[key]
+
+    def forget(self, gpus: int) -> None:
+        """Look again, where the answer was that of a site that no longer gives so many."""
+        self._most = {key: most for key, most in self._most.items() if most != gpus}
 
 
 def reserve(

@@ -11,6 +11,8 @@ from scheduler.policies.victims import RULES, Tenant, Victims, choose
 
 #: What preempting a job is taken to cost it in waiting for its next start, beside its pause.
 REQUEUE_S = 600.0
+#: A job that runs elsewhere wants a lent node only if it would run faster there by this factor.
+MOVE_GAIN = 1.15
 #: Nodes of a job that may not be touched now are emptied last: it must first come to rest.
 _MOVING_COST = 100.0
 
@@ -58,23 +60,32 @@ def _on(draft: Draft, lender: Lender) -> Bools:
 
 
 class _Appetite:
-    """How many more GPUs training could use. Lending more would only cost the owner."""
+    """How many more GPUs training could use. Lending more would only cost the owner.
+
+    A job that runs is of use to a lent node only where it is, or where it would run faster by
+    moving: its GPUs are all in one pool.
+    """
 
     def __init__(self, draft: Draft) -> None:
         jobs, curve, self.nodes = draft.snapshot.jobs, draft.curve, draft.snapshot.nodes
         self.pools = draft.snapshot.pools
         self.jobs = jobs
-        waits = jobs.phase == Phase.WAITING
+        self.waits = jobs.phase == Phase.WAITING
         self.able = curve.runnable & (jobs.phase != Phase.MOVING)
-        self.more = np.where(self.able, curve.sizes[curve.top] - jobs.size, 0)
+        self.most = curve.sizes[curve.top]
         self.base = curve.sizes[curve.base]
+        rows = np.arange(len(jobs.ids))
+        self.most_rate = curve.rate[rows, curve.top]
+        speed = np.where(self.waits, 0.0, self.pools.speed[jobs.pool])
+        self.rate_now = curve.rate[rows, np.maximum(curve.present, 0)] * speed
         # At an edge node go jobs that wait, or that a deadline may drive there.
-        self.edge = self.able & jobs.edge_allowed & (waits | np.isfinite(jobs.deadline_s))
-        kind = self.pools.kind[self.nodes.pool]
+        self.edge = self.able & jobs.edge_allowed & (self.waits | np.isfinite(jobs.deadline_s))
+        self.kind = self.pools.kind[self.nodes.pool]
         idle = np.where(self.nodes.usable, self.nodes.free, 0)
         coming = np.where(self.nodes.loan == LoanPhase.LENDING, self.nodes.gpus, 0)
-        self.cloud_free = int((idle + coming)[kind != Kind.EDGE].sum())
-        self.edge_free = int(((idle + coming) > 0)[kind == Kind.EDGE].sum())
+        self.spare = idle + coming
+        self.asked = 0  # of other lenders, in this plan
+        self.edge_free = int((self.spare > 0)[self.kind == Kind.EDGE].sum())
 
     def take(self, lender: Lender, offered: Sequence[int]) -> list[int]:
         """Return those of the offered nodes that training could use."""
@@ -85,14 +96,18 @@ class _Appetite:
             wanted = list(offered[: max(0, int(fits.sum()) - self.edge_free)])
             self.edge_free += len(wanted)
             return wanted
-        hunger = int(self.more[fits].sum()) - self.cloud_free
+        gains = self.most_rate * self.pools.speed[pool] > self.rate_now * MOVE_GAIN
+        here = self.jobs.pool == pool
+        more = np.where(here, self.most - self.jobs.size, np.where(gains, self.most, 0))
+        at_hand = (self.nodes.pool == pool) | (self.kind == Kind.TRAINING)
+        hunger = int(more[fits & self.able].sum()) - int(self.spare[at_hand].sum()) - self.asked
         wanted = []
         for node in offered:
             if hunger <= 0:
                 break
             wanted.append(node)
             hunger -= int(self.nodes.gpus[node])
-            self.cloud_free += int(self.nodes.gpus[node])
+            self.asked += int(self.nodes.gpus[node])
         return wanted
 
 
@@ -105,15 +120,17 @@ def _reclaim(draft: Draft, lender: Lender, decision: Decision, rules: Sequence[s
     snapshot = draft.snapshot
     tenants, names = _tenants(draft, lender)
     found: Victims = choose(tenants, decision.reclaim_from, decision.reclaim, rules)
-    stops = [names[index] for index in found.stopped]
-    shrinks = [names[index] for index in found.shrunk]
+    lose = {*found.stopped, *found.shrunk}  # asked only for membership
+    on_node: dict[int, list[int]] = {node: [] for node in found.nodes}
+    for index, tenant in enumerate(tenants):
+        for node in tenant.held:
+            if node in on_node:
+                on_node[node].append(index)
     # The nodes that are free soonest are given back for the earliest needs.
-    load = {node: sum(node in t.held for t in tenants) for node in found.nodes}
-    order = sorted(found.nodes, key=lambda node: (load[node], node))
+    order = sorted(found.nodes, key=lambda node: (len(on_node[node]), node))
     for node, due_s in zip(order, decision.dues_s, strict=True):
         draft.loans.reclaim[node] = due_s
-        on_it = [names[i] for i, tenant in enumerate(tenants) if node in tenant.held]
-        losers = [name for name in on_it if name in stops or name in shrinks]
+        losers = [names[index] for index in on_node[node] if index in lose]
         reason = reclaims(
             lender, snapshot.nodes.ids[node], decision, due_s - snapshot.now_s, found.rule, losers
         )
@@ -123,20 +140,26 @@ def _reclaim(draft: Draft, lender: Lender, decision: Decision, rules: Sequence[s
 def _tenants(draft: Draft, lender: Lender) -> tuple[list[Tenant], list[str]]:
     """Return the jobs on a lender's nodes, with what preempting each would cost in GPU-seconds."""
     jobs, curve, holdings = draft.snapshot.jobs, draft.curve, draft.snapshot.holdings
-    on_lender = holdings.job[_on(draft, lender)]
-    tenants, names = [], []
-    for job in np.unique(on_lender).tolist():
-        mine = holdings.job == job
-        held = dict(zip(holdings.node[mine].tolist(), holdings.gpus[mine].tolist(), strict=True))
-        size = sum(held.values())
-        level = max(int(curve.present[job]), 0)
-        rate = max(float(curve.rate[job, level]), 1e-12)
-        lost_s = float(jobs.checkpoint_age_steps[job]) / rate
-        stop = size * (lost_s + float(curve.change_s[job]) + REQUEUE_S)
+    touched = np.zeros(len(jobs.ids), dtype=np.bool_)
+    touched[holdings.job[_on(draft, lender)]] = True
+    mine = touched[holdings.job]
+    rows = np.flatnonzero(touched)
+    level = np.maximum(curve.present[rows], 0)
+    rate = np.maximum(curve.rate[rows, level], 1e-12)
+    change_s = curve.change_s[rows]
+    wasted_s = (jobs.checkpoint_age_steps[rows] / rate + change_s + REQUEUE_S).tolist()
+    pause_s: list[float] = change_s.tolist()
+    base: list[int] = curve.sizes[curve.base[rows]].tolist()
+    held: dict[int, dict[int, int]] = {job: {} for job in rows.tolist()}
+    triples = (holdings.job[mine], holdings.node[mine], holdings.gpus[mine])
+    for job, node, gpus in zip(*(column.tolist() for column in triples), strict=True):
+        held[job][node] = gpus
+    tenants = []
+    for index, (job, where) in enumerate(held.items()):
+        size = sum(where.values())
+        stop = size * wasted_s[index]
         if draft.movable[job]:
-            base = int(curve.sizes[curve.base[job]])
-            tenants.append(Tenant(base, held, stop, size * float(curve.change_s[job])))
+            tenants.append(Tenant(base[index], where, stop, size * pause_s[index]))
         else:
-            tenants.append(Tenant(size, held, stop * _MOVING_COST))
-        names.append(jobs.ids[job])
-    return tenants, names
+            tenants.append(Tenant(size, where, stop * _MOVING_COST))
+    return tenants, [jobs.ids[job] for job in held]

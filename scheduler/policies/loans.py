@@ -1,8 +1,9 @@
 """How many nodes a lender lends or takes back, which, and by when.
 
-A loan is of whole nodes. A lender keeps what its forecast peak needs plus headroom, and may lend
-the rest (policies.md 9.1). It takes nodes back before the forecast says that they are needed, so
-that jobs have time to checkpoint.
+A loan is of whole nodes. A lender keeps what it needs now, and what its forecast peak needs plus
+headroom, and may lend the rest (policies.md 9.1). Headroom is what the forecast's past errors ask
+for; before there are any, what demand rose by lately. The lender takes nodes back before the
+forecast says that they are needed, so that jobs have time to checkpoint.
 
 What keeps loans from flapping: lending looks further ahead than reclaiming, a node just returned
 rests, and a young loan is ended only for demand, not for headroom. What keeps them honest: on a
@@ -12,7 +13,7 @@ uses is kept: its owner does not need the node, and giving it back would only co
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -27,7 +28,7 @@ class LoanOptions:
 
     lend_horizon_s: float = 1800.0  #: a loan must look idle at least this long.
     drain_s: float = 120.0  #: that the owner needs to bring a returned node into service.
-    lead_s: float = 600.0  #: least time before need that a reclaim begins.
+    lead_s: float = 300.0  #: least time before need that a reclaim begins.
     loan_min_s: float = 600.0  #: a younger loan is not ended for headroom alone.
     cool_down_s: float = 900.0  #: rest of a node between return and the next loan.
     stale_s: float = 900.0  #: a load report older than this says nothing.
@@ -61,27 +62,49 @@ def decide(
         notice_s: The longest checkpoint among the jobs on a lender's nodes, in seconds.
         options: When to lend and when to reclaim.
     """
-    forecasts = _forecasts(snapshot.lenders, options)
     loan: list[int] = snapshot.nodes.loan.tolist()
+    lead_s = [_lead_s(lender, loan, notice_s, options) for lender in snapshot.lenders]
+    forecasts = _forecasts(snapshot, lead_s, options)
     return [
-        _decide(snapshot, index, loan, *forecasts[index], notice_s, options)
+        _decide(snapshot, index, loan, *forecasts[index], lead_s[index], options)
         for index in range(len(snapshot.lenders))
     ]
 
 
-def _forecasts(lenders: Sequence[Lender], options: LoanOptions) -> list[tuple[Forecast, int]]:
+def _lead_s(
+    lender: Lender, loan: Sequence[int], notice_s: Callable[[Lender], float], options: LoanOptions
+) -> float:
+    """Return how long before its need a lender's node must be asked back."""
+    if not any(loan[node] == LoanPhase.LENT for node in lender.nodes.tolist()):
+        return options.lead_s
+    return max(options.lead_s, notice_s(lender) + options.drain_s)
+
+
+def _forecasts(
+    snapshot: Snapshot, lead_s: Sequence[float], options: LoanOptions
+) -> list[tuple[Forecast, int]]:
     """Forecast each lender (and its row), all those with like histories at once."""
-    groups: dict[tuple[int, float], list[int]] = {}
+    lenders = snapshot.lenders
+    groups: dict[tuple[int, float, bool, int], list[int]] = {}
     for index, lender in enumerate(lenders):
-        groups.setdefault((len(lender.history), lender.slot_s), []).append(index)
+        lead = ceil(min(lead_s[index], options.lend_horizon_s) / lender.slot_s)
+        key = (len(lender.history), lender.slot_s, _is_edge(snapshot, lender), lead)
+        groups.setdefault(key, []).append(index)
     found: dict[int, tuple[Forecast, int]] = {}
-    for (_, slot_s), members in groups.items():
+    for (_, slot_s, is_edge, lead), members in groups.items():
         history = np.stack([lenders[index].history for index in members])
         needed = np.array([lenders[index].gpus_needed for index in members])
         horizon_s = max(options.lend_horizon_s, options.lead_s) + 2 * slot_s
-        seen = forecast(history, needed, slot_s, horizon_s, options.forecast)
+        # Demand of an edge node is all or nothing; a season would average that away.
+        how = replace(options.forecast, season=None) if is_edge else options.forecast
+        seen = forecast(history, needed, slot_s, horizon_s, how, lead * slot_s)
         found.update((index, (seen, row)) for row, index in enumerate(members))
     return [found[index] for index in range(len(lenders))]
+
+
+def _is_edge(snapshot: Snapshot, lender: Lender) -> bool:
+    nodes = lender.nodes
+    return bool(len(nodes)) and snapshot.pools.kind[snapshot.nodes.pool[nodes[0]]] == Kind.EDGE
 
 
 def _decide(
@@ -90,7 +113,7 @@ def _decide(
     loan: Sequence[int],
     seen: Forecast,
     row: int,
-    notice_s: Callable[[Lender], float],
+    lead_s: float,
     options: LoanOptions,
 ) -> Decision:
     lender, nodes, now = snapshot.lenders[index], snapshot.nodes, snapshot.now_s
@@ -98,11 +121,11 @@ def _decide(
     if not mine or lender.load_age_s > options.stale_s:
         return Decision(index)
     gpus = int(nodes.gpus[lender.nodes].min())  # if they differ: lend too little, not too much
-    is_edge = snapshot.pools.kind[nodes.pool[mine[0]]] == Kind.EDGE
-    headroom = max(
-        1.0, options.forecast.headroom_fraction * gpus * len(mine), float(seen.burst_gpus[row])
-    )
-    if is_edge:  # all or nothing: any demand keeps it, and none needs no headroom
+    headroom = max(1.0, float(seen.margin_gpus[row]))
+    if np.isnan(seen.margin_gpus[row]):
+        least = options.forecast.headroom_fraction * gpus * len(mine)
+        headroom = max(1.0, least, float(seen.burst_gpus[row]))
+    if _is_edge(snapshot, lender):  # any demand keeps it, and none needs no headroom
         headroom = -options.idle_gpus
 
     owned = [node for node in mine if loan[node] == LoanPhase.OWNED]
@@ -110,9 +133,8 @@ def _decide(
     lent = [node for node in mine if loan[node] == LoanPhase.LENT]
     back = len(mine) - len(owned) - len(asked) - len(lent)
 
-    lead_s = max(options.lead_s, notice_s(lender) + options.drain_s) if lent else options.lead_s
-    far = seen.peak(row, options.lend_horizon_s)
-    near = seen.peak(row, min(lead_s, options.lend_horizon_s))
+    far_s, near_s = options.lend_horizon_s, min(lead_s, options.lend_horizon_s)
+    far, near = seen.peak(row, far_s), seen.peak(row, near_s)
     figures = (
         Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
         Figure("forecast_gpus", near, lender.load_age_s),
@@ -121,7 +143,8 @@ def _decide(
         Figure("lead_s", lead_s),
     )
     have = len(owned) + back  # the owner's, now or as soon as the returning ones are there
-    short = min(ceil((near + headroom) / gpus - 1e-9), len(mine)) - have
+    keep = ceil(seen.peak(row, near_s, headroom) / gpus - 1e-9)
+    short = min(keep, len(mine)) - have
     if short > 0 and lent:
         old = [n for n in lent if now - nodes.lent_since_s[n] >= options.loan_min_s]
         urgent = min(ceil(near / gpus - 1e-9), len(mine)) - have
@@ -130,7 +153,8 @@ def _decide(
         # Headroom alone is not needed at a known moment: it is due at the end of the lead.
         dues = tuple(now + min(max(at, options.drain_s), lead_s) for at in from_s)
         return Decision(index, (), tuple(lent), dues, figures)
-    spare = len(mine) - ceil((max(far, near) + headroom) / gpus - 1e-9) - len(asked) - len(lent)
+    keep = ceil(seen.peak(row, far_s, headroom) / gpus - 1e-9)
+    spare = len(mine) - keep - len(asked) - len(lent)
     rested = [n for n in owned if now - nodes.returned_s[n] >= options.cool_down_s]
     if spare > 0 and rested:
         return Decision(index, tuple(rested[:spare]), (), (), figures)

@@ -19,7 +19,7 @@ from scheduler.policies.share import Filling, Profile
 _NEARLY = 1 - 1e-12
 #: Seconds that rounding may cost.
 _HAIR_S, _LATE_S = 1e-6, 1e-5
-_NOTHING = Filling(-1, math.inf, np.zeros(0), np.zeros(0, dtype=np.int64))
+_NOTHING = Filling(math.inf, np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +130,7 @@ def _follow(profile: Profile, demand: Demand, share: int, grows_s: float) -> Fil
     before = float(done[step - 1]) if step else 0.0
     end_s = float(profile.starts_s[step]) + max(demand.work - before, 0.0) / float(pace[step])
     used = np.concatenate(([0], demand.curve.sizes))[level[: step + 1]]
-    return Filling(share - 1, end_s, profile.starts_s[: step + 1], used)
+    return Filling(end_s, profile.starts_s[: step + 1], used)
 
 
 def book(profile: Profile, own: Filling) -> None:

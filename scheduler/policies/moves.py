@@ -27,9 +27,8 @@ def move(draft: Draft, level: Ints, options: MoveOptions) -> None:
     """
     jobs, curve = draft.snapshot.jobs, draft.curve
     may = (jobs.phase == Phase.RUNNING) & (draft.now_s - jobs.changed_s >= options.interval_s)
-    site = np.array(draft.site, dtype=np.int64)
-    may &= (site >= 0) & (site == np.array(draft.was)) & np.array(draft.movable, dtype=np.bool_)
-    may &= ~np.array(draft.forced, dtype=np.bool_)
+    site = draft.site.copy()
+    may &= (site >= 0) & (site == draft.was) & draft.movable & ~draft.forced
     if not may.any() or len(draft.slack) < 2:
         return
     left = draft.slack.copy()
@@ -59,7 +58,7 @@ def _best(
 ) -> tuple[int, int, int, float, float] | None:
     """Return the move that saves most: job, site, level, seconds saved, pause."""
     jobs, curve = draft.snapshot.jobs, draft.curve
-    site = np.array(draft.site)[rows]
+    site = draft.site[rows]
     work = jobs.remaining_steps[rows]
     here_s = work / np.maximum(curve.rate[rows, level[rows]] * draft.speed[site], 1e-12)
     deadline_s = jobs.deadline_s[rows]

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from scheduler.policies.capacity import Capacity
-from scheduler.policies.interface import Kind
+from scheduler.policies.interface import Ints, Kind
 
 _NOTHING: Mapping[int, int] = {}
 
@@ -31,28 +33,45 @@ def place(
         raise ValueError(f"size is {size}; a gang needs at least 1 GPU")
     if capacity.site_free[site] < size:
         return None
-    free = capacity.free
+    members = capacity.members[site]
     if capacity.kind[site] == Kind.EDGE:
-        return {capacity.site_nodes[site][0]: size}
+        return {int(members[0]): size}
     if prefer:
         kept = keep(capacity, size, prefer)
         if kept is not None:
             return kept
-    nodes = [node for node in capacity.site_nodes[site] if free[node] > 0]
-    fits = [node for node in nodes if free[node] >= size]
-    if fits:
-        return {min(fits, key=lambda node: (-prefer.get(node, 0), free[node], node)): size}
+    room = capacity.room[members]
+    best = _fullest(room, size, members, prefer)
+    if best is not None:
+        return {best: size}
     placement: dict[int, int] = {}
     rest = size
-    for node in sorted(nodes, key=lambda node: (-free[node], -prefer.get(node, 0), node)):
-        if free[node] >= rest:
-            break
-        placement[node] = free[node]
-        rest -= free[node]
-    last = [node for node in nodes if free[node] >= rest and node not in placement]
-    if rest:
-        placement[min(last, key=lambda node: (-prefer.get(node, 0), free[node], node))] = rest
+    while (most := int(room.max(initial=0))) and most < rest:
+        alike = np.flatnonzero(room == most)
+        held = [-prefer.get(node, 0) for node in members[alike].tolist()] if prefer else None
+        ranked = alike if held is None else alike[np.argsort(held, kind="stable")]
+        taken = ranked[: (rest - 1) // most]  # the last node holds the rest, by best fit
+        placement.update(dict.fromkeys(members[taken].tolist(), most))
+        rest -= most * len(taken)
+        room[taken] = 0
+    last = _fullest(room, rest, members, prefer) if rest else None
+    if last is not None:
+        placement[last] = rest
     return dict(sorted(placement.items()))
+
+
+def _fullest(room: Ints, size: int, members: Ints, prefer: Mapping[int, int]) -> int | None:
+    """Return the node that is fullest of those with room, one of `prefer` if any of it has."""
+    held = [
+        (-gpus, int(room[at]), node)
+        for node, gpus in prefer.items()
+        if room[at := int(members.searchsorted(node))] >= size
+    ]
+    if held:
+        return min(held)[2]
+    # What would be left over; where there is too little it wraps around to a huge number.
+    at = int((room - size).view(np.uint64).argmin())
+    return int(members[at]) if room[at] >= size else None
 
 
 def keep(capacity: Capacity, size: int, held: Mapping[int, int]) -> dict[int, int] | None:

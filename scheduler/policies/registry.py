@@ -2,12 +2,50 @@
 
 from collections.abc import Callable, Mapping
 
+from scheduler.policies.afs import Afs
+from scheduler.policies.aryl import Aryl
+from scheduler.policies.capacity_queues import CapacityQueues
+from scheduler.policies.deepboot import DeepBoot
+from scheduler.policies.drf import Drf
+from scheduler.policies.edf import Edf
+from scheduler.policies.edgeflow import EdgeFlow
+from scheduler.policies.elasticflow import ElasticFlow
 from scheduler.policies.fifo import Fifo
+from scheduler.policies.gandiva import Gandiva
+from scheduler.policies.gavel import Gavel
+from scheduler.policies.gittins import Gittins
 from scheduler.policies.interface import Policy
+from scheduler.policies.optimus import Optimus
+from scheduler.policies.pollux import Pollux
+from scheduler.policies.shortest import Sjf, Srtf
+from scheduler.policies.sia import Sia
+from scheduler.policies.themis import Themis
 from scheduler.policies.tide import Tide
+from scheduler.policies.tiresias import Tiresias
 
-#: Name -> what makes it with its default options.
-POLICIES: Mapping[str, Callable[[], Policy]] = {"fifo": Fifo, "tide": Tide}
+#: Name -> what makes it with its default options; the default first, then as in docs/policies.md.
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "tide": Tide,
+    "fifo": Fifo,
+    "sjf": Sjf,
+    "srtf": Srtf,
+    "edf": Edf,
+    "drf": Drf,
+    "capacity": CapacityQueues,
+    "tiresias": Tiresias,
+    "gittins": Gittins,
+    "optimus": Optimus,
+    "afs": Afs,
+    "pollux": Pollux,
+    "aryl": Aryl,
+    "deepboot": DeepBoot,
+    "elasticflow": ElasticFlow,
+    "edgeflow": EdgeFlow,
+    "themis": Themis,
+    "gandiva": Gandiva,
+    "gavel": Gavel,
+    "sia": Sia,
+}
 
 
 def make_policy(name: str) -> Policy:

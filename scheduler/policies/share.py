@@ -5,6 +5,7 @@ kept as far as the GPUs left over by earlier jobs allow, finishes it in time. Wh
 changes only when a job ends, so it is kept as a step function: no slots, nothing rounded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +31,18 @@ class Profile:
         self.free = np.concatenate((free[:index], free[index - 1 :]))
         return index
 
+    def less(self, end_s: Floats, gpus: Ints) -> "Profile":
+        """Return the profile without the GPUs of jobs that run from its start, each to its end."""
+        starts_s = np.union1d(self.starts_s, end_s)
+        free = self.free[self.starts_s.searchsorted(starts_s, side="right") - 1]
+        taken = np.bincount(starts_s.searchsorted(end_s), gpus, len(starts_s))
+        return Profile(starts_s, free - (taken.sum() - np.cumsum(taken)).astype(np.int64))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filling:
     """How one job would run in what is free."""
 
-    level: int  #: of the share, as an index into the job's allowed sizes; -1: it cannot run.
     end_s: float  #: inf if it never ends.
     starts_s: Floats  #: (t,) steps of the profile it was made for, as far as it runs.
     used: Ints  #: (t,) GPUs it takes in each.
@@ -53,14 +60,28 @@ class Shares:
     gpus_now: Ints  #: (n,)
     end_s: Floats  #: (n,) with no more than its share; inf if it cannot run.
     satisfied: Bools  #: (n,) ends by its deadline.
-    idle_now: int  #: GPUs that nobody takes in the first step.
     profile: Profile  #: what is left.
-    fillings: tuple[Filling, ...]  #: (n,) what each took.
+    filled: Mapping[int, Filling]  #: of jobs that run at more than one size, or not at all.
+
+    @property
+    def idle_now(self) -> int:
+        """GPUs that nobody takes in the first step."""
+        return int(self.profile.free[0])
+
+    def filling(self, job: int) -> Filling:
+        """Return what a job took."""
+        if job in self.filled:
+            return self.filled[job]
+        return Filling(
+            float(self.end_s[job]), self.profile.starts_s[:1], self.gpus_now[job : job + 1]
+        )
 
 
 #: Work is done when this part of it is: the rest is rounding.
 _NEARLY = 1 - 1e-12
-_NEVER = Filling(-1, float("inf"), np.zeros(0), np.zeros(0, dtype=np.int64))
+#: Seconds that rounding may make a job late.
+_LATE_S = 1e-6
+_NEVER = Filling(float("inf"), np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 def fill(profile: Profile, work: float, sizes: Ints, rate: Floats, deadline_s: float) -> Filling:
@@ -70,34 +91,54 @@ def fill(profile: Profile, work: float, sizes: Ints, rate: Floats, deadline_s: f
         profile: Free GPUs; not changed.
         work: Steps to do.
         sizes: (q,) the job's allowed sizes, ascending.
-        rate: (q,) steps per second at each.
+        rate: (q,) steps per second at each; never falling.
         deadline_s: When it must have ended.
     """
     if not len(sizes):
         return _NEVER
-    starts_s = profile.starts_s
-    offered = sizes.searchsorted(profile.free, side="right")  # (t,) levels that are free
-    paces = np.concatenate(([0.0], rate))
-    length = np.full(len(starts_s), np.inf)
-    np.subtract(starts_s[1:], starts_s[:-1], out=length[:-1])
-    share = len(sizes)
+    offered = sizes.searchsorted(profile.free, side="right")  # (t,) sizes that are free, counted
+    share, steps = 0, len(offered)
     if np.isfinite(deadline_s):
-        due = max(1, int(starts_s.searchsorted(deadline_s)))
-        in_time = length[:due].copy()
-        in_time[-1] = max(deadline_s - float(starts_s[due - 1]), 0.0)
-        levels = np.arange(1, len(sizes) + 1)
-        meets = paces[np.minimum(offered[:due], levels[:, None])] @ in_time >= work * _NEARLY
-        share = int(levels[meets.argmax()]) if meets.any() else share
-    level = np.minimum(offered, share)
-    pace = paces[level]
-    done = np.cumsum(pace[:-1] * length[:-1])
+        share, steps = _least(profile.starts_s, offered, work, rate, deadline_s)
+    if not share:
+        share, steps = len(sizes), len(offered)
+    return _run(profile.starts_s[:steps], np.minimum(offered[:steps], share), work, sizes, rate)
+
+
+def _least(
+    starts_s: Floats, offered: Ints, work: float, rate: Floats, deadline_s: float
+) -> tuple[int, int]:
+    """Return how many sizes there are up to the smallest that is enough; 0 if none is.
+
+    And for how many steps it can run at most.
+    """
+    due = max(1, int(starts_s.searchsorted(deadline_s)))
+    length = np.empty(due)
+    np.subtract(starts_s[1:due], starts_s[: due - 1], out=length[:-1])
+    length[-1] = max(deadline_s - float(starts_s[due - 1]), 0.0)
+    need = work * _NEARLY
+    # Were all GPUs free it would need at least this; a little less, for rounding.
+    alone = int(rate.searchsorted(need * (1 - 1e-9) / max(float(length.sum()), 1e-12)))
+    paces = np.concatenate(([0.0], rate))
+    done = 0.0
+    for share in range(alone + 1, len(paces)):
+        done = float(paces[np.minimum(offered[:due], share)] @ length)
+        if done >= need:
+            return share, due
+    return (len(rate), due) if alone < len(rate) and done >= need - rate[-1] * _LATE_S else (0, due)
+
+
+def _run(starts_s: Floats, level: Ints, work: float, sizes: Ints, rate: Floats) -> Filling:
+    """Do the work at so many of the job's sizes, counted, in each step; the last has no end."""
+    pace = np.concatenate(([0.0], rate))[level]
+    done = np.cumsum(pace[:-1] * (starts_s[1:] - starts_s[:-1]))
     step = int(done.searchsorted(work * _NEARLY))
     if pace[step] <= 0:  # only the last step is never long enough: nothing is free for ever
         return _NEVER
     before = float(done[step - 1]) if step else 0.0
     end_s = float(starts_s[step] + (work - before) / pace[step])
     used = np.concatenate(([0], sizes))[level[: step + 1]]
-    return Filling(share - 1, end_s, starts_s[: step + 1], used)
+    return Filling(end_s, starts_s[: step + 1], used)
 
 
 def book(profile: Profile, filling: Filling) -> None:
@@ -118,36 +159,119 @@ def satisfy(
     The test is sufficient, not necessary: it shows a plan. Jobs that miss are never rejected, and
     never take from those that do not.
 
+    As long as the shares of the jobs so far fit beside each other, none is in another's way, and
+    they are found all at once; only jobs beyond that are filled in one by one.
+
     Args:
         now_s: The present.
         gpus: That these jobs may have.
         work: (n,) steps left.
         deadline_s: (n,) finite.
         sizes: (k,) sizes, ascending.
-        rate: (n, k) steps per second; 0 where a size is not allowed.
+        rate: (n, k) steps per second, never falling with size; 0 where a size is not allowed.
     """
-    n = len(work)
-    profile = Profile(np.array([now_s]), np.array([gpus], dtype=np.int64))
-    gpus_now = np.zeros(n, dtype=np.int64)
-    end_s = np.full(n, np.inf)
-    fillings = [_NEVER] * n
-    missed: list[int] = []
-    order: list[int] = np.argsort(deadline_s, kind="stable").tolist()
-    for job in order:
-        may = rate[job] > 0
-        filling = fill(profile, work[job], sizes[may], rate[job, may], deadline_s[job])
-        if filling.end_s > deadline_s[job] + 1e-6:
-            missed.append(job)
-            continue
-        book(profile, filling)
-        gpus_now[job], end_s[job], fillings[job] = filling.now, filling.end_s, filling
-    satisfied = np.isfinite(end_s)
-    for job in missed:
-        may = rate[job] > 0
-        filling = fill(profile, work[job], sizes[may], rate[job, may], np.inf)
-        book(profile, filling)
-        gpus_now[job], end_s[job], fillings[job] = filling.now, filling.end_s, filling
-    return Shares(gpus_now, end_s, satisfied, int(profile.free[0]), profile, tuple(fillings))
+    n, k = rate.shape
+    may: Bools = rate > 0
+    rows = np.arange(n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        run_s = np.where(may, work[:, None] / rate, np.inf)  # with all GPUs free
+    done = rate * np.maximum(deadline_s - now_s, 0.0)[:, None]
+    meets: Bools = may & (done >= (work * _NEARLY)[:, None])
+    top = k - 1 - may[:, ::-1].argmax(axis=1)
+    meets[rows, top] |= now_s + run_s[rows, top] <= deadline_s + _LATE_S
+    able = np.any(meets, axis=1)  # others miss whatever is free
+    made = _Fillings(now_s, gpus, work, sizes, rate, run_s)
+    order = np.argsort(deadline_s, kind="stable")
+    made.fill_all(order[able[order]], meets.argmax(axis=1), deadline_s)
+    satisfied = np.isfinite(made.end_s)
+    late = order[~satisfied[order] & np.any(may, axis=1)[order]]
+    made.fill_all(late, top, np.full(n, np.inf))
+    for job in np.flatnonzero(~np.isfinite(made.end_s)).tolist():
+        made.filled[job] = _NEVER
+    return Shares(made.gpus_now, made.end_s, satisfied, made.profile, made.filled)
+
+
+class _Fillings:
+    """What n jobs take, one after the other."""
+
+    def __init__(
+        self, now_s: float, gpus: int, work: Floats, sizes: Ints, rate: Floats, run_s: Floats
+    ) -> None:
+        self.gpus_now = np.zeros(len(work), dtype=np.int64)
+        self.end_s = np.full(len(work), np.inf)
+        self.filled: dict[int, Filling] = {}
+        self._now_s, self._work, self._sizes, self._rate = now_s, work, sizes, rate
+        self._run_s = run_s
+        #: From the first step on in which anything is free, and the moments before.
+        self._rest = Profile(np.array([now_s]), np.array([gpus], dtype=np.int64))
+        self._full_s: list[Floats] = []
+        self._counted = np.arange(gpus + 1)
+        #: Which sizes are allowed -> those, and for so many free GPUs how many of them fit.
+        self._fits: dict[bytes, tuple[Bools, Ints, Ints]] = {}
+
+    @property
+    def profile(self) -> Profile:
+        """What is left."""
+        full_s = np.concatenate([*self._full_s, self._rest.starts_s])
+        free = np.zeros(len(full_s), dtype=np.int64)
+        free[len(full_s) - len(self._rest.free) :] = self._rest.free
+        return Profile(full_s, free)
+
+    def fill_all(self, order: Ints, level: Ints, deadline_s: Floats) -> None:
+        """Fill jobs in order; those that would be late take nothing.
+
+        Args:
+            order: Jobs.
+            level: (n,) that each takes where enough is free.
+            deadline_s: (n,) inf: it is late at no time.
+        """
+        size = self._sizes[level[order]]
+        least = 0 if self._full_s else int(self._rest.free.min())
+        beside = int(np.cumsum(size).searchsorted(least, side="right"))
+        free_for_all = order[:beside]
+        if beside:
+            self.gpus_now[free_for_all] = size[:beside]
+            end_s = self._now_s + self._run_s[free_for_all, level[free_for_all]]
+            self.end_s[free_for_all] = end_s
+            self._rest = self._rest.less(end_s, size[:beside])
+        for job in order[beside:].tolist():
+            self._fill(job, float(deadline_s[job]))
+
+    def _fill(self, job: int, deadline_s: float) -> None:
+        rest, work = self._rest, float(self._work[job])
+        allowed, sizes, fits = self._allowed(job)
+        rate = self._rate[job, allowed]
+        offered = fits[rest.free]
+        share, steps = len(sizes), len(offered)
+        if np.isfinite(deadline_s):
+            share, steps = _least(rest.starts_s, offered, work, rate, deadline_s)
+        if not share:
+            return
+        level = np.minimum(offered[:steps], share)
+        filling = _run(rest.starts_s[:steps], level, work, sizes, rate)
+        if filling.end_s > deadline_s + _LATE_S or not np.isfinite(filling.end_s):
+            return
+        book(rest, filling)
+        self.end_s[job] = filling.end_s
+        if not self._full_s:
+            self.gpus_now[job] = filling.now
+        else:  # nothing is free now
+            starts_s = np.concatenate(([self._now_s], filling.starts_s))
+            filling = Filling(filling.end_s, starts_s, np.concatenate(([0], filling.used)))
+        self.filled[job] = filling
+        if not rest.free[0]:
+            full = int((rest.free > 0).argmax())  # the last step is never full: all jobs end
+            self._full_s.append(rest.starts_s[:full])
+            self._rest = Profile(rest.starts_s[full:], rest.free[full:])
+
+    def _allowed(self, job: int) -> tuple[Bools, Ints, Ints]:
+        """Return the sizes allowed for a job."""
+        allowed = self._rate[job] > 0
+        key = allowed.tobytes()
+        if key not in self._fits:
+            sizes = self._sizes[allowed]
+            self._fits[key] = (allowed, sizes, sizes.searchsorted(self._counted, side="right"))
+        return self._fits[key]
 
 
 def end_with_more(

@@ -20,11 +20,13 @@ from scheduler.policies.deadlines import (
 )
 from scheduler.policies.draft import Draft, Why
 from scheduler.policies.elastic import ElasticOptions, settle, weights, worth
+from scheduler.policies.flow import FlowOptions, flow, is_plain
 from scheduler.policies.gang import Backfill, Claim, Outcome, make_room, start
-from scheduler.policies.interface import Figure, Floats, Ints, Kind, Plan, Snapshot
+from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.lending import lend_and_reclaim
 from scheduler.policies.loans import LoanOptions
 from scheduler.policies.moves import MoveOptions, move
+from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
 from scheduler.policies.waits import backfilled, waits
 
 #: (job, slack of each site) -> how fast it would run in each.
@@ -35,7 +37,12 @@ SpeedOf = Callable[[int, Ints], Floats]
 class Tide:
     """Capacity loaning, elastic sizes, deadlines and edge offload in one plan.
 
-    Of waiting gangs, deadlines that can be made go first, the nearest before others. The rest go
+    Where one training pool is all there is and nobody has priority, any job may be scaled and
+    stopped: `flow` shares it for the least mean completion time, `timely` for the most deadlines.
+
+    Elsewhere jobs have rights: a gang that runs keeps its base size, but for a deadline, a reclaim
+    or the edge. In order: loans, minimum satisfactory shares, the edge, waiting gangs at their
+    base, the rest by marginal return, moves that pay. Of waiting gangs, deadlines that can be made go first, the nearest before others. The rest go
     by priority; among equals first those whose node went back, then any that have waited
     `starving_s`, by age, then the shortest at base size.
     """
@@ -45,12 +52,20 @@ class Tide:
     deadlines: DeadlineOptions = field(default_factory=DeadlineOptions)
     elastic: ElasticOptions = field(default_factory=ElasticOptions)
     moves: MoveOptions = field(default_factory=MoveOptions)
+    #: How one pool of best-effort training is shared; None: as any other, by right.
+    flow: FlowOptions | None = field(default_factory=FlowOptions)
+    #: How one such pool is shared if some of its jobs have deadlines; None: likewise.
+    timely: TimelyOptions | None = field(default_factory=TimelyOptions)
     backfill: Backfill = "easy"
     starving_s: float = 3600.0
     aging: float = 5.0  #: priority that a gang gains with every `starving_s` of waiting.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
+        if self.timely is not None and has_deadlines(snapshot):
+            return timely(snapshot, self.timely)
+        if self.flow is not None and is_plain(snapshot):
+            return flow(snapshot, self.flow)
         draft = Draft(snapshot)
         if not len(draft.curve.sizes) or not draft.capacity.site_pool:
             return Plan()
@@ -69,18 +84,23 @@ class Tide:
 
     def _start(self, draft: Draft, timed: Guarantee, homeless: list[int]) -> dict[int, Outcome]:
         """Find a site for every gang that may start; returns what became of each."""
-        waiting = sorted([*draft.waiting(), *(job for job in homeless if draft.site[job] < 0)])
-        waiting = [job for job in waiting if draft.site[job] < 0]
-        if not waiting:
+        waiting = np.array(sorted([*draft.waiting(), *homeless]), dtype=np.int64)
+        waiting = waiting[draft.site[waiting] < 0]
+        if not len(waiting):
             return {}
-        jobs, curve = draft.snapshot.jobs, draft.curve
+        curve = draft.curve
         base: list[int] = curve.sizes[curve.base].tolist()
-        run_s: list[float] = (curve.work_s / curve.sizes[curve.base]).tolist()
-        claim = {job: Claim(job, base[job], run_s[job]) for job in waiting}
+        alone_s = curve.work_s / curve.sizes[curve.base]
+        run_s: list[float] = alone_s.tolist()
+        able = draft.able(waiting)
+
+        def claims(rows: list[int]) -> list[Claim]:
+            return [Claim(job, base[job], run_s[job]) for job in rows]
+
         outcomes: dict[int, Outcome] = {}
 
         def cloud(job: int, slack: Ints) -> Floats:
-            return np.where(draft.kind != Kind.EDGE, draft.speeds(job, slack), 0.0)
+            return np.where(draft.edge, 0.0, draft.speeds(job, slack))
 
         def accept(found: list[Outcome], rule: str) -> None:
             for outcome in found:
@@ -92,58 +112,66 @@ class Tide:
                     draft.put(outcome.job, outcome.site, None if lost_node else why)
 
         # Deadlines that can be made come first; the edge is for `offload` to give them.
-        first = [claim[job] for job in timed.jobs if job in claim and timed.satisfied[job]]
-        if first:
-            found = start(draft.now_s, first, draft.slack.copy(), cloud, [], "fit_first")
+        in_time = np.zeros(len(draft.site), dtype=np.bool_)
+        in_time[[job for job in timed.jobs if timed.satisfied[job]]] = True
+        first = np.array(timed.jobs, dtype=np.int64)
+        first = first[in_time[first] & (draft.site[first] < 0)]
+        if len(first):
+            there = able[waiting.searchsorted(first)] & ~draft.edge
+            asked, slack = claims(first.tolist()), draft.slack.copy()
+            found = start(draft.now_s, asked, slack, cloud, [], "fit_first", able=there)
             accept(found, "gang.deadline")
             for outcome in found:
                 if outcome.site >= 0:
                     continue
                 need = max(base[outcome.job], timed.share[outcome.job])
-                if self._preempt(draft, replace(claim[outcome.job], gpus=need), cloud):
-                    outcomes[outcome.job] = replace(outcome, site=draft.site[outcome.job])
+                if self._preempt(draft, Claim(outcome.job, need, run_s[outcome.job]), cloud):
+                    outcomes[outcome.job] = replace(outcome, site=int(draft.site[outcome.job]))
 
-        def urgency(job: int) -> tuple[float, ...]:
-            in_time = timed.satisfied.get(job, False)
-            waited_s = draft.now_s - float(jobs.waiting_since_s[job])
-            aged = self.aging * (waited_s // self.starving_s)
-            return (
-                -(float(jobs.priority[job]) + aged),
-                float(draft.was[job] < 0),  # those that lost their node were running
-                0.0 if in_time else 1.0,
-                float(jobs.deadline_s[job]) if in_time else 0.0,
-                0.0 if waited_s >= self.starving_s else 1.0,
-                -waited_s if waited_s >= self.starving_s else run_s[job],
-                float(job),
-            )
-
-        rest = sorted((job for job in waiting if draft.site[job] < 0), key=urgency)
-        holders = draft.holders()
-        late = [claim[job] for job in rest]
-        accept(
-            start(draft.now_s, late, draft.slack.copy(), draft.speeds, holders, self.backfill),
-            "gang.base",
-        )
+        rest = waiting[draft.site[waiting] < 0]
+        if not len(rest):
+            return outcomes
+        rest = self._in_order(draft, in_time[rest], rest, alone_s[rest])
+        may, asked = able[waiting.searchsorted(rest)], claims(rest.tolist())
+        slack, held = draft.slack.copy(), draft.holders()
+        found = start(draft.now_s, asked, slack, draft.speeds, held, self.backfill, able=may)
+        accept(found, "gang.base")
         return outcomes
+
+    def _in_order(self, draft: Draft, in_time: Bools, rows: Ints, run_s: Floats) -> Ints:
+        """Sort waiting jobs by what goes first, as the class says."""
+        jobs = draft.snapshot.jobs
+        waited_s = draft.now_s - jobs.waiting_since_s[rows]
+        starves = waited_s >= self.starving_s
+        keys = (
+            rows,
+            np.where(starves, -waited_s, run_s),
+            ~starves,
+            np.where(in_time, jobs.deadline_s[rows], 0.0),
+            ~in_time,
+            draft.was[rows] < 0,  # those that lost their node were running
+            -(jobs.priority[rows] + self.aging * (waited_s // self.starving_s)),
+        )
+        return rows[np.lexsort(keys)]
 
     def _preempt(self, draft: Draft, claim: Claim, cloud: SpeedOf) -> bool:
         """Stop best-effort jobs for a gang that must start now, if it then fits."""
         jobs, curve = draft.snapshot.jobs, draft.curve
         best: tuple[float, int, list[int]] | None = None
-        speed = cloud(claim.job, draft.slack)
-        for site in np.flatnonzero(speed > 0).tolist():
-            if not urgent(draft, claim.job, site, self.deadlines):
+        cloud_sites = np.flatnonzero(~draft.edge).tolist()
+        hasty = [site for site in cloud_sites if urgent(draft, claim.job, site, self.deadlines)]
+        speed = cloud(claim.job, draft.slack) if hasty else draft.speed
+        for site in hasty:
+            if speed[site] <= 0:
                 continue
-            holders = []
-            for job in draft.residents(site):
-                if draft.was[job] < 0 or np.isfinite(jobs.deadline_s[job]):
-                    continue
-                if jobs.priority[job] > jobs.priority[claim.job]:
-                    continue
-                rate = max(float(curve.rate[job, max(curve.present[job], 0)]), 1e-12)
-                lost_s = float(jobs.checkpoint_age_steps[job]) / rate + float(curve.change_s[job])
-                gpus = draft.size_at(job, int(draft.floor[job]))
-                holders.append((lost_s * float(jobs.size[job]), job, gpus))
+            rows = np.array(draft.residents(site), dtype=np.int64)
+            may = (draft.was[rows] >= 0) & np.isinf(jobs.deadline_s[rows])
+            rows = rows[may & (jobs.priority[rows] <= jobs.priority[claim.job])]
+            rate = np.maximum(curve.rate[rows, np.maximum(curve.present[rows], 0)], 1e-12)
+            lost_s = jobs.checkpoint_age_steps[rows] / rate + curve.change_s[rows]
+            costs = (lost_s * jobs.size[rows]).tolist()
+            gives = curve.sizes[draft.floor[rows]].tolist()
+            holders = list(zip(costs, rows.tolist(), gives, strict=True))
             victims = make_room(claim.gpus, int(draft.slack[site]), holders)
             cost = sum(cost for cost, job, _ in holders if job in victims)
             if victims and (best is None or cost < best[0]):
@@ -159,10 +187,8 @@ class Tide:
     def _size(self, draft: Draft) -> Ints:
         """Share out what every site has left, by marginal return."""
         jobs, curve = draft.snapshot.jobs, draft.curve
-        site = np.array(draft.site, dtype=np.int64)
-        stays = (
-            (site >= 0) & (site == np.array(draft.was)) & ~np.array(draft.forced, dtype=np.bool_)
-        )
+        site = draft.site
+        stays = (site >= 0) & (site == draft.was) & ~draft.forced
         present = np.where(stays, curve.present, -1)
         live = curve.runnable & (jobs.remaining_steps > 0)
         weight = np.zeros(len(site))

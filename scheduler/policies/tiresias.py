@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, capacity, training_pool
-from scheduler.policies.interface import Bools, Figure, Floats, Ints, Phase, Plan, Snapshot
+from scheduler.policies.allot import Because, Style
+from scheduler.policies.fixed import NAMES_MOST, Verdict, gangs, sweep, write
+from scheduler.policies.interface import Figure, Floats, Phase, Plan, Snapshot
 
 # What a note says, by position.
 _QUEUE, _ENTERED, _SERVED = range(3)
@@ -49,38 +50,35 @@ class Tiresias:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Sweep the queues."""
-        jobs = snapshot.jobs
-        n = len(jobs.ids)
+        jobs, found = snapshot.jobs, gangs(snapshot)
         queue, entered_s, served, service = self._queues(snapshot)
-        site = training_pool(snapshot)
-        asked, able = _gangs(snapshot, site)
-        order = np.lexsort((np.arange(n), entered_s, queue))
-        gpus = np.full(n, KEEP, dtype=np.int64)
-        free = int(capacity(snapshot)[site]) if site >= 0 else 0
+        swept = np.lexsort((np.arange(len(jobs.ids)), entered_s, queue))
+        order = swept[(found.runs | found.starts)[swept]].tolist()
+        given = sweep(found, order)
         ahead: list[str] = []
         why: dict[int, Because] = {}
-        for job in order[able[order]].tolist():
-            size = int(asked[job])
-            if size <= free:
-                free -= size
-                gpus[job] = size
+        for job in order:
+            if given[job] >= 0:
                 ahead.append(jobs.ids[job])
                 continue
-            gpus[job] = 0
             figures = (
                 Figure("queue", float(queue[job])),
                 Figure("service_gpu_s", float(service[job])),
-                Figure("gpus_left", free),
             )
-            why[job] = Because("tiresias.sweep", tuple(ahead[-3:]), figures)
+            why[job] = Because("tiresias.sweep", tuple(ahead[-NAMES_MOST:]), figures)
         before = jobs.notes[:, : _SERVED + 1]
         after = np.stack([queue, entered_s, served], axis=1)
         changed = np.flatnonzero((before != after).any(axis=1))
         notes = {jobs.ids[job]: tuple(after[job].tolist()) for job in changed.tolist()}
-        return allot(
-            snapshot,
-            Allotment(
-                gpus, "tiresias.sweep", style=self.style, order=order.tolist(), why=why, notes=notes
+        return write(
+            found,
+            Verdict(
+                given,
+                "tiresias.sweep",
+                why=why,
+                notes=notes,
+                style=self.style,
+                order=order,
             ),
         )
 
@@ -106,24 +104,3 @@ class Tiresias:
         queue = np.where(sinks, level, queue)
         entered_s = np.where(sinks, now_s, entered_s)
         return queue, entered_s, served, service
-
-
-def _gangs(seen: Snapshot, site: int) -> tuple[Ints, Bools]:
-    """Return (n,) the gang of each job, and whether it may be touched now.
-
-    The gang is the size asked for, else the next larger one that is allowed, else the largest.
-    """
-    jobs = seen.jobs
-    allowed = jobs.rate > 0.0
-    last = len(jobs.sizes) - 1
-    enough = allowed & (jobs.sizes >= jobs.requested[:, None])
-    up, top = enough.argmax(axis=1), last - allowed[:, ::-1].argmax(axis=1)
-    asked = jobs.sizes[np.where(enough.any(axis=1), up, top)]
-    # A running job keeps the size it has: restarting it at another would lose more than it gains.
-    asked = np.where(jobs.size > 0, jobs.size, asked)
-    held = np.bincount(seen.holdings.job, seen.holdings.gpus, len(jobs.ids)).astype(np.int64)
-    able = (jobs.phase == Phase.RUNNING) & (held == jobs.size)
-    starts = (jobs.phase == Phase.WAITING) & (jobs.backoff_until_s <= seen.now_s)
-    fits = seen.pools.gpu_memory_mib[site] if site >= 0 else -1.0
-    starts &= allowed.any(axis=1) & (jobs.memory_mib <= fits)
-    return asked, able | starts

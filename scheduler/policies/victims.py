@@ -1,12 +1,15 @@
 """Which nodes to empty, so that the jobs on them lose least.
 
 Emptying a given number of nodes at least cost is a knapsack whose values depend on each other
-(a gang that falls empties all its nodes). Three greedy rules are tried, and the cheapest answer
-wins; each rule alone is not near enough to the best (policies.md 9.3).
+(a gang that falls empties all its nodes). Three greedy rules are tried, and the cheapest answer is
+mended; no rule alone is near enough to the best (policies.md 9.3). `benchmarks/reclaim.py` measures
+how near the mended answer comes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from scheduler.policies.evacuation import Evacuation
 
 RULES = ("fraction", "count", "ratio")
 
@@ -37,11 +40,13 @@ def assess(tenants: Sequence[Tenant], nodes: Sequence[int], rule: str = "given")
     gone = frozenset(nodes)  # asked only for membership
     stopped, shrunk, cost = [], [], 0.0
     for job, tenant in enumerate(tenants):
-        left = sum(gpus for node, gpus in tenant.held.items() if node not in gone)
-        if left < tenant.base:
+        taken = sum(gpus for node, gpus in tenant.held.items() if node in gone)
+        if not taken:
+            continue
+        if sum(tenant.held.values()) - taken < tenant.base:
             stopped.append(job)
             cost += tenant.stop_cost
-        elif any(node in gone for node in tenant.held):
+        else:
             shrunk.append(job)
             cost += tenant.shrink_cost
     return Victims(tuple(sorted(nodes)), tuple(stopped), tuple(shrunk), cost, rule)
@@ -58,104 +63,44 @@ def choose(
         need: How many; at most all of them are chosen.
         rules: Which of `RULES` to try: `fraction` charges a job in equal parts to its nodes
             (Aryl), `count` charges it whole to each, `ratio` divides that by the nodes it frees.
+            One rule alone is followed to the letter; of several the best answer is mended.
 
     Raises:
         ValueError: An unknown rule.
     """
-    need = min(need, len(nodes))
-    if need <= 0:
-        return Victims((), (), (), 0.0, "none")
-    on_node: dict[int, list[int]] = {node: [] for node in nodes}
-    for job, tenant in enumerate(tenants):
-        for node in tenant.held:
-            if node in on_node:
-                on_node[node].append(job)
-    free = [node for node in nodes if not on_node[node]]
-    if len(free) >= need:
-        return Victims(tuple(sorted(free[:need])), (), (), 0.0, "free")
-    best: Victims | None = None
+    if not rules:
+        raise ValueError(f"rules is empty; choose among {', '.join(RULES)}")
     for rule in rules:
         if rule not in RULES:
             raise ValueError(f"rule {rule!r} is not known; choose among {', '.join(RULES)}")
-        found = _greedy(tenants, on_node, need, rule)
-        if best is None or (found.cost, len(found.stopped)) < (best.cost, len(best.stopped)):
-            best = found
-    if best is None:
-        raise ValueError(f"rules is empty; choose among {', '.join(RULES)}")
-    return _swap(tenants, on_node, best)
-
-
-def _greedy(
-    tenants: Sequence[Tenant], on_node: Mapping[int, list[int]], need: int, rule: str
-) -> Victims:
-    """Take one node at a time by a rule."""
-    order = {node: index for index, node in enumerate(on_node)}
-    left = [dict(tenant.held) for tenant in tenants]
-    chosen: list[int] = []
-    while len(chosen) < need:
-        key = _key(tenants, left, on_node, chosen, need, rule)
-        node = min((n for n in on_node if n not in chosen), key=lambda n: (*key(n), order[n]))
-        chosen.append(node)
-        for job in on_node[node]:
-            tenant = tenants[job]
-            if left[job].pop(node, 0) and sum(left[job].values()) < tenant.base:
-                left[job] = {}
-    return assess(tenants, chosen, rule)
-
-
-def _key(
-    tenants: Sequence[Tenant],
-    left: Sequence[Mapping[int, int]],
-    on_node: Mapping[int, list[int]],
-    chosen: Sequence[int],
-    need: int,
-    rule: str,
-) -> Callable[[int], tuple[float, float, int]]:
-    """Return what a rule sorts nodes by: cost first, then fewest GPUs in use."""
-    wanted = need - len(chosen)
-
-    def key(node: int) -> tuple[float, float, int]:
-        cost, used = 0.0, 0
-        falls: list[int] = []
-        for job in on_node[node]:
-            gpus = left[job].get(node, 0)
-            if not gpus:
-                continue
-            used += gpus
-            tenant = tenants[job]
-            if sum(left[job].values()) - gpus >= tenant.base:
-                cost += tenant.shrink_cost
-                continue
-            falls.append(job)
-            share = 1.0 / len(left[job]) if rule == "fraction" else 1.0
-            cost += tenant.stop_cost * share
-        if rule == "ratio" and falls:
-            # Nodes that only the fallen jobs keep busy become free with this one.
-            touched = sorted({n for job in falls for n in left[job] if n in on_node})
-            freed = sum(
-                n not in chosen and all(not left[j].get(n) or j in falls for j in on_node[n])
-                for n in touched
-            )
-            cost /= max(1, min(freed, wanted))
-        return cost, float(used), len(on_node[node])
-
-    return key
-
-
-def _swap(tenants: Sequence[Tenant], on_node: Mapping[int, list[int]], found: Victims) -> Victims:
-    """Exchange a chosen node for another while that is cheaper; at most a few rounds."""
-    for _ in range(3):
-        better = found
-        outside = [node for node in on_node if node not in found.nodes]
-        if len(found.nodes) * len(outside) * len(tenants) > 20_000:
-            break  # large reclaims: the rules alone, in time
-        for node in found.nodes:
-            rest = [n for n in found.nodes if n != node]
-            for other in outside:
-                tried = assess(tenants, [*rest, other], found.rule)
-                if tried.cost < better.cost - 1e-9:
-                    better = tried
-        if better is found:
-            break
-        found = better
-    return found
+    need = min(need, len(nodes))
+    if need <= 0:
+        return Victims((), (), (), 0.0, "none")
+    busy = {node for tenant in tenants for node in tenant.held}  # asked only for membership
+    free = [node for node in nodes if node not in busy]
+    if len(free) >= need:
+        return Victims(tuple(sorted(free[:need])), (), (), 0.0, "free")
+    taken = [node for node in nodes if node in busy]
+    rest = need - len(free)
+    state = Evacuation(
+        [tenant.held for tenant in tenants],
+        [tenant.base for tenant in tenants],
+        [tenant.stop_cost for tenant in tenants],
+        [tenant.shrink_cost for tenant in tenants],
+        taken,
+    )
+    best: tuple[float, int, list[int], str] | None = None
+    for rule in rules:
+        state.clear()
+        state.fill(rest, rule)
+        if best is None or (state.cost, state.stopped) < best[:2]:
+            best = (state.cost, state.stopped, list(state.chosen), rule)
+    assert best is not None
+    chosen, rule = best[2], best[3]
+    if len(rules) > 1:
+        state.clear()
+        for node in chosen:
+            state.add(node)
+        if state.mend():
+            chosen, rule = list(state.chosen), "mended"
+    return assess(tenants, [*free, *(taken[node] for node in chosen)], rule)

@@ -6,7 +6,7 @@ those who keep the most GPUs, or the one gang that is waited for; not who grew a
 
 import numpy as np
 
-from scheduler.policies.draft import Draft, Why
+from scheduler.policies.draft import NAMES_MOST, Draft, Why
 from scheduler.policies.gang import Outcome
 from scheduler.policies.interface import Figure, Need, Phase
 
@@ -21,39 +21,41 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
     """
     jobs, curve = draft.snapshot.jobs, draft.curve
     found: dict[int, Why] = {}
-    largest: tuple[str, ...] | None = None
-    running = [job for job, at in enumerate(draft.site) if at >= 0 and draft.was[job] >= 0]
-    above = curve.sizes[draft.promised] - curve.sizes[curve.base]
-    promised = 0 if base_only else int(above[running].sum())
-    for job in np.flatnonzero(jobs.phase == Phase.WAITING).tolist():
-        if draft.site[job] >= 0:
-            continue
-        waited = Figure("waited_s", draft.now_s - float(jobs.waiting_since_s[job]))
-        if not curve.runnable[job]:
+    running = np.flatnonzero((draft.site >= 0) & (draft.was >= 0))
+    kept, base = curve.sizes[draft.promised], curve.sizes[curve.base]
+    promised = 0 if base_only else int((kept - base)[running].sum())
+    # Running jobs by the GPUs that they cannot give, most first.
+    largest = draft.names(running[np.lexsort((running, -kept[running]))[:NAMES_MOST]].tolist())
+    most_mib = float(draft.memory_mib.max()) if len(draft.memory_mib) else 0.0
+    name = "free_gpus" if base_only else "gpus_above_base"
+    rows = np.flatnonzero((jobs.phase == Phase.WAITING) & (draft.site < 0))
+    for job, waited_s, runnable, rest_s, gpus in zip(
+        rows.tolist(),
+        (draft.now_s - jobs.waiting_since_s[rows]).tolist(),
+        curve.runnable[rows].tolist(),
+        (jobs.backoff_until_s[rows] - draft.now_s).tolist(),
+        base[rows].tolist(),
+        strict=True,
+    ):
+        waited = Figure("waited_s", waited_s)
+        if not runnable:
             found[job] = Why("gang.size", (), (waited,), (Need("allowed_sizes", 0, 1),))
             continue
-        base = draft.size_at(job, int(curve.base[job]))
-        if jobs.backoff_until_s[job] > draft.now_s:
-            rest_s = float(jobs.backoff_until_s[job]) - draft.now_s
+        if rest_s > 0:
             found[job] = Why("gang.backoff", (), (waited,), (Need("backoff_s", rest_s, 0.0),))
             continue
         outcome = outcomes.get(job)
         if outcome is None or outcome.offered < 0:
-            need = float(jobs.memory_mib[job])
-            most = max(draft.memory_mib.tolist(), default=0.0)
-            found[job] = Why("gang.no_pool", (), (waited,), (Need("gpu_memory_mib", most, need),))
+            need = Need("gpu_memory_mib", most_mib, float(jobs.memory_mib[job]))
+            found[job] = Why("gang.no_pool", (), (waited,), (need,))
             continue
-        if outcome.behind >= 0 and outcome.rule != "capacity":
-            lost_to = draft.names([outcome.behind])
-        else:
-            if largest is None:
-                largest = draft.names(_largest(draft, running))
-            lost_to = largest
-        figures = [waited]
+        figures: tuple[Figure, ...] = (waited,)
         if promised > 0 and outcome.rule == "capacity":
-            figures.append(Figure("promised_gpus", promised))
-        needs = (Need("free_gpus" if base_only else "gpus_above_base", outcome.offered, base),)
-        found[job] = Why(f"gang.{outcome.rule}", lost_to, tuple(figures), needs)
+            figures = (waited, Figure("promised_gpus", promised))
+        behind = outcome.behind >= 0 and outcome.rule != "capacity"
+        lost_to = (jobs.ids[outcome.behind],) if behind else largest
+        need = Need(name, outcome.offered, gpus)
+        found[job] = Why(f"gang.{outcome.rule}", lost_to, figures, (need,))
     return found
 
 
@@ -70,9 +72,3 @@ def backfilled(draft: Draft, head: int) -> Why:
         Figure(f"gpus_first_wanted_by:{jobs.ids[head]}", gpus),
     )
     return Why("gang.backfilled", (), figures)
-
-
-def _largest(draft: Draft, running: list[int]) -> list[int]:
-    """Return running jobs by the GPUs that they cannot give, most first."""
-    kept = draft.curve.sizes[draft.promised]
-    return sorted(running, key=lambda job: (-int(kept[job]), job))

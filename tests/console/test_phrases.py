@@ -16,7 +16,13 @@ from scheduler.policies.interface import Figure, Need, Reason
 from scheduler.policies.victims import RULES
 
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
-FAMILIES = "gang|deadline|plan|fifo|edgeflow|elastic|moves|loans?|victims|node"
+FAMILIES = "|".join(
+    [
+        "gang|deadline|plan|fifo|edgeflow|elastic|moves|loans?|victims|node|timely|sjf|srtf|edf|drf",
+        "capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis|gandiva|gavel|sia",
+        "virtual_clusters",
+    ]
+)
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")
 VOICE = Voice(1_767_571_200.0)
 
@@ -30,7 +36,11 @@ def rules_in_code() -> set[str]:
     """Every rule that is written out, or put together from a family and its members."""
     found: set[str] = set()
     families: set[str] = set()
-    words: dict[str, set[str]] = {"gang": set(), "edgeflow": set(), "victims": {"free", *RULES}}
+    words: dict[str, set[str]] = {
+        "gang": set(),
+        "edgeflow": set(),
+        "victims": {"free", "mended", *RULES},
+    }
     for tree in trees():
         for one in ast.walk(tree):
             if isinstance(one, ast.Constant) and isinstance(one.value, str):

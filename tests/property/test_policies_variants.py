@@ -13,21 +13,27 @@ from scheduler.policies.drf import Drf
 from scheduler.policies.fifo import Fifo
 from scheduler.policies.gavel import Gavel
 from scheduler.policies.gittins import Gittins
-from scheduler.policies.interface import Kind, Policy, Snapshot
-from scheduler.policies.queue_tree import Queue
+from scheduler.policies.interface import NOTE, Kind, Policy, Snapshot
+from scheduler.policies.queue_tree import Queue, grow_tree
 from scheduler.policies.shortest import Sjf, Srtf
 from scheduler.policies.sia import Sia
 from scheduler.policies.themis import Themis
-from tests.property.test_policies import NOW_S, columns, random_jobs, random_pools
+from scheduler.policies.virtual_clusters import VirtualClusters
+from tests.property.test_policies import NOW_S, columns, random_jobs, random_past, random_pools
 from tests.snapshots import Job, Pool, apply, faults, snapshot
 
-TENANTS = ("a", "a/x", "a/y", "b", "c/z")
+Notes = dict[str, tuple[float, ...]]
+#: What a job of the next cycle has from this one.
+PAST = ("tenants", "requested", "attained_gpu_s", "held_s", "first_start_s", "restarts")
 QUEUES = (
     Queue("a", 0.5),
     Queue("a/x", 0.6, maximum=0.8),
     Queue("a/y", 0.4, user_limit=1.5, order="shortest"),
     Queue("b", 0.3, preemptible=False),
     Queue("c", 0.1, maximum=0.5),
+)
+TREE = CapacityQueues(
+    queues=QUEUES, leaf_of={"a/x": "a/x", "a/y": "a/y", "b": "b"}, default_leaf="c"
 )
 VARIANTS: dict[str, Callable[[], Policy]] = {
     "fifo strict": lambda: Fifo(backfill="strict"),
@@ -41,9 +47,7 @@ VARIANTS: dict[str, Callable[[], Policy]] = {
     "drf": lambda: Drf(weights={"a": 2.0}, behind="job"),
     "drf stop": lambda: Drf(behind="stop"),
     "capacity": lambda: CapacityQueues(grace_s=0.0, cooldown_s=0.0),
-    "capacity tree": lambda: CapacityQueues(
-        queues=QUEUES, leaf_of={"a/x": "a/x", "a/y": "a/y", "b": "b"}, default_leaf="c"
-    ),
+    "capacity tree": lambda: TREE,
     "capacity eager": lambda: CapacityQueues(
         queues=QUEUES, leaf_of={"a/x": "a/x", "a/y": "a/y"}, dead_zone=0.0, round_most=1.0
     ),
@@ -54,55 +58,32 @@ VARIANTS: dict[str, Callable[[], Policy]] = {
     "gavel": Gavel,
     "gavel makespan": lambda: Gavel(objective="makespan", round_s=100.0),
     "sia": Sia,
+    "virtual clusters": VirtualClusters,
+    "virtual clusters few": lambda: VirtualClusters(nodes={"a": 1, "b": 2}),
     "sia exact": lambda: Sia(gap=0.0, growth=8.0),
 }
 
 
-def seen_at(
-    pools: list[Pool],
-    jobs: list[Job],
-    now_s: float,
-    extra: dict[str, tuple[str, int, float]],
-    notes: dict[str, tuple[float, ...]],
-) -> Snapshot:
-    """A snapshot with the columns that the builder leaves alike."""
-    seen = snapshot(pools, jobs, now_s=now_s)
-    mine = [extra[name] for name in seen.jobs.ids]
-    noted = [[*notes.get(name, ()), *[np.nan] * 4][:4] for name in seen.jobs.ids]
-    filled = replace(
-        seen.jobs,
-        tenants=tuple(row[0] for row in mine),
-        requested=np.array([row[1] for row in mine], dtype=np.int64),
-        attained_gpu_s=np.array([row[2] for row in mine]),
-        held_s=np.array([row[2] / 4 for row in mine]),
-        first_start_s=np.array([row[2] or np.inf for row in mine]),
-        restarts=np.array([row[1] // 3 for row in mine], dtype=np.int64),
-        notes=np.array(noted, dtype=np.float64).reshape(-1, 4),
-    )
-    return replace(seen, jobs=filled)
+def again(seen: Snapshot, pools: list[Pool], jobs: list[Job], notes: Notes) -> Snapshot:
+    """Show jobs as they are 400 s later, with the past they had and what was noted."""
+    fresh = snapshot(pools, jobs, now_s=seen.now_s + 400.0)
+    kept = {name: getattr(seen.jobs, name) for name in PAST}
+    rows = [[*notes.get(name, ()), *[np.nan] * NOTE][:NOTE] for name in fresh.jobs.ids]
+    noted = np.array(rows, dtype=np.float64).reshape(-1, NOTE)
+    return replace(fresh, jobs=replace(fresh.jobs, notes=noted, **kept))
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_variant_keeps_every_promise(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     pools = random_pools(rng)
-    if rng.random() < 0.5:
-        pools.append(Pool("fast", Kind.TRAINING, nodes=2, gpus=4, speed=2.0, memory_mib=20_000))
     jobs = random_jobs(rng, pools)
-    extra = {
-        job.id: (
-            str(rng.choice(TENANTS)),
-            int(rng.integers(1, 17)),
-            float(rng.choice([0.0, rng.uniform(1, 1e5)])),
-        )
-        for job in jobs
-    }
     policy = VARIANTS[name]()
-    notes: dict[str, tuple[float, ...]] = {}
-    for cycle in range(2):
-        seen = seen_at(pools, jobs, NOW_S + 400.0 * cycle, extra, notes)
+    notes: Notes = {}
+    seen = random_past(rng, snapshot(pools, jobs, now_s=NOW_S))
+    for _ in range(2):
         before = columns(seen)
         plan = policy.plan(seen)
         plan.check_notes()
@@ -110,3 +91,27 @@ def test_a_variant_keeps_every_promise(name: str, seed: int) -> None:
         assert columns(seen) == before, "the policy changed its snapshot"
         notes.update(plan.notes)
         jobs = apply(seen, plan, jobs)
+        seen = again(seen, pools, jobs, notes)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_no_plan_brings_a_queue_or_a_user_over_its_maximum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pools = random_pools(rng)
+    jobs = random_jobs(rng, pools)
+    seen = random_past(rng, snapshot(pools, jobs, now_s=NOW_S))
+    after = snapshot(pools, apply(seen, TREE.plan(seen), jobs), now_s=NOW_S)
+    trains = (seen.pools.kind[seen.nodes.pool] == Kind.TRAINING) & seen.nodes.usable
+    cluster = int(seen.nodes.gpus[trains].sum())
+    tenants = seen.jobs.tenants
+    trees = []
+    for size, pool in ((seen.jobs.size, seen.jobs.pool), (after.jobs.size, after.jobs.pool)):
+        tree = grow_tree(QUEUES, TREE.leaf_of, TREE.default_leaf, tenants, cluster)
+        for job in np.flatnonzero((size > 0) & (seen.pools.kind[pool] == Kind.TRAINING)).tolist():
+            tree.leaf(tenants[job]).add(int(size[job]), tenants[job])
+        trees.append(tree)
+    for was, now in zip(trees[0].branches[1:], trees[1].branches[1:], strict=True):
+        assert now.used <= max(was.used, now.most + 1e-6), now.rule.path
+        for user, gpus in now.by_user.items():
+            assert gpus <= max(was.by_user.get(user, 0), now.user_most() + 1e-6), user

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.policies.offload import Cloud, Offload, OffloadOptions, edge_ends, offload
-from scheduler.policies.share import Profile, end_with_more, fill, satisfy
+from scheduler.policies.share import Profile, book, end_with_more, fill, satisfy
 
 SIZES = np.array([1, 2, 4])
 LINEAR = np.array([1.0, 2.0, 4.0])
@@ -60,6 +60,34 @@ def test_filling_books_exactly_what_there_is() -> None:
         assert (found.profile.free >= 0).all()
         assert found.gpus_now.sum() + found.idle_now == found.profile.free[-1]
         assert (found.end_s >= 0).all()
+
+
+@pytest.mark.parametrize("gpus", [0, 3, 12, 60, 1000])
+def test_all_at_once_is_the_same_as_one_by_one(gpus: int) -> None:
+    """Where nobody is in another's way, where all are, and in between."""
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        n = int(rng.integers(1, 40))
+        work, due_s = rng.uniform(1, 100, n), rng.uniform(1, 100, n)
+        rate = np.cumsum(rng.uniform(0.1, 1, (n, 3)), axis=1) * (rng.random((n, 3)) < 0.8)
+        found = satisfy(0.0, gpus, work, due_s, SIZES, rate)
+        profile = Profile(np.zeros(1), np.array([gpus]))
+        by_deadline = np.argsort(due_s, kind="stable").tolist()
+        late: list[int] = []
+        for by_s in (due_s, np.full(n, INF)):  # those that are late come again, without a deadline
+            for job in late if by_s[0] == INF else by_deadline:
+                may = rate[job] > 0
+                own = fill(profile, work[job], SIZES[may], rate[job, may], by_s[job])
+                if own.end_s > by_s[job] + 1e-6:
+                    late.append(job)
+                    continue
+                book(profile, own)
+                assert found.gpus_now[job] == own.now == found.filling(job).now
+                assert found.end_s[job] == pytest.approx(own.end_s)
+        assert np.flatnonzero(~found.satisfied).tolist() == sorted(late)
+        assert found.idle_now == profile.free[0]
+        np.testing.assert_allclose(found.profile.starts_s, profile.starts_s)
+        np.testing.assert_array_equal(found.profile.free, profile.free)
 
 
 def test_with_linear_speed_filling_is_exact() -> None:

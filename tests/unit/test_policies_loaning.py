@@ -1,6 +1,7 @@
 """Aryl and DeepBoot: loans, reclaims against the optimum, groups of servers, lives of GPUs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_idle_servers_are_asked_for_when_training_is_short(name: str) -> None:
     assert not faults(seen, plan)
     alone = snapshot([TRAIN, lender(4)], jobs[:1])
     assert POLICIES[name].plan(alone).lend == ()
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_job_that_runs_asks_only_for_servers_it_would_be_faster_on(name: str) -> None:
+    job = Job("a", sizes=(8, 16), held={"train-000": 8}, power=1.0)
+    for speed, asked in ((1.0, 2), (0.6, 2), (0.5, 0)):
+        seen = snapshot([TRAIN, replace(lender(4), speed=speed)], [job])
+        assert len(POLICIES[name].plan(seen).lend) == asked
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_two_owners_are_not_both_asked_for_the_same(name: str) -> None:
+    owners = [replace(lender(4), id=owner) for owner in ("infer-a", "infer-b")]
+    jobs = [Job("full", sizes=(8,), held={"train-000": 8}), Job("a", sizes=(8,))]
+    assert len(POLICIES[name].plan(snapshot([TRAIN, *owners], jobs)).lend) == 1
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -8,8 +8,8 @@ import pytest
 from scheduler.policies.capacity import Capacity
 from scheduler.policies.elastic import ElasticOptions, grow, settle, weights
 from scheduler.policies.forecast import ForecastOptions, forecast
-from scheduler.policies.gang import Claim, Holder, make_room, start
-from scheduler.policies.interface import Kind, LoanPhase
+from scheduler.policies.gang import Backfill, Claim, Holder, make_room, start
+from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
 from scheduler.policies.placement import keep, place
 from scheduler.policies.victims import RULES, Tenant, assess, choose
 from tests.snapshots import Job, Pool, snapshot
@@ -79,7 +79,7 @@ def test_placement_keeps_what_a_job_holds() -> None:
 def test_an_edge_gang_is_on_one_node() -> None:
     pool = Pool("edge", Kind.EDGE, nodes=2, gpus=2, loan=LoanPhase.LENT)
     capacity = Capacity(snapshot([pool], []))
-    assert capacity.site_nodes == [[0], [1]]
+    assert [nodes.tolist() for nodes in capacity.members] == [[0], [1]]
     assert place(capacity, 1, 2) == {1: 2}
     assert place(capacity, 1, 3) is None
 
@@ -115,6 +115,9 @@ def test_yesterday_comes_again_at_todays_level() -> None:
     assert same.needs_from_s(0, 20.0) <= 600.0
     history[-12:] = 20.0
     twice = forecast(history[None], np.array([20.0]), 300.0, 1800.0)
+    assert twice.peak(0, 1800.0) == pytest.approx(21.0 * 41 / 11 - 1.0)
+    views = ForecastOptions(season=None)
+    twice = forecast(history[None], np.array([20.0]), 300.0, 1800.0, views)
     assert twice.peak(0, 1800.0) == pytest.approx(40.0 * 241 / 121)
 
 
@@ -226,6 +229,27 @@ def test_backfill_modes() -> None:
         (-1, "backfill"),
         (0, "backfilled"),
     ]
+
+
+@pytest.mark.parametrize("mode", ["strict", "fit_first", "easy"])
+def test_knowing_where_claims_may_run_changes_nothing(mode: Backfill) -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(100):
+        count, sites = int(rng.integers(1, 20)), int(rng.integers(1, 12))
+        speed = rng.choice([0.0, 1.0, 2.0], (count, sites))
+        claims = [Claim(n, int(rng.integers(1, 9)), float(rng.uniform(1, 9))) for n in range(count)]
+        slack = rng.integers(-2, 20, sites)
+        holders = [[Holder(99, 5, float(rng.uniform(1, 9)))] for _ in range(sites)]
+
+        def speeds(job: int, slack: Ints, speed: Floats = speed) -> Floats:
+            found: Floats = speed[job] * (1.0 + 0.01 * np.maximum(slack, 0))
+            return found
+
+        left = slack.copy()
+        asked = start(0.0, claims, left, speeds, holders, mode, True)
+        known = start(0.0, claims, slack, speeds, holders, mode, True, speed > 0)
+        assert asked == known
+        assert left.tolist() == slack.tolist()
 
 
 def test_preemption_only_if_the_claimant_then_fits() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import NOTE, Plan, Snapshot
+from scheduler.policies.interface import NOTE, Kind, LoanPhase, Plan, Snapshot
 from scheduler.policies.tiresias import Tiresias
 from tests.snapshots import Job, Pool, faults, snapshot
 
@@ -108,10 +108,27 @@ def test_moving_jobs_and_those_that_back_off_are_left_alone() -> None:
     assert not faults(one, plan)
 
 
-def test_a_gang_is_what_was_asked_for_or_the_next_that_is_allowed() -> None:
-    one = seen([Job("a", sizes=[2, 8]), Job("b", sizes=[1, 2], submit_s=1.0)], gpus=16)
+def test_a_gang_is_what_was_asked_for_or_the_nearest_below_that_is_allowed() -> None:
+    one = seen([Job("a", sizes=[2, 8]), Job("b", sizes=[8], submit_s=1.0)], gpus=16)
     one = replace(one, jobs=replace(one.jobs, requested=np.array([4, 4])))
-    assert sizes(Tiresias().plan(one)) == {"a": 8, "b": 2}
+    assert sizes(Tiresias().plan(one)) == {"a": 2, "b": 8}
+
+
+def test_a_gang_that_must_leave_its_node_moves_at_a_size_it_allows() -> None:
+    gone = Pool("infer", Kind.INFERENCE, loan=LoanPhase.RECLAIMING)
+    jobs = [Job("a", sizes=[2], held={"infer-000": 3}), Job("b", sizes=(), held={"infer-000": 1})]
+    one = snapshot([Pool("train"), gone], jobs, now_s=NOW_S)
+    plan = Tiresias().plan(one)
+    assert sizes(plan) == {"a": 2, "b": 0}
+    assert not faults(one, plan)
+
+
+def test_all_training_pools_are_used() -> None:
+    pools = [Pool("x", gpus=4), Pool("y", gpus=4)]
+    one = snapshot(pools, [Job(name, sizes=[4]) for name in "abc"], now_s=NOW_S)
+    plan = Tiresias().plan(one)
+    assert sizes(plan) == {"a": 4, "b": 4}
+    assert not faults(one, plan)
 
 
 def test_no_pool_and_no_jobs() -> None:

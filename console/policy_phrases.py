@@ -1,0 +1,66 @@
+"""What single policies decide by, in words: rule -> (sentence, what fits into a column)."""
+
+from collections.abc import Mapping
+
+_SURPLUS = ("the GPUs that no deadline needs help it most", "gain of the next GPU")
+_ROOM = "[: it ends at {planned_end_s}, due at {deadline_s}]"
+
+POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
+    # --- tide, where one pool with deadlines is all there is
+    "timely.promised": (f"it was promised to be in time{_ROOM}", "promised to be in time"),
+    "timely.planned": (f"it can be in time like this{_ROOM}", "can be in time"),
+    "timely.lends": (
+        "it has time to spare, and lends GPUs to a short job[ until {back_s}]",
+        "lends GPUs for a while",
+    ),
+    "timely.room": (
+        "there is no room yet in which it would be in time"
+        "[: it has {have:gpus} of the {want:gpus} GPUs that it needs]",
+        "no room to be in time",
+    ),
+    "timely.late": ("it cannot be in time any more, and takes what is left", "too late already"),
+    "timely.best_effort": ("it has no deadline, and takes what is left", "has no deadline"),
+    "timely.surplus": _SURPLUS,
+    # --- the literature
+    "sjf.order": ("jobs go by how short they are, and it fits", "the shortest first"),
+    "srtf.order": ("jobs go by what is left of them, the least first", "least left first"),
+    "edf.deadline": ("jobs go by their deadlines, the nearest first", "nearest deadline first"),
+    "drf.share": ("its tenant has the smallest dominant share", "its tenant's share"),
+    "capacity.order": ("its queue has the smallest use for its guarantee", "its queue's turn"),
+    "capacity.guaranteed": ("its queue's guarantee covers it", "guaranteed"),
+    "capacity.bonus": ("it runs on what its queue is not guaranteed", "as a bonus"),
+    "capacity.maximum": ("its queue would go over its maximum", "its queue's maximum"),
+    "capacity.user_limit": ("its tenant has as much of the queue as one may", "its tenant's limit"),
+    "capacity.cooldown": ("it was preempted as a bonus a moment ago", "preempted just now"),
+    "capacity.reclaim": (
+        "[{lost_to} wait for what their queue is guaranteed, and ]this was a bonus",
+        "another queue's guarantee",
+    ),
+    "tiresias.sweep": ("jobs go by the GPU time they had, the least first", "least served first"),
+    "gittins.rank": ("jobs go by how likely they are to end soon", "likely to end soon"),
+    "optimus.marginal_gain": ("a GPU shortens its remaining time most", "gain of the next GPU"),
+    "afs.two_jobs": ("it wins the next GPU in pairs with the others", "won the next GPU"),
+    "pollux.speedup": ("the mean speed-up over fair shares is best so", "best mean speed-up"),
+    "deepboot.speedup": ("the sum of speed-ups over fair shares is best so", "best speed-ups"),
+    "elasticflow.share": ("its least share that keeps its deadline", "its least share"),
+    "elasticflow.surplus": _SURPLUS,
+    "elasticflow.late": ("its deadline is lost; it goes on as best effort", "deadline lost"),
+    "elasticflow.declined": (
+        "not all deadlines promised before could be kept with it, so it was declined",
+        "declined",
+    ),
+    "elasticflow.best_effort": ("it has no deadline, and takes what is left", "has no deadline"),
+    "edgeflow.share": ("its least share that keeps its deadline", "its least share"),
+    "edgeflow.surplus": _SURPLUS,
+    "themis.rho": ("it is the furthest behind its fair finish", "furthest behind"),
+    "gandiva.slice": ("jobs take turns, and so it is", "its slice of time"),
+    "gandiva.gather": ("it was spread over more nodes than it needs", "gathered"),
+    "gavel.share": ("its share of time on this type of GPU is due", "its share of time"),
+    "sia.goodput": ("the sum of goodputs is best so", "best goodputs"),
+    "virtual_clusters.cell": ("a cell of its tenant's virtual cluster is free", "its own cell"),
+    "virtual_clusters.bonus": ("nobody needs these GPUs now", "as a bonus"),
+    "virtual_clusters.reclaim": (
+        "[{lost_to} need the cell, and ]this was a bonus",
+        "its owner needs the cell",
+    ),
+}

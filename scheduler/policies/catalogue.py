@@ -1,0 +1,93 @@
+"""What each policy knows, aims at and costs, and where it comes from: one line each, for people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy in a line. n jobs, k sizes, G GPUs, S steps of a free profile."""
+
+    knows: str  #: besides GPUs, gangs and submission.
+    aims: str
+    cost: str
+    source: str
+
+
+_PROFILE = "n k S"
+#: Policy -> what to say of it.
+CATALOGUE: Mapping[str, Entry] = {
+    "tide": Entry(
+        "remaining work, speed at each size, deadlines, owners' load, edge servers",
+        "deadlines kept, then mean completion time, by lending, scaling and offloading",
+        "n k log(n k); with deadlines n k S",
+        "ours: heSRPT's weights, ElasticFlow's shares, Aryl's loans, EdgeFlow's offload",
+    ),
+    "fifo": Entry("declared lengths, to backfill", "order of arrival", "n log n", "classic"),
+    "sjf": Entry("remaining time", "mean completion time, never preempting", "n log n", "classic"),
+    "srtf": Entry("remaining time", "mean completion time, preempting", "n log n", "classic"),
+    "edf": Entry("deadlines, the fastest size", "nearest deadline first", "n log n", "classic"),
+    "drf": Entry("tenants", "even dominant shares", "n log n", "Ghodsi et al., NSDI '11"),
+    "capacity": Entry(
+        "queues and quotas", "guarantees; what is idle as a bonus", "n log n", "YARN, as recalled"
+    ),
+    "tiresias": Entry("attained service", "short jobs first", "n log n", "Gu et al., NSDI '19"),
+    "gittins": Entry(
+        "attained service, past sizes", "likely to end soon first", "n s", "Gu et al., NSDI '19"
+    ),
+    "optimus": Entry(
+        "remaining work, speed at each size",
+        "sum of remaining times",
+        "n k log(n k)",
+        "Peng et al., EuroSys '18",
+    ),
+    "afs": Entry(
+        "remaining work, or attained service; speed at each size",
+        "mean completion time",
+        "n k log n",
+        "Hwang et al., NSDI '21",
+    ),
+    "pollux": Entry(
+        "goodput at each size, restarts", "fair speed-up", "n k, knapsack", "Qiao et al., OSDI '21"
+    ),
+    "aryl": Entry(
+        "remaining work, speed at each size, owners' load",
+        "queueing and completion time on loaned servers",
+        "n k, knapsack",
+        "Aryl, 2022; Lyra, EuroSys '23",
+    ),
+    "deepboot": Entry(
+        "goodput at each size, owners' load",
+        "sum of speed-ups on loaned GPUs",
+        "n k, knapsack",
+        "DeepBoot, TPDS '23",
+    ),
+    "elasticflow": Entry(
+        "deadlines, remaining work, speed at each size",
+        "admitted deadlines kept",
+        _PROFILE,
+        "Gu et al., ASPLOS '23",
+    ),
+    "edgeflow": Entry(
+        "deadlines, remaining work, speed at each size, edge servers",
+        "deadlines kept, nobody refused",
+        _PROFILE,
+        "Journal of Software 36(12), 2025",
+    ),
+    "themis": Entry(
+        "remaining time", "finish-time fairness", "n log n", "Mahajan et al., NSDI '20"
+    ),
+    "gandiva": Entry("waits and slices", "time slices for all", "n log n", "Xiao et al., OSDI '18"),
+    "gavel": Entry(
+        "speed on each type of GPU",
+        "even shares of time over types",
+        "a linear program",
+        "Narayanan et al., OSDI '20",
+    ),
+    "sia": Entry(
+        "goodput at each size and type",
+        "sum of goodputs over types",
+        "an integer program",
+        "Subramanya et al., SOSP '23",
+    ),
+}
