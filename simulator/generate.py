@@ -32,7 +32,7 @@ _RIGID_SHARE = 0.2
 _SIZE_MAX = 32
 _DURATION_MIN_S = 120.0
 #: Mean jobs per hour of the day over their mean: quiet nights, a dip at lunch.
-_ARRIVAL_DAY = (
+ARRIVAL_DAY = (
     0.5, 0.4, 0.35, 0.3, 0.3, 0.35, 0.5, 0.8, 1.2, 1.6, 1.7, 1.5,
     1.1, 1.4, 1.7, 1.7, 1.6, 1.4, 1.2, 1.0, 1.0, 0.9, 0.8, 0.7,
 )  # fmt: skip
@@ -118,7 +118,7 @@ def _arrivals(rng: np.random.Generator, count: int, demand: Demand) -> NDArray[n
     """Draw arrival moments by the day's curve: one each minute's chance, ascending, from 0."""
     minutes = np.arange(max(1, int(demand.hours * 60)))
     hour = ((demand.start_hour + minutes / 60.0) % 24.0).astype(np.int64)
-    weight = np.array(_ARRIVAL_DAY)[hour]
+    weight = np.array(ARRIVAL_DAY)[hour]
     drawn = rng.choice(len(minutes), count, p=weight / weight.sum())
     at_s = np.sort((drawn + rng.random(count)) * 60.0)
     first_s = float(at_s[0])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats
-from simulator.world import Outcome
+from simulator.outcome import FleetRecord, Outcome
 
 Number = float | int | None
 
@@ -29,6 +29,22 @@ def measure(run: Outcome) -> dict[str, Number]:
     - Fragmentation is, of the GPUs free while a job waits, the share that no gang of the size
       asked for first could use on whole nodes' parts.
     - Jain's index is over the GPU time of tenants: 1 is even.
+
+    Of runs with other pools or failures also:
+
+    - GPU time there was is that of training nodes that were up, nodes on loan until they were
+      back, and edge servers open to training. `cluster_usage` is GPU time that jobs held or that
+      owners of inference pools used, over all GPU time of all pools.
+    - Loaned GPU hours offered are from being lent until being back, used are those jobs held; loan
+      efficiency is used over offered.
+    - Reclaim latency is from the plan that asked until the last node of its batch was back with
+      its owner; what is not back by the end of the run counts as taking until then. A node is late
+      if it was back after the moment that the plan named. `reclaim_preemptions` are jobs that
+      plans stopped on nodes they asked back, or that were killed there.
+    - The shortfall is GPU time that inference needed and did not have, over what it needed; with
+      `_owned`, over all that its pools have. Need above a pool's GPUs does not count.
+    - Migrations are starts in another pool, or on another edge server, than the one before; lost
+      work is GPU time that has to be done again after kills.
     """
     ended: Bools = np.isfinite(run.end_s)
     started: Bools = np.isfinite(run.start_s)
@@ -38,6 +54,8 @@ def measure(run: Outcome) -> dict[str, Number]:
     all_over = bool((ended | refused).all()) and last_end_s is not None
     span_s = max((last_end_s if all_over and last_end_s else run.until_s) - first_s, 1e-9)
     held, paused = float(run.attained_gpu_s.sum()), float(run.paused_gpu_s.sum())
+    fleet = run.fleet
+    there_gpu_s = run.room.gpus * span_s if fleet is None else max(fleet.ready_gpu_s, 1e-9)
     decision_ms = run.decision_s * 1e3
     preempted = int((run.preemptions > 0).sum())
     count, running = len(run.ids), int(started.sum())
@@ -53,8 +71,8 @@ def measure(run: Outcome) -> dict[str, Number]:
         "makespan_s": None if last_end_s is None else last_end_s - first_s,
         "jobs_per_h": int(ended.sum()) / span_s * 3600.0,
         **_deadlines(run, ended, refused),
-        "utilisation": held / (run.room.gpus * span_s),
-        "effective_utilisation": (held - paused) / (run.room.gpus * span_s),
+        "utilisation": held / there_gpu_s,
+        "effective_utilisation": (held - paused) / there_gpu_s,
         "gpu_h": held / 3600.0,
         "fragmentation": run.stranded_gpu_s / run.idle_gpu_s if run.idle_gpu_s else None,
         "restarts": int(run.restarts.sum()),
@@ -68,7 +86,56 @@ def measure(run: Outcome) -> dict[str, Number]:
         "jain_tenants": _jain(run),
         "decisions": len(decision_ms),
         **_spread("decision_ms", decision_ms),
+        **({} if fleet is None else _beyond(fleet, run.until_s, held, max(running, 1))),
     }
+
+
+def _beyond(fleet: FleetRecord, until_s: float, held: float, running: int) -> Mapping[str, Number]:
+    """Return the figures of loans, owners, the edge and failures."""
+    back_s = np.minimum(fleet.reclaim_back_s, until_s)
+    late = int((back_s > fleet.reclaim_due_s).sum())
+    asked, crossed = len(back_s), int(fleet.crossed.sum())
+    served = fleet.needed_gpu_s - fleet.short_gpu_s
+    migrated = int(fleet.migrated.sum())
+    return {
+        "cluster_usage": (held + served) / max(fleet.gpus * until_s, 1e-9),
+        "loans": fleet.loans,
+        "loaned_gpu_h_offered": fleet.lent_gpu_s / 3600.0,
+        "loaned_gpu_h_used": fleet.lent_used_gpu_s / 3600.0,
+        "loan_efficiency": _ratio(fleet.lent_used_gpu_s, fleet.lent_gpu_s),
+        "reclaims": asked,
+        **_spread("reclaim_s", _latencies(fleet, back_s)),
+        "reclaims_late": late,
+        "reclaim_late_ratio": _ratio(late, asked),
+        "reclaim_preemptions": fleet.reclaim_preemptions,
+        "preemptions_per_reclaim": _ratio(fleet.reclaim_preemptions, asked),
+        "inference_gpu_h": fleet.needed_gpu_s / 3600.0,
+        "inference_shortfall_gpu_s": fleet.short_gpu_s,
+        "inference_shortfall_ratio": _ratio(fleet.short_gpu_s, fleet.needed_gpu_s),
+        "inference_shortfall_ratio_owned": _ratio(fleet.short_gpu_s, fleet.owned_gpu_s),
+        "edge_gpu_h_open": fleet.edge_gpu_s / 3600.0,
+        "edge_gpu_h_used": fleet.edge_used_gpu_s / 3600.0,
+        "edge_shortfall_gpu_s": fleet.edge_short_gpu_s,
+        "migrations": migrated,
+        "migrations_cloud_edge": crossed,
+        "migrations_per_job": migrated / running,
+        "migrations_cloud_edge_per_job": crossed / running,
+        "kills": int(fleet.killed.sum()),
+        "lost_gpu_s": float(fleet.lost_gpu_s.sum()),
+        "failures": fleet.failures,
+    }
+
+
+def _latencies(fleet: FleetRecord, back_s: Floats) -> Floats:
+    """(b,) from asking until the last node of each batch is back."""
+    batches = int(fleet.reclaim_batch.max()) + 1 if len(back_s) else 0
+    found = np.zeros(batches)
+    np.maximum.at(found, fleet.reclaim_batch, back_s - fleet.reclaim_asked_s)
+    return found
+
+
+def _ratio(part: float, whole: float) -> Number:
+    return part / whole if whole else None
 
 
 def _deadlines(run: Outcome, ended: Bools, refused: Bools) -> Mapping[str, Number]:

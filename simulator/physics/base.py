@@ -5,7 +5,8 @@ for a leg when a job gets GPUs and whenever a leg ends; it asks what to tell the
 something changed. So a physics is never called for a job that just goes on.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -74,7 +75,12 @@ class Entry:
     tenant: str = "default"
     priority: int = 0
     start_cost_s: float = 0.0  #: As told to the policy.
-    checkpoint_cost_s: float = 0.0  #: As told to the policy.
+    checkpoint_cost_s: float = 0.0  #: As told; a node that goes back is held for so long.
+    checkpoint_mib: float = 0.0  #: Carried along when it changes pool.
+    memory_mib: float = 0.0  #: Needed on each GPU.
+    edge_allowed: bool = False
+    #: Its speed in a pool, by the pool's id, where that is not the pool's own.
+    affinity: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Room:
 
     nodes: int = 16
     gpus_per_node: int = 4
+    memory_mib: float = float("inf")  #: Of each GPU.
+    transfer_mib_per_s: float = float("inf")  #: Of checkpoints, to and from it.
 
     @property
     def gpus(self) -> int:

@@ -3,19 +3,22 @@
 The ground truth is that of the simulator published with Pollux (OSDI '21), rebuilt from a
 description: an epoch ends when progress reaches the least that any measured batch made in it, at a
 whole second; a job ends after its last epoch. Any change to a non-empty allocation, the first
-start too, costs 30 s without progress.
+start too, costs 30 s without progress; or, as in the simulator published with DeepBoot, what the
+application's start was measured to cost, with or without fast elastic training (`Restarts`).
 
 Jobs keep their row's batch, or tune it (`adaptive`). What is known of a tuning job is a plug-in,
 `Knowledge`; `Oracle` knows the profiles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Literal, Protocol
 
 import numpy as np
 
+from scheduler.policies.deepboot import pause_s as fast_pause_s
 from scheduler.policies.interface import Floats
 from simulator.csv_rows import WorkloadError, read_table
 from simulator.physics.base import Entry, JobModel, Leg, Placement, Room, Told
@@ -26,6 +29,20 @@ RESTART_S = 30.0
 #: In the published simulators this one never tunes its batch, nor runs on more than one GPU
 #: where others tune theirs.
 _UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
+#: What a change costs. `flat`: the same for all. `full`: the application's start, each time.
+#: `fast`: that only at a start from nothing; old workers go on while new ones boot (AFE).
+Restarts = Literal["flat", "full", "fast"]
+#: Application -> seconds of a start, and of a change that needs no new worker.
+DELAYS_S: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "bert": (103.0, 5.0),
+        "cifar10": (24.0, 3.0),
+        "ncf": (25.0, 2.0),
+        "imagenet": (35.0, 3.0),
+        "deepspeech2": (18.0, 1.0),
+        "yolov3": (26.0, 3.0),
+    }
+)
 
 
 class Knowledge(Protocol):
@@ -44,8 +61,12 @@ class Knowledge(Protocol):
         """Say what the policy may know."""
         ...
 
-    def measure(self, gpus: tuple[int, ...], batch: Batch, epoch: int, progress: float) -> None:
-        """Take note that it runs like this from `progress` on, after the restart's pause."""
+    def prepare(self, gpus: tuple[int, ...]) -> float:
+        """Make ready to run on a placement; return the seconds this takes, without progress."""
+        ...
+
+    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
+        """Take note that it runs like this from now on."""
         ...
 
 
@@ -68,7 +89,11 @@ class Oracle:
         rates = goodputs(self._app, sizes, self._per_node)[epoch]
         return Told(rates, float(self._app.ends[-1]) - progress)
 
-    def measure(self, gpus: tuple[int, ...], batch: Batch, epoch: int, progress: float) -> None:
+    def prepare(self, gpus: tuple[int, ...]) -> float:
+        """Try nothing out: it knows."""
+        return 0.0
+
+    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
         """Learn nothing: it knows."""
 
 
@@ -84,16 +109,26 @@ def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
     return app.tables[key]
 
 
+def change_s(first_s: float, next_s: float | None, before: Placement, after: Placement) -> float:
+    """Return for how long a change stops a job; `next_s` None: each for `first_s`."""
+    if next_s is None:
+        return first_s
+    sizes = (sum(gpus for _, gpus in placement) for placement in (before, after))
+    return fast_pause_s(first_s, next_s, *sizes, moved=True)
+
+
 class FixedJob:
     """A job that keeps its batch. What is told is in iterations of this batch."""
 
     stamp = None
 
-    def __init__(self, app: App, batch: int, room: Room, restart_s: float) -> None:
+    def __init__(
+        self, app: App, batch: int, room: Room, restart_s: float, next_s: float | None = None
+    ) -> None:
         self._app = app
         self._batch = batch
         self._per_node = room.gpus_per_node
-        self._restart_s = restart_s
+        self._delays_s = restart_s, next_s
         self._gain = app.gain(batch)
         work = np.diff(app.ends, prepend=0.0) / self._gain
         #: (E,) iterations from the end of each epoch to that of the job.
@@ -125,16 +160,18 @@ class FixedJob:
         return self._app.tables[key]
 
     def pause_s(self, before: Placement, after: Placement) -> float:
-        return self._restart_s
+        return change_s(*self._delays_s, before, after)
 
 
 class TuningJob:
     """A job that tunes its batch. What is told is in units of progress."""
 
-    def __init__(self, app: App, knowledge: Knowledge, restart_s: float) -> None:
+    def __init__(
+        self, app: App, knowledge: Knowledge, restart_s: float, next_s: float | None = None
+    ) -> None:
         self.knowledge = knowledge
         self._app = app
-        self._restart_s = restart_s
+        self._delays_s = restart_s, next_s
         self.total = float(app.ends[-1])
 
     @property
@@ -144,14 +181,15 @@ class TuningJob:
     def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
         epoch = self._app.epoch(progress)
         batch = self.knowledge.choose(gpus, epoch)
-        self.knowledge.measure(gpus, batch, epoch, progress)
+        self.knowledge.measure(gpus, batch)
         return Leg(self._app.goodput(gpus, batch, epoch), float(self._app.ends[epoch]))
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
         return self.knowledge.told(progress, sizes)
 
     def pause_s(self, before: Placement, after: Placement) -> float:
-        return self._restart_s
+        gpus = tuple(sorted((count for _, count in after), reverse=True))
+        return change_s(*self._delays_s, before, after) + self.knowledge.prepare(gpus)
 
 
 class UntunedJob(FixedJob):
@@ -165,11 +203,12 @@ class UntunedJob(FixedJob):
 
 @dataclass(frozen=True, slots=True)
 class PolluxPhysics:
-    """The Pollux artifact's physics."""
+    """The Pollux artifact's physics, or DeepBoot's."""
 
     profiles: Path  #: With a folder for each application.
     knowledge: Callable[[App, Room], Knowledge] = Oracle
-    restart_s: float = RESTART_S
+    restart_s: float = RESTART_S  #: With `flat`.
+    restarts: Restarts = "flat"
     name: str = "pollux"
     tick_s: float = 1.0
 
@@ -189,11 +228,18 @@ class PolluxPhysics:
         for row in rows:
             app = load_app(self.profiles / row.model)
             model: JobModel
+            first_s, next_s = self._delays_s(row.model)
             if not adaptive:
-                model = FixedJob(app, int(row.batch), room, self.restart_s)
+                model = FixedJob(app, int(row.batch), room, first_s, next_s)
             elif row.model == _UNTUNED:
-                model = UntunedJob(app, _UNTUNED_BATCH, room, self.restart_s)
+                model = UntunedJob(app, _UNTUNED_BATCH, room, first_s, next_s)
             else:
-                model = TuningJob(app, self.knowledge(app, room), self.restart_s)
-            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=self.restart_s))
+                model = TuningJob(app, self.knowledge(app, room), first_s, next_s)
+            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=first_s))
         return made
+
+    def _delays_s(self, app: str) -> tuple[float, float | None]:
+        if self.restarts == "flat":
+            return self.restart_s, None
+        first_s, next_s = DELAYS_S[app]
+        return first_s, next_s if self.restarts == "fast" else None

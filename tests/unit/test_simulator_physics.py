@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 from scipy.interpolate import LinearNDInterpolator
 
 from simulator.physics.mesh import Mesh
-from simulator.physics.pollux import FixedJob, Oracle, PolluxPhysics
+from simulator.physics.pollux import FixedJob, Oracle, PolluxPhysics, change_s
 from simulator.physics.pollux_app import App, Batch, compact, least_rotation, load_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,9 +67,29 @@ def test_compact_and_rotated_placements() -> None:
     assert least_rotation((4, 4, 1, 3)) == "1344"
 
 
+@pytest.mark.parametrize(
+    ("next_s", "expected"), [(None, [103, 103, 103, 103]), (5.0, [103, 5, 5 + 49, 103])]
+)
+def test_a_change_costs_a_start_or_with_fast_training_its_part(
+    next_s: float | None, expected: list[float]
+) -> None:
+    one, two, other = ((0, 2),), ((0, 2), (1, 2)), ((1, 2),)
+    changes = [((), one), (two, one), (one, two), (one, other)]
+    assert [change_s(103.0, next_s, before, after) for before, after in changes] == expected
+
+
 @needs_data
 @pytest.mark.data
 class TestPollux:
+    def test_each_application_has_its_own_delays_with_fast_training(self) -> None:
+        trace = DATA / "workloads" / "load-0.5" / "workload-1.csv"
+        for restarts, want in (("flat", {30.0}), ("fast", {103.0, 24.0, 25.0, 18.0, 26.0})):
+            physics = PolluxPhysics(DATA / "profiles", restarts=restarts)  # type: ignore[arg-type]
+            jobs = physics.entries(trace, Room(), adaptive=True)
+            assert {job.start_cost_s for job in jobs} <= {*want, 35.0}
+            shrink = [job.model.pause_s(((0, 4),), ((0, 2),)) for job in jobs]
+            assert max(shrink) == (30.0 if restarts == "flat" else 5.0)
+
     @pytest.mark.parametrize("name", sorted(FACTS))
     def test_profiles_say_what_the_notes_say(self, name: str) -> None:
         app = load_app(DATA / "profiles" / name)

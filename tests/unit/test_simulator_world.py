@@ -1,69 +1,16 @@
 """The direct driver: when policies are asked, what changes cost, and what is counted."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from scheduler.policies.interface import Phase, Plan, Snapshot, Target
 from simulator.metrics import measure
-from simulator.physics.base import Entry, Leg, Placement, Room, Told
+from simulator.physics.base import Entry, Room, Told
 from simulator.world import REFUSED, Options, Outcome, ladder, simulate
+from tests.scripted import Linear, Script, entry
 from tests.snapshots import faults
-
-
-@dataclass(slots=True)
-class Linear:
-    """Does `work` at a unit of progress per second and GPU; a change costs 10 s."""
-
-    work: float = 100.0
-    halves: bool = False  #: Half as fast in the second half.
-    stamp: int | None = None
-
-    @property
-    def total(self) -> float:
-        return self.work
-
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        middle = self.work / 2
-        if self.halves:
-            return Leg(sum(gpus) / (1 + (progress >= middle)), middle * (1 + (progress >= middle)))
-        return Leg(float(sum(gpus)), self.work)
-
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        return Told(np.array(sizes, dtype=np.float64), self.work - progress)
-
-    def pause_s(self, before: Placement, after: Placement) -> float:
-        return 10.0
-
-
-@dataclass(slots=True)
-class Script:
-    """A policy that does at moments what it is told to: job -> GPUs of each node, or None."""
-
-    acts: Mapping[float, Mapping[str, Mapping[int, int] | None]]
-    notes: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
-    seen: list[Snapshot] = field(default_factory=list)
-    name: str = "script"
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        self.seen.append(snapshot)
-        targets = {
-            job: None
-            if held is None
-            else Target(
-                "train",
-                tuple((f"node-{node:03}", gpus) for node, gpus in sorted(held.items())),
-            )
-            for job, held in self.acts.get(snapshot.now_s, {}).items()
-        }
-        return Plan(targets=targets, notes=self.notes.get(snapshot.now_s, {}))
-
-    @property
-    def moments(self) -> list[float]:
-        return [one.now_s for one in self.seen]
 
 
 class Greedy:
@@ -83,10 +30,6 @@ class Greedy:
                     "train", ((snapshot.nodes.ids[node], gpus),)
                 )
         return Plan(targets=targets)
-
-
-def entry(name: str, at_s: float = 0.0, gpus: int = 1, **model: object) -> Entry:
-    return Entry(name, at_s, Linear(**model), gpus)  # type: ignore[arg-type]
 
 
 def run(policy: Script, *jobs: Entry, **options: object) -> Outcome:
@@ -260,6 +203,14 @@ def test_figures_of_a_run() -> None:
 )
 def test_ladder(room: Room, asked: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     assert ladder(room, asked) == sizes
+
+
+def test_progress_is_told_at_the_end_at_least() -> None:
+    told: list[tuple[float, int]] = []
+    policy = Script({0.0: {"a": {0: 1}, "b": {1: 4}}})
+    out = run(policy, entry("a"), entry("b"), entry("c"), horizon_s=300.0,
+              tell=lambda now_s, gone: told.append((now_s, gone)))  # fmt: skip
+    assert told[-1] == (out.until_s, 2)
 
 
 def test_what_is_told_anew_in_mid_leg_is_seen() -> None:

@@ -1,0 +1,193 @@
+"""Deadlines met on the public ElasticFlow traces: `python -m benchmarks.deadlines`.
+
+Each trace runs on clusters of several sizes under ElasticFlow and under `tide`. Both decide at
+every arrival and end, or with `--slot-s` only so long after the last decision, as the simulator
+published with ElasticFlow does; both pay for every change of an allocation. A job that ends late,
+is refused, or never ends has missed. A promise is the note that a policy writes on a job it admits;
+one is broken if that job ends late.
+
+Two bounds: jobs that would be in time if each were alone and started for free, and the same with
+the pause of the start. No policy can do better than the second.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scheduler.policies.commitments import PROMISED
+from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.registry import make_policy
+from scheduler.policies.timely import TimelyOptions, timely
+from simulator.physics.base import Entry, Room
+from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
+from simulator.world import Options, simulate
+
+TRACES = (
+    "philly_103959",
+    "cluster01",
+    "cluster02",
+    "cluster03",
+    "cluster05",
+    "cluster06",
+    "cluster10",
+    "195job",
+)
+POLICIES = ("elasticflow", "tide")
+GPUS_PER_NODE = 8
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "elasticflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run to make."""
+
+    policy: str
+    trace: str
+    nodes: int
+    slot_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timely:
+    """The part of `tide` that is about deadlines, alone."""
+
+    name: str = "timely"
+    options: TimelyOptions = field(default_factory=TimelyOptions)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Decide all sizes."""
+        return timely(snapshot, self.options)
+
+
+class Witness:
+    """A policy, and whom it promised to be in time."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.name = policy.name
+        self.promised: set[str] = set()
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Decide as the policy does."""
+        plan = self._policy.plan(snapshot)
+        self.promised.update(job for job, note in plan.notes.items() if note[0] == PROMISED)
+        return plan
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Make one run; returns its row."""
+    room = Room(case.nodes, GPUS_PER_NODE)
+    physics = ElasticFlowPhysics(DATA / "throughputs" / "A100", charge="cached")
+    jobs = physics.entries(DATA / "traces" / f"{case.trace}.csv", room, adaptive=False)
+    policy = Witness(Timely() if case.policy == "timely" else make_policy(case.policy))
+    sizes = tuple(size for size in physics.sizes if size <= room.gpus)
+    options = Options(room=room, round_s=math.inf, on_events=True, merge_s=case.slot_s, sizes=sizes)
+    out = simulate(jobs, policy, options)
+    timed = np.isfinite(out.deadline_s)
+    met = timed & (out.end_s <= out.deadline_s)
+    promised = timed & np.array([job in policy.promised for job in out.ids])
+    free, paid = bounds(jobs, room)
+    return {
+        "trace": case.trace,
+        "nodes": case.nodes,
+        "policy": case.policy,
+        "jobs": int(timed.sum()),
+        "ratio": float(met.sum() / timed.sum()),
+        "bound": free,
+        "bound_with_start": paid,
+        "promised": int(promised.sum()),
+        "promises_broken": int((promised & ~met).sum()),
+        "restarts": int(out.restarts.sum()),
+        "active_jobs_max": int(out.decision_jobs.max()),
+        "decision_ms_mean": float(out.decision_s.mean() * 1e3),
+        "decision_ms_p99": float(np.quantile(out.decision_s, 0.99) * 1e3),
+    }
+
+
+def bounds(jobs: Sequence[Entry], room: Room) -> tuple[float, float]:
+    """Return which part of the jobs with deadlines is feasible alone: for free, with its start."""
+    overhead = overhead_in(room)
+    spare: list[tuple[float, float]] = []
+    for job in jobs:
+        if job.deadline_s == math.inf:
+            continue
+        told = job.model.told(0.0, (1, 2, 4, 8, 16, 32, 64))
+        left_s = job.deadline_s - job.submit_s
+        slack = [
+            (left_s - told.remaining / rate, left_s - told.remaining / rate - overhead.full_s(gpus))
+            for gpus, rate in zip((1, 2, 4, 8, 16, 32, 64), told.rates.tolist(), strict=True)
+            if rate > 0 and gpus <= room.gpus
+        ]
+        spare.append((max(s for s, _ in slack), max(s for _, s in slack)))
+    found = np.array(spare)
+    free, paid = (found >= 0.0).mean(axis=0).tolist()
+    return free, paid
+
+
+def table(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[str]:
+    """Lay rows out, one line per trace and cluster."""
+    by = {(row["trace"], row["nodes"], row["policy"]): row for row in rows}
+    names = "".join(f"{name:>13} {'broken':>7}" for name in policies)
+    lines = [f"{'trace':14}{'nodes':>6}{'jobs':>6}{'bound':>8}{'paid':>8}{names}{'closed':>8}"]
+    for trace, nodes in dict.fromkeys((row["trace"], row["nodes"]) for row in rows):
+        mine = [by[trace, nodes, name] for name in policies]
+        first, last = mine[0]["ratio"], mine[-1]["ratio"]
+        gap = mine[0]["bound"] - first
+        closed = f"{(last - first) / gap:8.0%}" if gap > 0 and len(mine) > 1 else f"{'-':>8}"
+        cells = "".join(f"{row['ratio']:13.4f} {row['promises_broken']:7}" for row in mine)
+        bound, paid = mine[0]["bound"], mine[0]["bound_with_start"]
+        lines.append(
+            f"{trace:14}{nodes:6}{mine[0]['jobs']:6}{bound:8.4f}{paid:8.4f}{cells}{closed}"
+        )
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for and print the table."""
+    parser = argparse.ArgumentParser(prog="benchmarks.deadlines", description=__doc__)
+    parser.add_argument("--traces", default=",".join(TRACES))
+    parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="the last is compared")
+    parser.add_argument("--slot-s", type=float, default=0.0, help="least time between decisions")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args(arguments)
+    if not DATA.is_dir():
+        print(f"no data in {DATA}: set TIDEGATE_DATA", file=sys.stderr)
+        return 2
+    policies = asked.policies.split(",")
+    cases = [
+        Case(policy, trace, int(nodes), asked.slot_s)
+        for trace in asked.traces.split(",")
+        for nodes in asked.nodes.split(",")
+        for policy in policies
+    ]
+    rows: dict[Case, dict[str, Any]] = {}
+    with multiprocessing.get_context("spawn").Pool(min(asked.processes, len(cases))) as pool:
+        for case, row in pool.imap_unordered(_numbered, cases):
+            rows[case] = row
+            done = f"{len(rows)}/{len(cases)}"
+            print(f"{done} {case.trace} {case.nodes} {case.policy}", file=sys.stderr)
+    ordered = [rows[case] for case in cases]
+    print("\n".join(table(ordered, policies)))
+    if asked.json:
+        asked.json.write_text(json.dumps({"runs": ordered}, indent=1) + "\n")
+    return 0
+
+
+def _numbered(case: Case) -> tuple[Case, dict[str, Any]]:
+    return case, run(case)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

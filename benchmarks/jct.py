@@ -1,0 +1,119 @@
+"""Completion times of every policy on the public Pollux workloads: `python -m benchmarks.jct`.
+
+Workloads 1 to 4 at loads 0.5, 1, 1.5 and 2, on 16 nodes of 4 T4 GPUs, under the Pollux artifact's
+physics. Each policy runs as its paper has it: with or without tuned batches, at events or in rounds
+(`simulator.compare`). Jobs that tune their batch know only what they and their kin measured, and
+declare how much progress they need; `tide-unknown` is `tide` without that, `tide-true` with the
+true goodput of every size. Beside the means stands the change against the figures published with
+Pollux (OSDI '21), which has no p99: there `pollux` as run here is the measure.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scheduler.policies.registry import POLICIES
+from simulator.compare import Case, Finished, Knowledge, compare
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
+#: What a policy may know -> how the run is called.
+VARIANTS: dict[str, Knowledge] = {"tide-unknown": "unknown", "tide-true": "true"}
+
+
+def case(name: str, load: str, number: int) -> Case:
+    """Return the run of a policy, or of a variant, on one workload."""
+    file = DATA / "workloads" / f"load-{load}" / f"workload-{number}.csv"
+    one = Case(name.split("-")[0], str(file), profiles=str(DATA / "profiles"))
+    return replace(one, knowledge=VARIANTS.get(name, "learned"))
+
+
+def run(
+    names: Sequence[str], loads: Sequence[str] = LOADS, numbers: Sequence[int] = NUMBERS
+) -> list[dict[str, Any]]:
+    """Return a row per policy: the average over all runs, and over those of each load.
+
+    Raises:
+        FileNotFoundError: the public data is not there.
+    """
+    published = json.loads((DATA / "published_mean_jct.json").read_text())
+    keys = [(load, number) for load in loads for number in numbers]
+    cases = [case(name, *key) for name in names for key in keys]
+
+    def tell(done: int, one: Finished) -> None:
+        sys.stderr.write(f"{done} of {len(cases)} runs: {one.case.policy}\n")
+
+    runs = compare(cases, tell=tell)
+    pollux = {key: published[key[0]][f"workload-{key[1]}"]["pollux"] for key in keys}
+    rows = []
+    for at, name in enumerate(names):
+        mine = dict(zip(keys, runs[at * len(keys) : (at + 1) * len(keys)], strict=True))
+
+        def change(
+            chosen: Sequence[tuple[str, int]], of: dict[tuple[str, int], Finished] = mine
+        ) -> float:
+            jct_s = sum(float(of[key].figures["mean_jct_s"] or 0.0) for key in chosen)
+            return round(jct_s / float(sum(pollux[key] for key in chosen)) - 1, 4)
+
+        def mean(figure: str, of: dict[tuple[str, int], Finished] = mine) -> float:
+            return round(sum(float(one.figures[figure] or 0.0) for one in of.values()) / len(of), 1)
+
+        rows.append(
+            {
+                "policy": name,
+                "runs": len(mine),
+                "unfinished": sum(int(one.figures["unfinished"] or 0) for one in mine.values()),
+                "mean_jct_s": mean("mean_jct_s"),
+                "p50_jct_s": mean("p50_jct_s"),
+                "p99_jct_s": mean("p99_jct_s"),
+                "restarts": mean("restarts"),
+                "against_published_pollux": change(keys),
+                **{f"at_load_{load}": change([k for k in keys if k[0] == load]) for load in loads},
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Write rows for people, the best first."""
+    shown = [key for key in rows[0] if key not in ("policy", "runs", "unfinished")]
+    lines = [f"{'policy':13}" + "".join(f"{key.replace('_jct_s', ' s')[:13]:>14}" for key in shown)]
+    for row in sorted(rows, key=lambda one: float(one["mean_jct_s"])):
+        cells = "".join(
+            f"{row[key]:>14.1%}" if key[:2] in ("ag", "at") else f"{row[key]:>14,.0f}"
+            for key in shown
+        )
+        left = f"  {row['unfinished']} jobs never ended" if row["unfinished"] else ""
+        lines.append(f"{row['policy']:13}{cells}{left}")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what was asked for, and print it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.jct")
+    everyone = ",".join([*POLICIES, *VARIANTS])
+    parser.add_argument("--policy", default=everyone, help=f"names, by commas ({everyone})")
+    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--numbers", default=",".join(map(str, NUMBERS)))
+    parser.add_argument("--json", type=Path, help="write the rows here")
+    given = parser.parse_args(argv)
+    names = given.policy.split(",")
+    if unknown := [name for name in names if name not in (*POLICIES, *VARIANTS)]:
+        parser.error(f"no policy is called {unknown[0]!r}; there are: {everyone}")
+    if not DATA.is_dir():
+        parser.error(f"{DATA} is not there; it holds the public Pollux workloads and profiles")
+    rows = run(names, given.loads.split(","), [int(one) for one in given.numbers.split(",")])
+    print(table(rows))
+    if given.json:
+        given.json.write_text(json.dumps({"runs": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

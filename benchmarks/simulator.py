@@ -1,0 +1,119 @@
+"""How fast the simulator is: `python -m benchmarks.simulator`.
+
+A Pollux workload (160 jobs, 64 GPUs, measured profiles) and the 15 days of `benchmarks.loaning`
+(50,000 jobs, 7,680 GPUs), each under several policies in one process. `wall` is what a user waits
+for; `cpu` leaves out what a busy machine takes; `policy` is the part of the wall time spent in
+decisions. Aims: a Pollux workload under 2 s, the 15 days under 3 min with `tide`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from benchmarks import loaning
+from benchmarks.published import data_folder
+from simulator.compare import Case, check, run_case
+
+POLLUX_POLICIES = ("fifo", "tiresias", "tide", "pollux")
+LOANING_POLICIES = ("tide",)
+
+
+def pollux(policies: Sequence[str], load: str = "1.0", number: int = 1) -> list[dict[str, Any]]:
+    """Time policies on a Pollux workload."""
+    folder = data_folder() / "pollux"
+    workload = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
+    rows = []
+    for policy in policies:
+        case = Case(policy, str(workload), profiles=str(folder / "profiles"))
+        check(case)  # reads the profiles once, before the clock runs
+        began_s, began_cpu_s = perf_counter(), process_time()
+        figures = run_case(case).figures
+        wall_s, cpu_s = perf_counter() - began_s, process_time() - began_cpu_s
+        rows.append(_row(f"pollux {load}/{number}", policy, wall_s, cpu_s, figures))
+    return rows
+
+
+def fifteen_days(policies: Sequence[str], setting: loaning.Setting) -> list[dict[str, Any]]:
+    """Time policies on the trace of the loaning benchmark."""
+    rows = []
+    for policy in policies:
+        figures = loaning.run(setting, policy)
+        name = f"{setting.days:g} days, {setting.jobs} jobs"
+        rows.append(_row(name, policy, figures["wall_s"], figures["cpu_s"], figures))
+    return rows
+
+
+def _row(
+    workload: str, policy: str, wall_s: float, cpu_s: float, figures: dict[str, Any]
+) -> dict[str, Any]:
+    decided_s = figures["decisions"] * figures["mean_decision_ms"] / 1e3
+    return {
+        "workload": workload,
+        "policy": policy,
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "policy_share": decided_s / wall_s,
+        "decisions": figures["decisions"],
+        "mean_decision_ms": figures["mean_decision_ms"],
+        "mean_jct_s": figures["mean_jct_s"],
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """Write a row for people."""
+    return (
+        f"{row['workload']:24} {row['policy']:10} {row['wall_s']:8.2f} {row['cpu_s']:8.2f} "
+        f"{row['policy_share']:7.0%} {row['decisions']:10} {row['mean_decision_ms']:8.2f}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the rows as JSON where asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator", description=__doc__)
+    defaults = loaning.Setting()
+    parser.add_argument("--days", type=float, default=defaults.days)
+    parser.add_argument("--jobs", type=int, default=defaults.jobs)
+    parser.add_argument("--training", type=int, default=defaults.training, help="servers")
+    parser.add_argument("--inference", type=int, default=defaults.inference, help="servers")
+    parser.add_argument("--only", choices=("pollux", "days"), help="leave the other out")
+    parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
+    given = parser.parse_args(arguments)
+    print(
+        f"{'workload':24} {'policy':10} {'wall s':>8} {'cpu s':>8} {'policy':>7} {'decisions':>10} "
+        f"{'ms':>8}",
+        file=sys.stderr,
+    )
+    rows = []
+    if given.only != "days":
+        if (data_folder() / "pollux").is_dir():
+            rows += pollux(POLLUX_POLICIES)
+        else:
+            print("no Pollux data: set TIDEGATE_DATA to a folder with pollux/", file=sys.stderr)
+    for row in rows:
+        print(line(row), file=sys.stderr, flush=True)
+    if given.only != "pollux":
+        setting = replace(
+            defaults,
+            days=given.days,
+            jobs=given.jobs,
+            training=given.training,
+            inference=given.inference,
+        )
+        days = fifteen_days(LOANING_POLICIES, setting)
+        rows += days
+        for row in days:
+            print(line(row), file=sys.stderr, flush=True)
+    if given.json == "-":
+        sys.stdout.write(json.dumps({"rows": rows}) + "\n")
+    elif given.json:
+        Path(given.json).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

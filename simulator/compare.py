@@ -1,0 +1,265 @@
+"""Policies side by side: the same jobs, physics and room, on every core.
+
+A case is plain data, so that any process can run it; it yields figures and curves, no objects of
+the run. Cases do not share anything, and their order does not matter.
+"""
+
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.registry import make_policy
+from simulator.csv_rows import WorkloadError
+from simulator.generated import Mix
+from simulator.metrics import Number, measure
+from simulator.neighbours import neighbours
+from simulator.physics.base import Entry, Physics, Room
+from simulator.room import PoolRoom
+from simulator.world import Options, Outcome, ladder, simulate
+
+PHYSICS = ("pollux", "elasticflow", "simple")
+Knowledge = Literal["learned", "unknown", "true"]
+Grid = Literal["ladder", "all", "powers"]
+#: Whose jobs tune their batch, as in their papers; for others the batch is the row's.
+TUNING = ("pollux", "deepboot", "sia", "tide")
+#: Who decides in rounds only, as in the simulator published with Pollux.
+IN_ROUNDS = ("tiresias", "gittins", "optimus", "pollux", "deepboot", "sia")
+_SIZES_MOST = 64
+#: Demand of other pools goes on for so long after the last job came.
+_AFTER_H = 14 * 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run to make."""
+
+    policy: str
+    workload: str
+    physics: str = "pollux"
+    profiles: str | None = None
+    room: Room = field(default_factory=Room)
+    inference_nodes: int = 0  #: Servers that may be lent, each with the room's GPUs per node.
+    edge_nodes: int = 0  #: Servers of one GPU.
+    requests: str | None = None  #: A trace of requests to the inference servers; None: a tide.
+    seed: int = 1  #: Of a generated workload, and of the demand of other pools.
+    mix: Mix = field(default_factory=Mix)  #: Of a generated workload.
+    round_s: float = 60.0
+    merge_s: float = 0.0  #: Least time between decisions.
+    #: Whether jobs tune their batch; None: as the policy's paper has it.
+    tuning: bool | None = None
+    on_events: bool | None = None  #: Whether to decide at events too; None: as above.
+    knowledge: Knowledge = "learned"
+    grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
+    horizon_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of a case."""
+
+    case: Case
+    figures: dict[str, Number]
+    jct_s: tuple[float, ...]  #: Of jobs that ended, ascending.
+    #: Moments, and the share of GPUs allocated from each on.
+    line: tuple[tuple[float, float], ...]
+    #: Moments, and the GPUs on loan from inference servers from each on.
+    loans: tuple[tuple[float, float], ...] = ()
+
+    def row(self) -> dict[str, str | Number]:
+        """Return it as one flat row."""
+        case = self.case
+        return {
+            "policy": case.policy,
+            "workload": case.workload,
+            "physics": case.physics,
+            "seed": case.seed,
+            "nodes": case.room.nodes,
+            "gpus_per_node": case.room.gpus_per_node,
+            "inference_nodes": case.inference_nodes,
+            "edge_nodes": case.edge_nodes,
+            **self.figures,
+        }
+
+
+def check(case: Case) -> None:
+    """Find early what cannot be run.
+
+    Raises:
+        ValueError: The policy or the physics is not known; the message lists those there are.
+        WorkloadError: The workload, the profiles or the requests cannot be used.
+    """
+    make_policy(case.policy)
+    _pools(case, 0.0)
+    make_physics(case).entries(Path(case.workload), case.room, adaptive=False)
+
+
+def make_physics(case: Case) -> Physics:
+    """Make the physics of a case.
+
+    Raises:
+        ValueError: It is not known.
+        WorkloadError: It needs profiles.
+    """
+    # Only what is asked for is imported: some need scipy, which a plain install has not.
+    profiles = None if case.profiles is None else Path(case.profiles)
+    if case.physics == "simple":
+        from simulator.physics.simple import SimplePhysics
+
+        return SimplePhysics(profiles, case.seed, case.mix)
+    if case.physics not in PHYSICS:
+        raise ValueError(
+            f"physics {case.physics!r} is not known; choose one of: {', '.join(sorted(PHYSICS))}"
+        )
+    if profiles is None:
+        raise WorkloadError(
+            f"The {case.physics} physics needs the folder of the measured profiles: --profiles DIR."
+        )
+    if case.physics == "elasticflow":
+        from simulator.physics.elasticflow import ElasticFlowPhysics
+
+        return ElasticFlowPhysics(profiles).charging(case.policy)
+    from simulator.physics.pollux import Oracle, PolluxPhysics
+    from simulator.physics.pollux_learned import Learning
+
+    known = Oracle if case.knowledge == "true" else Learning(case.knowledge != "unknown")
+    return PolluxPhysics(profiles, known)
+
+
+#: Told of a run under way: its moment in seconds, and how many jobs are active.
+Watch = Callable[[Case, float, int], None]
+
+
+def run_case(case: Case, watch: Watch | None = None) -> Finished:
+    """Run a case."""
+    physics = make_physics(case)
+    tunes = case.policy in TUNING if case.tuning is None else case.tuning
+    entries = physics.entries(Path(case.workload), case.room, adaptive=tunes)
+    last_s = max((entry.submit_s for entry in entries), default=0.0)
+    options = Options(
+        room=case.room,
+        pools=_pools(case, last_s),
+        round_s=case.round_s,
+        merge_s=case.merge_s,
+        on_events=case.policy not in IN_ROUNDS if case.on_events is None else case.on_events,
+        sizes=_sizes(case, entries),
+        tick_s=physics.tick_s,
+        horizon_s=case.horizon_s,
+    )
+    policy = make_policy(case.policy)
+    if watch is not None:
+        policy = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
+    return finished(case, simulate(entries, policy, options))
+
+
+class Watched:
+    """A policy that tells when it is asked."""
+
+    def __init__(self, policy: Policy, tell: Callable[[float, int], None]) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._tell = tell
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self._tell(snapshot.now_s, len(snapshot.jobs.ids))
+        return self._policy.plan(snapshot)
+
+
+def finished(case: Case, run: Outcome) -> Finished:
+    """Keep of a run what is reported."""
+    jct_s = run.end_s - run.submit_s
+    share = run.line_gpus / (run.room.gpus if run.fleet is None else run.fleet.gpus)
+    loans: tuple[tuple[float, float], ...] = ()
+    if run.fleet is not None:
+        loans = tuple(zip(run.fleet.line_s.tolist(), run.fleet.line_lent.tolist(), strict=True))
+    return Finished(
+        case,
+        measure(run),
+        tuple(sorted(jct_s[jct_s < math.inf].tolist())),
+        tuple(zip(run.line_s.tolist(), share.tolist(), strict=True)),
+        loans,
+    )
+
+
+#: A case and its place among all, and what came of it, with the same number.
+Numbered = tuple[int, Case]
+Done = tuple[int, Finished]
+#: Does some work on each case somewhere, and gives the answers in any order.
+Submit = Callable[[Callable[[Numbered], Done], Sequence[Numbered]], Iterable[Done]]
+
+
+def compare(
+    cases: Sequence[Case],
+    processes: int | None = None,
+    tell: Callable[[int, Finished], None] | None = None,
+    submit: Submit | None = None,
+    watch: Watch | None = None,
+) -> list[Finished]:
+    """Run cases, in as many processes as there are cores, and give them in their order.
+
+    Args:
+        cases: What to run.
+        processes: How many at once; None: one per core.
+        tell: Called with how many have finished, and the one that just did.
+        submit: Where else to run them, as `simulator.remote` does; None: here.
+        watch: Told at every decision, where cases run one after the other in this process.
+    """
+    work: Callable[[Numbered], Done] = _numbered
+    if submit is None:
+        wanted = min(len(cases), processes or os.cpu_count() or 1)
+        submit = map if wanted <= 1 else _Processes(wanted)
+        if wanted <= 1 and watch is not None:
+            work = partial(_numbered, watch=watch)
+    found: dict[int, Finished] = {}
+    for at, one in submit(work, list(enumerate(cases))):
+        found[at] = one
+        if tell is not None:
+            tell(len(found), one)
+    return [found[at] for at in range(len(cases))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """Processes on this machine."""
+
+    count: int
+
+    def __call__(
+        self, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
+    ) -> Iterator[Done]:
+        with multiprocessing.get_context("spawn").Pool(self.count) as pool:
+            yield from pool.imap_unordered(work, cases)
+
+
+def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:
+    at, case = numbered
+    return at, run_case(case, watch)
+
+
+def _pools(case: Case, last_s: float) -> tuple[PoolRoom, ...]:
+    return neighbours(
+        case.inference_nodes,
+        case.edge_nodes,
+        case.room.gpus_per_node,
+        case.seed,
+        last_s / 3600.0 + _AFTER_H,
+        None if case.requests is None else Path(case.requests),
+    )
+
+
+def _sizes(case: Case, entries: Sequence[Entry]) -> tuple[int, ...]:
+    asked = {entry.requested for entry in entries}
+    own = {size for entry in entries for size in getattr(entry.model, "sizes", ())}
+    most = case.room.gpus
+    if case.grid == "all":
+        grid = {*range(1, min(most, _SIZES_MOST) + 1)}
+    elif case.grid == "powers" or case.physics == "elasticflow":
+        grid = {1 << power for power in range(most.bit_length())}
+    else:
+        grid = set(ladder(case.room))
+    return tuple(sorted(size for size in {*grid, *asked, *own} if 1 <= size <= most))

@@ -1,0 +1,69 @@
+"""What never changes of a fleet: nodes by name, their pools, and how far it is between them."""
+
+import numpy as np
+
+from scheduler.policies.interface import Ints, Kind, Pools
+from simulator.physics.base import Placement, Room
+from simulator.room import PoolRoom, node_ids
+
+#: The training pool that every run has, and the prefix of its nodes' names.
+TRAIN, TRAIN_NODE = "train", "node"
+
+
+class Layout:
+    """The nodes of all pools. A *site* is where a checkpoint may be: a pool, or one edge server."""
+
+    def __init__(self, room: Room, pools: tuple[PoolRoom, ...] = ()) -> None:
+        """Name the nodes of the training pool, and of those beside it.
+
+        Raises:
+            ValueError: Two pools, or two nodes, have one name.
+        """
+        train = PoolRoom(
+            TRAIN,
+            Kind.TRAINING,
+            room.nodes,
+            room.gpus_per_node,
+            memory_mib=room.memory_mib,
+            transfer_mib_per_s=room.transfer_mib_per_s,
+        )
+        self.rooms = rooms = (train, *pools)
+        prefixes = [TRAIN_NODE, *(pool.id for pool in pools)]
+        named = sorted(
+            (name, m) for m, pool in enumerate(rooms) for name in node_ids(prefixes[m], pool.nodes)
+        )
+        self.ids = tuple(name for name, _ in named)
+        self.at = {name: node for node, name in enumerate(self.ids)}
+        self.pool_at = {pool.id: m for m, pool in enumerate(rooms)}
+        if len(self.at) < len(named) or len(self.pool_at) < len(rooms):
+            raise ValueError("pools: two of them, or of their nodes, have the same name")
+        self.pool: Ints = np.array([m for _, m in named], dtype=np.int64)
+        self.gpus: Ints = np.array([rooms[m].gpus_per_node for _, m in named], dtype=np.int64)
+        self.total = int(self.gpus.sum())
+        self.pools = Pools(
+            ids=tuple(pool.id for pool in rooms),
+            kind=np.array([int(pool.kind) for pool in rooms]),
+            speed=np.array([pool.speed for pool in rooms]),
+            gpu_memory_mib=np.array([pool.memory_mib for pool in rooms]),
+            transfer_mib_per_s=np.array([pool.transfer_mib_per_s for pool in rooms]),
+        )
+
+    def site(self, placement: Placement) -> int:
+        """Number the site that a gang is at."""
+        node = placement[0][0]
+        pool = int(self.pool[node])
+        return len(self.rooms) + node if self.rooms[pool].kind == Kind.EDGE else pool
+
+    def pool_of(self, site: int) -> int:
+        """Return the pool that a site is in."""
+        many = len(self.rooms)
+        return site if site < many else int(self.pool[site - many])
+
+    def is_edge(self, site: int) -> bool:
+        """Say whether a site is an edge server."""
+        return site >= len(self.rooms)
+
+    def travel_s(self, mib: float, before: int, after: int) -> float:
+        """Say how long a checkpoint takes from site to site."""
+        rate = self.pools.transfer_mib_per_s
+        return mib / float(min(rate[self.pool_of(before)], rate[self.pool_of(after)]))

@@ -1,0 +1,48 @@
+"""How a run is driven, and the sizes that are worth offering."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.core.state import SLOTS
+from simulator.physics.base import Room
+from simulator.room import Failure, PoolRoom
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is driven."""
+
+    room: Room = field(default_factory=Room)
+    round_s: float = 60.0
+    on_events: bool = False
+    #: Least time between decisions: what happens sooner waits for then (ElasticFlow's slots).
+    merge_s: float = 0.0
+    #: Sizes that any job may take; None: `ladder` of the room and what jobs asked for.
+    sizes: tuple[int, ...] | None = None
+    tick_s: float = 0.0  #: Legs last whole multiples of this (`Physics.tick_s`).
+    horizon_s: float = math.inf  #: When to stop, finished or not.
+    stall_s: float = 86_400.0  #: Stop when for so long nothing runs and nothing arrives.
+    pools: tuple[PoolRoom, ...] = ()  #: Beside the room, which is the first training pool.
+    failures: tuple[Failure, ...] = ()
+    #: A job that is killed loses what it did since its allocation changed, or since the last whole
+    #: multiple of this after it got going. Checkpoints in between cost nothing.
+    checkpoint_every_s: float = math.inf
+    history_slots: int = SLOTS  #: How many past slots of a load policies see, at most.
+    #: Told about once a second, and at the end: the moment in the run, and how many jobs have
+    #: ended or were refused.
+    tell: Callable[[float, int], None] | None = None
+
+
+def ladder(room: Room, requested: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the sizes worth offering: fine steps within a node, then halves and whole nodes.
+
+    For 16 nodes of 4: 1 2 3 4 6 8 12 16 20 24 … 64. At most 16 nodes, in steps that grow; sizes
+    that jobs ask for are always among them.
+    """
+    node = room.gpus_per_node
+    sizes = {1 << power for power in range(12) if 1 << power <= node}
+    sizes |= {3 << power for power in range(11) if 3 << power < node}
+    sizes |= {node, node * 3 // 2} | {node * count for count in range(2, 17)}
+    fits = {size for size in (*sizes, *requested) if 1 <= size <= room.gpus}
+    return tuple(sorted(fits))

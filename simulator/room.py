@@ -1,0 +1,202 @@
+"""The rest of a cluster beside its training pool: pools with owners, what those need, failures.
+
+Nodes of a pool are called `<pool>-<number>`. All here is plain data; `simulator.fleet` lives it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Kind
+from simulator.tides import Tide
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What an owner needs in GPUs: even within each slot; the last slot goes on for ever.
+
+    Attributes:
+        gpus: (n,) GPUs needed; fractions are allowed.
+        slot_s: Length of a slot.
+        from_s: When the first slot begins. Before the run (below 0), so that a forecast has
+            something to go by when it begins.
+    """
+
+    gpus: Floats
+    slot_s: float = 60.0
+    from_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no load."""
+        if not len(self.gpus) or not np.isfinite(self.gpus).all() or self.gpus.min() < 0:
+            raise ValueError("gpus: give at least one slot, each finite and not negative")
+        if self.slot_s <= 0:
+            raise ValueError(f"slot_s: {self.slot_s} must be above 0")
+
+    @classmethod
+    def of_tide(cls, tide: Tide, from_s: float = 0.0) -> "Load":
+        """Give the whole GPUs that a tide needs."""
+        return cls(tide.needed.astype(np.float64), tide.slot_s, from_s)
+
+    @classmethod
+    def of_curve(
+        cls, moments_s: Sequence[float], gpus: Sequence[float], slot_s: float = 60.0
+    ) -> "Load":
+        """Give a rate curve's load: straight lines between points, each slot at its middle."""
+        at_s = np.arange(moments_s[0], moments_s[-1], slot_s) + slot_s / 2
+        return cls(np.interp(at_s, moments_s, gpus), slot_s, float(moments_s[0]))
+
+    @classmethod
+    def of_windows(
+        cls, idle: Sequence[tuple[float, float]], gpus: int, until_s: float, slot_s: float = 60.0
+    ) -> "Load":
+        """Give the load of a server that is idle in windows (from, to), and else needs all."""
+        at_s = np.arange(0.0, until_s, slot_s)
+        free = np.zeros(len(at_s), dtype=np.bool_)
+        for from_s, to_s in idle:
+            free |= (at_s >= from_s) & (at_s + slot_s <= to_s)
+        return cls(np.where(free, 0.0, float(gpus)), slot_s)
+
+    def scaled(self, factor: float) -> "Load":
+        """Give `factor` times the load."""
+        return Load(self.gpus * factor, self.slot_s, self.from_s)
+
+    def stretched(self, factor: float) -> "Load":
+        """Give the same course in `factor` times the time, as an hour's shape for a day."""
+        return Load(self.gpus, self.slot_s * factor, self.from_s)
+
+    def repeated(self, until_s: float) -> "Load":
+        """Give the load again and again until a moment."""
+        slots = max(1, int(np.ceil((until_s - self.from_s) / self.slot_s)))
+        return Load(np.resize(self.gpus, slots), self.slot_s, self.from_s)
+
+    def at(self, now_s: float) -> float:
+        """Return GPUs needed at a moment."""
+        return float(self.gpus[self._slot(now_s)])
+
+    def integrals(
+        self, from_s: float, to_s: float, have: float, most: float
+    ) -> tuple[float, float]:
+        """Return the GPU seconds needed in a time, and those of them that `have` GPUs miss.
+
+        What is needed above `most` counts for neither: nobody could have had it.
+        """
+        first, last = self._slot(from_s), self._slot(to_s)
+        if first == last:
+            need = min(float(self.gpus[first]), most)
+            return need * (to_s - from_s), max(need - have, 0.0) * (to_s - from_s)
+        edges = self.from_s + self.slot_s * np.arange(first + 1, last + 1)
+        width = np.diff(np.concatenate(([from_s], edges, [to_s])))
+        needs = np.minimum(self.gpus[first : last + 1], most)
+        return float(needs @ width), float(np.maximum(needs - have, 0.0) @ width)
+
+    def turns_after(self, now_s: float) -> float:
+        """Return when need next begins or ends; inf if never."""
+        first = self._slot(now_s)
+        busy = self.gpus[first:] > 0
+        turns = np.flatnonzero(busy != busy[0])
+        return self.from_s + self.slot_s * (first + int(turns[0])) if len(turns) else float("inf")
+
+    def _slot(self, now_s: float) -> int:
+        return min(max(int((now_s - self.from_s) // self.slot_s), 0), len(self.gpus) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolRoom:
+    """Like nodes of one pool, beside the training pool.
+
+    Attributes:
+        id: Its name; not `train`.
+        kind: TRAINING for GPUs of another type; INFERENCE lends whole servers; EDGE has servers
+            that each hold one gang.
+        nodes: How many.
+        gpus_per_node: GPUs on each.
+        speed: Of its GPUs, where those of the training pool have 1.
+        memory_mib: Of each GPU.
+        transfer_mib_per_s: Of checkpoints, to and from it.
+        loads: What owners need. INFERENCE: exactly one, of the pool. EDGE: one for each node, or
+            none: nobody else ever wants them, and they are always open.
+        asks: Whether policies ask for nodes and return them. False, of EDGE only: the owner of a
+            node lends it whenever it needs nothing, and takes it back when it does.
+        drain_s: Between being asked for and being lent; the owner no longer serves.
+        warm_up_s: Between going back and serving again.
+        grace_s: For how long, at least, jobs may stay on a node that shall go back.
+    """
+
+    id: str
+    kind: Kind
+    nodes: int
+    gpus_per_node: int = 8
+    speed: float = 1.0
+    memory_mib: float = float("inf")
+    transfer_mib_per_s: float = float("inf")
+    loads: tuple[Load, ...] = ()
+    asks: bool = True
+    drain_s: float = 20.0
+    warm_up_s: float = 30.0
+    grace_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no pool."""
+        wanted = {
+            Kind.TRAINING: (0,),
+            Kind.INFERENCE: (1,),
+            Kind.EDGE: (0, self.nodes),
+        }[self.kind]
+        if len(self.loads) not in wanted:
+            raise ValueError(f"loads: {self.id} has {len(self.loads)}; give {wanted[-1]}")
+        if self.nodes < 1 or self.gpus_per_node < 1 or self.speed <= 0:
+            raise ValueError(f"{self.id}: nodes, gpus_per_node, speed must be above 0")
+        if not self.asks and self.kind != Kind.EDGE:
+            raise ValueError(f"asks: only owners of edge servers lend unasked; {self.id} is none")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+    def node_ids(self) -> tuple[str, ...]:
+        """Return the names of its nodes, ascending."""
+        return node_ids(self.id, self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A node that is gone for a while; jobs on it go back to their last checkpoint."""
+
+    at_s: float
+    node: str
+    down_s: float
+
+
+def node_ids(prefix: str, count: int) -> tuple[str, ...]:
+    """Name so many nodes, in the order of their names."""
+    digits = max(3, len(str(count - 1)))
+    return tuple(f"{prefix}-{number:0{digits}}" for number in range(count))
+
+
+def draw_failures(
+    rng: np.random.Generator,
+    nodes: Sequence[str],
+    mean_between_s: float,
+    mean_down_s: float,
+    until_s: float,
+) -> tuple[Failure, ...]:
+    """Draw failures of nodes, each on its own: exponential times up, and down.
+
+    Args:
+        rng: The only chance.
+        nodes: Their names.
+        mean_between_s: A node's mean time up.
+        mean_down_s: Its mean time down.
+        until_s: None begins later.
+    """
+    found = []
+    for node in nodes:
+        at_s = float(rng.exponential(mean_between_s))
+        while at_s < until_s:
+            down_s = max(1.0, float(rng.exponential(mean_down_s)))
+            found.append(Failure(at_s, node, down_s))
+            at_s += down_s + float(rng.exponential(mean_between_s))
+    return tuple(sorted(found, key=lambda one: (one.at_s, one.node)))

@@ -1,0 +1,169 @@
+"""What owners need and report, and which nodes fail."""
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scheduler.policies.interface import Kind
+from simulator.csv_rows import WorkloadError
+from simulator.layout import Layout
+from simulator.owners import Owner, Reports
+from simulator.physics.base import Room
+from simulator.requests import Serving, load_of_requests
+from simulator.room import Load, PoolRoom, draw_failures
+from simulator.tides import pool_tide
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "inference"
+INF = float("inf")
+
+
+def load(*gpus: float, slot_s: float = 60.0, from_s: float = 0.0) -> Load:
+    return Load(np.array(gpus, dtype=np.float64), slot_s, from_s)
+
+
+@pytest.mark.parametrize(
+    ("from_s", "to_s", "have", "needed", "short"),
+    [
+        (0.0, 60.0, 3.0, 120.0, 0.0),
+        (10.0, 20.0, 1.5, 20.0, 5.0),
+        (30.0, 150.0, 3.0, 2 * 30 + 5 * 60 + 1 * 30, 2 * 60.0),
+        (150.0, 1000.0, 0.5, 850.0, 425.0),  # the last slot goes on
+        (0.0, 180.0, 0.0, 60 * (2 + 5 + 1), 60 * (2 + 5 + 1)),
+    ],
+)
+def test_integrals(from_s: float, to_s: float, have: float, needed: float, short: float) -> None:
+    found = load(2, 5, 1).integrals(from_s, to_s, have, 10.0)
+    assert found == pytest.approx((needed, short))
+
+
+def test_what_nobody_could_have_does_not_count() -> None:
+    assert load(2, 50).integrals(0.0, 120.0, 4.0, 8.0) == pytest.approx((600.0, 240.0))
+
+
+def test_loads_from_elsewhere() -> None:
+    tide = pool_tide(np.random.Generator(np.random.PCG64(1)), 64, 2.0)
+    made = Load.of_tide(tide, from_s=-3600.0)
+    assert made.at(0.0) == tide.gpus_needed(3600.0)
+    curve = Load.of_curve([0.0, 120.0, 240.0], [0.0, 8.0, 0.0])
+    assert curve.gpus.tolist() == [2.0, 6.0, 6.0, 2.0]
+    windows = Load.of_windows([(60.0, 180.0)], 2, 240.0)
+    assert windows.gpus.tolist() == [2.0, 0.0, 0.0, 2.0]
+    assert (windows.turns_after(0.0), windows.turns_after(60.0)) == (60.0, 180.0)
+    assert windows.turns_after(180.0) == INF
+    day = load(1, 2).scaled(3.0).stretched(2.0).repeated(500.0)
+    assert (day.gpus.tolist(), day.slot_s) == ([3.0, 6.0, 3.0, 6.0, 3.0], 120.0)
+
+
+def test_reports_are_the_peaks_that_a_live_scheduler_keeps() -> None:
+    rng = np.random.Generator(np.random.PCG64(3))
+    needs = rng.integers(0, 50, 200).astype(np.float64)
+    reports = Reports(Load(needs, 60.0, -1200.0), slots=7)
+
+    def naive(now_s: float) -> tuple[float, list[float]]:
+        peaks: dict[int, float] = {}
+        at_s, need = -1200.0, 0.0
+        while at_s <= now_s:
+            need = float(needs[min(int((at_s + 1200.0) // 60.0), 199)])
+            slot = int(at_s // 300.0)
+            peaks[slot] = max(peaks.get(slot, 0.0), need)
+            at_s += 60.0
+        return need, [peaks[slot] for slot in sorted(peaks)][-7:]
+
+    for now_s in (0.0, 59.0, 61.5, 299.9, 300.0, 3333.0, 10_000.0, 40_000.0):
+        need, age_s, history = reports.seen(now_s)
+        assert (need, history.tolist()) == naive(now_s)
+        assert age_s == now_s % 60.0
+
+
+def test_an_owner_misses_what_it_lent() -> None:
+    nodes = np.arange(2)
+    owner = Owner("o", Kind.INFERENCE, nodes, load(4, 12, 20), True, 16, 10, 16)
+    owner.serve(-8, 30.0)
+    owner.serve(8, 90.0)
+    owner.book(200.0)
+    assert owner.short_gpu_s == (12 - 8) * 30.0
+    assert owner.needed_gpu_s == 4 * 60 + 12 * 60 + 16 * 80
+
+
+def test_pools_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="loads: serve has 0; give 1"):
+        PoolRoom("serve", Kind.INFERENCE, 2)
+    with pytest.raises(ValueError, match="loads: edge has 1; give 3"):
+        PoolRoom("edge", Kind.EDGE, 3, loads=(load(1),))
+    with pytest.raises(ValueError, match="asks"):
+        PoolRoom("serve", Kind.INFERENCE, 2, loads=(load(1),), asks=False)
+    with pytest.raises(ValueError, match="speed"):
+        PoolRoom("v100", Kind.TRAINING, 2, speed=0.0)
+    with pytest.raises(ValueError, match="gpus"):
+        load(-1.0)
+    with pytest.raises(ValueError, match="same name"):
+        Layout(Room(2, 4), (PoolRoom("train", Kind.TRAINING, 1),))
+
+
+def test_sites_and_the_way_between_them() -> None:
+    pools = (
+        PoolRoom("edge", Kind.EDGE, 2, 1, transfer_mib_per_s=50.0),
+        PoolRoom("serve", Kind.INFERENCE, 2, 4, transfer_mib_per_s=100.0, loads=(load(1),)),
+    )
+    layout = Layout(Room(1, 4, transfer_mib_per_s=200.0), pools)
+    assert layout.ids == ("edge-000", "edge-001", "node-000", "serve-000", "serve-001")
+    sites = [layout.site(((node, 1),)) for node in range(5)]
+    assert sites == [3, 4, 0, 2, 2]
+    assert [layout.pool_of(site) for site in sites] == [1, 1, 0, 2, 2]
+    assert [layout.is_edge(site) for site in sites] == [True, True, False, False, False]
+    assert layout.travel_s(100.0, 0, 2) == 1.0
+    assert layout.travel_s(100.0, 3, 4) == 2.0
+
+
+def test_failures_are_drawn_once_and_never_overlap() -> None:
+    def draw() -> Sequence[tuple[float, str, float]]:
+        rng = np.random.Generator(np.random.PCG64(9))
+        found = draw_failures(rng, ["a", "b"], 3600.0, 600.0, 2 * 86_400.0)
+        return [(one.at_s, one.node, one.down_s) for one in found]
+
+    found = draw()
+    assert found == draw()
+    assert 40 < len(found) < 140
+    assert found == sorted(found)
+    for node in ("a", "b"):
+        mine = [one for one in found if one[1] == node]
+        assert all(a[0] + a[2] <= b[0] for a, b in pairwise(mine))
+
+
+def test_requests_become_busy_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:17:00.0000000,100,0\n"  # 10 s
+        "2023-11-16 18:17:50.0000000,0,400\n"  # 40 s, from 50 s on
+    )
+    found = load_of_requests(file, Serving(10.0, 10.0, 2))
+    assert found.gpus.tolist() == pytest.approx([(10 + 10) / 60 / 2, 30 / 60 / 2])
+
+
+def test_a_trace_with_bad_rows_names_them(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n2023-11-16 18:17:00,-1,1\n")
+    with pytest.raises(WorkloadError, match=r"line 2, timestamp(?s:.*)line 3, contexttokens"):
+        load_of_requests(file)
+    file.write_text("TIMESTAMP,ContextTokens\n2023-11-16 18:17:00,1\n")
+    with pytest.raises(WorkloadError, match="lacks generatedtokens"):
+        load_of_requests(file)
+
+
+@pytest.mark.data
+def test_the_published_trace_is_an_hour_of_a_few_gpus() -> None:
+    file = DATA / "AzureLLMInferenceTrace_code.csv"
+    if not file.exists():
+        pytest.skip(f"{file.name} is not there")
+    found = load_of_requests(file)
+    assert 55 <= len(found.gpus) <= 65
+    # All that is served: 8,819 requests, by tokens read and written.
+    table = np.loadtxt(file, delimiter=",", skiprows=1, usecols=(1, 2))
+    busy_s = float((table[:, 0] / 8000 + table[:, 1] / 30).sum())
+    assert float(found.gpus.sum()) * 60 * 16 == pytest.approx(busy_s)
