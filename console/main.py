@@ -16,8 +16,10 @@ from console import logs
 from console.demo import demo
 from console.operate import cancel, submit
 from console.output import say
+from console.policies import policies
 from console.replay import replay
 from console.serve import bridge, cloud_agent, config, edge_agent, scheduler
+from console.simulate import simulate
 from console.tables import jobs, loans, nodes
 from console.why import why
 from runtime.store import StoreError
@@ -61,6 +63,8 @@ for panel, verb in (
     (_ACT, submit),
     (_ACT, cancel),
     (_AGAIN, replay),
+    (_AGAIN, simulate),
+    (_AGAIN, policies),
     (_RUN, scheduler),
     (_RUN, bridge),
     (_RUN, cloud_agent),

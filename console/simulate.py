@@ -1,0 +1,360 @@
+"""`tidegate simulate`: policies side by side on the same jobs, in virtual time."""
+
+import csv
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.text import Text
+
+from console.columns import LEFT, RIGHT, Columns, fitted
+from console.output import JsonPath, emit_json, fail, out, say
+from simulator.compare import PHYSICS, Case, Finished, Grid, Knowledge, Submit, check, compare
+from simulator.generated import Mix
+from simulator.metrics import Number
+from simulator.physics.base import Room
+from simulator.remote import ClusterError, DaskCluster
+
+_COLUMNS: Columns = {
+    "policy": LEFT,
+    "workload": LEFT,
+    "jobs": RIGHT,
+    "JCT s": RIGHT,
+    "p50": RIGHT,
+    "p99": RIGHT,
+    "queued s": RIGHT,
+    "span h": RIGHT,
+    "on time": RIGHT,
+    "used": RIGHT,
+    "lent h": RIGHT,
+    "short": RIGHT,
+    "restarts": RIGHT,
+    "preempted": RIGHT,
+    "ms": RIGHT,
+    "p99 ms": RIGHT,
+    "max ms": RIGHT,
+}
+#: Decisions between two words on how far a run is.
+_WATCH_EVERY = 100
+_LOANS = ("lent h", "short")  #: Columns of runs with inference servers.
+_DROP = ("p50", "max ms", "used", "span h", "p99 ms", "restarts", "p99")
+_LEGEND = (
+    "JCT: mean completion time of jobs that ended, its median and 99th percentile. queued: mean "
+    "time to the first start. ms: time of a decision."
+)
+_LOANS_LEGEND = (
+    "lent h: GPU hours on loan from inference servers. short: the part of the GPU time their owner "
+    "needed that it did not have."
+)
+
+
+def simulate(
+    workload: Annotated[
+        list[str],
+        typer.Option(help="A trace (CSV), or `generated`; several: repeat it, or use commas."),
+    ],
+    policy: Annotated[str, typer.Option(help="Policies, with commas between.")] = "tide,fifo",
+    physics: Annotated[str, typer.Option(help=f"{', '.join(PHYSICS)}.")] = "simple",
+    profiles: Annotated[
+        str | None, typer.Option(help="Folder of measured profiles or throughput tables.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=100_000)] = 16,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024)] = 4,
+    inference_nodes: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Servers that may be lent, with as many GPUs.")
+    ] = 0,
+    edge_nodes: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Edge servers, of one slower GPU each.")
+    ] = 0,
+    requests: Annotated[
+        str | None, typer.Option(help="Requests to the inference servers (Azure's LLM trace).")
+    ] = None,
+    seed: Annotated[
+        str, typer.Option(help="Seeds of generated jobs and demand, with commas between.")
+    ] = "1",
+    days: Annotated[float, typer.Option(help="Days over which generated jobs arrive.")] = 1.0,
+    jobs: Annotated[
+        int | None, typer.Option(help="How many to generate; if not given, as many as is usual.")
+    ] = None,
+    load: Annotated[
+        float, typer.Option(help="GPU time that generated jobs ask for, over what there is.")
+    ] = 0.9,
+    round_s: Annotated[
+        float, typer.Option(min=1.0, help="Seconds between rounds of decisions.")
+    ] = 60.0,
+    merge_s: Annotated[float, typer.Option(min=0.0, help="Least seconds between decisions.")] = 0.0,
+    when: Annotated[
+        str, typer.Option(help="Decide at events too, or in rounds only: paper, events, rounds.")
+    ] = "paper",
+    batch: Annotated[
+        str, typer.Option(help="Whether jobs tune their batch: paper, tuned, fixed.")
+    ] = "paper",
+    knowledge: Annotated[
+        str, typer.Option(help="What is known of tuning jobs: learned from their runs, or true.")
+    ] = "learned",
+    sizes: Annotated[str, typer.Option(help="Sizes offered: ladder, all, powers.")] = "ladder",
+    hours: Annotated[float | None, typer.Option(help="Stop after so many hours.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once; one per core if not given.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Run on this Dask cluster instead: tcp://HOST:PORT.")
+    ] = None,
+    json_path: JsonPath = None,
+    csv_path: Annotated[
+        str | None, typer.Option("--csv", help="Write all figures here, a row for each run.")
+    ] = None,
+    plot_path: Annotated[
+        str | None, typer.Option("--plot", help="Draw completion times, use and deadlines here.")
+    ] = None,
+) -> None:
+    """Compare policies on the same jobs, in virtual time.
+
+    Each policy runs as its paper has it: `--when` and `--batch` make all alike. Equal seeds and
+    files give equal figures, but for the time that decisions take.
+    Exit code 0: all jobs ended. 1: some never did, or were rejected. 2: bad input.
+
+    Example: tidegate simulate --workload generated --policy tide,fifo --seed 1
+    """
+    for name, path in (("--json", json_path), ("--csv", csv_path), ("--plot", plot_path)):
+        _check_path(name, path)
+    rules = {
+        "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
+        "tuning": _choice("--batch", batch, {"paper": None, "tuned": True, "fixed": False}),
+        "knowledge": _choice("--knowledge", knowledge, {one: one for one in get_args(Knowledge)}),
+        "grid": _choice("--sizes", sizes, {one: one for one in get_args(Grid)}),
+    }
+    cases = [
+        Case(
+            policy=one,
+            workload=file,
+            physics=physics,
+            profiles=profiles,
+            room=Room(nodes, gpus_per_node),
+            inference_nodes=inference_nodes,
+            edge_nodes=edge_nodes,
+            requests=requests,
+            seed=number,
+            mix=_mix(days, jobs, load),
+            round_s=round_s,
+            merge_s=merge_s,
+            horizon_s=float("inf") if hours is None else hours * 3600.0,
+            **rules,
+        )
+        for file in _listed("--workload", ",".join(workload))
+        for number in _seeds(seed)
+        for one in _listed("--policy", policy)
+    ]
+    _check(cases)
+    draw = _drawing() if plot_path is not None else None
+    runs = _compare(cases, processes, None if dask is None else _cluster(dask))
+    if json_path is not None:
+        emit_json({"runs": [run.row() for run in runs]}, json_path)
+    if csv_path is not None:
+        _write_csv(runs, Path(csv_path))
+    if draw is not None and plot_path is not None:
+        draw(runs, Path(plot_path))
+    if json_path != "-":
+        _print(runs)
+    if any(run.figures["completed"] != run.figures["jobs"] for run in runs):
+        raise typer.Exit(1)
+
+
+# --- options -----------------------------------------------------------------------------------
+
+
+def _listed(option: str, text: str) -> list[str]:
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    return found or fail(f"{option}: names nothing; give at least one.")
+
+
+def _choice(option: str, text: str, choices: dict[str, Any]) -> Any:
+    if text not in choices:
+        fail(f"{option}: {text!r} is not known; choose one of: {', '.join(choices)}.")
+    return choices[text]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in _listed("--seed", text)]
+    except ValueError:
+        fail(f"--seed: {text!r} is no list of whole numbers; write 1 or 1,2,3.")
+
+
+def _mix(days: float, jobs: int | None, load: float) -> Mix:
+    try:
+        return Mix(days=days, jobs=jobs, load=load)
+    except ValueError as error:
+        fail(f"--{error}.")
+
+
+def _check_path(option: str, path: str | None) -> None:
+    """Refuse before the work what could not be written after it."""
+    if path is None or (path == "-" and option == "--json"):
+        return
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        fail(f"{option}: {path} cannot be written; name a file in a folder that exists.")
+
+
+def _check(cases: Sequence[Case]) -> None:
+    """Try every policy and every workload once."""
+    seen: list[tuple[str, str]] = []
+    for case in cases:
+        if case.workload in [file for file, _ in seen] and case.policy in [one for _, one in seen]:
+            continue
+        seen.append((case.workload, case.policy))
+        try:
+            check(case)
+        except ModuleNotFoundError as error:
+            fail(f"--physics: {case.physics} needs {error.name}; install `tidegate[sim]`.")
+
+
+def _drawing() -> Any:
+    try:
+        from simulator.plot import draw
+    except ModuleNotFoundError as error:
+        fail(f"--plot: needs {error.name}; install `tidegate[sim]`.")
+    return draw
+
+
+def _cluster(address: str) -> Submit:
+    try:
+        return DaskCluster(address)
+    except ModuleNotFoundError as error:
+        fail(f"--dask: needs {error.name}; install it here and on the cluster's workers.")
+    except ClusterError as error:
+        fail(f"--dask: {error}.")
+
+
+def _compare(cases: Sequence[Case], processes: int | None, submit: Submit | None) -> list[Finished]:
+    try:
+        progress = _Progress(len(cases))
+        return compare(cases, processes, progress, submit, progress.watch)
+    except ClusterError as error:
+        fail(f"--dask: {error}.")
+
+
+class _Progress:
+    """Says on standard error what has finished: one line that changes, or a line each.
+
+    On a terminal it also says how far a run is, where runs follow each other in this process.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = self._asked = 0
+        self._changes = sys.stderr.isatty()
+
+    def __call__(self, done: int, run: Finished) -> None:
+        self._done, case = done, run.case
+        text = f"{done} of {self._total} runs: {case.policy} on {case.workload}"
+        if self._changes:
+            self._rewrite("" if done == self._total else text)
+        else:
+            say(text)
+
+    def watch(self, case: Case, now_s: float, jobs: int) -> None:
+        self._asked += 1
+        if self._changes and self._asked % _WATCH_EVERY == 0:
+            self._rewrite(
+                f"{self._done} of {self._total} runs; {case.policy} on {case.workload}: "
+                f"hour {now_s / 3600.0:,.1f}, {jobs} jobs"
+            )
+
+    def _rewrite(self, text: str) -> None:
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()
+
+
+# --- the answer --------------------------------------------------------------------------------
+
+
+def _write_csv(runs: Sequence[Finished], path: Path) -> None:
+    rows = [run.row() for run in runs]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _print(runs: Sequence[Finished]) -> None:
+    files = list(dict.fromkeys(run.case.workload for run in runs))
+    seeds = list(dict.fromkeys(run.case.seed for run in runs))
+    names = _short(files)
+    rows: list[list[Text | str]] = []
+    for run in runs:
+        name = names[run.case.workload] + (f" #{run.case.seed}" if len(seeds) > 1 else "")
+        rows.append([Text(run.case.policy, "bold"), Text(name), *_cells(run.figures)])
+    if len(files) * len(seeds) > 1:
+        for policy in dict.fromkeys(run.case.policy for run in runs):
+            mine = [run.figures for run in runs if run.case.policy == policy]
+            name = f"all {len(mine)}, mean"
+            rows.append([Text(policy, "bold"), Text(name, "bold"), *_cells(_averages(mine))])
+    case = runs[0].case
+    title = Text(f"{case.room.nodes} nodes of {case.room.gpus_per_node} GPUs", "bold")
+    for count, what in ((case.inference_nodes, "inference"), (case.edge_nodes, "edge")):
+        title.append(f", {count} {what} servers" if count else "")
+    title.append(f", {case.physics} physics")
+    loans = runs[0].case.inference_nodes > 0
+    hidden = () if loans else _LOANS
+    columns = {name: told for name, told in _COLUMNS.items() if name not in hidden}
+    shown = [index for index, name in enumerate(_COLUMNS) if name in columns]
+    rows = [[row[index] for index in shown] for row in rows]
+    out().print(fitted(title, columns, rows, _DROP, out()))
+    out().print(Text(_LEGEND + (" " + _LOANS_LEGEND if loans else ""), "dim"))
+    for run in runs:
+        left, rejected = run.figures["unfinished"], run.figures["rejected"]
+        if left or rejected:
+            out().print(
+                f"{run.case.policy} on {names[run.case.workload]}: of {run.figures['jobs']} jobs "
+                f"{rejected} were rejected and {left} did not finish; JCT does not count them.",
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+def _short(files: Sequence[str]) -> dict[str, str]:
+    """Name files by as many of their last parts as tell them apart."""
+    for count in range(1, 9):
+        names = {file: "/".join(Path(file).with_suffix("").parts[-count:]) for file in files}
+        if len(set(names.values())) == len(files):
+            return names
+    return {file: file for file in files}
+
+
+def _averages(figures: Sequence[dict[str, Number]]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name in figures[0]:
+        values = [one[name] for one in figures]
+        known = [float(value) for value in values if value is not None]
+        found[name] = sum(known) / len(known) if known else None
+    return found
+
+
+def _cells(figures: dict[str, Number]) -> list[Text | str]:
+    jobs, ended = figures["jobs"], figures["completed"]
+    return [
+        f"{jobs:.0f}" if jobs == ended else f"{ended:.0f}/{jobs:.0f}",
+        _number(figures["mean_jct_s"]),
+        _number(figures["p50_jct_s"]),
+        _number(figures["p99_jct_s"]),
+        _number(figures["mean_queueing_s"]),
+        _number(figures["makespan_s"], ".1f", 1 / 3600.0),
+        _number(figures["deadline_ratio"], ".1%"),
+        _number(figures["utilisation"], ".0%"),
+        _number(figures.get("loaned_gpu_h_offered")),
+        _number(figures.get("inference_shortfall_ratio"), ".3%"),
+        _number(figures["restarts"]),
+        _number(figures["preemptions"]),
+        _number(figures["mean_decision_ms"], ".2f"),
+        _number(figures["p99_decision_ms"], ".2f"),
+        _number(figures["max_decision_ms"], ".1f"),
+    ]
+
+
+def _number(value: Number, style: str = ",.0f", scale: float = 1.0) -> str:
+    return "–" if value is None else format(value * scale, style)

@@ -1,0 +1,206 @@
+"""`tidegate simulate`."""
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.console.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+HEADER = "job_id,submit_time,num_gpus,duration,deadline\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = [f"job{i},{i * 100},{1 + i % 4},{300 + i},{i * 100 + 700}\n" for i in range(12)]
+    path.write_text(HEADER + "".join(rows))
+    return path
+
+
+def small(trace: Path, *more: object) -> tuple[object, ...]:
+    return (
+        "simulate", "--workload", trace, "--policy", "fifo", "--nodes", "2", "--processes", "1",
+        *more,
+    )  # fmt: skip
+
+
+def test_a_table_a_document_rows_and_a_picture(tidegate: Run, trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document, rows, picture = (tmp_path / name for name in ("o.json", "o.csv", "o.png"))
+    ran = tidegate(
+        *small(trace, "--policy", "fifo,tide"),
+        "--json", document, "--csv", rows, "--plot", picture,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "2 nodes of 4 GPUs, simple physics" in ran.out
+    shown = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.strip()}
+    runs = {run["policy"]: run for run in json.loads(document.read_text())["runs"]}
+    assert set(runs) == {"fifo", "tide"}
+    for policy, run in runs.items():
+        assert shown[policy][2] == "12"
+        assert shown[policy][3] == f"{run['mean_jct_s']:,.0f}"
+        assert run["workload"] == str(trace)
+        assert run["completed"] == run["jobs"] == 12
+        assert run["mean_queueing_s"] <= run["mean_jct_s"] <= run["makespan_s"]
+        assert 0 < run["deadline_ratio"] <= 1
+        assert run["p50_jct_s"] <= run["p99_jct_s"]
+    with rows.open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["policy"] for row in written] == ["fifo", "tide"]
+    assert float(written[0]["mean_jct_s"]) == runs["fifo"]["mean_jct_s"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "1 of 2 runs: fifo on" in ran.err
+
+
+def test_equal_runs_give_equal_figures(tidegate: Run) -> None:
+    def figures(processes: int) -> list[dict[str, object]]:
+        ran = tidegate(
+            "simulate", "--workload", "generated", "--policy", "fifo", "--nodes", "2",
+            "--days", "0.25", "--seed", "3,4", "--processes", processes, "--json", "-",
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        runs = json.loads(ran.out)["runs"]
+        return [{k: v for k, v in run.items() if "decision" not in k} for run in runs]
+
+    alone = figures(1)
+    assert alone == figures(2)
+    assert [run["seed"] for run in alone] == [3, 4]
+    assert alone[0]["mean_jct_s"] != alone[1]["mean_jct_s"]
+
+
+def test_other_pools_lend_and_are_shown(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("COLUMNS", "100")
+    document, picture = tmp_path / "o.json", tmp_path / "o.png"
+    ran = tidegate(
+        "simulate", "--workload", "generated", "--policy", "aryl", "--nodes", "2",
+        "--inference-nodes", "4", "--edge-nodes", "2", "--days", "0.25", "--jobs", "16",
+        "--load", "1.5", "--merge-s", "60", "--processes", "1",
+        "--json", document, "--plot", picture,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, simple physics" in ran.out
+    head, row = (line.split() for line in ran.out.splitlines()[1:3])
+    assert {"policy", "JCT", "lent", "short", "ms"} <= set(head)
+    assert not any("…" in cell for cell in row)
+    (run,) = json.loads(document.read_text())["runs"]
+    assert run["completed"] == run["jobs"] == 16
+    assert run["loaned_gpu_h_offered"] > 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_cluster_runs_what_it_is_sent(
+    tidegate: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Dask: a package of its name that does in this process what Dask does elsewhere."""
+    fake = tmp_path / "distributed.py"
+    fake.write_text(
+        "class KilledWorker(Exception): pass\n"
+        "class Future:\n"
+        "    def __init__(self, value): self.value = value\n"
+        "    def result(self):\n"
+        "        if self.value is None: raise KilledWorker('three times')\n"
+        "        return self.value\n"
+        "class Client:\n"
+        "    def __init__(self, address, timeout):\n"
+        "        if 'nowhere' in address: raise OSError('timed out')\n"
+        "        self.dies = 'dies' in address\n"
+        "    def map(self, work, cases, pure):\n"
+        "        return [Future(None if self.dies else work(case)) for case in cases]\n"
+        "    def cancel(self, futures): pass\n"
+        "    def close(self): pass\n"
+        "def as_completed(futures): return reversed(futures)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "distributed", raising=False)
+    sent = tidegate(
+        *small(trace, "--policy", "fifo,sjf", "--dask", "tcp://a:1"), "--json", tmp_path / "o"
+    )
+    assert sent.code == 0, sent.err
+    runs = json.loads((tmp_path / "o").read_text())["runs"]
+    assert [run["policy"] for run in runs] == ["fifo", "sjf"]
+    away = tidegate(*small(trace, "--dask", "tcp://nowhere:1"))
+    assert (away.code, away.out) == (2, "")
+    assert "no Dask scheduler answers at tcp://nowhere:1" in away.err
+    lost = tidegate(*small(trace, "--dask", "tcp://dies:1"))
+    assert (lost.code, lost.out) == (2, "")
+    assert "--dask: the cluster lost a run: three times." in lost.err
+    monkeypatch.delitem(sys.modules, "distributed", raising=False)
+
+
+def test_without_dask_the_option_says_what_is_missing(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    ran = tidegate(*small(trace, "--dask", "tcp://a:1"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "--dask: needs distributed; install it here and on the cluster's workers." in ran.err
+
+
+def test_several_workloads_are_averaged_too(tidegate: Run, trace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "more" / "trace.csv"
+    other.parent.mkdir()
+    other.write_text(HEADER + "a,0,1,60,\n")
+    ran = tidegate(*small(trace, "--workload", other))
+    assert ran.code == 0
+    assert "more/trace" in ran.out
+    assert "all 2, mean" in ran.out
+
+
+def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
+    ran = tidegate(*small(trace, "--hours", "0.2"))
+    assert ran.code == 1
+    assert "0 were rejected and" in ran.out
+    assert "did not finish; JCT does not count them." in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--policy", "nonsense"), "policy 'nonsense' is not known; choose one of: "),
+        (("--policy", ","), "--policy: names nothing"),
+        (("--physics", "quantum"), "physics 'quantum' is not known; choose one of: elasticflow, "),
+        (("--physics", "pollux"), "needs the folder of the measured profiles: --profiles DIR"),
+        (("--when", "now"), "--when: 'now' is not known; choose one of: paper, events, rounds."),
+        (("--seed", "one"), "--seed: 'one' is no list of whole numbers"),
+        (("--workload", "no.csv"), "no.csv: there is no such file."),
+        (("--json", "/nowhere/o.json"), "--json: /nowhere/o.json cannot be written"),
+        (("--plot", "/nowhere/o.png"), "--plot: /nowhere/o.png cannot be written"),
+        (("--nodes", "0"), "--nodes"),
+        (("--inference-nodes", "1", "--requests", "no.csv"), "no.csv: there is no such file."),
+        (("--days", "0"), "--days: 0 must be 0.01 to 366."),
+        (("--jobs", "0"), "--jobs: 0 must be 1 to 1000000."),
+        (("--load", "-1"), "--load: -1 must be above 0"),
+    ],
+)
+def test_bad_usage_is_said_in_a_sentence(
+    tidegate: Run, trace: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = tidegate(*small(trace, *arguments))
+    assert ran.code == 2
+    assert says in ran.err
+    assert not ran.out
+
+
+@pytest.mark.data
+@pytest.mark.skipif(
+    not DATA.is_dir(), reason="no public data: set TIDEGATE_DATA to a folder with pollux/"
+)
+def test_a_published_workload(tidegate: Run) -> None:
+    pytest.importorskip("scipy")
+    ran = tidegate(
+        "simulate", "--workload", DATA / "workloads" / "load-0.5" / "workload-3.csv",
+        "--profiles", DATA / "profiles", "--physics", "pollux", "--policy", "fifo", "--json", "-",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    (run,) = json.loads(ran.out)["runs"]
+    assert run["completed"] == run["jobs"] == 80
+    assert run["restarts"] == run["preemptions"] == 0

@@ -1,0 +1,56 @@
+"""The page on writing a policy: its code runs, says what it prints, and keeps every promise."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.policies import interface
+from tests.property.test_policies import random_snapshot
+from tests.snapshots import faults
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/writing-a-policy.md").read_text(encoding="utf-8")
+CODE, TRIAL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(OUTPUT,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """What a reader has after typing in the example."""
+    found: dict[str, Any] = {"__name__": "modest"}
+    exec(compile(CODE, "writing-a-policy.md", "exec"), found)  # the page is ours
+    return found
+
+
+def test_the_page_prints_what_it_says(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(compile(TRIAL, "writing-a-policy.md", "exec"), dict(names))
+    assert capsys.readouterr().out == OUTPUT
+
+
+def test_the_example_is_short() -> None:
+    lines = [line for line in CODE.splitlines() if line.strip()]
+    assert len(lines) <= 40
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_example_keeps_every_promise(names: dict[str, Any], seed: int) -> None:
+    seen = random_snapshot(seed)
+    assert faults(seen, names["Modest"](most=6).plan(seen)) == []
+
+
+def test_every_part_and_column_that_the_page_names_is_there() -> None:
+    for module, name in re.findall(r"`([a-z_]+)\.([A-Za-z_]+)`", PAGE.split("## Parts")[1]):
+        source = ROOT / "scheduler/policies" / f"{module}.py"
+        assert re.search(rf"^(def|class) {name}\b", source.read_text("utf-8"), re.MULTILINE)
+    seen = random_snapshot(1)
+    for table, column in re.findall(r"`(jobs|nodes)\.([a-z_]+)`", PAGE):
+        assert isinstance(getattr(getattr(seen, table), column), np.ndarray)
+    assert f"(n, {interface.NOTE})" in PAGE
