@@ -42,9 +42,9 @@ class Tide:
 
     Elsewhere jobs have rights: a gang that runs keeps its base size, but for a deadline, a reclaim
     or the edge. In order: loans, minimum satisfactory shares, the edge, waiting gangs at their
-    base, the rest by marginal return, moves that pay. Of waiting gangs, deadlines that can be made go first, the nearest before others. The rest go
-    by priority; among equals first those whose node went back, then any that have waited
-    `starving_s`, by age, then the shortest at base size.
+    base, the rest by marginal return, moves that pay. Of waiting gangs, deadlines that can be made
+    go first, the nearest before others. The rest go by priority; among equals first those whose
+    node went back, then any that have waited `starving_s`, by age, then the shortest at base size.
     """
 
     name: str = "tide"
