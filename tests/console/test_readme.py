@@ -19,8 +19,9 @@ COMMANDS = [
     for part in line.split("#")[0].split(";")
     if (words := shlex.split(part))
 ]
-#: Needs files that the reader fetches: ElasticFlow's traces and tables.
-FETCHED = "--workload"
+#: Need files that the reader fetches: ElasticFlow's traces and tables, Pollux's workloads.
+FETCHED = [words for words in COMMANDS if any(word.endswith(".csv") for word in words)]
+DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
 #: Needs Kafka: `test_demo_brokers` does the same.
 BROKER = "kafka:"
 
@@ -51,7 +52,7 @@ def test_every_command_is_known() -> None:
     [
         words[1:]
         for words in COMMANDS
-        if words[0] == "tidegate" and FETCHED not in words and BROKER not in words
+        if words[0] == "tidegate" and words not in FETCHED and BROKER not in words
     ],
     ids=" ".join,
 )
@@ -64,13 +65,12 @@ def test_a_command_works_as_written(
     assert ran.out
 
 
-@pytest.mark.parametrize("words", [words[1:] for words in COMMANDS if FETCHED in words])
+@pytest.mark.parametrize("words", [words[1:] for words in FETCHED if words[1] == "demo"])
 def test_the_real_trace_runs(
     tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    data = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
-    traces = sorted(data.rglob("cluster10.csv"))
-    tables = sorted(path for path in data.rglob("A100") if path.is_dir())
+    traces = sorted(DATA.rglob("cluster10.csv"))
+    tables = sorted(path for path in DATA.rglob("A100") if path.is_dir())
     if not traces or not tables:
         pytest.skip("needs ElasticFlow's traces and tables; set TIDEGATE_DATA to their folder")
     (tmp_path / "throughputs").mkdir()
@@ -80,3 +80,19 @@ def test_the_real_trace_runs(
     ran = tidegate(*words, "--hours", "0.5", "--seconds", "0", "--no-live")
     assert ran.code == 0, ran.err
     assert "what came of it" in ran.out
+
+
+@pytest.mark.parametrize("words", [words[1:] for words in FETCHED if words[1] == "simulate"])
+def test_the_policies_are_compared(
+    tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    if not (DATA / "pollux").is_dir():
+        pytest.skip("needs Pollux's workloads and profiles; set TIDEGATE_DATA to their folder")
+    (tmp_path / "pollux").mkdir()
+    workloads = DATA / "pollux" / "workloads" / "load-0.5"
+    (tmp_path / "pollux" / "profiles").symlink_to(DATA / "pollux" / "profiles")
+    (tmp_path / "pollux" / "workload-1.csv").symlink_to(workloads / "workload-1.csv")
+    monkeypatch.chdir(tmp_path)
+    ran = tidegate(*words)
+    assert ran.code == 0, ran.err
+    assert all(policy in ran.out for policy in ("tide", "pollux", "tiresias"))
