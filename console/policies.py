@@ -6,33 +6,38 @@ python -m console.policies --check    exit 1 if it is not what the code says
 
 import argparse
 import inspect
+import re
 import sys
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
+from rich.markdown import Markdown
+from rich.table import Table
 from rich.text import Text
 
-from console.columns import LEFT, REST, Columns, fitted
 from console.output import JsonPath, emit_json, out
-from scheduler.policies.catalogue import CATALOGUE
+from scheduler.policies.catalogue import CATALOGUE, Entry
 from scheduler.policies.registry import POLICIES, make_policy
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "policies.md"
-_COLUMNS: Columns = {"policy": LEFT, "aims at": REST, "knows": REST, "source": REST}
+_UNKNOWN = "–"
+#: Column -> the terminal's width from which on it is shown; text that is longer wraps.
+_COLUMNS = {"policy": 0, "aims at": 0, "knows": 100, "source": 150}
 _HEAD = """\
 # Policies
 
 Made by `python -m console.policies` from the docstrings; change them there. Each runs everywhere:
 `tidegate demo --policy NAME`, `policy = "NAME"` in a configuration, `tidegate replay --policy NAME
 --diff`, `tidegate simulate --policy NAME,NAME`. `tidegate policies NAME` prints its part of this
-page. To add one: [writing-a-policy.md](writing-a-policy.md).
+page. A name selects the default options; others are set from Python: `Tide(starving_s=600)`. To
+add a policy: [writing-a-policy.md](writing-a-policy.md).
 
-n jobs, k sizes, S steps of a free profile, s samples. "[M]" and "as recalled": the text was not at
-hand; "policies.md" and a number is a section of the design notes on the literature, not this page.
-Every policy keeps gangs whole, never gives out a GPU twice, and holds to allowed sizes, memory and
-nodes that go back; a test tries each on random clusters.
+Costs are of one plan, for n jobs, k sizes, S steps of a free profile and s samples. "As recalled"
+and "[M]": the text was not at hand. "policies.md 9" is section 9 of our design notes, not of this
+page. Every policy keeps gangs whole, never gives out a GPU twice, and holds to allowed sizes,
+memory and nodes that go back; a test tries each on random clusters.
 """
 
 
@@ -49,16 +54,14 @@ def policies(
             make_policy(name)
         emit_json({"policies": [_row(one) for one in ([name] if name else POLICIES)]}, json_path)
     elif name is None:
-        rows: list[list[Text | str]] = [
-            [Text(one, "bold"), about.aims, about.knows, about.source]
-            for one, about in CATALOGUE.items()
-        ]
-        title = Text("Policies; the first is the default", "bold")
-        out().print(fitted(title, _COLUMNS, rows, ("source", "knows"), out()))
-        out().print(Text("Next: tidegate policies NAME, tidegate simulate --policy a,b", "dim"))
+        console = out()
+        console.print(_listing(console.width))
+        console.print(Text("Next: tidegate policies NAME, tidegate simulate --policy a,b", "dim"))
     else:
         make_policy(name)
-        out().print(_part(name), markup=False, soft_wrap=True)
+        console = out()
+        console.print(Text(f"{name}\n", "bold"))
+        console.print(Markdown(_body(name)))
 
 
 def page() -> str:
@@ -66,41 +69,74 @@ def page() -> str:
     rows = ["| policy | aims at | knows | cost | source |", "|---|---|---|---|---|"]
     rows += [
         f"| [{name}](#{name}) | {one.aims} | {one.knows} | {one.cost} | {one.source} |"
-        for name, one in CATALOGUE.items()
+        for name, one in ((name, _about(name)) for name in POLICIES)
     ]
-    parts = [_part(name) for name in POLICIES]
+    parts = [f"## {name}\n\n{_body(name)}" for name in POLICIES]
     return "\n".join([_HEAD, *rows, "", *parts])
 
 
+def _about(name: str) -> Entry:
+    """Find what to say of a policy; of one that is not in the catalogue, its promise alone."""
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    promise = (inspect.getdoc(type(make_policy(name))) or _UNKNOWN).splitlines()[0]
+    return Entry(_UNKNOWN, promise.rstrip("."), _UNKNOWN, _UNKNOWN)
+
+
 def _row(name: str) -> dict[str, str]:
-    about = CATALOGUE[name]
-    return {
-        "policy": name,
-        "aims": about.aims,
-        "knows": about.knows,
-        "cost": about.cost,
-        "source": about.source,
-    }
+    return {"policy": name, **asdict(_about(name))}
 
 
-def _part(name: str) -> str:
-    kind = type(make_policy(name))
-    about = CATALOGUE[name]
+def _listing(width: int) -> Table:
+    """Make a table that is as wide as the terminal, with the columns that there is room for."""
+    table = Table(
+        title=Text("Policies; the first is the default", "bold"),
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        header_style="dim",
+    )
+    kept = [name for name, least in _COLUMNS.items() if width >= least]
+    for name in kept:
+        table.add_column(name, no_wrap=name == "policy", overflow="fold")
+    for name in POLICIES:
+        about = _about(name)
+        cells = (Text(name, "bold"), Text(about.aims), Text(about.knows), Text(about.source))
+        table.add_row(*cells[: len(kept)])
+    return table
+
+
+def _body(name: str) -> str:
+    """Say all about a policy in Markdown, without its heading."""
+    kind: Any = type(make_policy(name))
+    about = _about(name)
     text = inspect.getdoc(kind) or ""
-    module = sys.modules[kind.__module__]
-    lines = [
-        f"## {name}",
-        "",
-        text.replace("\nAttributes:\n", "\n"),
-        "",
-        f"Knows {about.knows}. Costs O({about.cost}). Source: {about.source}. "
-        f"Code: `{module.__name__.replace('.', '/')}.py`.",
-    ]
-    options = [one for one in fields(cast(Any, kind)) if one.name != "name"]
+    facts = [f"Code: `{kind.__module__.replace('.', '/')}.py`."]
+    if about.source != _UNKNOWN:
+        facts.insert(0, f"Source: {about.source}.")
+    # Most docstrings say these two themselves, and better.
+    if about.cost != _UNKNOWN and "O(" not in text:
+        facts.insert(0, f"Cost: {about.cost}.")
+    if about.knows != _UNKNOWN and "nows " not in text:
+        facts.insert(0, f"Knows {about.knows}.")
+    lines = [_with_list(text), "", " ".join(facts)]
+    options = [one for one in fields(kind) if one.name != "name"] if is_dataclass(kind) else []
     if options:
         shown = ", ".join(f"`{one.name}={_default(one)}`" for one in options)
-        lines += ["", f"Options, with their defaults: {shown}."]
+        how = f"`{kind.__name__}({options[0].name}=…)`"
+        lines += ["", f"Options, set from Python as in {how}; the name selects {shown}."]
     return "\n".join([*lines, ""])
+
+
+def _with_list(text: str) -> str:
+    """Turn the attributes of a docstring into a Markdown list; indented it would be code."""
+    before, heading, block = text.partition("\nAttributes:\n")
+    if not heading:
+        return text
+    block = re.sub(r"(?m)^    (\w+): ", r"- `\1`: ", block)
+    lines = [re.sub(r"^ {8}", "  ", line) for line in block.splitlines()]
+    return "\n".join([before, *lines])
 
 
 def _default(option: "Field[Any]") -> str:

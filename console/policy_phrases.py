@@ -20,6 +20,18 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     ),
     "timely.late": ("it cannot be in time any more, and takes what is left", "too late already"),
     "timely.best_effort": ("it has no deadline, and takes what is left", "has no deadline"),
+    "timely.edge": (
+        f"the cloud has no room for all, and at an edge server it is in time{_ROOM}",
+        "in time at the edge",
+    ),
+    "timely.spare_edge": (
+        "it has no deadline, and an edge server is empty[: it ends there at {planned_end_s}]",
+        "an edge server is empty",
+    ),
+    "timely.edge_needed": (
+        "[{lost_to} needs the edge server, and ]it has no deadline",
+        "has no deadline",
+    ),
     "timely.surplus": _SURPLUS,
     # --- the literature
     "sjf.order": ("jobs go by how short they are, and it fits", "the shortest first"),

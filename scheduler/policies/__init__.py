@@ -9,5 +9,7 @@ A policy composes parts, each a pure module that knows nothing of the others:
 - `offload`: who goes to the edge; `moves`: who changes pools because that pays.
 
 `lending` and `deadlines` apply the parts to a `draft`, the plan being made; `waits` explains who is
-left out. `tide` and `fifo` are the policies, and `registry` finds them by name.
+left out. That is `tide`, the default; where one training pool is all there is, it leaves the plan
+to `flow` or `timely`. The other policies have a module each and share `fixed`, `contest` and
+`allot`. `registry` finds all of them by name, `catalogue` has a line on each.
 """

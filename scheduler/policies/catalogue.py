@@ -6,60 +6,70 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A policy in a line. n jobs, k sizes, G GPUs, S steps of a free profile."""
+    """A policy in a line. n jobs, k sizes, s samples, S steps of a free profile."""
 
     knows: str  #: besides GPUs, gangs and submission.
     aims: str
-    cost: str
+    cost: str  #: of one plan, as a whole phrase.
     source: str
 
 
-_PROFILE = "n k S"
+_PROFILE = "O(n k S)"
 #: Policy -> what to say of it.
 CATALOGUE: Mapping[str, Entry] = {
     "tide": Entry(
         "remaining work, speed at each size, deadlines, owners' load, edge servers",
         "deadlines kept, then mean completion time, by lending, scaling and offloading",
-        "n k log(n k); with deadlines n k S",
+        "O(n k log(n k)); with deadlines O(n k S)",
         "ours: heSRPT's weights, ElasticFlow's shares, Aryl's loans, EdgeFlow's offload",
     ),
-    "fifo": Entry("declared lengths, to backfill", "order of arrival", "n log n", "classic"),
-    "sjf": Entry("remaining time", "mean completion time, never preempting", "n log n", "classic"),
-    "srtf": Entry("remaining time", "mean completion time, preempting", "n log n", "classic"),
-    "edf": Entry("deadlines, the fastest size", "nearest deadline first", "n log n", "classic"),
-    "drf": Entry("tenants", "even dominant shares", "n log n", "Ghodsi et al., NSDI '11"),
-    "capacity": Entry(
-        "queues and quotas", "guarantees; what is idle as a bonus", "n log n", "YARN, as recalled"
+    "fifo": Entry("declared lengths, to backfill", "order of arrival", "O(n log n)", "classic"),
+    "sjf": Entry(
+        "remaining time", "mean completion time, never preempting", "O(n log n)", "classic"
     ),
-    "tiresias": Entry("attained service", "short jobs first", "n log n", "Gu et al., NSDI '19"),
+    "srtf": Entry("remaining time", "mean completion time, preempting", "O(n log n)", "classic"),
+    "edf": Entry(
+        "deadlines, the fastest size", "nearest deadline first", "O(n log n + n k)", "classic"
+    ),
+    "drf": Entry("tenants", "even dominant shares", "O(n log n)", "Ghodsi et al., NSDI '11"),
+    "capacity": Entry(
+        "queues and quotas",
+        "guarantees; what is idle as a bonus",
+        "O(n log n)",
+        "YARN, as recalled",
+    ),
+    "tiresias": Entry("attained service", "short jobs first", "O(n log n)", "Gu et al., NSDI '19"),
     "gittins": Entry(
-        "attained service, past sizes", "likely to end soon first", "n s", "Gu et al., NSDI '19"
+        "attained service, past sizes", "likely to end soon first", "O(n s)", "Gu et al., NSDI '19"
     ),
     "optimus": Entry(
         "remaining work, speed at each size",
         "sum of remaining times",
-        "n k log(n k)",
+        "O(n k log(n k))",
         "Peng et al., EuroSys '18",
     ),
     "afs": Entry(
         "remaining work, or attained service; speed at each size",
         "mean completion time",
-        "n k log n",
+        "O(n k log n)",
         "Hwang et al., NSDI '21",
     ),
     "pollux": Entry(
-        "goodput at each size, restarts", "fair speed-up", "n k, knapsack", "Qiao et al., OSDI '21"
+        "goodput at each size, restarts",
+        "fair speed-up",
+        "O(n k) and a knapsack",
+        "Qiao et al., OSDI '21",
     ),
     "aryl": Entry(
         "remaining work, speed at each size, owners' load",
         "queueing and completion time on loaned servers",
-        "n k, knapsack",
+        "O(n k) and a knapsack",
         "Aryl, 2022; Lyra, EuroSys '23",
     ),
     "deepboot": Entry(
         "goodput at each size, owners' load",
         "sum of speed-ups on loaned GPUs",
-        "n k, knapsack",
+        "O(n k) and a knapsack",
         "DeepBoot, TPDS '23",
     ),
     "elasticflow": Entry(
@@ -75,9 +85,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "Journal of Software 36(12), 2025",
     ),
     "themis": Entry(
-        "remaining time", "finish-time fairness", "n log n", "Mahajan et al., NSDI '20"
+        "remaining time", "finish-time fairness", "O(n log n)", "Mahajan et al., NSDI '20"
     ),
-    "gandiva": Entry("waits and slices", "time slices for all", "n log n", "Xiao et al., OSDI '18"),
+    "gandiva": Entry(
+        "waits and slices", "time slices for all", "O(n log n)", "Xiao et al., OSDI '18"
+    ),
     "gavel": Entry(
         "speed on each type of GPU",
         "even shares of time over types",

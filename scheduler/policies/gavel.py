@@ -69,6 +69,8 @@ def fair_shares(rate: Floats, gpus: Ints, weight: Floats, capacity: Ints) -> Flo
     parts = np.zeros((u, t))
     while not frozen.all():
         found = linprog(cost, A_ub=matrix, b_ub=limit, bounds=bounds, method="highs")  # type: ignore[call-overload]  # the stubs know no sparse matrix
+        if found.status != 0 and frozen.any():
+            break  # the frozen levels leave the solver no room: what it found before holds
         if found.status != 0:
             raise RuntimeError(f"the linear program of {u} groups failed: {found.message}")
         parts = np.clip(found.x[:-1], 0.0, 1.0).reshape(u, t)
@@ -78,7 +80,7 @@ def fair_shares(rate: Floats, gpus: Ints, weight: Floats, capacity: Ints) -> Flo
             break
         frozen |= tight
         # A frozen job keeps its level: "-sum_j value X <= -level", without the variable.
-        limit[:u][tight] = -level * (1 - 1e-9)
+        limit[:u][tight] = -level * (1 - 1e-7)
         keep = matrix.tocoo()
         gone = (keep.col == u * t) & np.isin(keep.row, np.flatnonzero(tight))
         left = (keep.data[~gone], (keep.row[~gone], keep.col[~gone]))

@@ -18,7 +18,7 @@ from scheduler.policies.deadlines import (
     promise,
     urgent,
 )
-from scheduler.policies.draft import Draft, Why
+from scheduler.policies.draft import Draft, Loans, Why
 from scheduler.policies.elastic import ElasticOptions, settle, weights, worth
 from scheduler.policies.flow import FlowOptions, flow, is_plain
 from scheduler.policies.gang import Backfill, Claim, Outcome, make_room, start
@@ -38,7 +38,8 @@ class Tide:
     """Capacity loaning, elastic sizes, deadlines and edge offload in one plan.
 
     Where one training pool is all there is and nobody has priority, any job may be scaled and
-    stopped: `flow` shares it for the least mean completion time, `timely` for the most deadlines.
+    stopped: `flow` shares it for the least mean completion time, `timely` for the most deadlines,
+    also with edge servers beside it.
 
     Elsewhere jobs have rights: a gang that runs keeps its base size, but for a deadline, a reclaim
     or the edge. In order: loans, minimum satisfactory shares, the edge, waiting gangs at their
@@ -54,7 +55,7 @@ class Tide:
     moves: MoveOptions = field(default_factory=MoveOptions)
     #: How one pool of best-effort training is shared; None: as any other, by right.
     flow: FlowOptions | None = field(default_factory=FlowOptions)
-    #: How one such pool is shared if some of its jobs have deadlines; None: likewise.
+    #: How one such pool, and the edge, is shared if some jobs have deadlines; None: likewise.
     timely: TimelyOptions | None = field(default_factory=TimelyOptions)
     backfill: Backfill = "easy"
     starving_s: float = 3600.0
@@ -63,7 +64,7 @@ class Tide:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
         if self.timely is not None and has_deadlines(snapshot):
-            return timely(snapshot, self.timely)
+            return timely(snapshot, self.timely, self._loans(snapshot))
         if self.flow is not None and is_plain(snapshot):
             return flow(snapshot, self.flow)
         draft = Draft(snapshot)
@@ -81,6 +82,14 @@ class Tide:
         level = self._size(draft)
         move(draft, level, self.moves)
         return draft.finish(level, waits(draft, outcomes))
+
+    def _loans(self, snapshot: Snapshot) -> Loans | None:
+        """Decide which nodes change hands, if there are lenders."""
+        if not snapshot.lenders or not len(snapshot.jobs.sizes):
+            return None
+        draft = Draft(snapshot)
+        lend_and_reclaim(draft, self.loans)
+        return draft.loans
 
     def _start(self, draft: Draft, timed: Guarantee, homeless: list[int]) -> dict[int, Outcome]:
         """Find a site for every gang that may start; returns what became of each."""

@@ -1,4 +1,4 @@
-"""Deadlines in one pool: as many as can be met, and no promise that is not kept.
+"""Deadlines in one pool, and at the edge: as many as can be met, and no promise that is not kept.
 
 A job is promised to be in time when it starts ("commitment on admission" in the literature of
 online scheduling), a large one when its rest is small enough; until then it competes anew in every
@@ -30,10 +30,12 @@ from scheduler.policies.commitments import (
     written,
 )
 from scheduler.policies.contest import Contest, contests, write
+from scheduler.policies.draft import Loans
 from scheduler.policies.elastic import ElasticOptions, grow, weights
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Need, Plan, Snapshot
 from scheduler.policies.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.reservations import earliest, reserve
+from scheduler.policies.timely_edge import arrivals, fill, offered, send, told, without
 
 #: At so many sizes, from the least on, a job tries to borrow room.
 _LARGER = 3
@@ -65,17 +67,17 @@ class TimelyOptions:
 
 
 def has_deadlines(seen: Snapshot) -> bool:
-    """Whether training in one pool is all there is, some of it with deadlines."""
+    """Whether training in one pool, and the edge, is all there is, some of it with deadlines."""
     jobs, pools = seen.jobs, seen.pools
     return bool(
-        len(pools.ids) == 1
-        and pools.kind[0] == Kind.TRAINING
+        np.count_nonzero(pools.kind == Kind.TRAINING) == 1
+        and not (pools.kind == Kind.INFERENCE).any()
         and np.isfinite(jobs.deadline_s).any()
         and (jobs.priority == 0).all()
     )
 
 
-def timely(seen: Snapshot, options: TimelyOptions) -> Plan:
+def timely(seen: Snapshot, options: TimelyOptions, loans: Loans | None = None) -> Plan:
     """Decide all sizes.
 
     1. Promised jobs are planned at the least constant size that is in time, or as they were
@@ -88,18 +90,33 @@ def timely(seen: Snapshot, options: TimelyOptions) -> Plan:
        has it, but with the pause of the change counted. It finishes work ahead of time, which
        makes room for who comes. Jobs that wait for room, are late, or have no deadline take part;
        what they hold can be taken back.
+    4. Where somebody has no promise after 2, edge servers take who is in time there
+       (`timely_edge`), and 1 and 2 are done again for the others. Servers left after 3 go to
+       jobs without a deadline that got nothing, until a deadline needs them.
+
+    Args:
+        seen: What is known.
+        options: How careful, how patient.
+        loans: Edge servers that change hands.
 
     Costs O(n k) for n jobs and k sizes; where there is too little for all, O(n log n) more for each
     of some dozens of jobs that want to start.
     """
+    loans = loans or Loans()
+    reclaim = {seen.nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
     decided: list[tuple[Contest, Ints]] = []
     why: dict[int, Because] = {}
     notes: dict[str, tuple[float, ...]] = {}
-    for contest in contests(seen):
-        lax = laxity(seen, contest, options.doubling_s)
+    servers = offered(seen, reclaim)
+    for whole in contests(seen, reclaim=reclaim):
+        contest = whole
+        lax, fresh = _courses(seen, contest, options)
+        while sent := send(seen, contest, lax, fresh, servers):
+            decided.extend(arrivals(seen, contest, sent))
+            why |= told(seen, contest, sent)
+            contest = without(contest, sent)
+            lax, fresh = _courses(seen, contest, options)
         was = seen.jobs.notes[contest.rows]
-        courses = resume(lax, was)
-        fresh = _start(lax, courses, options)
         level = _share_rest(lax, fresh, options)
         small = lax.area_gpu_s <= options.pledge_s * lax.gpus
         promised = fresh.kept & (small | (was[:, 0] == PROMISED))
@@ -107,7 +124,25 @@ def timely(seen: Snapshot, options: TimelyOptions) -> Plan:
             notes[seen.jobs.ids[contest.rows[job]]] = written(lax, fresh, job)
         _explain(lax, fresh, promised, level, contest, why)
         decided.append((contest, level))
-    return write(seen, decided, "timely.surplus", why=why, notes=notes)
+        rest = fill(seen, contest, lax, level, servers)
+        decided.extend(arrivals(seen, contest, rest))
+        why |= told(seen, contest, rest)
+    return write(
+        seen,
+        decided,
+        "timely.surplus",
+        why=why,
+        notes=notes,
+        lend=tuple(seen.nodes.ids[node] for node in sorted(loans.lend)),
+        reclaim=reclaim,
+        reasons=tuple(loans.reasons),
+    )
+
+
+def _courses(seen: Snapshot, contest: Contest, options: TimelyOptions) -> tuple[Laxity, Courses]:
+    """Plan the promised jobs of a contest, and who joins them."""
+    lax = laxity(seen, contest, options.doubling_s)
+    return lax, _start(lax, resume(lax, seen.jobs.notes[contest.rows]), options)
 
 
 def _start(lax: Laxity, courses: Courses, options: TimelyOptions) -> Courses:

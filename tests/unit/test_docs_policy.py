@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console import policies
+from console.main import main
 from scheduler.policies import interface
+from scheduler.policies.registry import POLICIES
 from tests.property.test_policies import random_snapshot
 from tests.snapshots import faults
 
@@ -44,6 +47,24 @@ def test_the_example_is_short() -> None:
 def test_the_example_keeps_every_promise(names: dict[str, Any], seed: int) -> None:
     seen = random_snapshot(seed)
     assert faults(seen, names["Modest"](most=6).plan(seen)) == []
+
+
+def test_the_example_is_listed_once_it_is_registered(
+    names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert '`"modest": Modest`' in PAGE
+    monkeypatch.setitem(POLICIES, "modest", names["Modest"])
+    for arguments in (["policies"], ["policies", "modest"]):
+        assert main(arguments) == 0
+        assert "Least attained tenant first" in capsys.readouterr().out
+    assert "Modest(most=…)" in policies.page()
+
+
+def test_the_files_that_the_page_names_are_there() -> None:
+    paths = set(re.findall(r"`((?:scheduler|console|tests)/[a-z_/]+\.py)`", PAGE))
+    assert {path for path in paths if not (ROOT / path).is_file()} == {
+        "scheduler/policies/modest.py"
+    }
 
 
 def test_every_part_and_column_that_the_page_names_is_there() -> None:
