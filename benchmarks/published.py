@@ -10,6 +10,14 @@ went well. Two sets of runs:
 
 Published Pollux decides with learned models, and so does `pollux` here; `pollux-true` is the same
 policy with the true goodput of every size in its hands, to see what learning costs.
+
+What counts as reached: `tiresias` within a thousandth of the figure in every run; the others within
+5 % of it on average; a ratio within 3 points. Both ways, but for `pollux` and `pollux-true`: for
+them 5 % worse at most, or better by whatever. Published Pollux searches allocations with a genetic
+algorithm that stops early; ours computes the sizes exactly. It may find better ones, so a lower
+mean says nothing against the physics, which `tiresias` and `optimus` check both ways on the same
+workloads. How far it is below is told with every verdict.
+Exit code 0: all that ran was reached. 1: something was missed, or the data is absent.
 """
 
 import argparse
@@ -44,7 +52,7 @@ LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
 #: Deadline ratios that the published simulator gave on `philly_103959`.
 DEADLINES = {"elasticflow": 0.910, "edf": 0.436, "tiresias": 0.466, "gandiva": 0.413}
 #: How far from the published figure is near enough: of each run, or of the average (both parts of
-#: the figure), and points of a ratio. Better than published is always near enough for Pollux.
+#: the figure), and points of a ratio.
 EACH, AVERAGE, POINTS = 0.001, 0.05, 0.03
 
 
@@ -160,7 +168,7 @@ def judge(found: Sequence[Compared], *, ratio: bool) -> list[Verdict]:
         else:
             worst = max(abs(one.off) for one in mine)
             reached = worst <= EACH if name == "tiresias" else abs(off) <= AVERAGE
-            reached |= name.startswith("pollux") and off <= AVERAGE
+            reached |= name.startswith("pollux") and off <= AVERAGE  # see above
         verdicts.append(Verdict(name, measured, published, worst, reached))
     return verdicts
 
@@ -183,7 +191,7 @@ def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compar
 
 
 def main() -> int:
-    """Run and compare; 1 where the data is absent."""
+    """Run and compare; 1 where something is missed, or the data absent."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder (%(default)s)")
     parser.add_argument(
@@ -215,9 +223,10 @@ def main() -> int:
     ratios = _run(
         [partial(deadline_ratio, options.data, name) for name in by_deadline], options.processes
     )
-    document = {}
+    document, missed = {}, False
     for title, found, ratio in (("pollux", jct, False), ("elasticflow", ratios, True)):
         verdicts = judge(found, ratio=ratio)
+        missed |= not all(one.reached for one in verdicts)
         document[title] = {
             "runs": [
                 {name: getattr(one, name) for name in Compared.__slots__} | {"off": one.off}
@@ -239,7 +248,7 @@ def main() -> int:
         sys.stdout.write(text)
     elif options.json:
         Path(options.json).write_text(text, encoding="utf-8")
-    return 0
+    return int(missed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`tidegate simulate`: policies side by side on the same jobs, in virtual time."""
 
 import csv
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -12,10 +13,21 @@ from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.output import JsonPath, emit_json, fail, out, say
-from simulator.compare import PHYSICS, Case, Finished, Grid, Knowledge, Submit, check, compare
+from simulator.compare import (
+    PHYSICS,
+    Case,
+    Finished,
+    Grid,
+    Knowledge,
+    RunError,
+    Submit,
+    check,
+    compare,
+)
 from simulator.generated import Mix
 from simulator.metrics import Number
 from simulator.physics.base import Room
+from simulator.physics.simple import GENERATED
 from simulator.remote import ClusterError, DaskCluster
 
 _COLUMNS: Columns = {
@@ -45,9 +57,10 @@ _LEGEND = (
     "JCT: mean completion time of jobs that ended, its median and 99th percentile. queued: mean "
     "time to the first start. ms: time of a decision."
 )
+_FIFO_LEGEND = " fifo gives each job the size that it asks for."
 _LOANS_LEGEND = (
-    "lent h: GPU hours on loan from inference servers. short: the part of the GPU time their owner "
-    "needed that it did not have."
+    " lent h: GPU hours on loan from inference servers. short: the part of the GPU time their "
+    "owner needed that it did not have."
 )
 
 
@@ -113,14 +126,17 @@ def simulate(
 ) -> None:
     """Compare policies on the same jobs, in virtual time.
 
-    Each policy runs as its paper has it: `--when` and `--batch` make all alike. Equal seeds and
-    files give equal figures, but for the time that decisions take.
+    Each policy decides when its paper says, and its jobs tune their batch if
+    its paper's do: `--when` and `--batch` set these two for all, nothing else.
+    `fifo` gives each job the size that it asks for. Equal seeds and files give
+    equal figures, but for the time that decisions take.
     Exit code 0: all jobs ended. 1: some never did, or were rejected. 2: bad input.
 
     Example: tidegate simulate --workload generated --policy tide,fifo --seed 1
     """
     for name, path in (("--json", json_path), ("--csv", csv_path), ("--plot", plot_path)):
         _check_path(name, path)
+    _check_seconds(round_s, merge_s, hours)
     rules = {
         "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
         "tuning": _choice("--batch", batch, {"paper": None, "tuned": True, "fixed": False}),
@@ -149,16 +165,17 @@ def simulate(
         for one in _listed("--policy", policy)
     ]
     _check(cases)
-    draw = _drawing() if plot_path is not None else None
+    draw = _drawing(plot_path) if plot_path is not None else None
     runs = _compare(cases, processes, None if dask is None else _cluster(dask))
+    # The table first: whatever becomes of the files, what was computed is not lost.
+    if json_path != "-":
+        _print(runs)
     if json_path is not None:
         emit_json({"runs": [run.row() for run in runs]}, json_path)
     if csv_path is not None:
         _write_csv(runs, Path(csv_path))
     if draw is not None and plot_path is not None:
         draw(runs, Path(plot_path))
-    if json_path != "-":
-        _print(runs)
     if any(run.figures["completed"] != run.figures["jobs"] for run in runs):
         raise typer.Exit(1)
 
@@ -179,9 +196,12 @@ def _choice(option: str, text: str, choices: dict[str, Any]) -> Any:
 
 def _seeds(text: str) -> list[int]:
     try:
-        return [int(part) for part in _listed("--seed", text)]
+        seeds = [int(part) for part in _listed("--seed", text)]
     except ValueError:
         fail(f"--seed: {text!r} is no list of whole numbers; write 1 or 1,2,3.")
+    if min(seeds) < 0:
+        fail(f"--seed: {min(seeds)} is below 0; write 1 or 1,2,3.")
+    return seeds
 
 
 def _mix(days: float, jobs: int | None, load: float) -> Mix:
@@ -195,13 +215,26 @@ def _check_path(option: str, path: str | None) -> None:
     """Refuse before the work what could not be written after it."""
     if path is None or (path == "-" and option == "--json"):
         return
+    if path == "-":
+        fail(f"{option}: - is not taken here; name a file. Only --json writes to standard output.")
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         fail(f"{option}: {path} cannot be written; name a file in a folder that exists.")
 
 
+def _check_seconds(round_s: float, merge_s: float, hours: float | None) -> None:
+    for option, given in (("--round-s", round_s), ("--merge-s", merge_s)):
+        if not math.isfinite(given):
+            fail(f"{option}: {given} is no length of time; give seconds.")
+    if hours is not None and not hours > 0.0:
+        fail(f"--hours: {hours:g} must be above 0.")
+
+
 def _check(cases: Sequence[Case]) -> None:
     """Try every policy and every workload once."""
+    made_up = all(case.workload == GENERATED for case in cases)
+    if made_up and any(case.profiles and case.physics == "simple" for case in cases):
+        fail("--profiles: made-up jobs use none; leave it out, or give a trace with --workload.")
     seen: list[tuple[str, str]] = []
     for case in cases:
         if case.workload in [file for file, _ in seen] and case.policy in [one for _, one in seen]:
@@ -213,11 +246,13 @@ def _check(cases: Sequence[Case]) -> None:
             fail(f"--physics: {case.physics} needs {error.name}; install `tidegate[sim]`.")
 
 
-def _drawing() -> Any:
+def _drawing(path: str) -> Any:
     try:
-        from simulator.plot import draw
+        from simulator.plot import FORMATS, draw
     except ModuleNotFoundError as error:
         fail(f"--plot: needs {error.name}; install `tidegate[sim]`.")
+    if Path(path).suffix.lower() not in FORMATS:
+        fail(f"--plot: {path} is no kind of picture known here; end it in {', '.join(FORMATS)}.")
     return draw
 
 
@@ -236,6 +271,8 @@ def _compare(cases: Sequence[Case], processes: int | None, submit: Submit | None
         return compare(cases, processes, progress, submit, progress.watch)
     except ClusterError as error:
         fail(f"--dask: {error}.")
+    except RunError as error:
+        fail(str(error))
 
 
 class _Progress:
@@ -305,7 +342,8 @@ def _print(runs: Sequence[Finished]) -> None:
     shown = [index for index, name in enumerate(_COLUMNS) if name in columns]
     rows = [[row[index] for index in shown] for row in rows]
     out().print(fitted(title, columns, rows, _DROP, out()))
-    out().print(Text(_LEGEND + (" " + _LOANS_LEGEND if loans else ""), "dim"))
+    legend = _LEGEND + (_FIFO_LEGEND if any(run.case.policy == "fifo" for run in runs) else "")
+    out().print(Text(legend + (_LOANS_LEGEND if loans else ""), "dim"))
     for run in runs:
         left, rejected = run.figures["unfinished"], run.figures["rejected"]
         if left or rejected:

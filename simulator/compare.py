@@ -2,17 +2,23 @@
 
 A case is plain data, so that any process can run it; it yields figures and curves, no objects of
 the run. Cases do not share anything, and their order does not matter.
+
+Policies run with their default options, but for `fifo`: elsewhere it gives each job its smallest
+size, here the size that the job asks for, as a baseline is understood in the literature.
 """
 
 import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from simulator.csv_rows import WorkloadError
@@ -20,6 +26,7 @@ from simulator.generated import Mix
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
 from simulator.physics.base import Entry, Physics, Room
+from simulator.physics.simple import GENERATED, SimplePhysics
 from simulator.room import PoolRoom
 from simulator.world import Options, Outcome, ladder, simulate
 
@@ -33,6 +40,10 @@ IN_ROUNDS = ("tiresias", "gittins", "optimus", "pollux", "deepboot", "sia")
 _SIZES_MOST = 64
 #: Demand of other pools goes on for so long after the last job came.
 _AFTER_H = 14 * 24.0
+
+
+class RunError(Exception):
+    """A run was not finished; the message says why, and what to do next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,16 @@ class Case:
     grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
     horizon_s: float = math.inf
 
+    @property
+    def tunes(self) -> bool:
+        """Whether jobs are to tune their batch; only those of the `pollux` physics can."""
+        return self.policy in TUNING if self.tuning is None else self.tuning
+
+    @property
+    def at_events(self) -> bool:
+        """Whether the policy decides at events too."""
+        return self.policy not in IN_ROUNDS if self.on_events is None else self.on_events
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -72,8 +93,13 @@ class Finished:
     loans: tuple[tuple[float, float], ...] = ()
 
     def row(self) -> dict[str, str | Number]:
-        """Return it as one flat row."""
+        """Return it as one flat row.
+
+        How it was run is said as it was, not as it was asked for: jobs of other physics than
+        `pollux` never tune their batch, and what they are is known.
+        """
         case = self.case
+        may_tune = case.physics == "pollux"
         return {
             "policy": case.policy,
             "workload": case.workload,
@@ -83,6 +109,12 @@ class Finished:
             "gpus_per_node": case.room.gpus_per_node,
             "inference_nodes": case.inference_nodes,
             "edge_nodes": case.edge_nodes,
+            "when": "events" if case.at_events else "rounds",
+            "round_s": case.round_s,
+            "merge_s": case.merge_s,
+            "tuning": case.tunes and may_tune,
+            "knowledge": case.knowledge if may_tune else "true",
+            "sizes": case.grid,
             **self.figures,
         }
 
@@ -91,10 +123,13 @@ def check(case: Case) -> None:
     """Find early what cannot be run.
 
     Raises:
-        ValueError: The policy or the physics is not known; the message lists those there are.
+        ValueError: The policy or the physics is not known; the message lists those there are. Or
+            nothing serves the requests.
         WorkloadError: The workload, the profiles or the requests cannot be used.
     """
-    make_policy(case.policy)
+    _policy(case.policy)
+    if case.requests is not None and not case.inference_nodes:
+        raise ValueError("--requests: nothing is there to serve them; give --inference-nodes too.")
     _pools(case, 0.0)
     make_physics(case).entries(Path(case.workload), case.room, adaptive=False)
 
@@ -106,20 +141,22 @@ def make_physics(case: Case) -> Physics:
         ValueError: It is not known.
         WorkloadError: It needs profiles.
     """
-    # Only what is asked for is imported: some need scipy, which a plain install has not.
     profiles = None if case.profiles is None else Path(case.profiles)
     if case.physics == "simple":
-        from simulator.physics.simple import SimplePhysics
-
         return SimplePhysics(profiles, case.seed, case.mix)
     if case.physics not in PHYSICS:
         raise ValueError(
             f"physics {case.physics!r} is not known; choose one of: {', '.join(sorted(PHYSICS))}"
         )
+    if case.workload == GENERATED:
+        raise WorkloadError(
+            f"--physics: {case.physics} needs a trace; made-up jobs need --physics simple."
+        )
     if profiles is None:
         raise WorkloadError(
             f"The {case.physics} physics needs the folder of the measured profiles: --profiles DIR."
         )
+    # Only what is asked for is imported: some need scipy, which a plain install has not.
     if case.physics == "elasticflow":
         from simulator.physics.elasticflow import ElasticFlowPhysics
 
@@ -136,25 +173,36 @@ Watch = Callable[[Case, float, int], None]
 
 
 def run_case(case: Case, watch: Watch | None = None) -> Finished:
-    """Run a case."""
+    """Run a case.
+
+    Raises:
+        RunError: The policy needs a package that is not installed.
+    """
     physics = make_physics(case)
-    tunes = case.policy in TUNING if case.tuning is None else case.tuning
-    entries = physics.entries(Path(case.workload), case.room, adaptive=tunes)
+    entries = physics.entries(Path(case.workload), case.room, adaptive=case.tunes)
     last_s = max((entry.submit_s for entry in entries), default=0.0)
     options = Options(
         room=case.room,
         pools=_pools(case, last_s),
         round_s=case.round_s,
         merge_s=case.merge_s,
-        on_events=case.policy not in IN_ROUNDS if case.on_events is None else case.on_events,
+        on_events=case.at_events,
         sizes=_sizes(case, entries),
         tick_s=physics.tick_s,
         horizon_s=case.horizon_s,
     )
-    policy = make_policy(case.policy)
+    policy = _policy(case.policy)
     if watch is not None:
         policy = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
-    return finished(case, simulate(entries, policy, options))
+    try:
+        return finished(case, simulate(entries, policy, options))
+    except ModuleNotFoundError as error:  # some import what they need when first asked
+        needs = f"policy {case.policy} needs {error.name}; install `tidegate[sim]`."
+        raise RunError(needs) from error
+
+
+def _policy(name: str) -> Policy:
+    return Fifo(sizes="requested") if name == "fifo" else make_policy(name)
 
 
 class Watched:
@@ -208,6 +256,9 @@ def compare(
         tell: Called with how many have finished, and the one that just did.
         submit: Where else to run them, as `simulator.remote` does; None: here.
         watch: Told at every decision, where cases run one after the other in this process.
+
+    Raises:
+        RunError: A process ended before its run did, or a policy lacks a package.
     """
     work: Callable[[Numbered], Done] = _numbered
     if submit is None:
@@ -232,8 +283,24 @@ class _Processes:
     def __call__(
         self, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
     ) -> Iterator[Done]:
-        with multiprocessing.get_context("spawn").Pool(self.count) as pool:
-            yield from pool.imap_unordered(work, cases)
+        spawn = multiprocessing.get_context("spawn")
+        others = set(multiprocessing.active_children())
+        with ProcessPoolExecutor(self.count, spawn) as pool:
+            left = {pool.submit(work, case) for case in cases}
+            try:
+                for future in as_completed(left):
+                    yield future.result()
+                    left.discard(future)
+            except BrokenProcessPool as error:
+                raise RunError(
+                    "A process that made runs ended before they did, perhaps for want of memory; "
+                    "try --processes 1."
+                ) from error
+            finally:
+                if left:  # something failed, and nobody waits for the rest
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    for child in set(multiprocessing.active_children()) - others:
+                        child.terminate()
 
 
 def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:

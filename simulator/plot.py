@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from simulator.compare import Finished
 
+#: Endings of the files that are drawn.
+FORMATS = (".pdf", ".png", ".svg")
 _HOUR_S = 3600.0
 #: Points of a utilisation curve.
 _POINTS = 200
@@ -23,7 +25,7 @@ def draw(runs: Sequence[Finished], path: Path) -> None:
 
     Raises:
         OSError: The file cannot be written.
-        ValueError: The file's ending is none that can be drawn.
+        ValueError: The file's ending is none that can be drawn; each of `FORMATS` can.
     """
     by_policy: dict[str, list[Finished]] = {}
     for run in runs:

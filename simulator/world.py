@@ -88,7 +88,7 @@ class World:
             self._news |= ended or arrived or moved
             if not len(jobs.active) and not self._fleet.on_loan:
                 self._news = False
-            elif now_s % options.round_s == 0.0 or (options.on_events and self._news):
+            elif _is_round(now_s, options.round_s) or (options.on_events and self._news):
                 if not options.on_events or now_s >= self._asked_s + options.merge_s:
                     self._decide(now_s)
             if options.tell is not None and self._clock.now_s() >= told_s + 1.0:
@@ -110,7 +110,7 @@ class World:
         )
         fleet_s = max(now_s, self._fleet.next_s)
         open_s = self._asked_s + self._options.merge_s
-        next_s = (math.floor(now_s / round_s) + 1) * round_s
+        next_s = _round_s(_last_round(now_s, round_s) + 1, round_s)
         if not len(jobs.active):
             if arrival_s == math.inf:
                 return None
@@ -246,9 +246,28 @@ class World:
             else record(self._fleet, jobs, self._allocations.reclaim_preemptions, now_s),
         )
 
-    def _record(self, now_s: float) -> FleetRecord:
-        return record(self._fleet, self.jobs, self._allocations.reclaim_preemptions, now_s)
+
+# Rounds are counted, and their moments are whole multiples of `round_s` as floats have them: a
+# quotient or a remainder of floats may be off by a bit, so that a round is passed over, or comes
+# again and again.
+
+
+def _round_s(count: int, round_s: float) -> float:
+    return count * round_s if count else 0.0  # the first is at 0 even if there is no other
+
+
+def _last_round(moment_s: float, round_s: float) -> int:
+    """Count the rounds after the first that have come by a moment."""
+    count = math.floor(moment_s / round_s)
+    if _round_s(count, round_s) > moment_s:
+        return count - 1
+    return count + 1 if _round_s(count + 1, round_s) <= moment_s else count
+
+
+def _is_round(moment_s: float, round_s: float) -> bool:
+    return _round_s(_last_round(moment_s, round_s), round_s) == moment_s
 
 
 def _round_from(moment_s: float, round_s: float) -> float:
-    return math.ceil(moment_s / round_s) * round_s
+    last = _last_round(moment_s, round_s)
+    return moment_s if _is_round(moment_s, round_s) else _round_s(last + 1, round_s)

@@ -179,6 +179,15 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
         (("--days", "0"), "--days: 0 must be 0.01 to 366."),
         (("--jobs", "0"), "--jobs: 0 must be 1 to 1000000."),
         (("--load", "-1"), "--load: -1 must be above 0"),
+        (("--round-s", "nan"), "--round-s"),
+        (("--round-s", "inf"), "--round-s: inf is no length of time; give seconds."),
+        (("--merge-s", "inf"), "--merge-s: inf is no length of time; give seconds."),
+        (("--hours", "0"), "--hours: 0 must be above 0."),
+        (("--hours", "nan"), "--hours: nan must be above 0."),
+        (("--seed", "2,-1"), "--seed: -1 is below 0; write 1 or 1,2,3."),
+        (("--csv", "-"), "--csv: - is not taken here; name a file."),
+        (("--plot", "-"), "--plot: - is not taken here; name a file."),
+        (("--requests", "no.csv"), "--requests: nothing is there to serve them"),
     ],
 )
 def test_bad_usage_is_said_in_a_sentence(
@@ -188,6 +197,68 @@ def test_bad_usage_is_said_in_a_sentence(
     assert ran.code == 2
     assert says in ran.err
     assert not ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--profiles", "."), "--profiles: made-up jobs use none; leave it out, or give a trace"),
+        (("--physics", "pollux"), "--physics: pollux needs a trace; made-up jobs need --physics "),
+    ],
+)
+def test_made_up_jobs_need_no_measurements(
+    tidegate: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = tidegate("simulate", "--workload", "generated", "--policy", "fifo", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+
+
+def test_an_unknown_kind_of_picture_is_refused_before_the_runs(
+    tidegate: Run, trace: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    ran = tidegate(*small(trace, "--plot", tmp_path / "o.docx"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "end it in .pdf, .png, .svg." in ran.err
+    assert "1 of 1 runs" not in ran.err
+
+
+def test_the_table_comes_before_the_files(
+    tidegate: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "o.csv")
+
+    monkeypatch.setattr("console.simulate._write_csv", full)
+    ran = tidegate(*small(trace, "--csv", tmp_path / "o.csv"))
+    assert ran.code == 2
+    assert "2 nodes of 4 GPUs" in ran.out
+    assert "fifo gives each job the size that it asks for." in ran.out
+    assert "o.csv: No space left on device" in ran.err
+
+
+def test_a_policy_without_its_package_is_named_not_the_physics(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    ran = tidegate(*small(trace, "--policy", "gavel"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "policy gavel needs scipy" in ran.err
+    assert "--physics" not in ran.err
+
+
+def dies(_: object) -> None:
+    os._exit(9)
+
+
+def test_a_worker_that_dies_is_said(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.compare._numbered", dies)
+    ran = tidegate(*small(trace, "--policy", "fifo,sjf", "--processes", "2"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "ended before they did, perhaps for want of memory; try --processes 1." in ran.err
 
 
 @pytest.mark.data

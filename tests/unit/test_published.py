@@ -1,9 +1,14 @@
 """What the peers were seen to reach of their published figures stays reached."""
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("scipy")
 
+from benchmarks import published
 from benchmarks.published import Compared, data_folder, deadline_ratio, judge, mean_jct
 
 needs_data = pytest.mark.skipif(
@@ -49,3 +54,17 @@ def test_near_enough_is_judged_run_by_run_for_tiresias_and_on_average_for_others
     assert not reached(runs("pollux", 104.0, 107.0))
     (late,) = judge([Compared("edf", "w", 0.40, 0.436, 0, 0.0)], ratio=True)
     assert not late.reached
+
+
+@pytest.mark.parametrize(("measured", "code"), [(0.43, 0), (0.40, 1)])
+def test_a_missed_verdict_is_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, code: int
+) -> None:
+    def runs(works: Sequence[object], processes: int) -> list[Compared]:
+        return [Compared("edf", "w", measured, 0.436, 0, 0.0) for _ in works]
+
+    (tmp_path / "pollux").mkdir()
+    monkeypatch.setattr(published, "_run", runs)
+    options = ["--data", str(tmp_path), "--policy", "", "--deadline", "edf"]
+    monkeypatch.setattr(sys, "argv", ["published", *options])
+    assert published.main() == code

@@ -1,10 +1,22 @@
 """Cases side by side: their order, where they run, and what is told of them."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from simulator.compare import Case, Done, Numbered, check, compare
+from simulator.compare import (
+    Case,
+    Done,
+    Numbered,
+    RunError,
+    check,
+    compare,
+    make_physics,
+    run_case,
+)
 from simulator.csv_rows import WorkloadError
 from simulator.generated import Mix
 from simulator.physics.base import Room
@@ -59,8 +71,37 @@ def test_other_pools_are_part_of_a_case() -> None:
     assert "inference_gpu_h" not in plain.figures or plain.figures["inference_gpu_h"] is None
 
 
+def test_fifo_gives_what_jobs_ask_for(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_time,num_gpus,duration,deadline\na,0,4,600,\n")
+    case = Case("fifo", str(path), "simple", room=Room(2, 4))
+    (entry,) = make_physics(case).entries(path, case.room, adaptive=False)
+    assert min(entry.model.sizes) < entry.requested == 4  # type: ignore[attr-defined]
+    assert max(share for _, share in run_case(case).line) == 4 / 8
+
+
+def test_a_row_says_how_it_was_run() -> None:
+    (one,) = compare(cases("fifo", round_s=90.0, merge_s=5.0, grid="all"), 1)
+    (two,) = compare(cases("tiresias"), 1)
+    how = ("when", "round_s", "merge_s", "tuning", "knowledge", "sizes")
+    assert [one.row()[name] for name in how] == ["events", 90.0, 5.0, False, "true", "all"]
+    assert [two.row()[name] for name in how] == ["rounds", 60.0, 0.0, False, "true", "ladder"]
+    tuned = replace(one, case=replace(one.case, policy="pollux", physics="pollux"))
+    assert [tuned.row()[name] for name in how[3:]] == [True, "learned", "all"]
+
+
+def test_a_policy_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(RunError, match=r"policy gavel needs scipy.*; install `tidegate\[sim\]`"):
+        compare(cases("gavel"), 1)
+
+
 def test_what_cannot_be_run_is_found_before() -> None:
     with pytest.raises(ValueError, match="policy 'none' is not known"):
         check(cases("none")[0])
     with pytest.raises(WorkloadError, match="no such file"):
         check(cases("fifo", inference_nodes=1, requests="nowhere.csv")[0])
+    with pytest.raises(ValueError, match="give --inference-nodes too"):
+        check(cases("fifo", requests="nowhere.csv")[0])
+    with pytest.raises(WorkloadError, match="made-up jobs need --physics simple"):
+        check(replace(cases("fifo")[0], physics="pollux", profiles="."))

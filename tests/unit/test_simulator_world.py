@@ -47,6 +47,23 @@ def test_rounds_see_arrivals_and_ends_only_at_the_next_one() -> None:
     assert policy.seen[2].nodes.free.tolist() == [4, 4]
 
 
+@pytest.mark.parametrize("round_s", [1.1, 33.3, 60.1, 60.0])
+@pytest.mark.parametrize("on_events", [False, True])
+def test_rounds_of_any_length_all_come_and_once(round_s: float, on_events: bool) -> None:
+    policy = Script({})
+    run(policy, entry("a"), round_s=round_s, on_events=on_events, stall_s=1e4, horizon_s=3e3)
+    assert policy.moments == [k * round_s for k in range(int(3e3 / round_s) + 1)]
+
+
+@pytest.mark.parametrize("round_s", [1.1, 33.3, 60.1])
+def test_a_job_that_arrives_just_before_or_on_a_round_is_seen_there(round_s: float) -> None:
+    for k in range(1, 60):
+        for came_s in (k * round_s, math.nextafter(k * round_s, 0.0), (k - 0.5) * round_s):
+            policy = Script({})
+            run(policy, entry("a", came_s), round_s=round_s, horizon_s=(k + 1.5) * round_s)
+            assert policy.moments == [k * round_s, (k + 1) * round_s]
+
+
 def test_events_are_seen_at_once() -> None:
     policy = Script({61.0: {"a": {0: 1}}, 171.0: {"b": {0: 1}}})
     out = run(policy, entry("a", 61.0), entry("b", 130.0), on_events=True)
