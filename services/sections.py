@@ -184,7 +184,7 @@ class SchedulerSection(Section):
 
     #: Who this process is, as the journal and the other schedulers know it.
     name: Name = "scheduler-0"
-    #: Which policy decides: `tide` or `fifo`.
+    #: Which policy decides: any of those that `tidegate policies` lists.
     policy: str = "tide"
     #: After the first record, wait this long for more; it is added to each decision.
     gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
