@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.commitments import PROMISED
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
@@ -43,8 +44,7 @@ TRACES = (
 )
 POLICIES = ("elasticflow", "tide")
 GPUS_PER_NODE = 8
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "elasticflow"
+DATA = PUBLIC / "elasticflow"
 
 
 @dataclass(frozen=True, slots=True)

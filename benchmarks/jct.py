@@ -10,18 +10,17 @@ Pollux (OSDI '21), which has no p99: there `pollux` as run here is the measure.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.registry import POLICIES
 from simulator.compare import Case, Finished, Knowledge, compare
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+DATA = PUBLIC / "pollux"
 LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
 #: What a policy may know -> how the run is called.
 VARIANTS: dict[str, Knowledge] = {"tide-unknown": "unknown", "tide-true": "true"}

@@ -34,6 +34,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks.public_data import DATA
 from scheduler.policies.edf import Edf
 from scheduler.policies.elasticflow import ElasticFlow
 from scheduler.policies.gandiva import Gandiva
@@ -47,7 +48,6 @@ from simulator.physics.pollux import Oracle, PolluxPhysics
 from simulator.physics.pollux_learned import Learning
 from simulator.world import Options, simulate
 
-ROOT = Path(__file__).resolve().parents[1]
 LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
 #: Deadline ratios that the published simulator gave on `philly_103959`.
 DEADLINES = {"elasticflow": 0.910, "edf": 0.436, "tiresias": 0.466, "gandiva": 0.413}
@@ -98,11 +98,6 @@ class Compared:
     def off(self) -> float:
         """By how much of the published figure the measured one is above it."""
         return self.measured / self.published - 1.0
-
-
-def data_folder() -> Path:
-    """Return where the public data is: `TIDEGATE_DATA`, or beside the repository."""
-    return Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
 
 
 def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
@@ -193,7 +188,7 @@ def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compar
 def main() -> int:
     """Run and compare; 1 where something is missed, or the data absent."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
-    parser.add_argument("--data", type=Path, default=data_folder(), help="folder (%(default)s)")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder (%(default)s)")
     parser.add_argument(
         "--policy", default=",".join(PEERS), help="on the Pollux workloads, by commas (%(default)s)"
     )

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import loaning
-from benchmarks.published import data_folder
+from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
 POLLUX_POLICIES = ("fifo", "tiresias", "tide", "pollux")
@@ -25,7 +25,7 @@ LOANING_POLICIES = ("tide",)
 
 def pollux(policies: Sequence[str], load: str = "1.0", number: int = 1) -> list[dict[str, Any]]:
     """Time policies on a Pollux workload."""
-    folder = data_folder() / "pollux"
+    folder = DATA / "pollux"
     workload = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
     rows = []
     for policy in policies:
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     rows = []
     if given.only != "days":
-        if (data_folder() / "pollux").is_dir():
+        if (DATA / "pollux").is_dir():
             rows += pollux(POLLUX_POLICIES)
         else:
             print("no Pollux data: set TIDEGATE_DATA to a folder with pollux/", file=sys.stderr)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.policies.allot import Because
 from scheduler.policies.curves import level_within
-from scheduler.policies.draft import Draft, Why
+from scheduler.policies.draft import Draft
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Phase
 from scheduler.policies.offload import Cloud, OffloadOptions, edge_ends, offload
 from scheduler.policies.share import Shares, end_with_more, satisfy
@@ -217,7 +218,7 @@ def _offload(
             Figure("cloud_end_s", float(cloud.end_s[move.job])),
             Figure("deadline_s", float(deadline_s[move.job])),
         )
-        draft.put(job, site, Why(f"edgeflow.{move.rule}", (), figures))
+        draft.put(job, site, Because(f"edgeflow.{move.rule}", (), figures))
         moved.append(job)
     return moved
 

@@ -4,10 +4,11 @@ The parts of a policy fill it in, and `finish` places the gangs and writes the p
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from scheduler.policies.allot import Because
 from scheduler.policies.capacity import Capacity
 from scheduler.policies.changes import explain
 from scheduler.policies.curves import Curves, curves, level_within
@@ -19,7 +20,6 @@ from scheduler.policies.interface import (
     Ints,
     Kind,
     LoanPhase,
-    Need,
     Phase,
     Plan,
     Reason,
@@ -32,16 +32,6 @@ from scheduler.policies.placement import place
 _PREFERENCE = {Kind.TRAINING: 1.0, Kind.INFERENCE: 0.99, Kind.EDGE: 0.98}
 #: As many names as a reason lists; the engine stores a reason again when they change.
 NAMES_MOST = 3
-
-
-@dataclass(slots=True)
-class Why:
-    """What decided a job's change; completed by `Draft.finish`."""
-
-    rule: str
-    lost_to: tuple[str, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    needs: tuple[Need, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,7 +65,7 @@ class Draft:
         self.floor: Ints = self.curve.base.copy()
         #: (n,) must change, because a node it holds closes.
         self.forced: Bools = np.zeros(len(self.was), dtype=np.bool_)
-        self.why: dict[int, Why] = {}
+        self.why: dict[int, Because] = {}
         #: Why a floor is above the base, of jobs with a deadline: rule, GPUs, the end with them.
         self.shares: dict[int, tuple[str, int, float]] = {}
         #: (n,) floors that waiting gangs had to respect.
@@ -153,7 +143,7 @@ class Draft:
         kept = np.bincount(self.site[runs], self.curve.sizes[self.floor[runs]], sites)
         self.slack = slack - kept.astype(np.int64)
 
-    def put(self, job: int, site: int, why: Why | None = None) -> None:
+    def put(self, job: int, site: int, why: Because | None = None) -> None:
         """Let a job run in a site at its floor; it leaves the one it is in. Slack may go below 0.
 
         Site -1 takes it off.
@@ -167,7 +157,7 @@ class Draft:
         if why:
             before = self.why.get(job)
             if before and not why.lost_to:  # it still lost its node to somebody
-                why.lost_to = before.lost_to
+                why = replace(why, lost_to=before.lost_to)
             self.why[job] = why
 
     def raise_floor(self, job: int, level: int) -> None:
@@ -231,7 +221,7 @@ class Draft:
             kept = sum(gpus for node, gpus in held.items() if self.capacity.open[node])
             owners = sorted({self.loans.owner[node] for node in closed})
             figures = (Figure("kept_gpus", kept),)
-            self.why[job] = Why("loans.reclaim", tuple(owners[:NAMES_MOST]), figures)
+            self.why[job] = Because("loans.reclaim", tuple(owners[:NAMES_MOST]), figures)
             if level_within(self.curve, job, kept) >= 0:
                 self.site[job] = self.was[job]
                 continue
@@ -242,7 +232,7 @@ class Draft:
 
     # --- the plan -----------------------------------------------------------------------------
 
-    def finish(self, level: Ints, waits: Mapping[int, Why]) -> Plan:
+    def finish(self, level: Ints, waits: Mapping[int, Because]) -> Plan:
         """Place every job that changes, and write the plan.
 
         Args:

@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from scheduler.policies.draft import Draft, Why
+from scheduler.policies.allot import Because
+from scheduler.policies.draft import Draft
 from scheduler.policies.gang import Backfill, Claim, Outcome, start
 from scheduler.policies.interface import Floats, Ints, Jobs, Kind, Phase, Plan, Snapshot
 from scheduler.policies.reservations import start_conservatively
@@ -49,7 +50,7 @@ class Fifo:
         for outcome in outcomes:
             if outcome.site >= 0:
                 passes = outcome.rule == "backfilled"
-                why = backfilled(draft, outcome.behind) if passes else Why("fifo.order")
+                why = backfilled(draft, outcome.behind) if passes else Because("fifo.order")
                 draft.put(outcome.job, outcome.site, why)
         by_job = {outcome.job: outcome for outcome in outcomes}
         return draft.finish(draft.floor, waits(draft, by_job, base_only=True))

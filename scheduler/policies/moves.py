@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.draft import Draft, Why
+from scheduler.policies.allot import Because
+from scheduler.policies.draft import Draft
 from scheduler.policies.interface import Figure, Ints, Kind, Phase
 
 
@@ -48,7 +49,7 @@ def move(draft: Draft, level: Ints, options: MoveOptions) -> None:
         left[there] -= curve.sizes[to]
         draft.floor[job] = curve.base[job]
         figures = (Figure("saved_s", gain_s), Figure("move_s", pause_s))
-        draft.put(job, there, Why("moves.sooner", (), figures))
+        draft.put(job, there, Because("moves.sooner", (), figures))
         level[job] = to
         may[job] = False
 

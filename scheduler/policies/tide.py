@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from scheduler.policies.allot import Because
 from scheduler.policies.deadlines import (
     DeadlineOptions,
     Guarantee,
@@ -18,7 +19,7 @@ from scheduler.policies.deadlines import (
     promise,
     urgent,
 )
-from scheduler.policies.draft import Draft, Loans, Why
+from scheduler.policies.draft import Draft, Loans
 from scheduler.policies.elastic import ElasticOptions, settle, weights, worth
 from scheduler.policies.flow import FlowOptions, flow, is_plain
 from scheduler.policies.gang import Backfill, Claim, Outcome, make_room, start
@@ -117,7 +118,7 @@ class Tide:
                 if outcome.site >= 0:
                     lost_node = draft.was[outcome.job] >= 0  # and that is why it moves
                     passes = rule == "gang.base" and outcome.rule == "backfilled"
-                    why = backfilled(draft, outcome.behind) if passes else Why(rule)
+                    why = backfilled(draft, outcome.behind) if passes else Because(rule)
                     draft.put(outcome.job, outcome.site, None if lost_node else why)
 
         # Deadlines that can be made come first; the edge is for `offload` to give them.
@@ -188,9 +189,11 @@ class Tide:
         if best is None:
             return False
         for victim in best[2]:
-            why = Why("gang.deadline", draft.names([claim.job]), (Figure("lost_gpu_s", best[0]),))
+            why = Because(
+                "gang.deadline", draft.names([claim.job]), (Figure("lost_gpu_s", best[0]),)
+            )
             draft.put(victim, -1, why)
-        draft.put(claim.job, best[1], Why("gang.preempts"))
+        draft.put(claim.job, best[1], Because("gang.preempts"))
         return True
 
     def _size(self, draft: Draft) -> Ints:

@@ -6,12 +6,15 @@ those who keep the most GPUs, or the one gang that is waited for; not who grew a
 
 import numpy as np
 
-from scheduler.policies.draft import NAMES_MOST, Draft, Why
+from scheduler.policies.allot import Because
+from scheduler.policies.draft import NAMES_MOST, Draft
 from scheduler.policies.gang import Outcome
 from scheduler.policies.interface import Figure, Need, Phase
 
 
-def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -> dict[int, Why]:
+def waits(
+    draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False
+) -> dict[int, Because]:
     """Explain every waiting job that the draft does not start.
 
     Args:
@@ -20,7 +23,7 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
         base_only: The policy never scales in, so only free GPUs count.
     """
     jobs, curve = draft.snapshot.jobs, draft.curve
-    found: dict[int, Why] = {}
+    found: dict[int, Because] = {}
     running = np.flatnonzero((draft.site >= 0) & (draft.was >= 0))
     kept, base = curve.sizes[draft.promised], curve.sizes[curve.base]
     promised = 0 if base_only else int((kept - base)[running].sum())
@@ -39,15 +42,15 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
     ):
         waited = Figure("waited_s", waited_s)
         if not runnable:
-            found[job] = Why("gang.size", (), (waited,), (Need("allowed_sizes", 0, 1),))
+            found[job] = Because("gang.size", (), (waited,), (Need("allowed_sizes", 0, 1),))
             continue
         if rest_s > 0:
-            found[job] = Why("gang.backoff", (), (waited,), (Need("backoff_s", rest_s, 0.0),))
+            found[job] = Because("gang.backoff", (), (waited,), (Need("backoff_s", rest_s, 0.0),))
             continue
         outcome = outcomes.get(job)
         if outcome is None or outcome.offered < 0:
             need = Need("gpu_memory_mib", most_mib, float(jobs.memory_mib[job]))
-            found[job] = Why("gang.no_pool", (), (waited,), (need,))
+            found[job] = Because("gang.no_pool", (), (waited,), (need,))
             continue
         figures: tuple[Figure, ...] = (waited,)
         if promised > 0 and outcome.rule == "capacity":
@@ -55,11 +58,11 @@ def waits(draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False) -
         behind = outcome.behind >= 0 and outcome.rule != "capacity"
         lost_to = (jobs.ids[outcome.behind],) if behind else largest
         need = Need(name, outcome.offered, gpus)
-        found[job] = Why(f"gang.{outcome.rule}", lost_to, figures, (need,))
+        found[job] = Because(f"gang.{outcome.rule}", lost_to, figures, (need,))
     return found
 
 
-def backfilled(draft: Draft, head: int) -> Why:
+def backfilled(draft: Draft, head: int) -> Because:
     """Explain a start that passes a gang ahead of it.
 
     The gang ahead loses nothing by it, so it is not in `lost_to`: a figure names it.
@@ -71,4 +74,4 @@ def backfilled(draft: Draft, head: int) -> Why:
         Figure("head_waited_s", draft.now_s - float(jobs.waiting_since_s[head])),
         Figure(f"gpus_first_wanted_by:{jobs.ids[head]}", gpus),
     )
-    return Why("gang.backfilled", (), figures)
+    return Because("gang.backfilled", (), figures)

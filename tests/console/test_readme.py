@@ -1,12 +1,12 @@
 """The commands in the README do what it says they do."""
 
-import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from benchmarks.public_data import DATA
 from tests.console.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,6 @@ COMMANDS = [
 ]
 #: Need files that the reader fetches: ElasticFlow's traces and tables, Pollux's workloads.
 FETCHED = [words for words in COMMANDS if any(word.endswith(".csv") for word in words)]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
 #: Needs Kafka: `test_demo_brokers` does the same.
 BROKER = "kafka:"
 

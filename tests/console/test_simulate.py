@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.public_data import DATA as PUBLIC
 from tests.console.conftest import Run
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+DATA = PUBLIC / "pollux"
 HEADER = "job_id,submit_time,num_gpus,duration,deadline\n"
 
 

@@ -1,19 +1,17 @@
 """Tiresias: its queues, its sweep, and the published figures."""
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import NOTE, Kind, LoanPhase, Plan, Snapshot
 from scheduler.policies.tiresias import Tiresias
 from tests.snapshots import Job, Pool, faults, snapshot
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+DATA = PUBLIC / "pollux"
 NOW_S = 10_000.0
 
 

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("scipy")
 
 from benchmarks import published
-from benchmarks.published import Compared, data_folder, deadline_ratio, judge, mean_jct
+from benchmarks.public_data import DATA
+from benchmarks.published import Compared, deadline_ratio, judge, mean_jct
 
 needs_data = pytest.mark.skipif(
-    not (data_folder() / "pollux").is_dir(),
+    not (DATA / "pollux").is_dir(),
     reason="no public data: set TIDEGATE_DATA to a folder with pollux/ and elasticflow/",
 )
 
@@ -21,20 +22,20 @@ needs_data = pytest.mark.skipif(
 @pytest.mark.data
 @pytest.mark.parametrize(("load", "number"), [("0.5", 1), ("1.0", 1)])
 def test_tiresias_meets_its_published_mean(load: str, number: int) -> None:
-    one = mean_jct(data_folder(), "tiresias", load, number)
+    one = mean_jct(DATA, "tiresias", load, number)
     assert abs(one.off) < 1e-5
 
 
 @needs_data
 @pytest.mark.data
 def test_optimus_is_near_its_published_mean() -> None:
-    assert abs(mean_jct(data_folder(), "optimus", "0.5", 1).off) < 0.01
+    assert abs(mean_jct(DATA, "optimus", "0.5", 1).off) < 0.01
 
 
 @needs_data
 @pytest.mark.data
 def test_edf_meets_as_many_deadlines_as_in_the_published_simulator() -> None:
-    one = deadline_ratio(data_folder(), "edf")
+    one = deadline_ratio(DATA, "edf")
     assert one.measured == pytest.approx(one.published, abs=0.03)
 
 

@@ -1,24 +1,16 @@
-"""The agent core: commands and reports in, acks, events and actions out."""
-
-import json
-from typing import Any
+"""The agent core: commands in, acks and actions out."""
 
 import pytest
 
 from runtime.core import (
-    AgentCore,
-    Birth,
     CheckpointDone,
     CheckpointLost,
     CheckpointWorkers,
-    Command,
     GangCompleted,
     GangFailed,
-    GangProgress,
     GangStarted,
     GangStopped,
     Limits,
-    NodeSpec,
     Outputs,
     ScaleWorkers,
     StartWorkers,
@@ -28,92 +20,31 @@ from runtime.core import (
 )
 from schemas.commands import (
     CheckpointGang,
-    CommandData,
-    GangSpec,
-    Rebirth,
-    RenewLease,
-    ScaleGang,
     StartGang,
     StopGang,
 )
 from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
-    JobProgressed,
-    NodeBorn,
-    NodeDied,
-    RatePoint,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
 )
 from schemas.values import NodeGpus
-
-NOW_S = 1_000_000.0
-SPECS = [NodeSpec(name, "train", "training", 4, "A100", 80_000) for name in ("n1", "n2")]
-SPEC = GangSpec(
-    model="m",
-    total_steps=1000,
-    samples_per_step=10.0,
-    rates=[RatePoint(gpus=1, samples_per_s=10.0)],
-    checkpoint_mib=100,
-    checkpoint_cost_s=5.0,
-    start_cost_s=30.0,
+from tests.gangs import (
+    NOW_S,
+    SPEC,
+    ack,
+    agent,
+    events,
+    place,
+    refusal,
+    running,
+    scale,
+    start,
+    stop,
+    tell,
 )
-
-
-def agent(limits: Limits | None = None) -> AgentCore:
-    return AgentCore("a", SPECS, limits)
-
-
-def place(**gpus: list[int]) -> list[NodeGpus]:
-    return [NodeGpus(node=node, gpus=indices) for node, indices in gpus.items()]
-
-
-def start(job: str = "j", epoch: int = 1, step: int = 0, **gpus: list[int]) -> StartGang:
-    placement = place(**(gpus or {"n1": [0, 1]}))
-    return StartGang(job=job, epoch=epoch, placement=placement, spec=SPEC, step=step)
-
-
-def scale(job: str = "j", epoch: int = 2, **gpus: list[int]) -> ScaleGang:
-    return ScaleGang(job=job, epoch=epoch, placement=place(**gpus))
-
-
-def stop(epoch: int = 1, checkpoint: bool = True, grace_s: float = 60.0) -> StopGang:
-    return StopGang(
-        job="j", epoch=epoch, reason="preempted", checkpoint=checkpoint, grace_s=grace_s
-    )
-
-
-def tell(core: AgentCore, id: str, data: CommandData, now_s: float = NOW_S, **more: Any) -> Outputs:
-    return core.handle(Command(id, data, more.pop("said_s", now_s), **more), now_s)
-
-
-def ack(outputs: Outputs) -> tuple[str, str, str]:
-    """The one ack: command, outcome, reason."""
-    (delivery,) = outputs.acks
-    assert delivery.causation == delivery.data.command
-    return delivery.data.command, delivery.data.outcome, delivery.data.reason
-
-
-def refusal(outputs: Outputs) -> str:
-    assert not outputs.events
-    assert not outputs.actions
-    _, outcome, reason = ack(outputs)
-    assert outcome == "refused"
-    return reason
-
-
-def events(outputs: Outputs) -> list[Any]:
-    return [said.data for said in outputs.events]
-
-
-def running(core: AgentCore | None = None, **gpus: list[int]) -> AgentCore:
-    core = core or agent()
-    tell(core, "start", start("j", 1, 0, **gpus))
-    core.handle(GangStarted("j", 1, 0), NOW_S)
-    return core
-
 
 # --- start ---------------------------------------------------------------------------------------
 
@@ -337,145 +268,3 @@ def test_periodic_checkpoints_come_between_the_limits() -> None:
     assert events(lost) == [CheckpointFailed(job="j", epoch=1, error="disk full")]
     assert not core.handle(Tick(), NOW_S + 906).actions, "not again at once"
     assert core.handle(Tick(), NOW_S + 905 + 900).actions
-
-
-# --- reports -------------------------------------------------------------------------------------
-
-
-def test_progress_carries_what_a_crash_would_keep() -> None:
-    core = running()
-    core.handle(CheckpointDone("j", 1, 50, "uri", 100, 6.0), NOW_S)
-    outputs = core.handle(GangProgress("j", 1, 70, 12.5), NOW_S)
-    assert events(outputs) == [
-        JobProgressed(
-            job="j",
-            epoch=1,
-            step=70,
-            samples_per_s=12.5,
-            checkpoint_step=50,
-            checkpoint_cost_s=6.0,
-        )
-    ]
-
-
-def test_completion_stops_every_worker_at_the_last_step() -> None:
-    core = running(n1=[0], n2=[0])
-    done = events(core.handle(GangCompleted("j", 1, 1000), NOW_S))
-    assert [(event.reason, event.step) for event in done] == [("completed", 1000)] * 2
-
-
-def test_failure_rolls_back_to_the_checkpoint() -> None:
-    core = running()
-    core.handle(CheckpointDone("j", 1, 50, "uri", 100, 5.0), NOW_S)
-    core.handle(GangProgress("j", 1, 70, 12.5), NOW_S)
-    assert events(core.handle(GangFailed("j", 1, "ECC"), NOW_S)) == [
-        WorkerFailed(job="j", epoch=1, node="n1", gpus=[0, 1], error="ECC", step=50)
-    ]
-
-
-# --- leases, births ------------------------------------------------------------------------------
-
-
-def test_without_any_lease_work_goes_on() -> None:
-    core = running()
-    assert core.next_due_s() is None
-    assert not core.handle(Tick(), NOW_S + 500).actions
-
-
-def test_the_lease_only_grows_and_its_end_stops_gangs_with_a_checkpoint() -> None:
-    core = running(agent(Limits(lease_grace_s=30.0)))
-    tell(core, "r1", RenewLease(until_s=NOW_S + 100))
-    tell(core, "r2", RenewLease(until_s=NOW_S + 50))
-    assert core.next_due_s() == NOW_S + 100
-    assert not core.handle(Tick(), NOW_S + 99).actions
-    assert core.handle(Tick(), NOW_S + 100).actions == (StopWorkers("j", 1, True, 30.0),)
-    assert not core.handle(Tick(), NOW_S + 101).actions
-    assert core.next_due_s() is None
-    (stopped,) = events(core.handle(GangStopped("j", 1, 0), NOW_S + 105))
-    assert stopped.reason == "lease_ended"
-
-
-def test_a_start_after_the_lease_ended_is_refused_until_it_is_renewed() -> None:
-    core = agent()
-    tell(core, "r1", RenewLease(until_s=NOW_S - 1))
-    refused = tell(core, "c1", start())
-    assert ack(refused)[:2] == ("c1", "refused")
-    assert not refused.actions
-    tell(core, "r2", RenewLease(until_s=NOW_S + 100))
-    assert tell(core, "c2", start(epoch=2)).actions
-
-
-def test_a_start_does_not_lengthen_the_lease() -> None:
-    core = agent()
-    tell(core, "r1", RenewLease(until_s=NOW_S + 10))
-    tell(core, "c1", start())
-    assert core.lease_until_s == NOW_S + 10
-
-
-def test_rebirth_says_every_node_and_what_it_holds() -> None:
-    core = running(n1=[0, 1], n2=[3])
-    tell(core, "c2", scale(epoch=2, n1=[0], n2=[3]))
-    outputs = tell(core, "c3", Rebirth())
-    assert ack(outputs) == ("c3", "done", "")
-    n1, n2 = events(outputs)
-    assert isinstance(n1, NodeBorn)
-    assert (n1.node, n1.agent, n1.gpu_count, n1.loan) == ("n1", "a", 4, None)
-    assert [(held.epoch, held.gpus) for held in n1.held] == [(1, [1]), (2, [0])]
-    assert [(held.epoch, held.gpus) for held in n2.held] == [(2, [3])]
-
-
-def test_birth_reports_lost_gangs_after_the_nodes() -> None:
-    core = running()
-    core.handle(CheckpointDone("j", 1, 50, "uri", 100, 5.0), NOW_S)
-    reborn = AgentCore.from_dict("a", SPECS, json.loads(json.dumps(core.to_dict())))
-    born = events(reborn.handle(Birth(), NOW_S + 60))
-    assert [type(event) for event in born] == [NodeBorn, NodeBorn, WorkerFailed]
-    assert born[0].held == []
-    assert (born[2].error, born[2].step, born[2].retriable) == ("agent restarted", 50, True)
-    assert not reborn.gangs
-    assert reborn.highest_epoch("j") == 1
-
-
-def test_birth_keeps_gangs_whose_workers_live() -> None:
-    core = running()
-    reborn = AgentCore.from_dict("a", SPECS, core.to_dict())
-    born = events(reborn.handle(Birth(running=("j",)), NOW_S + 60))
-    assert [type(event) for event in born] == [NodeBorn, NodeBorn]
-    assert [held.job for held in born[0].held] == ["j"]
-    assert reborn.holder("n1")[:2] == ("j", "j")
-
-
-def test_saved_state_that_does_not_fit_the_nodes_is_refused() -> None:
-    rows = running(n2=[3]).to_dict()
-    with pytest.raises(ValueError, match="nodes: the saved state runs j on n2"):
-        AgentCore.from_dict("a", SPECS[:1], rows)
-
-
-def test_farewell_names_every_node() -> None:
-    assert events(agent().farewell("shut down", NOW_S)) == [
-        NodeDied(node="n1", reason="shut down"),
-        NodeDied(node="n2", reason="shut down"),
-    ]
-
-
-def test_all_changes_together_are_the_state() -> None:
-    core = agent()
-    rows: dict[str, Any] = core.to_dict()
-    tell(core, "c1", start())
-    core.handle(GangStarted("j", 1, 0), NOW_S)
-    rows |= core.take_changes()
-    tell(core, "c2", scale(epoch=2, n2=[0]))
-    rows |= core.take_changes()
-    tell(core, "r1", RenewLease(until_s=NOW_S + 1))
-    core.handle(WorkersLeft("j", 1, 3), NOW_S)
-    rows |= core.take_changes()
-    assert rows == core.to_dict()
-    assert not core.take_changes()
-
-
-def test_a_stop_that_was_written_down_but_not_done_is_done_after_a_crash() -> None:
-    core = running(agent())
-    tell(core, "s1", StopGang(job="j", epoch=1, reason="preempted", checkpoint=True, grace_s=50.0))
-    again = AgentCore.from_dict("a", list(core.specs.values()), core.to_dict())
-    outputs = again.handle(Birth(("j",)), NOW_S + 20.0)
-    assert outputs.actions == (StopWorkers("j", 1, True, 30.0),)

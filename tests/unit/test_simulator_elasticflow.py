@@ -1,13 +1,13 @@
 """The ElasticFlow physics: tables, pauses, slots; and the published ratios from its data."""
 
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.edf import Edf
 from scheduler.policies.elasticflow import ElasticFlow
 from scheduler.policies.gandiva import Gandiva
@@ -25,8 +25,7 @@ from simulator.physics.elasticflow import (
 from simulator.profiles import load_profiles, rate_table
 from simulator.world import Options, Outcome, simulate
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "elasticflow"
+DATA = PUBLIC / "elasticflow"
 NODE = Room(nodes=1, gpus_per_node=8)
 
 needs_data = pytest.mark.skipif(

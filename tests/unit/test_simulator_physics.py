@@ -1,11 +1,11 @@
 """How jobs really run: interpolation, batches, epochs, and tables."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.public_data import DATA as PUBLIC
 from simulator.csv_rows import WorkloadError
 from simulator.physics.base import Entry, JobModel, Room
 from simulator.physics.simple import SimplePhysics
@@ -18,8 +18,7 @@ from simulator.physics.mesh import Mesh
 from simulator.physics.pollux import FixedJob, Oracle, PolluxPhysics, change_s
 from simulator.physics.pollux_app import App, Batch, compact, least_rotation, load_app
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "pollux"
+DATA = PUBLIC / "pollux"
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(), reason="no public data: set TIDEGATE_DATA to a folder with pollux/"
 )

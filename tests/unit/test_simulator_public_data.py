@@ -1,18 +1,15 @@
 """The public traces and profiles, where they are: all of them are read, and mean what they say."""
 
-import os
 from pathlib import Path
 
 import pytest
 
+from benchmarks.public_data import DATA
 from schemas.events import JobSubmitted
 from simulator.models import MODELS, speedup
 from simulator.profiles import Profiles, load_profiles
 from simulator.scenario import scenario_for
 from simulator.workload import read_workload
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data"))
 
 pytestmark = [
     pytest.mark.data,

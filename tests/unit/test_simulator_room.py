@@ -1,6 +1,5 @@
 """What owners need and report, and which nodes fail."""
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Kind
 from simulator.csv_rows import WorkloadError
 from simulator.layout import Layout
@@ -17,8 +17,7 @@ from simulator.requests import Serving, load_of_requests
 from simulator.room import Load, PoolRoom, draw_failures
 from simulator.tides import pool_tide
 
-ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("TIDEGATE_DATA", ROOT.parent / "shared" / "data")) / "inference"
+DATA = PUBLIC / "inference"
 INF = float("inf")
 
 
