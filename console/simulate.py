@@ -260,7 +260,7 @@ def _cluster(address: str) -> Submit:
     try:
         return DaskCluster(address)
     except ModuleNotFoundError as error:
-        fail(f"--dask: needs {error.name}; install it here and on the cluster's workers.")
+        fail(f"--dask: needs {error.name}; install `tidegate[dask]` here and on its workers.")
     except ClusterError as error:
         fail(f"--dask: {error}.")
 

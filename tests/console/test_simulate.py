@@ -3,12 +3,17 @@
 import csv
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
+from simulator.compare import Case, Done, Numbered
+from simulator.remote import ClusterError, DaskCluster
 from tests.console.conftest import Run
 
 DATA = PUBLIC / "pollux"
@@ -97,43 +102,52 @@ def test_other_pools_lend_and_are_shown(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A Dask scheduler with a worker, both in processes of their own, and its address."""
+    distributed = pytest.importorskip("distributed")
+    allowed = {"distributed.scheduler.allowed-failures": 0}
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set(allowed),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        ) as local,
+    ):
+        yield local.scheduler_address
+
+
 def test_a_cluster_runs_what_it_is_sent(
-    tidegate: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tidegate: Run, trace: Path, tmp_path: Path, cluster: str
 ) -> None:
-    """Without Dask: a package of its name that does in this process what Dask does elsewhere."""
-    fake = tmp_path / "distributed.py"
-    fake.write_text(
-        "class KilledWorker(Exception): pass\n"
-        "class Future:\n"
-        "    def __init__(self, value): self.value = value\n"
-        "    def result(self):\n"
-        "        if self.value is None: raise KilledWorker('three times')\n"
-        "        return self.value\n"
-        "class Client:\n"
-        "    def __init__(self, address, timeout):\n"
-        "        if 'nowhere' in address: raise OSError('timed out')\n"
-        "        self.dies = 'dies' in address\n"
-        "    def map(self, work, cases, pure):\n"
-        "        return [Future(None if self.dies else work(case)) for case in cases]\n"
-        "    def cancel(self, futures): pass\n"
-        "    def close(self): pass\n"
-        "def as_completed(futures): return reversed(futures)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "distributed", raising=False)
     sent = tidegate(
-        *small(trace, "--policy", "fifo,sjf", "--dask", "tcp://a:1"), "--json", tmp_path / "o"
+        *small(trace, "--policy", "fifo,sjf", "--dask", cluster), "--json", tmp_path / "o"
     )
     assert sent.code == 0, sent.err
     runs = json.loads((tmp_path / "o").read_text())["runs"]
     assert [run["policy"] for run in runs] == ["fifo", "sjf"]
-    away = tidegate(*small(trace, "--dask", "tcp://nowhere:1"))
+    assert all(run["completed"] == run["jobs"] > 0 for run in runs)
+
+
+def test_a_worker_that_dies_is_told_of(cluster: str) -> None:
+    lost = DaskCluster(cluster)(_die, [(0, cast(Case, None))])
+    with pytest.raises(ClusterError, match="the cluster lost a run"):
+        list(lost)
+
+
+def _die(_: Numbered) -> Done:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed")
+
+
+def test_a_cluster_that_is_not_there_is_told_of(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("simulator.remote._FIND_S", 1)
+    away = tidegate(*small(trace, "--dask", "tcp://127.0.0.1:9"))
     assert (away.code, away.out) == (2, "")
-    assert "no Dask scheduler answers at tcp://nowhere:1" in away.err
-    lost = tidegate(*small(trace, "--dask", "tcp://dies:1"))
-    assert (lost.code, lost.out) == (2, "")
-    assert "--dask: the cluster lost a run: three times." in lost.err
-    monkeypatch.delitem(sys.modules, "distributed", raising=False)
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in away.err
 
 
 def test_without_dask_the_option_says_what_is_missing(
@@ -142,7 +156,7 @@ def test_without_dask_the_option_says_what_is_missing(
     monkeypatch.setitem(sys.modules, "distributed", None)
     ran = tidegate(*small(trace, "--dask", "tcp://a:1"))
     assert (ran.code, ran.out) == (2, "")
-    assert "--dask: needs distributed; install it here and on the cluster's workers." in ran.err
+    assert "--dask: needs distributed; install `tidegate[dask]` here and on its workers." in ran.err
 
 
 def test_several_workloads_are_averaged_too(tidegate: Run, trace: Path, tmp_path: Path) -> None:
