@@ -12,11 +12,12 @@ pure function of arrays; goodput is in steps at the batch B0 per second.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.interface import Bools, Floats, Ints
 
 #: Batch sizes tried between the smallest and the largest, in geometric steps.
 _TRIED = 50
@@ -70,8 +71,8 @@ class StepTime:
 class Noise:
     """Gradient statistics at the reference batch: squared norm of the mean, trace of variance."""
 
-    sqr: float
-    var: float
+    sqr: float | Floats
+    var: float | Floats
 
     def gain(self, scale: ArrayLike) -> Floats:
         """Return the progress of one step at `scale` times the reference batch: at most `scale`."""
@@ -107,7 +108,8 @@ class Tried:
     gpus: Ints  #: (m, 1)
     micro: Ints  #: (m, 50) samples on each GPU in one pass.
     extra: Ints  #: (m, 50) passes before the one that exchanges gradients.
-    scale: Floats  #: (m, 50) of the whole batch, over the reference; 0 where it is not allowed.
+    scale: Floats  #: (m, 50) of the whole batch, over the reference; 1 where it is not allowed.
+    allowed: Bools  #: (m, 50)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,21 +145,27 @@ def tried(batches: Batches, gpus: ArrayLike) -> Tried:
     micro = np.ceil(local / (extra + 1) - 1e-8).astype(np.int64)
     micro = np.minimum(micro, batches.most // (each * (extra + 1)))
     valid = able[:, None] & (micro >= batches.micro_least) & (micro <= batches.micro_most)
-    scale = np.where(valid, each * micro * (extra + 1) / batches.reference, 0.0)
-    return Tried(each, np.maximum(micro, 1), extra, scale)
+    scale = np.where(valid, each * micro * (extra + 1) / batches.reference, 1.0)
+    return Tried(each, np.maximum(micro, 1), extra, scale, valid)
+
+
+def goodputs(batch: Tried, step_s: Floats, noise: Noise) -> Floats:
+    """(m, 50) goodput of the batches tried, whose steps take (m, 50) `step_s`; 0: not allowed."""
+    return np.where(batch.allowed, noise.gain(batch.scale) / step_s, 0.0)
 
 
 def best_of(batch: Tried, step_s: Floats, noise: Noise) -> Best:
-    """Choose of the batches tried, whose steps take (m, 50) `step_s`, that of highest goodput."""
-    valid = batch.scale > 0
-    goodput = np.where(valid, noise.gain(np.where(valid, batch.scale, 1.0)) / step_s, 0.0)
+    """Choose of the batches tried that of highest goodput; arguments as for `goodputs`.
+
+    For one size, m = 1, the noise may be that of several moments, (e, 1); then so is what is found.
+    """
+    goodput = goodputs(batch, step_s, noise)
     at = goodput.argmax(axis=1)
     rows = np.arange(len(at))
     found = goodput[rows, at]
-    none = found <= 0
-    return Best(
-        found, np.where(none, 0, batch.micro[rows, at]), np.where(none, 0, batch.extra[rows, at])
-    )
+    chosen = rows if len(batch.gpus) > 1 else 0, at
+    some = found > 0
+    return Best(found, batch.micro[chosen] * some, batch.extra[chosen] * some)
 
 
 def best_batch(
@@ -229,11 +237,15 @@ def fit(seen: Observations) -> StepTime:
         whole[free] = part
         return whole
 
+    @lru_cache(maxsize=1)  # the solver asks for the slope where it just asked for the misfit
+    def misfit(part: bytes) -> tuple[Floats, Floats]:
+        return _residuals(seen, several, alone, spread(np.frombuffer(part)))
+
     def off(part: Floats) -> Floats:
-        return _residuals(seen, several, alone, spread(part))[0]
+        return misfit(part.tobytes())[0]
 
     def slope(part: Floats) -> Floats:
-        return _residuals(seen, several, alone, spread(part))[1][:, free]
+        return misfit(part.tobytes())[1][:, free]
 
     solved = least_squares(
         off,

@@ -74,6 +74,21 @@ class JobTable(JobColumns):
             self.first_ready_s[job] = self._ready_s[job]
         self._turn(job, done, float(self._ready_s[job]))
 
+    def run_on(self, until_s: float) -> float:
+        """Begin the legs that follow those due before a moment, as if at their time.
+
+        Nothing but the end of a job is news, and one leg is begun alike whenever that happens.
+
+        Returns:
+            When the first job that would end is due, or another leg at that moment or later.
+        """
+        while True:
+            job = int(self.active[self.due_s.take(self.active).argmin()])
+            due_s = float(self.due_s[job])
+            if due_s >= until_s or self._until[job] >= self.total[job]:
+                return due_s
+            self.turn(job)
+
     def turn(self, job: int) -> bool:
         """End a leg that is due; begin the next, or end the job (True)."""
         mark_s, until = float(self._mark_s[job]), float(self._until[job])

@@ -123,7 +123,10 @@ class World:
             return min(wake_s, fleet_s)
         if not self._options.on_events:
             return min(next_s, fleet_s)
-        due_s = now_s if self._news else float(jobs.due_s.take(jobs.active).min())
+        if self._news:
+            return min(max(now_s, open_s), fleet_s)
+        least_s = min(next_s, arrival_s, fleet_s, self._options.horizon_s)
+        due_s = jobs.run_on(least_s)
         return min(max(now_s, open_s, min(next_s, arrival_s, due_s)), fleet_s)
 
     def _end_legs(self, now_s: float) -> bool:

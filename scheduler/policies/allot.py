@@ -11,12 +11,15 @@ from typing import Literal
 import numpy as np
 
 from scheduler.policies.interface import (
+    MOVING,
+    RUNNING,
+    WAITING,
+    Bools,
     Figure,
     Ints,
     Kind,
     LoanPhase,
     Need,
-    Phase,
     Plan,
     Reason,
     Snapshot,
@@ -29,6 +32,7 @@ Style = Literal["pack", "most_free"]
 #: A size that means: leave this job as it is.
 KEEP = -1
 _FULL = np.iinfo(np.int64).max
+_RECLAIMING = LoanPhase.RECLAIMING.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +63,13 @@ class Allotment:
 
 def training_pool(seen: Snapshot) -> int:
     """Return the first training pool, -1 if there is none."""
-    pools = np.flatnonzero(seen.pools.kind == Kind.TRAINING)
-    return int(pools[0]) if len(pools) else -1
+    kinds: list[int] = seen.pools.kind.tolist()
+    return kinds.index(Kind.TRAINING) if Kind.TRAINING in kinds else -1
 
 
 def closing(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:
     """Return (p,) 1 for nodes that go back, or may not be used: nobody may stay there."""
-    closed = ~seen.nodes.usable | (seen.nodes.loan == LoanPhase.RECLAIMING)
+    closed = ~seen.nodes.usable | (seen.nodes.loan == _RECLAIMING)
     for name in reclaim or ():
         closed[seen.nodes.ids.index(name)] = True
     found: Ints = closed.astype(np.int64)
@@ -78,7 +82,7 @@ def capacity(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints
     free = np.where(closed, 0, seen.nodes.free)
     total = np.bincount(seen.nodes.pool, free, len(seen.pools.ids)).astype(np.int64)
     held = seen.holdings
-    able = (seen.jobs.phase[held.job] == Phase.RUNNING) & (closed[held.node] == 0)
+    able = (seen.jobs.phase[held.job] == RUNNING) & (closed[held.node] == 0)
     pools = seen.nodes.pool[held.node[able]]
     found: Ints = total + np.bincount(pools, held.gpus[able], len(seen.pools.ids)).astype(np.int64)
     return found
@@ -90,18 +94,40 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
     Raises:
         RuntimeError: more GPUs were given out than a pool has; a bug of the policy.
     """
-    jobs, nodes = seen.jobs, seen.nodes
+    jobs = seen.jobs
     pool = np.full(len(jobs.ids), training_pool(seen)) if wanted.pool is None else wanted.pool
     closed = closing(seen, wanted.reclaim)
     holdings = seen.holdings
     ousted = np.zeros(len(jobs.ids), dtype=np.bool_)
     ousted[holdings.job[closed[holdings.node] > 0]] = True
     shown = np.bincount(holdings.job, holdings.gpus, len(jobs.ids))
-    able = (jobs.phase == Phase.WAITING) | ((jobs.phase != Phase.MOVING) & (shown == jobs.size))
+    able = (jobs.phase == WAITING) | ((jobs.phase != MOVING) & (shown == jobs.size))
     size = np.where(wanted.gpus == KEEP, jobs.size, wanted.gpus)
     moves = (size != jobs.size) | ((size > 0) & (ousted | (pool != jobs.pool)))
     ready = able & moves
-    changed: list[int] = np.flatnonzero(ready).tolist()
+    changed: list[int] = ready.nonzero()[0].tolist()
+    targets = _targets(seen, wanted, size, pool, ready, changed, closed) if changed else {}
+    reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
+    return Plan(
+        targets=targets,
+        lend=wanted.lend,
+        reclaim=wanted.reclaim,
+        reasons=tuple(reasons),
+        notes=wanted.notes,
+    )
+
+
+def _targets(
+    seen: Snapshot,
+    wanted: Allotment,
+    size: Ints,
+    pool: Ints,
+    ready: Bools,
+    changed: Sequence[int],
+    closed: Ints,
+) -> dict[str, Target | None]:
+    """Place the gangs that change, on what is free and what these give up."""
+    jobs, nodes, holdings = seen.jobs, seen.nodes, seen.holdings
     gives = ready[holdings.job]
     held: dict[int, dict[int, int]] = {job: {} for job in changed}
     for job, node, gpus in zip(
@@ -121,31 +147,23 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
         else sorted(changed, key=lambda job: (-sizes[job], job))
     )
     targets: dict[str, Target | None] = {}
-    members = {int(p): np.flatnonzero(nodes.pool == p) for p in np.unique(pool) if p >= 0}
+    members = {p: (nodes.pool == p).nonzero()[0] for p in sorted({*pool[ready].tolist()})}
     for job in in_order:
         if not sizes[job] or not ready[job]:
             continue
-        found = place(free, members[int(pool[job])], sizes[job], held[job], wanted.style)
+        there = int(pool[job])
+        found = place(free, members[there], sizes[job], held[job], wanted.style)
         if found is None:
             raise RuntimeError(
                 f"{jobs.ids[job]} shall get {size[job]} GPUs of "
-                f"{free[members[int(pool[job])]].sum()} free ones; GPUs were given out twice"
+                f"{free[members[there]].sum()} free ones; GPUs were given out twice"
             )
         for node, gpus in found.items():
             free[node] -= gpus
         placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
-        targets[jobs.ids[job]] = Target(seen.pools.ids[int(pool[job])], placement)
-    for job in changed:
-        if not sizes[job]:
-            targets[jobs.ids[job]] = None
-    reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
-    return Plan(
-        targets={name: targets[name] for name in jobs.ids if name in targets},
-        lend=wanted.lend,
-        reclaim=wanted.reclaim,
-        reasons=tuple(reasons),
-        notes=wanted.notes,
-    )
+        targets[jobs.ids[job]] = Target(seen.pools.ids[there], placement)
+    targets.update((jobs.ids[job], None) for job in changed if not sizes[job])
+    return {jobs.ids[job]: targets[jobs.ids[job]] for job in changed if jobs.ids[job] in targets}
 
 
 def place(
@@ -211,7 +229,7 @@ def _reasons(
             verb = "scales_out" if after > before else "scales_in"
         figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
-    for job in np.flatnonzero((jobs.phase == Phase.WAITING) & (size == 0)).tolist():
+    for job in ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist():
         why = wanted.why.get(job, usual)
         found.append(Reason(jobs.ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
     return found

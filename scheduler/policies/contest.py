@@ -11,13 +11,14 @@ import numpy as np
 
 from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing
 from scheduler.policies.interface import (
+    RUNNING,
+    WAITING,
     Bools,
     Figure,
     Floats,
     Ints,
     Kind,
     Need,
-    Phase,
     Plan,
     Reason,
     Snapshot,
@@ -68,7 +69,7 @@ def contests(
     jobs, pools = seen.jobs, seen.pools
     closed = closing(seen, reclaim).astype(np.bool_)
     ousted, whole = _ousted(seen, closed), _whole(seen)
-    places = [m for m in range(len(pools.ids)) if pools.kind[m] in kinds]
+    places = [m for m, kind in enumerate(pools.kind.tolist()) if kind in kinds]
     usable = np.where(closed, 0, seen.nodes.free)
     gpus = np.bincount(seen.nodes.pool, usable, len(pools.ids)).astype(np.int64)
     level = np.minimum(np.searchsorted(jobs.sizes, jobs.size), max(len(jobs.sizes) - 1, 0))
@@ -78,8 +79,10 @@ def contests(
         fits_now = (jobs.sizes[level] == jobs.size) & (jobs.rate[rows, level] > 0)
     else:
         fits_now = np.zeros(len(jobs.ids), dtype=np.bool_)
-    stays = whole & ~ousted & fits_now & np.isin(jobs.pool, places)
-    free_to = runnable & (((jobs.phase == Phase.WAITING) & ~_resting(seen)) | ousted)
+    part = np.zeros(len(pools.ids) + 1, dtype=np.bool_)  # the last is for those in no pool, -1
+    part[places] = True
+    stays = whole & ~ousted & fits_now & part[jobs.pool]
+    free_to = runnable & (((jobs.phase == WAITING) & ~_resting(seen)) | ousted)
     held, node = seen.holdings.gpus, seen.holdings.node
     given = (stays | ousted)[seen.holdings.job] & ~closed[node]
     gpus += np.bincount(seen.nodes.pool[node[given]], held[given], len(pools.ids)).astype(np.int64)
@@ -89,7 +92,7 @@ def contests(
     fits: Bools = jobs.memory_mib[:, None] <= pools.gpu_memory_mib[None, :]
     fits &= jobs.affinity > 0
     able: list[list[bool]] = fits.tolist()
-    for job in np.flatnonzero(free_to).tolist():
+    for job in free_to.nonzero()[0].tolist():
         best, most = -1, -1.0
         for place in places:
             share = room[place] / (count[place] + 1)
@@ -134,7 +137,7 @@ def write(
     """
     jobs = seen.jobs
     gpus = np.full(len(jobs.ids), KEEP, dtype=np.int64)
-    gpus[(jobs.phase == Phase.WAITING) | _ousted(seen, closing(seen, reclaim).astype(np.bool_))] = 0
+    gpus[(jobs.phase == WAITING) | _ousted(seen, closing(seen, reclaim).astype(np.bool_))] = 0
     pool = jobs.pool.copy()
     inside = np.zeros(len(jobs.ids), dtype=np.bool_)
     for contest, level in decided:
@@ -161,7 +164,7 @@ def _whole(seen: Snapshot) -> Bools:
     """(n,) running jobs all of whose GPUs are in sight."""
     held = seen.holdings
     gpus = np.bincount(held.job, held.gpus, len(seen.jobs.ids)).astype(np.int64)
-    found: Bools = (seen.jobs.phase == Phase.RUNNING) & (gpus == seen.jobs.size)
+    found: Bools = (seen.jobs.phase == RUNNING) & (gpus == seen.jobs.size)
     return found
 
 
@@ -205,7 +208,7 @@ def _left_out(seen: Snapshot, inside: Bools) -> dict[int, Because]:
     jobs = seen.jobs
     runnable: Bools = np.any(jobs.rate > 0, axis=1)
     found = {}
-    for job in np.flatnonzero((jobs.phase == Phase.WAITING) & ~inside).tolist():
+    for job in ((jobs.phase == WAITING) & ~inside).nonzero()[0].tolist():
         waited = Figure("waited_s", seen.now_s - float(jobs.waiting_since_s[job]))
         if not runnable[job]:
             rule, need = "gang.size", Need("allowed_sizes", 0, 1)

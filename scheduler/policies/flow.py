@@ -16,13 +16,15 @@ from scheduler.policies.allot import KEEP, Allotment, Because, allot, capacity, 
 from scheduler.policies.curves import Curves, curves
 from scheduler.policies.elastic import ElasticOptions, grow, weights
 from scheduler.policies.interface import (
+    MOVING,
+    RUNNING,
+    WAITING,
     Bools,
     Figure,
     Floats,
     Ints,
     Kind,
     Need,
-    Phase,
     Plan,
     Snapshot,
 )
@@ -47,7 +49,7 @@ def is_plain(seen: Snapshot) -> bool:
     jobs, pools = seen.jobs, seen.pools
     return bool(
         len(pools.ids) == 1
-        and pools.kind[0] == Kind.TRAINING
+        and int(pools.kind[0]) == Kind.TRAINING
         and not np.isfinite(jobs.deadline_s).any()
         and (jobs.priority == 0).all()
     )
@@ -58,33 +60,43 @@ def flow(seen: Snapshot, options: FlowOptions) -> Plan:
     if not len(seen.jobs.sizes):
         return Plan()
     curve = curves(seen.jobs)
-    gpus, worth = shares(seen, curve, options)
+    stake = stake_of(seen, curve)
+    gpus, worth = shares(seen, curve, stake, options)
     why: dict[int, Because] = {
         job: Because("elastic.marginal_return", figures=(Figure("worth_per_gpu", worth[job]),))
-        for job in np.flatnonzero((gpus != seen.jobs.size) & (gpus != KEEP)).tolist()
+        for job in ((gpus != seen.jobs.size) & (gpus != KEEP)).nonzero()[0].tolist()
     }
-    return allot(
-        seen, Allotment(gpus, "elastic.marginal_return", why={**why, **_waits(seen, curve)})
-    )
+    why.update(_waits(seen, curve, stake))
+    return allot(seen, Allotment(gpus, "elastic.marginal_return", why=why))
 
 
-def _able(seen: Snapshot, curve: Curves) -> Bools:
-    """Return (n,) whether the policy may give a job another size."""
-    jobs = seen.jobs
-    fits = jobs.memory_mib <= seen.pools.gpu_memory_mib[training_pool(seen)]
-    rested = (jobs.phase == Phase.RUNNING) | (jobs.backoff_until_s <= seen.now_s)
-    found: Bools = curve.runnable & (jobs.phase != Phase.MOVING) & fits & rested
-    return found
+@dataclass(frozen=True, slots=True, eq=False)
+class Stake:
+    """What is shared out. n jobs."""
+
+    pool: int
+    gpus: int  #: that are free, or held by jobs that may be touched.
+    able: Bools  #: (n,) whether the policy may give the job another size.
 
 
-def shares(seen: Snapshot, curve: Curves, options: FlowOptions) -> tuple[Ints, Floats]:
+def stake_of(seen: Snapshot, curve: Curves) -> Stake:
+    """Find out what may be shared out, and to whom."""
+    jobs, pool = seen.jobs, training_pool(seen)
+    fits = jobs.memory_mib <= seen.pools.gpu_memory_mib[pool]
+    rested = (jobs.phase == RUNNING) | (jobs.backoff_until_s <= seen.now_s)
+    able = curve.runnable & (jobs.phase != MOVING) & fits & rested
+    return Stake(pool, int(capacity(seen)[pool]), able)
+
+
+def shares(
+    seen: Snapshot, curve: Curves, stake: Stake, options: FlowOptions
+) -> tuple[Ints, Floats]:
     """Return (n,) sizes, `KEEP` for jobs that must be left alone, and (n,) worth of a GPU."""
     jobs = seen.jobs
     n = len(jobs.ids)
     gpus = np.full(n, KEEP, dtype=np.int64)
     worth = np.zeros(n)
-    free = int(capacity(seen)[training_pool(seen)])
-    rows = np.flatnonzero(_able(seen, curve))
+    rows = stake.able.nonzero()[0]
     if not len(rows):
         return gpus, worth
     speedup = curve.rate[rows] / curve.unit_rate[rows, None]
@@ -93,32 +105,31 @@ def shares(seen: Snapshot, curve: Curves, options: FlowOptions) -> tuple[Ints, F
     weight = weights(work_s, options.weights) * np.maximum(1.0, without_s / options.patience_s)
     run_s = work_s[:, None] / np.maximum(speedup, 1e-9)
     present = np.where(jobs.size[rows] > 0, curve.present[rows], -1)
-    within_s = np.minimum(options.horizon_s, run_s + pause_s)
-    factor = np.maximum(1.0 - options.ripple * pause_s / within_s, 0.0)
-    factor = np.where(present[:, None] < 0, run_s / (run_s + pause_s), factor)
-    runs = np.flatnonzero(present >= 0)
+    takes_s = run_s + pause_s
+    factor = np.maximum(
+        1.0 - options.ripple * pause_s / np.minimum(options.horizon_s, takes_s), 0.0
+    )
+    factor = np.where(present[:, None] < 0, run_s / takes_s, factor)
+    runs = (present >= 0).nonzero()[0]
     factor[runs, present[runs]] = 1.0
-    value = np.where(curve.allowed[rows], weight[:, None] * speedup * factor, -np.inf)
     # A level below the others: nothing at all.
-    value = np.concatenate((np.zeros((len(rows), 1)), value), axis=1)
+    value = np.zeros((len(rows), 1 + len(curve.sizes)))
+    value[:, 1:] = np.where(curve.allowed[rows], weight[:, None] * speedup * factor, -np.inf)
     sizes = np.concatenate(([0], curve.sizes))
     none = np.zeros(len(rows), dtype=np.int64)
-    level = grow(sizes, value, none, curve.top[rows] + 1, free)
+    level = grow(sizes, value, none, curve.top[rows] + 1, stake.gpus)
     gpus[rows] = sizes[level]
-    at = np.arange(len(rows))
-    worth[rows] = value[at, level] / np.maximum(sizes[level], 1)
+    worth[rows] = value[np.arange(len(rows)), level] / np.maximum(sizes[level], 1)
     return gpus, worth
 
 
-def _waits(seen: Snapshot, curve: Curves) -> Mapping[int, Because]:
+def _waits(seen: Snapshot, curve: Curves, stake: Stake) -> Mapping[int, Because]:
     """Explain waits that no share of the pool could end."""
-    jobs, pool = seen.jobs, training_pool(seen)
-    free, memory_mib = int(capacity(seen)[pool]), float(seen.pools.gpu_memory_mib[pool])
+    jobs, memory_mib = seen.jobs, float(seen.pools.gpu_memory_mib[stake.pool])
     base = curve.sizes[curve.base]
     found: dict[int, Because] = {}
-    waiting = jobs.phase == Phase.WAITING
-    stuck = ~_able(seen, curve) | (base > free)
-    for job in np.flatnonzero(waiting & stuck).tolist():
+    stuck = (jobs.phase == WAITING) & (~stake.able | (base > stake.gpus))
+    for job in stuck.nonzero()[0].tolist():
         waited = (Figure("waited_s", seen.now_s - float(jobs.waiting_since_s[job])),)
         if not curve.runnable[job]:
             rule, need = "gang.size", Need("allowed_sizes", 0, 1)
@@ -129,6 +140,6 @@ def _waits(seen: Snapshot, curve: Curves) -> Mapping[int, Because]:
             rest_s = float(jobs.backoff_until_s[job]) - seen.now_s
             rule, need = "gang.backoff", Need("backoff_s", rest_s, 0.0)
         else:
-            rule, need = "gang.capacity", Need("gpus_of_the_pool", free, int(base[job]))
+            rule, need = "gang.capacity", Need("gpus_of_the_pool", stake.gpus, int(base[job]))
         found[job] = Because(rule, figures=waited, needs=(need,))
     return found

@@ -11,6 +11,7 @@ between (nodes, GPUs, micro-batch); `sqr` and `var` between the curves measured 
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -61,6 +62,7 @@ class App:
         #: What users of the profile computed from it, under keys of theirs.
         self.tables: dict[tuple[object, ...], Floats] = {}
         self._gains: dict[int, Floats] = {}
+        self._noises: dict[int, tuple[Floats, Floats]] = {}
         self._tuned: dict[tuple[int, ...], Tuned | None] = {}
 
     # --- files --------------------------------------------------------------------------------
@@ -101,6 +103,7 @@ class App:
         table = np.array([curves[batch] for batch in sorted(curves)])  # (V, E, 4)
         #: (E,) progress at which each epoch ends: the least that any batch made in it.
         self.ends: Floats = table[:, :, 0].min(axis=0)
+        self._ends: list[float] = self.ends.tolist()
         self._sqr, self._var = table[:, :, 2], table[:, :, 3]  # (V, E)
 
     @cached_property
@@ -140,6 +143,13 @@ class App:
         var = self._var[upper - 1] * (1 - share) + self._var[upper] * share
         return sqr, var
 
+    def noise_at(self, batch: int) -> tuple[Floats, Floats]:
+        """Return (E,) squared norms and variances of the gradient at a batch."""
+        if batch not in self._noises:
+            sqr, var = self.noise(np.array([float(batch)]))
+            self._noises[batch] = sqr[0], var[0]
+        return self._noises[batch]
+
     def gains(self, batch: Floats) -> Floats:
         """Return (m, E) progress of an iteration at batches (m,) in each epoch."""
         sqr, var = self.noise(batch)
@@ -162,7 +172,7 @@ class App:
 
     def epoch(self, progress: float) -> int:
         """Return the epoch that a job with so much progress is in, from 0."""
-        return min(int(np.searchsorted(self.ends, progress, side="right")), self.epochs - 1)
+        return min(bisect_right(self._ends, progress), self.epochs - 1)
 
     # --- batches ------------------------------------------------------------------------------
 

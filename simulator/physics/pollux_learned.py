@@ -12,10 +12,22 @@ away, which a real job need not do.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
-from scheduler.goodput import Batches, Noise, Observations, StepTime, Tried, best_of, fit, tried
+from scheduler.goodput import (
+    Batches,
+    Best,
+    Noise,
+    Observations,
+    StepTime,
+    Tried,
+    best_of,
+    fit,
+    goodputs,
+    tried,
+)
 from scheduler.policies.interface import Floats
 from simulator.physics.base import Room, Told
 from simulator.physics.pollux_app import App, Batch
@@ -90,9 +102,11 @@ class Kin:
         self._fitted = 0  # shapes that the fit knows
         self._time: Seen | None = None
         self._known = 0  # the version that it knows
-        # Shape -> batches tried there and their predicted steps.
-        self._steps: dict[_Shape, tuple[Tried, Floats]] = {}
+        self._tried: dict[tuple[int, ...], Tried] = {}  # batches, by the sizes they are for
+        # What follows from the fit: predicted steps of the batches tried, and the best of these.
+        self._steps: dict[_Shape, Floats] = {}
         self._tables: dict[tuple[object, ...], tuple[Tried, Floats]] = {}
+        self._best: dict[tuple[_Shape, int], Best] = {}
 
     def try_out(self, gpus: tuple[int, ...]) -> float:
         """Time a few micro-batches on a shape if no kin ran there; return how long that takes."""
@@ -121,44 +135,64 @@ class Kin:
             return
         # One more shape of many says little of others: fitting again would only cost time.
         if self._fit is None or len(self._seen) >= 1.25 * self._fitted:
-            self._fit, self._fitted = fit(self._observations()), len(self._seen)
+            self._fit, self._fitted = _fitted(self._observations()), len(self._seen)
         self._time, self._known = Seen(self._fit, self._seen), self.version
         self._steps.clear()
         self._tables.clear()
+        self._best.clear()
 
-    def _observations(self) -> Observations:
-        rows = [
+    def _observations(self) -> tuple[tuple[float, ...], ...]:
+        return tuple(
             (nodes, gpus, *each)
             for (nodes, gpus), timed in self._seen.items()
             for each in zip(timed.micro, timed.pass_s, timed.step_s, strict=True)
-        ]
-        nodes, gpus, micro, pass_s, step_s = np.array(rows).T
-        return Observations(nodes, gpus, micro, pass_s, step_s)
+        )
 
-    def steps(self, nodes: int, gpus: int) -> tuple[Tried, Floats] | None:
-        """Return batches for a shape and (1, 50) their predicted steps; None if none is known."""
+    def _try(self, *gpus: int) -> Tried:
+        if gpus not in self._tried:
+            self._tried[gpus] = tried(self.batches, gpus)
+        return self._tried[gpus]
+
+    def _predict(self, time: Seen, nodes: int, gpus: int) -> Floats:
+        """Return (1, 50) predicted steps of the batches tried on a shape."""
+        if (nodes, gpus) not in self._steps:
+            batch = self._try(gpus)
+            micro, extra = batch.micro[0].astype(np.float64), batch.extra[0].astype(np.float64)
+            self._steps[nodes, gpus] = time.step_s(nodes, gpus, micro, extra)[None]
+        return self._steps[nodes, gpus]
+
+    def best(self, nodes: int, gpus: int, batch: int) -> Best | None:
+        """Return what is best on a shape in each epoch, by the noise at a batch; None: unknown."""
         self._know()
         if self._time is None:
             return None
-        if (nodes, gpus) not in self._steps:
-            batch = tried(self.batches, gpus)
-            micro, extra = batch.micro[0].astype(np.float64), batch.extra[0].astype(np.float64)
-            self._steps[nodes, gpus] = batch, self._time.step_s(nodes, gpus, micro, extra)[None]
-        return self._steps[nodes, gpus]
+        key = (nodes, gpus), batch
+        if key not in self._best:
+            sqr, var = self.app.noise_at(batch)
+            steps = self._predict(self._time, nodes, gpus)
+            self._best[key] = best_of(self._try(gpus), steps, Noise(sqr[:, None], var[:, None]))
+        return self._best[key]
 
     def rates(self, noise: Noise, sizes: tuple[int, ...], per_node: int) -> Floats:
-        """Return (k,) predicted best goodput at each size on the fewest nodes."""
+        """Return (k,) predicted best goodput at each size, ascending, on the fewest nodes."""
         self._know()
+        if self._time is None:  # no unit of time is known: progress counts as seconds
+            return np.where(np.array(sizes) == 1, 1.0, 0.0)
         key = sizes, per_node
         if key not in self._tables:
-            found = [self.steps(-(-size // per_node), size) for size in sizes]
-            known = [one for one in found if one is not None]
-            if not known:  # no unit of time is known: progress counts as seconds
-                return np.where(np.array(sizes) == 1, 1.0, 0.0)
-            step_s = np.concatenate([steps for _, steps in known])
-            self._tables[key] = tried(self.batches, sizes), step_s
-        rates = best_of(*self._tables[key], noise).goodput
-        return np.where(np.array(sizes) <= _AHEAD * self.most_gpus, rates, 0.0)
+            near = tuple(size for size in sizes if size <= _AHEAD * self.most_gpus)
+            steps = [self._predict(self._time, -(-size // per_node), size) for size in near]
+            self._tables[key] = self._try(*near), np.concatenate(steps)
+        found = np.zeros(len(sizes))
+        best = goodputs(*self._tables[key], noise).max(axis=1)
+        found[: len(best)] = best
+        return found
+
+
+@lru_cache(maxsize=4096)  # runs of one process often see the same shapes first
+def _fitted(rows: tuple[tuple[float, ...], ...]) -> StepTime:
+    nodes, gpus, micro, pass_s, step_s = np.array(rows).T
+    return fit(Observations(nodes, gpus, micro, pass_s, step_s))
 
 
 class Learner:
@@ -178,8 +212,7 @@ class Learner:
     def _sees(self, batch: int) -> None:
         if batch != self._batch:
             self._batch = batch
-            sqr, var = self._app.noise(np.array([float(batch)]))
-            self._sqr, self._var = sqr[0], var[0]  # (E,) at the batch that it had last
+            self._sqr, self._var = self._app.noise_at(batch)  # (E,) at the batch that it had last
 
     def _noise(self, epoch: int) -> Noise:
         return Noise(float(self._sqr[epoch]), float(self._var[epoch]))
@@ -191,10 +224,9 @@ class Learner:
     def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
         """Choose the batch of best predicted goodput; the least while nothing is known."""
         app, count = self._app, sum(gpus)
-        if (steps := self._kin.steps(len(gpus), count)) is not None:
-            best = best_of(*steps, self._noise(epoch))
-            if best.goodput[0] > 0.0:
-                return Batch(int(best.micro[0]), int(best.extra[0]) + 1)
+        best = self._kin.best(len(gpus), count, self._batch)
+        if best is not None and best.goodput[epoch] > 0.0:
+            return Batch(int(best.micro[epoch]), int(best.extra[epoch]) + 1)
         least = app.fixed(max(app.batch0, app.local_min * count), count)
         return least or Batch(app.local_min, 1)
 

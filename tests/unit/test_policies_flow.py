@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.policies.curves import curves
-from scheduler.policies.flow import FlowOptions, is_plain, shares
+from scheduler.policies.flow import FlowOptions, is_plain, shares, stake_of
 from scheduler.policies.interface import Kind, Plan, Snapshot
 from scheduler.policies.tide import Tide
 from tests.snapshots import Job, Pool, apply, faults, snapshot
@@ -117,7 +117,8 @@ def test_it_comes_to_rest_and_never_wastes(seed: int) -> None:
         jobs = apply(seen, plan(seen), jobs)
     seen = snapshot([pool], jobs, now_s=NOW_S + 3600)
     assert dict(plan(seen).targets) == {}
-    gpus, worth = shares(seen, curves(seen.jobs), FlowOptions())
+    curve = curves(seen.jobs)
+    gpus, worth = shares(seen, curve, stake_of(seen, curve), FlowOptions())
     assert (worth[gpus > 0] > 0).all()
     free = int(seen.nodes.free.sum())
     if free:
