@@ -53,8 +53,9 @@ class TimelyOptions:
     tries: int = 8
     #: Jobs for which room is kept later on, smallest first.
     ahead: int = 48
-    #: A promise is given once the rest needs no more than the whole pool for so long; a larger job
-    #: runs without one, and may still lose its GPUs to smaller ones.
+    #: A promise is given once the rest needs no more than the whole pool for so long, and no more
+    #: GPU time than the median job takes in all; a larger one runs without, and may still lose its
+    #: GPUs to smaller ones.
     pledge_s: float = 900.0
     horizon_s: float = 600.0  #: a change of a surplus must pay for its pause within this.
     ripple: float = 2.0  #: a change is counted so many times: others have to change because of it.
@@ -85,7 +86,7 @@ def timely(seen: Snapshot, options: TimelyOptions, loans: Loans | None = None) -
     2. The others that could still be in time come by the GPU time they need, least first. Each
        starts at its least size if that is free to its end; or room is kept for it later, if it can
        be in time then; or jobs that have time to spare lend it (`commitments.borrow`). Who starts
-       is promised, but for a job so large (`pledge_s`) that many others would pay for it.
+       is promised, but for one larger than most (`_small`): several others could pay for it.
     3. What is left over goes by marginal return: GPU time that a GPU saves later, as ElasticFlow
        has it, but with the pause of the change counted. It finishes work ahead of time, which
        makes room for who comes. Jobs that wait for room, are late, or have no deadline take part;
@@ -118,7 +119,7 @@ def timely(seen: Snapshot, options: TimelyOptions, loans: Loans | None = None) -
             lax, fresh = _courses(seen, contest, options)
         was = seen.jobs.notes[contest.rows]
         level = _share_rest(lax, fresh, options)
-        small = lax.area_gpu_s <= options.pledge_s * lax.gpus
+        small = _small(lax, seen.jobs.attained_gpu_s[contest.rows], options)
         promised = fresh.kept & (small | (was[:, 0] == PROMISED))
         for job in renewed(lax, fresh, promised, was).tolist():
             notes[seen.jobs.ids[contest.rows[job]]] = written(lax, fresh, job)
@@ -191,6 +192,19 @@ def _start(lax: Laxity, courses: Courses, options: TimelyOptions) -> Courses:
         if failed >= options.tries:
             break
     return courses
+
+
+def _small(lax: Laxity, attained_gpu_s: Floats, options: TimelyOptions) -> Bools:
+    """Say whose rest is so small that hardly more than one other could be in time in its place.
+
+    Of those who come about half need less than the median of those that are there. Where lengths
+    differ much, those that are there are the long ones, so the pool is a limit as well.
+    """
+    timed = lax.least > 0
+    whole_gpu_s = lax.area_gpu_s[timed] + attained_gpu_s[timed]
+    median_gpu_s = float(np.median(whole_gpu_s)) if len(whole_gpu_s) else 0.0
+    small: Bools = lax.area_gpu_s <= min(median_gpu_s, options.pledge_s * lax.gpus)
+    return small
 
 
 def _share_rest(lax: Laxity, courses: Courses, options: TimelyOptions) -> Ints:
