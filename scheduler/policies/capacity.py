@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Ints, Kind, Phase, Snapshot
+from scheduler.policies.interface import RUNNING, Bools, Ints, Kind, Snapshot
 
 #: Undo record of a closed node; any other record is (job, node, GPUs the job had there before).
 _CLOSED = -1
@@ -53,23 +53,27 @@ class Capacity:
         holdings = snapshot.holdings
         shown = np.bincount(holdings.job, holdings.gpus, len(jobs.ids))
         #: (n,) jobs that may be scaled, moved or preempted in this plan.
-        self.movable: Bools = (jobs.phase == Phase.RUNNING) & (shown == jobs.size) & (shown > 0)
+        self.movable: Bools = (jobs.phase == RUNNING) & (shown == jobs.size) & (shown > 0)
         mine = self.movable[holdings.job]
         job, node = holdings.job[mine], holdings.node[mine]
         #: (n,) the site that each of them is in, -1 for others.
         self.job_site: Ints = np.full(len(jobs.ids), -1, dtype=np.int64)
         self.job_site[job] = site_of[node]
-        #: Per job: node -> GPUs, by node.
-        self.held: list[dict[int, int]] = [{} for _ in jobs.ids]
-        for of, at, gpus in zip(
-            job.tolist(), node.tolist(), holdings.gpus[mine].tolist(), strict=True
-        ):
-            self.held[of][at] = gpus
+        self._holdings = holdings
+        self._held: dict[int, dict[int, int]] = {}
         self._undo: list[tuple[int, int, int]] = []
 
-    def size(self, job: int) -> int:
-        """Return the GPUs that a job holds in this working copy."""
-        return sum(self.held[job].values())
+    def held(self, job: int) -> dict[int, int]:
+        """Return what a job holds in this working copy: node -> GPUs."""
+        if job not in self._held:  # few jobs of many change in a plan
+            found: dict[int, int] = {}
+            if self.movable[job]:
+                all_held = self._holdings
+                mine = slice(*all_held.job.searchsorted((job, job + 1)).tolist())
+                nodes, gpus = all_held.node[mine].tolist(), all_held.gpus[mine].tolist()
+                found = dict(zip(nodes, gpus, strict=True))
+            self._held[job] = found
+        return self._held[job]
 
     def checkpoint(self) -> int:
         """Return a mark to `rollback` to."""
@@ -98,13 +102,13 @@ class Capacity:
                     "place with `placement.place`, which looks first"
                 )
         for node, gpus in sorted(placement.items()):
-            before = self.held[job].get(node, 0)
+            before = self.held(job).get(node, 0)
             self._undo.append((job, node, before))
             self._set(job, node, before + gpus)
 
     def give(self, job: int) -> dict[int, int]:
         """Take back all that a job holds; return what that was."""
-        before = dict(self.held[job])
+        before = dict(self.held(job))
         for node, gpus in before.items():
             self._undo.append((job, node, gpus))
             self._set(job, node, 0)
@@ -118,7 +122,7 @@ class Capacity:
             self.open[node] = False
 
     def _set(self, job: int, node: int, gpus: int) -> None:
-        held = self.held[job]
+        held = self.held(job)
         if self.open[node]:
             self._add(node, held.get(node, 0) - gpus)
         if gpus:

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.policies.allot import Because
 from scheduler.policies.curves import level_within
 from scheduler.policies.draft import Draft
-from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Phase
+from scheduler.policies.interface import RUNNING, WAITING, Bools, Figure, Floats, Ints
 from scheduler.policies.offload import Cloud, OffloadOptions, edge_ends, offload
 from scheduler.policies.share import Shares, end_with_more, satisfy
 
@@ -30,12 +30,12 @@ class DeadlineOptions:
 
 @dataclass(slots=True)
 class Guarantee:
-    """What deadlines ask for, per job that has one and is, or shall be, in the cloud."""
+    """What deadlines ask for, of t jobs that have one and are, or shall be, in the cloud."""
 
-    jobs: list[int] = field(default_factory=list)  #: by deadline.
-    share: dict[int, int] = field(default_factory=dict)  #: GPUs to have now.
-    end_s: dict[int, float] = field(default_factory=dict)  #: with the share; inf: never.
-    satisfied: dict[int, bool] = field(default_factory=dict)
+    jobs: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  #: by deadline.
+    share: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  #: GPUs to have now.
+    end_s: Floats = field(default_factory=lambda: np.zeros(0))  #: with the share; inf: never.
+    satisfied: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Guarantee:
@@ -51,7 +51,7 @@ def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Gu
     rows = rows[np.argsort(jobs.deadline_s[rows], kind="stable")]
     if not len(rows):
         return Guarantee()
-    cloud = draft.kind != Kind.EDGE
+    cloud = ~draft.edge
     bases = draft.curve.sizes[draft.floor]
     gpus = int(draft.slack[cloud].sum() + bases[in_cloud].sum())
     shares, work, rate = _shares(draft, rows, gpus)
@@ -70,13 +70,7 @@ def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Gu
     near = (spare_s >= 0) & (spare_s < options.spare_fraction * (due_s - draft.now_s))
     near &= draft.was[rows] >= 0
     share = np.where(near, np.maximum(shares.gpus_now, size), shares.gpus_now)
-    found = rows.tolist()
-    return Guarantee(
-        found,
-        dict(zip(found, share.tolist(), strict=True)),
-        dict(zip(found, shares.end_s.tolist(), strict=True)),
-        dict(zip(found, shares.satisfied.tolist(), strict=True)),
-    )
+    return Guarantee(rows, share, shares.end_s, shares.satisfied)
 
 
 def promise(draft: Draft, found: Guarantee, settled: Bools) -> None:
@@ -107,30 +101,43 @@ def hold(draft: Draft, found: Guarantee, settled: Bools) -> None:
 
 def _lift(draft: Draft, found: Guarantee, in_time: bool, settled: Bools) -> None:
     """Raise the floors of those that can be in time, or of the others, to their shares."""
-    rows = np.array([job for job in found.jobs if found.satisfied[job] == in_time], dtype=np.int64)
-    gpus = np.array([found.share[job] for job in rows.tolist()], dtype=np.int64)
-    size = draft.snapshot.jobs.size[rows]
+    mine = (found.satisfied == in_time).nonzero()[0]
+    rows, gpus = found.jobs[mine], found.share[mine]
     rests = settled[rows] & (draft.site[rows] == draft.was[rows])
+    asks = np.where(rests, np.minimum(gpus, draft.snapshot.jobs.size[rows]), gpus)
+    rose = mine[_raise(draft, rows, asks)]
     rule = "deadline.share" if in_time else "deadline.late"
-    for job in _raise(draft, rows, np.where(rests, np.minimum(gpus, size), gpus)):
-        draft.shares[job] = (rule, found.share[job], found.end_s[job])
+    for job, share, end_s in zip(
+        found.jobs[rose].tolist(),
+        found.share[rose].tolist(),
+        found.end_s[rose].tolist(),
+        strict=True,
+    ):
+        draft.shares[job] = (rule, share, end_s)
 
 
 def _raise(draft: Draft, rows: Ints, gpus: Ints) -> list[int]:
-    """Raise floors to at most so many GPUs each, as far as there is room; return who rose."""
+    """Raise floors to at most so many GPUs each, as far as there is room; return which rose."""
     curve = draft.curve
-    fits = curve.allowed[rows] & (curve.sizes <= gpus[:, None])
+    asks = ((draft.site[rows] >= 0) & (gpus > curve.sizes[draft.floor[rows]])).nonzero()[0]
+    if not len(asks):
+        return []
+    who = rows[asks]
+    fits = curve.allowed[who] & (curve.sizes <= gpus[asks, None])  # their floors do
     last = len(curve.sizes) - 1 - fits[:, ::-1].argmax(axis=1)
-    asks = (draft.site[rows] >= 0) & fits.any(axis=1) & (last > draft.floor[rows])
+    sizes: list[int] = curve.sizes.tolist()
+    slack: list[int] = draft.slack.tolist()
     rose = []
-    for job, level in zip(rows[asks].tolist(), last[asks].tolist(), strict=True):
-        have = draft.size_at(job, int(draft.floor[job]))
-        room = have + int(draft.slack[draft.site[job]])
-        if draft.size_at(job, level) > room:
-            level = level_within(curve, job, max(room, have))
-        if level > draft.floor[job]:
-            draft.raise_floor(job, level)
-            rose.append(job)
+    columns = asks, who, draft.site[who], draft.floor[who], last
+    for index, job, at, have, level in zip(*(c.tolist() for c in columns), strict=True):
+        room = slack[at]
+        if sizes[level] - sizes[have] > room:
+            level = level_within(curve, job, sizes[have] + max(room, 0))
+        if level > have:
+            draft.floor[job] = level
+            slack[at] -= sizes[level] - sizes[have]
+            rose.append(index)
+    draft.slack[:] = slack
     return rose
 
 
@@ -145,12 +152,12 @@ def urgent(draft: Draft, job: int, site: int, options: DeadlineOptions) -> bool:
 
 def _shares(draft: Draft, rows: Ints, gpus: int) -> tuple[Shares, Floats, Floats]:
     jobs, curve = draft.snapshot.jobs, draft.curve
-    cloud = draft.kind != Kind.EDGE
+    cloud = ~draft.edge
     speed = float(draft.speed[cloud].mean()) if cloud.any() else 1.0
     rate = np.where(curve.allowed[rows], curve.rate[rows] * speed, 0.0)
     work = jobs.remaining_steps[rows]
     # A job that has yet to start loses the pause of its start.
-    start_s = np.where(jobs.phase[rows] == Phase.WAITING, jobs.start_cost_s[rows], 0.0)
+    start_s = np.where(jobs.phase[rows] == WAITING, jobs.start_cost_s[rows], 0.0)
     deadline_s = jobs.deadline_s[rows] - start_s
     return satisfy(draft.now_s, gpus, work, deadline_s, curve.sizes, rate), work, rate
 
@@ -178,9 +185,11 @@ def _offload(
     speed_of = draft.speed[servers]
     offered = np.searchsorted(curve.sizes, draft.slack[servers], side="right") - 1  # (e,)
     able = jobs.edge_allowed[rows][:, None] & (offered[None, :] >= curve.base[rows][:, None])
+    if not able.any():
+        return []
     there = np.where(able, curve.rate[rows][:, np.maximum(offered, 0)] * speed_of, 0.0)
     path = np.array([draft.capacity.transfer_mib_per_s[site] for site in servers])
-    runs = jobs.phase[rows] == Phase.RUNNING
+    runs = jobs.phase[rows] == RUNNING
     moved_mib = np.where(runs, jobs.checkpoint_mib[rows], 0.0)[:, None]
     transfer_s = moved_mib / np.maximum(path, 1e-9) + curve.change_s[rows][:, None]
     ends_s = edge_ends(
@@ -198,7 +207,11 @@ def _offload(
     evicted = lost[rows] & (was >= 0) & draft.edge[was]
     contended = len(draft.waiting()) > 0 or not shares.satisfied.all()
     rested = draft.now_s - jobs.changed_s[rows] >= options.settle_s
-    candidates = ~evicted & ((draft.site[rows] < 0) | (rested & contended))
+    can = np.isfinite(ends_s).any(axis=1)  # be sent anywhere
+    evicted &= can
+    candidates = can & ~evicted & ((draft.site[rows] < 0) | (rested & contended))
+    if not (evicted | candidates).any():
+        return []
     at_largest = shares.gpus_now >= curve.sizes[curve.top[rows]]
     asked = candidates & ~at_largest
     cloud = Cloud(

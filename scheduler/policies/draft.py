@@ -14,13 +14,13 @@ from scheduler.policies.changes import explain
 from scheduler.policies.curves import Curves, curves, level_within
 from scheduler.policies.gang import Holder
 from scheduler.policies.interface import (
+    WAITING,
     Bools,
     Figure,
     Floats,
     Ints,
     Kind,
     LoanPhase,
-    Phase,
     Plan,
     Reason,
     Snapshot,
@@ -91,7 +91,7 @@ class Draft:
     def waiting(self) -> list[int]:
         """Return the jobs that wait, have a size, and are not backing off."""
         jobs = self.snapshot.jobs
-        able = (jobs.phase == Phase.WAITING) & self.curve.runnable
+        able = (jobs.phase == WAITING) & self.curve.runnable
         able &= jobs.backoff_until_s <= self.now_s
         found: list[int] = able.nonzero()[0].tolist()
         return found
@@ -160,26 +160,15 @@ class Draft:
                 why = replace(why, lost_to=before.lost_to)
             self.why[job] = why
 
-    def raise_floor(self, job: int, level: int) -> None:
-        """Let a job have at least this level, which its site's slack must allow."""
-        more = self.size_at(job, level) - self.size_at(job, int(self.floor[job]))
-        if more > 0:
-            self.slack[self.site[job]] -= more
-            self.floor[job] = level
-
-    def holders(self) -> list[list[Holder]]:
-        """Return per site who holds what is not slack, and until when."""
-        found: list[list[Holder]] = [[] for _ in self.capacity.site_pool]
+    def holders(self, site: int) -> list[Holder]:
+        """Return who holds what is not slack in a site, and until when."""
         jobs, curve = self.snapshot.jobs, self.curve
-        rows = np.flatnonzero((self.site >= 0) & (self.was >= 0))
+        rows = ((self.site == site) & (self.was >= 0)).nonzero()[0]
         level = np.maximum(curve.present[rows], 0)
-        site = self.site[rows]
         left_s = jobs.remaining_steps[rows] / np.maximum(curve.rate[rows, level], 1e-12)
-        ends_s = (self.now_s + left_s / self.speed[site]).tolist()
-        gpus = curve.sizes[self.floor[rows]].tolist()
-        for job, at, held, end_s in zip(rows.tolist(), site.tolist(), gpus, ends_s, strict=True):
-            found[at].append(Holder(job, held, end_s))
-        return found
+        ends_s = self.now_s + left_s / self.speed[site]
+        gpus = curve.sizes[self.floor[rows]]
+        return list(map(Holder, ends_s.tolist(), rows.tolist(), gpus.tolist()))
 
     def names(self, jobs: Iterable[int]) -> tuple[str, ...]:
         """Return the first few names, for `lost_to`."""
@@ -208,7 +197,7 @@ class Draft:
         hit = ~np.array(self.capacity.open, dtype=np.bool_)[holdings.node]
         hit &= self.capacity.movable[holdings.job]
         for job in np.unique(holdings.job[hit]).tolist():
-            held = self.capacity.held[job]
+            held = self.capacity.held(job)
             closed = [node for node in held if not self.capacity.open[node]]
             if any(node not in self.loans.owner for node in closed):
                 self.movable[job] = False  # not usable for another reason: let it be
@@ -232,7 +221,7 @@ class Draft:
 
     # --- the plan -----------------------------------------------------------------------------
 
-    def finish(self, level: Ints, waits: Mapping[int, Because]) -> Plan:
+    def finish(self, level: Ints, waits: Iterable[Reason]) -> Plan:
         """Place every job that changes, and write the plan.
 
         Args:
@@ -253,16 +242,11 @@ class Draft:
         targets = {
             job: placed[job] for job in changed if placed[job] is not None or self.was[job] >= 0
         }
-        reasons = [*self.loans.reasons, *explain(self, targets)]
-        reasons.extend(
-            Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs)
-            for job, why in sorted(waits.items(), key=lambda item: item[0])
-        )
         return Plan(
             targets={ids[job]: target for job, target in targets.items()},
             lend=tuple(node_ids[node] for node in sorted(self.loans.lend)),
             reclaim={node_ids[n]: due for n, due in sorted(self.loans.reclaim.items())},
-            reasons=tuple(reasons),
+            reasons=(*self.loans.reasons, *explain(self, targets), *waits),
         )
 
     def _grows(self, job: int, size: int, old: Mapping[int, int]) -> bool:

@@ -69,70 +69,73 @@ def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
     Returns:
         (n,) levels.
     """
-    n, k = value.shape
+    k = len(sizes)
     level: Ints = start.copy()
-    if n == 0 or gpus <= 0 or not (cap > start).any():
+    rows = (cap > start).nonzero()[0]
+    if gpus <= 0 or not len(rows):
         return level
     columns = np.arange(k)
-    open_to = np.where(columns <= cap[:, None], value, -np.inf)
-    jobs, starts, ends, slopes = [], [], [], []
-    at = start.copy()
-    rows = np.flatnonzero(cap > start)
-    while len(rows):  # one hull step of every job per round
-        here = at[rows]
-        extra = sizes[None, :] - sizes[here][:, None]
-        gain = open_to[rows] - open_to[rows, here][:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(extra > 0, gain / extra, -np.inf)
+    open_to = np.where(columns <= cap[rows, None], value[rows], -np.inf)
+    #: (k, k) GPUs from one level to another, and minus infinity for steps that are none.
+    up = columns > columns[:, None]
+    extra, no_step = np.where(up, sizes - sizes[:, None], 1), np.where(up, 0.0, -np.inf)
+    steps = []
+    mine, here, worth_of = rows, start[rows], open_to
+    while len(mine):  # one hull step of every job per round
+        each = np.arange(len(mine))
+        slope = (worth_of - worth_of[each, here][:, None]) / extra[here] + no_step[here]
         # The largest size among equal slopes: fewer steps.
         best = k - 1 - slope[:, ::-1].argmax(axis=1)
-        steepest = slope[np.arange(len(rows)), best]
-        rises = steepest > _LEAST_SLOPE
-        rows, here, best, steepest = rows[rises], here[rises], best[rises], steepest[rises]
-        jobs.append(rows)
-        starts.append(here)
-        ends.append(best)
-        slopes.append(steepest)
-        at[rows] = best
-    job, end = np.concatenate(jobs), np.concatenate(ends)
-    cost = sizes[end] - sizes[np.concatenate(starts)]
-    step = np.concatenate([np.full(len(part), index) for index, part in enumerate(jobs)])
-    order = np.lexsort((step, job, -np.concatenate(slopes)))
+        steepest = slope[each, best]
+        rises = (steepest > _LEAST_SLOPE).nonzero()[0]
+        mine, best, worth_of = mine[rises], best[rises], worth_of[rises]
+        steps.append((mine, best, extra[here[rises], best], steepest[rises]))
+        here = best
+    job, end, cost, rise = map(np.concatenate, zip(*steps, strict=True))
+    order = np.lexsort((job, -rise))
     job, end, cost = job[order], end[order], cost[order]
-    whole = int(np.searchsorted(np.cumsum(cost), gpus, side="right"))
+    whole = int(np.cumsum(cost).searchsorted(gpus, side="right"))
     np.maximum.at(level, job[:whole], end[:whole])
     left = gpus - int(cost[:whole].sum())
     if left > 0 and whole < len(job):
-        left = _fit_rest(level, job[whole:], end[whole:], cost[whole:], sizes, open_to, left)
+        rest = job[whole:].tolist(), end[whole:].tolist(), cost[whole:].tolist()
+        _fit_rest(level, *rest, sizes, rows, open_to, left)
     return level
 
 
 def _fit_rest(
-    level: Ints, job: Ints, end: Ints, cost: Ints, sizes: Ints, value: Floats, left: int
-) -> int:
-    """Use up what the first step that did not fit left over; return what nobody could use."""
-    stuck: list[int] = []
-    for i, to, gpus in zip(job.tolist(), end.tolist(), cost.tolist(), strict=True):
+    level: Ints,
+    job: list[int],
+    end: list[int],
+    cost: list[int],
+    sizes: Ints,
+    rows: Ints,
+    value: Floats,
+    left: int,
+) -> None:
+    """Use up what the first step that did not fit left over. Row i of `value` is job `rows[i]`."""
+    stuck: dict[int, None] = {}
+    for i, to, gpus in zip(job, end, cost, strict=True):
         if i in stuck:
             continue
         if gpus <= left and sizes[to] - sizes[level[i]] == gpus:
             level[i] = to
             left -= gpus
         else:
-            stuck.append(i)
+            stuck[i] = None
         if not left:
-            return 0
+            return
     for i in stuck:  # in order of slope: the best size in between, if any fits
         extra = sizes - sizes[level[i]]
         fits = (extra > 0) & (extra <= left)
-        gain = np.where(fits, value[i] - value[i, level[i]], -np.inf)
+        own = value[rows.searchsorted(i)]
+        gain = np.where(fits, own - own[level[i]], -np.inf)
         best = int(gain.argmax())
         if gain[best] > _LEAST_SLOPE:
             left -= int(extra[best])
             level[i] = best
         if not left:
             break
-    return left
 
 
 def settle(

@@ -59,19 +59,20 @@ class Fifo:
         def speeds(job: int, slack: Ints) -> Floats:
             return np.where(draft.kind == Kind.TRAINING, draft.speeds(job, slack), 0.0)
 
-        now_s, holders = draft.now_s, draft.holders()
+        now_s = draft.now_s
         rows = np.array([claim.job for claim in claims], dtype=np.int64)
         able = draft.able(rows) & (draft.kind == Kind.TRAINING)
         if self.backfill == "conservative":
+            holders = [draft.holders(site) for site in range(len(draft.slack))]
             return start_conservatively(now_s, claims, draft.slack.copy(), speeds, holders)
         slack = draft.slack.copy()
-        outcomes = start(now_s, claims, slack, speeds, holders, self.backfill, True, able)
+        outcomes = start(now_s, claims, slack, speeds, draft.holders, self.backfill, True, able)
         if self.backfill == "fit_first":
             head = next((o.job for o in outcomes if o.rule == "capacity" and o.offered >= 0), -1)
             waited_s = now_s - draft.snapshot.jobs.waiting_since_s[head] if head >= 0 else 0.0
             if waited_s > self.patience_s:
                 slack = draft.slack.copy()
-                return start(now_s, claims, slack, speeds, holders, "strict", able=able)
+                return start(now_s, claims, slack, speeds, draft.holders, "strict", able=able)
         return outcomes
 
 

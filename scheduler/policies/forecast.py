@@ -37,7 +37,8 @@ class Forecast:
 
     starts_s: Floats  #: (t,) the first is 0: the present.
     demand_gpus: Floats  #: (l, t) without headroom.
-    burst_gpus: Floats  #: (l,) what demand rose by, at a quantile, within the horizon.
+    #: (l,) what demand rose by, at a quantile, within the horizon; 0 where there is a margin.
+    burst_gpus: Floats
     #: (l,) what to keep beside the forecast; NaN where no errors of it are known yet.
     margin_gpus: Floats
 
@@ -47,9 +48,10 @@ class Forecast:
         Headroom is for what is not known yet: it comes on top of all slots but the present. One
         that is negative, load that does not count, comes off all.
         """
-        soon = self.demand_gpus[lender, self.starts_s <= horizon_s]
-        later = soon[1:].max() + headroom_gpus if len(soon) > 1 else 0.0
-        return float(max(soon[0] + min(headroom_gpus, 0.0), later))
+        slots = int(self.starts_s.searchsorted(horizon_s, side="right"))
+        now, *soon = self.demand_gpus[lender, :slots].tolist()
+        later = max(soon) + headroom_gpus if soon else 0.0
+        return float(max(now + min(headroom_gpus, 0.0), later))
 
     def needs_from_s(self, lender: int, have_gpus: float) -> float:
         """Return how long from now demand first exceeds `have_gpus`; inf if it does not."""
@@ -85,7 +87,6 @@ def forecast(
     demand: Floats = np.repeat(needed[:, None], ahead + 1, axis=1)
     if not past:
         return Forecast(starts_s, demand, np.zeros(lenders), np.full(lenders, np.nan))
-    bursts = _bursts(history, ahead, options)
     day = round(DAY_S / slot_s)
     keep = np.full(lenders, np.nan)
     if options.season is not None and past > day + 3:
@@ -95,13 +96,16 @@ def forecast(
         keep = np.where(sure, keep, np.nan)
         np.copyto(demand[:, 1:], season, where=sure[:, None])
         if sure.all():
-            return Forecast(starts_s, demand, bursts, keep)
+            return Forecast(starts_s, demand, np.zeros(lenders), keep)
+    if np.isnan(keep).all() and not history.any() and not needed.any():
+        return Forecast(starts_s, demand, np.zeros(lenders), keep)  # who is idle stays so
     views = [_average(history, options)[:, None], _line(history, ahead, options)]
     if past > day:
         views.append(_yesterday(history, ahead, day, options))
-    unsure = np.isnan(keep)[:, None]
+    unsure = np.isnan(keep)
     for view in views:
-        np.fmax(demand, view, out=demand, where=unsure)
+        np.fmax(demand, view, out=demand, where=unsure[:, None])
+    bursts = np.where(unsure, _bursts(history, ahead, options), 0.0)
     return Forecast(starts_s, demand, bursts, keep)
 
 

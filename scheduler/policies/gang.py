@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from scheduler.policies.interface import Bools, Floats, Ints
 #: What happens behind a gang that does not fit. `strict`: nobody passes it. `fit_first`: whoever
 #: fits starts. `easy`: whoever fits and does not delay the gang that does not (policies.md 1).
 Backfill = Literal["strict", "fit_first", "easy"]
+
+#: site -> who holds what is not slack there.
+HoldersOf = Callable[[int], Sequence["Holder"]]
 
 # The records below are made by the thousand in a cycle; frozen ones take three times as long.
 
@@ -24,13 +27,12 @@ class Claim:
     run_s: float  #: at that size, on a training pool's GPUs.
 
 
-@dataclass(slots=True)
-class Holder:
-    """A gang that holds GPUs until it ends."""
+class Holder(NamedTuple):
+    """A gang that holds GPUs until it ends; in order of their ends, then jobs."""
 
+    end_s: float
     job: int
     gpus: int
-    end_s: float
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ def start(
     claims: Sequence[Claim],
     slack: Ints,
     speeds: Callable[[int, Ints], Floats],
-    holders: Sequence[Sequence[Holder]],
+    holders: HoldersOf,
     mode: Backfill,
     count_started: bool = False,
     able: Bools | None = None,
@@ -63,7 +65,7 @@ def start(
         slack: (s,) GPUs that each site can give, for example by scaling in; lowered by each start.
         speeds: (job, slack) -> (s,) how fast it would run in each site with that slack; 0 where it
             cannot ever run. The best site that has room wins, the lowest index among equals.
-        holders: Per site, who holds what is not slack.
+        holders: Who holds what is not slack in a site; asked only once a gang does not fit.
         mode: What happens behind a gang that does not fit.
         count_started: Whether a gang that does not fit reserves what those who start just before
             it will free; without it such a reservation is late, or never, and may be delayed.
@@ -71,7 +73,7 @@ def start(
             those that fit.
     """
     outcomes: list[Outcome] = []
-    held = [list(row) for row in holders]
+    started: dict[int, list[Holder]] = {}  # by site, if they count
     head = -1
     head_site, from_s, spare = -1, np.inf, 0
     room: list[int] = slack.tolist()  # the same again: single numbers are read faster from a list
@@ -87,9 +89,18 @@ def start(
         if head >= 0 and mode == "strict":
             outcomes.append(Outcome(claim.job, -1, "strict", head, offered))
             continue
-        fits = [at for at in sites if room[at] >= claim.gpus] if offered >= claim.gpus else []
+        if offered < claim.gpus:
+            outcomes.append(Outcome(claim.job, -1, "capacity", head, offered))
+            if head < 0 and sites:
+                head = claim.job
+                if mode == "easy":
+                    head_site, from_s, spare = reserve(
+                        claim.gpus, slack, sites, lambda at: [*holders(at), *started.get(at, ())]
+                    )
+            continue
         late = now_s + claim.run_s > from_s and claim.gpus > spare
-        free_to = [at for at in fits if at != head_site] if late else fits
+        shut = head_site if late else -1
+        free_to = [at for at in sites if room[at] >= claim.gpus and at != shut]
         if free_to:
             site = free_to[0]
             if len(free_to) > 1:
@@ -100,18 +111,14 @@ def start(
             if reach is not None:
                 reach.forget(room[site] + claim.gpus)
             if count_started:
-                held[site].append(Holder(claim.job, claim.gpus, now_s + claim.run_s))
+                holder = Holder(now_s + claim.run_s, claim.job, claim.gpus)
+                started.setdefault(site, []).append(holder)
             if site == head_site and now_s + claim.run_s > from_s:
                 spare -= claim.gpus
             rule = "backfilled" if head >= 0 else "start"
             outcomes.append(Outcome(claim.job, site, rule, head, offered))
-            continue
-        rule = "backfill" if fits else "capacity"
-        outcomes.append(Outcome(claim.job, -1, rule, head, offered))
-        if head < 0 and sites and not fits:
-            head = claim.job
-            if mode == "easy":
-                head_site, from_s, spare = reserve(claim.gpus, slack, np.array(sites), held)
+        else:
+            outcomes.append(Outcome(claim.job, -1, "backfill", head, offered))
     return outcomes
 
 
@@ -121,27 +128,25 @@ class _Reach:
     def __init__(self, able: Bools, room: list[int]) -> None:
         self._able, self._room = able, room
         packed = np.packbits(able, axis=1)
-        self._width, self._bits = packed.shape[1], packed.tobytes()
-        self._sites: dict[bytes, list[int]] = {}
-        self._most: dict[bytes, int] = {}
+        width, bits = packed.shape[1], packed.tobytes()
+        self._keys = [bits[at : at + width] for at in range(0, len(bits), width)]
+        self._known: dict[bytes, tuple[list[int], int]] = {}
 
     def of(self, index: int) -> tuple[list[int], int]:
         """Return both for a claim; -1 GPUs if it may run nowhere."""
-        key = self._bits[index * self._width : (index + 1) * self._width]
-        if key not in self._sites:
-            self._sites[key] = np.flatnonzero(self._able[index]).tolist()
-        sites = self._sites[key]
-        if key not in self._most:
-            self._most[key] = max((self._room[at] for at in sites), default=-1)
-        return sites, self._most[key]
+        key = self._keys[index]
+        if key not in self._known:
+            sites: list[int] = self._able[index].nonzero()[0].tolist()
+            self._known[key] = (sites, max((self._room[at] for at in sites), default=-1))
+        return self._known[key]
 
     def forget(self, gpus: int) -> None:
         """Look again, where the answer was that of a site that no longer gives so many."""
-        self._most = {key: most for key, most in self._most.items() if most != gpus}
+        self._known = {key: found for key, found in self._known.items() if found[1] != gpus}
 
 
 def reserve(
-    gpus: int, slack: Ints, sites: Ints, holders: Sequence[Sequence[Holder]]
+    gpus: int, slack: Ints, sites: Sequence[int], holders: HoldersOf
 ) -> tuple[int, float, int]:
     """Find where and when a gang fits first, if those who hold GPUs end as expected.
 
@@ -149,13 +154,13 @@ def reserve(
         The site, the moment, and how many GPUs are left over there then; -1, inf, 0 if never.
     """
     best = (-1, float("inf"), 0)
-    for site in sites.tolist():
+    for site in sites:
         free = int(slack[site])
-        for holder in sorted(holders[site], key=lambda h: (h.end_s, h.job)):
-            free += holder.gpus
+        for end_s, _, held in sorted(holders(site)):
+            free += held
             if free >= gpus:
-                if holder.end_s < best[1]:
-                    best = (site, holder.end_s, free - gpus)
+                if end_s < best[1]:
+                    best = (site, end_s, free - gpus)
                 break
     return best
 

@@ -21,6 +21,8 @@ import numpy as np
 from scheduler.policies.forecast import Forecast, ForecastOptions, forecast
 from scheduler.policies.interface import Figure, Kind, Lender, LoanPhase, Need, Reason, Snapshot
 
+_OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
+
 
 @dataclass(frozen=True, slots=True)
 class LoanOptions:
@@ -44,7 +46,7 @@ class Decision:
     lend: tuple[int, ...] = ()
     reclaim_from: tuple[int, ...] = ()  #: lent nodes that may be taken; the caller picks victims.
     dues_s: tuple[float, ...] = ()  #: when each reclaimed node is needed, earliest first.
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Figure, ...] = ()  #: of one that does anything.
 
     @property
     def reclaim(self) -> int:
@@ -63,10 +65,12 @@ def decide(
         options: When to lend and when to reclaim.
     """
     loan: list[int] = snapshot.nodes.loan.tolist()
+    kinds = snapshot.pools.kind[snapshot.nodes.pool]
+    edge = [bool((kinds[lender.nodes[:1]] == Kind.EDGE).any()) for lender in snapshot.lenders]
     lead_s = [_lead_s(lender, loan, notice_s, options) for lender in snapshot.lenders]
-    forecasts = _forecasts(snapshot, lead_s, options)
+    forecasts = _forecasts(snapshot.lenders, edge, lead_s, options)
     return [
-        _decide(snapshot, index, loan, *forecasts[index], lead_s[index], options)
+        _decide(snapshot, index, edge[index], loan, *forecasts[index], lead_s[index], options)
         for index in range(len(snapshot.lenders))
     ]
 
@@ -75,20 +79,19 @@ def _lead_s(
     lender: Lender, loan: Sequence[int], notice_s: Callable[[Lender], float], options: LoanOptions
 ) -> float:
     """Return how long before its need a lender's node must be asked back."""
-    if not any(loan[node] == LoanPhase.LENT for node in lender.nodes.tolist()):
+    if not any(loan[node] == _LENT for node in lender.nodes.tolist()):
         return options.lead_s
     return max(options.lead_s, notice_s(lender) + options.drain_s)
 
 
 def _forecasts(
-    snapshot: Snapshot, lead_s: Sequence[float], options: LoanOptions
+    lenders: Sequence[Lender], edge: Sequence[bool], lead_s: Sequence[float], options: LoanOptions
 ) -> list[tuple[Forecast, int]]:
     """Forecast each lender (and its row), all those with like histories at once."""
-    lenders = snapshot.lenders
     groups: dict[tuple[int, float, bool, int], list[int]] = {}
     for index, lender in enumerate(lenders):
         lead = ceil(min(lead_s[index], options.lend_horizon_s) / lender.slot_s)
-        key = (len(lender.history), lender.slot_s, _is_edge(snapshot, lender), lead)
+        key = (len(lender.history), lender.slot_s, edge[index], lead)
         groups.setdefault(key, []).append(index)
     found: dict[int, tuple[Forecast, int]] = {}
     for (_, slot_s, is_edge, lead), members in groups.items():
@@ -102,14 +105,10 @@ def _forecasts(
     return [found[index] for index in range(len(lenders))]
 
 
-def _is_edge(snapshot: Snapshot, lender: Lender) -> bool:
-    nodes = lender.nodes
-    return bool(len(nodes)) and snapshot.pools.kind[snapshot.nodes.pool[nodes[0]]] == Kind.EDGE
-
-
 def _decide(
     snapshot: Snapshot,
     index: int,
+    edge: bool,
     loan: Sequence[int],
     seen: Forecast,
     row: int,
@@ -125,23 +124,26 @@ def _decide(
     if np.isnan(seen.margin_gpus[row]):
         least = options.forecast.headroom_fraction * gpus * len(mine)
         headroom = max(1.0, least, float(seen.burst_gpus[row]))
-    if _is_edge(snapshot, lender):  # any demand keeps it, and none needs no headroom
+    if edge:  # any demand keeps it, and none needs no headroom
         headroom = -options.idle_gpus
 
-    owned = [node for node in mine if loan[node] == LoanPhase.OWNED]
-    asked = [node for node in mine if loan[node] == LoanPhase.LENDING]
-    lent = [node for node in mine if loan[node] == LoanPhase.LENT]
+    owned = [node for node in mine if loan[node] == _OWNED]
+    asked = [node for node in mine if loan[node] == _LENDING]
+    lent = [node for node in mine if loan[node] == _LENT]
     back = len(mine) - len(owned) - len(asked) - len(lent)
 
     far_s, near_s = options.lend_horizon_s, min(lead_s, options.lend_horizon_s)
-    far, near = seen.peak(row, far_s), seen.peak(row, near_s)
-    figures = (
-        Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
-        Figure("forecast_gpus", near, lender.load_age_s),
-        Figure("peak_gpus", far, lender.load_age_s),
-        Figure("headroom_gpus", headroom, lender.load_age_s),
-        Figure("lead_s", lead_s),
-    )
+    near = seen.peak(row, near_s)
+
+    def figures() -> tuple[Figure, ...]:
+        return (
+            Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
+            Figure("forecast_gpus", near, lender.load_age_s),
+            Figure("peak_gpus", seen.peak(row, far_s), lender.load_age_s),
+            Figure("headroom_gpus", headroom, lender.load_age_s),
+            Figure("lead_s", lead_s),
+        )
+
     have = len(owned) + back  # the owner's, now or as soon as the returning ones are there
     keep = ceil(seen.peak(row, near_s, headroom) / gpus - 1e-9)
     short = min(keep, len(mine)) - have
@@ -152,13 +154,14 @@ def _decide(
         from_s = [seen.needs_from_s(row, (have + done) * gpus) for done in range(count)]
         # Headroom alone is not needed at a known moment: it is due at the end of the lead.
         dues = tuple(now + min(max(at, options.drain_s), lead_s) for at in from_s)
-        return Decision(index, (), tuple(lent), dues, figures)
+        return Decision(index, (), tuple(lent), dues, figures())
     keep = ceil(seen.peak(row, far_s, headroom) / gpus - 1e-9)
     spare = len(mine) - keep - len(asked) - len(lent)
-    rested = [n for n in owned if now - nodes.returned_s[n] >= options.cool_down_s]
-    if spare > 0 and rested:
-        return Decision(index, tuple(rested[:spare]), (), (), figures)
-    return Decision(index, figures=figures)
+    if spare > 0:
+        rested = [n for n in owned if now - nodes.returned_s[n] >= options.cool_down_s]
+        if rested:
+            return Decision(index, tuple(rested[:spare]), (), (), figures())
+    return Decision(index)
 
 
 def lends(node: str, decision: Decision) -> Reason:

@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.policies.allot import Because
 from scheduler.policies.draft import Draft
-from scheduler.policies.interface import Figure, Ints, Kind, Phase
+from scheduler.policies.interface import RUNNING, Figure, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def move(draft: Draft, level: Ints, options: MoveOptions) -> None:
     rules of `offload`.
     """
     jobs, curve = draft.snapshot.jobs, draft.curve
-    may = (jobs.phase == Phase.RUNNING) & (draft.now_s - jobs.changed_s >= options.interval_s)
+    may = (jobs.phase == RUNNING) & (draft.now_s - jobs.changed_s >= options.interval_s)
     site = draft.site.copy()
     may &= (site >= 0) & (site == draft.was) & draft.movable & ~draft.forced
     if not may.any() or len(draft.slack) < 2:
@@ -36,7 +36,7 @@ def move(draft: Draft, level: Ints, options: MoveOptions) -> None:
     grown = np.where(site >= 0, curve.sizes[level] - curve.sizes[draft.floor], 0)
     np.subtract.at(left, site[site >= 0], grown[site >= 0])
     for _ in range(options.most):
-        targets = np.flatnonzero((left > 0) & (draft.kind != Kind.EDGE))
+        targets = np.flatnonzero((left > 0) & ~draft.edge)
         rows = np.flatnonzero(may)
         if not len(targets) or not len(rows):
             return
@@ -63,28 +63,32 @@ def _best(
     work = jobs.remaining_steps[rows]
     here_s = work / np.maximum(curve.rate[rows, level[rows]] * draft.speed[site], 1e-12)
     deadline_s = jobs.deadline_s[rows]
-    bound = (draft.kind[site] == Kind.EDGE) & np.isfinite(deadline_s)
+    bound = draft.edge[site] & np.isfinite(deadline_s)
     late = draft.now_s + here_s > deadline_s
     best: tuple[int, int, int, float, float] | None = None
+    path = np.array(draft.capacity.transfer_mib_per_s)
     for there in targets.tolist():
-        fits = curve.allowed[rows] & (curve.sizes <= left[there])
-        able = fits.any(axis=1) & (site != there)
-        able &= jobs.memory_mib[rows] <= draft.memory_mib[there]
+        able = (site != there) & (jobs.memory_mib[rows] <= draft.memory_mib[there])
+        at = (able & (~bound | late)).nonzero()[0]
+        who = rows[at]
+        fits = curve.allowed[who] & (curve.sizes <= left[there])
         # The smallest of the fastest sizes: GPUs that add nothing are left to others.
-        speed = np.where(fits, curve.rate[rows], 0.0)
-        to = speed.argmax(axis=1)
-        there_s = work / np.maximum(curve.rate[rows, to] * draft.speed[there], 1e-12)
-        path = np.array(draft.capacity.transfer_mib_per_s)
-        slowest = np.maximum(np.minimum(path[site], path[there]), 1e-9)
-        pause_s = curve.change_s[rows] + jobs.checkpoint_mib[rows] / slowest
-        able &= ~bound | (late & (draft.now_s + there_s + pause_s <= deadline_s))
-        gain_s = np.where(able, here_s - there_s - pause_s, -np.inf)
-        gain_s[gain_s < options.gain_pauses * pause_s] = -np.inf
-        gain_s[gain_s < options.gain_fraction * here_s] = -np.inf
-        index = int(gain_s.argmax())
+        to = np.where(fits, curve.rate[who], 0.0).argmax(axis=1)
+        there_s = work[at] / np.maximum(curve.rate[who, to] * draft.speed[there], 1e-12)
+        slowest = np.maximum(np.minimum(path[site[at]], path[there]), 1e-9)
+        pause_s = curve.change_s[who] + jobs.checkpoint_mib[who] / slowest
+        pays = fits.any(axis=1)
+        pays &= ~bound[at] | (draft.now_s + there_s + pause_s <= deadline_s[at])
+        gain_s = here_s[at] - there_s - pause_s
+        pays &= gain_s >= np.maximum(
+            options.gain_pauses * pause_s, options.gain_fraction * here_s[at]
+        )
+        if not pays.any():
+            continue
+        index = int(np.where(pays, gain_s, -np.inf).argmax())
         if np.isfinite(gain_s[index]) and (best is None or gain_s[index] > best[3]):
             best = (
-                int(rows[index]),
+                int(who[index]),
                 there,
                 int(to[index]),
                 float(gain_s[index]),

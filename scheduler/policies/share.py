@@ -33,7 +33,8 @@ class Profile:
 
     def less(self, end_s: Floats, gpus: Ints) -> "Profile":
         """Return the profile without the GPUs of jobs that run from its start, each to its end."""
-        starts_s = np.union1d(self.starts_s, end_s)
+        starts_s = np.sort(np.concatenate((self.starts_s, end_s)))
+        starts_s = starts_s[np.append(True, starts_s[1:] != starts_s[:-1])]
         free = self.free[self.starts_s.searchsorted(starts_s, side="right") - 1]
         taken = np.bincount(starts_s.searchsorted(end_s), gpus, len(starts_s))
         return Profile(starts_s, free - (taken.sum() - np.cumsum(taken)).astype(np.int64))
@@ -205,7 +206,7 @@ class _Fillings:
         #: From the first step on in which anything is free, and the moments before.
         self._rest = Profile(np.array([now_s]), np.array([gpus], dtype=np.int64))
         self._full_s: list[Floats] = []
-        self._counted = np.arange(gpus + 1)
+        self._gpus = gpus
         #: Which sizes are allowed -> those, and for so many free GPUs how many of them fit.
         self._fits: dict[bytes, tuple[Bools, Ints, Ints]] = {}
 
@@ -225,6 +226,8 @@ class _Fillings:
             level: (n,) that each takes where enough is free.
             deadline_s: (n,) inf: it is late at no time.
         """
+        if not len(order):
+            return
         size = self._sizes[level[order]]
         least = 0 if self._full_s else int(self._rest.free.min())
         beside = int(np.cumsum(size).searchsorted(least, side="right"))
@@ -270,7 +273,8 @@ class _Fillings:
         key = allowed.tobytes()
         if key not in self._fits:
             sizes = self._sizes[allowed]
-            self._fits[key] = (allowed, sizes, sizes.searchsorted(self._counted, side="right"))
+            counted = np.arange(self._gpus + 1)
+            self._fits[key] = (allowed, sizes, sizes.searchsorted(counted, side="right"))
         return self._fits[key]
 
 

@@ -99,13 +99,12 @@ class Tide:
         if not len(waiting):
             return {}
         curve = draft.curve
-        base: list[int] = curve.sizes[curve.base].tolist()
-        alone_s = curve.work_s / curve.sizes[curve.base]
-        run_s: list[float] = alone_s.tolist()
+        base = curve.sizes[curve.base]
+        run_s = curve.work_s / base
         able = draft.able(waiting)
 
-        def claims(rows: list[int]) -> list[Claim]:
-            return [Claim(job, base[job], run_s[job]) for job in rows]
+        def claims(rows: Ints) -> list[Claim]:
+            return list(map(Claim, rows.tolist(), base[rows].tolist(), run_s[rows].tolist()))
 
         outcomes: dict[int, Outcome] = {}
 
@@ -113,8 +112,8 @@ class Tide:
             return np.where(draft.edge, 0.0, draft.speeds(job, slack))
 
         def accept(found: list[Outcome], rule: str) -> None:
+            outcomes.update((outcome.job, outcome) for outcome in found)
             for outcome in found:
-                outcomes[outcome.job] = outcome
                 if outcome.site >= 0:
                     lost_node = draft.was[outcome.job] >= 0  # and that is why it moves
                     passes = rule == "gang.base" and outcome.rule == "backfilled"
@@ -123,28 +122,28 @@ class Tide:
 
         # Deadlines that can be made come first; the edge is for `offload` to give them.
         in_time = np.zeros(len(draft.site), dtype=np.bool_)
-        in_time[[job for job in timed.jobs if timed.satisfied[job]]] = True
-        first = np.array(timed.jobs, dtype=np.int64)
-        first = first[in_time[first] & (draft.site[first] < 0)]
+        first = timed.jobs[timed.satisfied]
+        in_time[first] = True
+        first = first[draft.site[first] < 0]
         if len(first):
             there = able[waiting.searchsorted(first)] & ~draft.edge
-            asked, slack = claims(first.tolist()), draft.slack.copy()
-            found = start(draft.now_s, asked, slack, cloud, [], "fit_first", able=there)
+            asked, slack = claims(first), draft.slack.copy()
+            found = start(draft.now_s, asked, slack, cloud, draft.holders, "fit_first", able=there)
             accept(found, "gang.deadline")
-            for outcome in found:
+            for claim, outcome in zip(asked, found, strict=True):
                 if outcome.site >= 0:
                     continue
-                need = max(base[outcome.job], timed.share[outcome.job])
-                if self._preempt(draft, Claim(outcome.job, need, run_s[outcome.job]), cloud):
+                share = int(timed.share[timed.jobs == claim.job][0])
+                if self._preempt(draft, replace(claim, gpus=max(claim.gpus, share)), cloud):
                     outcomes[outcome.job] = replace(outcome, site=int(draft.site[outcome.job]))
 
         rest = waiting[draft.site[waiting] < 0]
         if not len(rest):
             return outcomes
-        rest = self._in_order(draft, in_time[rest], rest, alone_s[rest])
-        may, asked = able[waiting.searchsorted(rest)], claims(rest.tolist())
-        slack, held = draft.slack.copy(), draft.holders()
-        found = start(draft.now_s, asked, slack, draft.speeds, held, self.backfill, able=may)
+        rest = self._in_order(draft, in_time[rest], rest, run_s[rest])
+        may, slack = able[waiting.searchsorted(rest)], draft.slack.copy()
+        how = draft.speeds, draft.holders, self.backfill
+        found = start(draft.now_s, claims(rest), slack, *how, able=may)
         accept(found, "gang.base")
         return outcomes
 
@@ -201,30 +200,29 @@ class Tide:
         jobs, curve = draft.snapshot.jobs, draft.curve
         site = draft.site
         stays = (site >= 0) & (site == draft.was) & ~draft.forced
-        present = np.where(stays, curve.present, -1)
+        settled = stays & (draft.now_s - jobs.changed_s < self.elastic.interval_s)
+        cap = np.where(settled, np.maximum(curve.present, draft.floor), curve.top)
+        level = draft.floor.copy()
+        rows = ((site >= 0) & (cap > level) & (draft.slack > 0)[site]).nonzero()[0]
+        if not len(rows):
+            return level
         live = curve.runnable & (jobs.remaining_steps > 0)
         weight = np.zeros(len(site))
         weight[live] = weights(curve.work_s[live], self.elastic)
-        value = worth(replace(curve, present=present), weight, self.elastic)
-        settled = stays & (draft.now_s - jobs.changed_s < self.elastic.interval_s)
-        level = draft.floor.copy()
-        for at in range(len(draft.slack)):
-            if draft.slack[at] <= 0:
-                continue
-            rows = np.flatnonzero(site == at)
-            if not len(rows):
-                continue
-            cap = np.where(
-                settled[rows], np.maximum(present[rows], draft.floor[rows]), curve.top[rows]
-            )
-            level[rows] = settle(
+        some = curve.of(rows)
+        some = replace(some, present=np.where(stays[rows], some.present, -1))
+        value = worth(some, weight[rows], self.elastic)
+        for at in np.unique(site[rows]).tolist():
+            mine = (site[rows] == at).nonzero()[0]
+            who = rows[mine]
+            level[who] = settle(
                 curve.sizes,
-                value[rows],
-                present[rows],
-                draft.floor[rows],
-                cap,
+                value[mine],
+                some.present[mine],
+                level[who],
+                cap[who],
                 int(draft.slack[at]),
-                settled[rows],
+                settled[who],
                 self.elastic,
             )
         return level

@@ -4,34 +4,35 @@ The engine stores such a reason again only when its rule or its names change. So
 those who keep the most GPUs, or the one gang that is waited for; not who grew a moment ago.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scheduler.policies.allot import Because
 from scheduler.policies.draft import NAMES_MOST, Draft
 from scheduler.policies.gang import Outcome
-from scheduler.policies.interface import Figure, Need, Phase
+from scheduler.policies.interface import WAITING, Figure, Need, Reason
 
 
-def waits(
-    draft: Draft, outcomes: dict[int, Outcome], base_only: bool = False
-) -> dict[int, Because]:
-    """Explain every waiting job that the draft does not start.
+def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False) -> list[Reason]:
+    """Explain every waiting job that the draft does not start, by job.
 
     Args:
         draft: With its sites decided.
         outcomes: What `gang.start` said of each job.
         base_only: The policy never scales in, so only free GPUs count.
     """
-    jobs, curve = draft.snapshot.jobs, draft.curve
-    found: dict[int, Because] = {}
+    jobs, curve, ids = draft.snapshot.jobs, draft.curve, draft.snapshot.jobs.ids
+    found: list[Reason] = []
     running = np.flatnonzero((draft.site >= 0) & (draft.was >= 0))
     kept, base = curve.sizes[draft.promised], curve.sizes[curve.base]
     promised = 0 if base_only else int((kept - base)[running].sum())
+    above_base = Figure("promised_gpus", promised)
     # Running jobs by the GPUs that they cannot give, most first.
     largest = draft.names(running[np.lexsort((running, -kept[running]))[:NAMES_MOST]].tolist())
     most_mib = float(draft.memory_mib.max()) if len(draft.memory_mib) else 0.0
     name = "free_gpus" if base_only else "gpus_above_base"
-    rows = np.flatnonzero((jobs.phase == Phase.WAITING) & (draft.site < 0))
+    rows = np.flatnonzero((jobs.phase == WAITING) & (draft.site < 0))
     for job, waited_s, runnable, rest_s, gpus in zip(
         rows.tolist(),
         (draft.now_s - jobs.waiting_since_s[rows]).tolist(),
@@ -41,24 +42,24 @@ def waits(
         strict=True,
     ):
         waited = Figure("waited_s", waited_s)
-        if not runnable:
-            found[job] = Because("gang.size", (), (waited,), (Need("allowed_sizes", 0, 1),))
-            continue
-        if rest_s > 0:
-            found[job] = Because("gang.backoff", (), (waited,), (Need("backoff_s", rest_s, 0.0),))
-            continue
-        outcome = outcomes.get(job)
-        if outcome is None or outcome.offered < 0:
-            need = Need("gpu_memory_mib", most_mib, float(jobs.memory_mib[job]))
-            found[job] = Because("gang.no_pool", (), (waited,), (need,))
-            continue
         figures: tuple[Figure, ...] = (waited,)
-        if promised > 0 and outcome.rule == "capacity":
-            figures = (waited, Figure("promised_gpus", promised))
-        behind = outcome.behind >= 0 and outcome.rule != "capacity"
-        lost_to = (jobs.ids[outcome.behind],) if behind else largest
-        need = Need(name, outcome.offered, gpus)
-        found[job] = Because(f"gang.{outcome.rule}", lost_to, figures, (need,))
+        lost_to: tuple[str, ...] = ()
+        outcome = outcomes.get(job)
+        if not runnable:
+            rule, need = "gang.size", Need("allowed_sizes", 0, 1)
+        elif rest_s > 0:
+            rule, need = "gang.backoff", Need("backoff_s", rest_s, 0.0)
+        elif outcome is None or outcome.offered < 0:
+            rule = "gang.no_pool"
+            need = Need("gpu_memory_mib", most_mib, float(jobs.memory_mib[job]))
+        else:
+            rule = f"gang.{outcome.rule}"
+            behind = outcome.behind >= 0 and outcome.rule != "capacity"
+            lost_to = (ids[outcome.behind],) if behind else largest
+            if promised > 0 and outcome.rule == "capacity":
+                figures = (waited, above_base)
+            need = Need(name, outcome.offered, gpus)
+        found.append(Reason(ids[job], "waits", rule, figures, lost_to, (need,)))
     return found
 
 

@@ -31,7 +31,7 @@ def test_rollback_undoes_everything() -> None:
     assert (capacity.free, capacity.site_free) == ([0, 8, 0], [8])
     capacity.rollback(mark)
     assert (capacity.free, capacity.site_free) == ([4, 6, 8], [18])
-    assert capacity.held == [{0: 4, 1: 2}, {}]
+    assert [capacity.held(job) for job in (0, 1)] == [{0: 4, 1: 2}, {}]
     assert capacity.open == [True, True, True]
 
 
@@ -201,14 +201,14 @@ def outcomes(mode: str, sizes: list[int], runs: list[float], slack: int, holders
         claims,
         np.array([slack]),
         lambda job, slack: np.ones(1),
-        [holders],
+        [holders].__getitem__,
         mode,  # type: ignore[arg-type]
     )
     return [(outcome.site, outcome.rule) for outcome in found]
 
 
 def test_backfill_modes() -> None:
-    holders = [Holder(9, 6, 100.0)]  # 6 GPUs come free at 100 s; 4 are free now
+    holders = [Holder(100.0, 9, 6)]  # 6 GPUs come free at 100 s; 4 are free now
     sizes, runs = [8, 2, 2, 2], [50.0, 200.0, 80.0, 200.0]
     assert outcomes("strict", sizes, runs, 4, holders) == [
         (-1, "capacity"),
@@ -239,17 +239,36 @@ def test_knowing_where_claims_may_run_changes_nothing(mode: Backfill) -> None:
         speed = rng.choice([0.0, 1.0, 2.0], (count, sites))
         claims = [Claim(n, int(rng.integers(1, 9)), float(rng.uniform(1, 9))) for n in range(count)]
         slack = rng.integers(-2, 20, sites)
-        holders = [[Holder(99, 5, float(rng.uniform(1, 9)))] for _ in range(sites)]
+        holders = [[Holder(float(rng.uniform(1, 9)), 99, 5)] for _ in range(sites)]
 
         def speeds(job: int, slack: Ints, speed: Floats = speed) -> Floats:
             found: Floats = speed[job] * (1.0 + 0.01 * np.maximum(slack, 0))
             return found
 
-        left = slack.copy()
-        asked = start(0.0, claims, left, speeds, holders, mode, True)
-        known = start(0.0, claims, slack, speeds, holders, mode, True, speed > 0)
+        left, able = slack.copy(), speed > 0
+        asked = start(0.0, claims, left, speeds, holders.__getitem__, mode, True)
+        known = start(0.0, claims, slack, speeds, holders.__getitem__, mode, True, able)
         assert asked == known
         assert left.tolist() == slack.tolist()
+
+
+def test_who_holds_gpus_is_only_asked_where_a_gang_must_wait() -> None:
+    asked: list[int] = []
+
+    def holders(site: int) -> list[Holder]:
+        asked.append(site)
+        return [Holder(50.0, 9, 4)]
+
+    def speeds(job: int, slack: Ints) -> Floats:
+        return np.array([1.0, 1.0, 0.0])
+
+    claims = [Claim(0, 4, 10.0), Claim(1, 4, 10.0), Claim(2, 6, 10.0), Claim(3, 6, 10.0)]
+    found = start(0.0, claims[:2], np.array([4, 4, 4]), speeds, holders, "easy")
+    assert [outcome.site for outcome in found] == [0, 1]
+    assert asked == []
+    found = start(0.0, claims, np.array([6, 4, 9]), speeds, holders, "easy")
+    assert [outcome.rule for outcome in found] == ["start", "start", "capacity", "capacity"]
+    assert asked == [0, 1], "for the first that waits, at the sites where it may run"
 
 
 def test_preemption_only_if_the_claimant_then_fits() -> None:

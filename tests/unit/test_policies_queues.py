@@ -120,7 +120,7 @@ def test_nobody_starts_later_than_promised(mode: str, jobs: list[tuple[int, int,
     now_s = 0.0
     while len(started) < len(jobs):
         running = {job: end_s for job, end_s in running.items() if end_s > now_s}
-        holders = [[Holder(job, jobs[job][1], end_s) for job, end_s in running.items()]]
+        holders = [[Holder(end_s, job, jobs[job][1]) for job, end_s in running.items()]]
         claims = [
             Claim(at, gpus, run_s)
             for at, (submit_s, gpus, run_s) in enumerate(jobs)
@@ -132,13 +132,14 @@ def test_nobody_starts_later_than_promised(mode: str, jobs: list[tuple[int, int,
             return np.ones(1)
 
         if mode == "easy":
-            outcomes = start(now_s, claims, slack, speeds, holders, "easy", True)
+            outcomes = start(now_s, claims, slack, speeds, holders.__getitem__, "easy", True)
             head = next((o.job for o in outcomes if o.rule == "capacity"), -1)
             if head >= 0:
                 taken = [o.job for o in outcomes if o.rule == "start"]
-                ahead = [Holder(job, jobs[job][1], now_s + jobs[job][2]) for job in taken]
+                ahead = [Holder(now_s + jobs[job][2], job, jobs[job][1]) for job in taken]
                 free = np.array([8 - sum(h.gpus for h in (*holders[0], *ahead))])
-                _, from_s, _ = reserve(jobs[head][1], free, np.arange(1), [holders[0] + ahead])
+                all_held = [holders[0] + ahead]
+                _, from_s, _ = reserve(jobs[head][1], free, [0], all_held.__getitem__)
                 promised.setdefault(head, from_s)
         else:
             found: dict[int, float] = {}
