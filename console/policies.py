@@ -31,8 +31,10 @@ _HEAD = """\
 Made by `python -m console.policies` from the docstrings; change them there. Each runs everywhere:
 `tidegate demo --policy NAME`, `policy = "NAME"` in a configuration, `tidegate replay --policy NAME
 --diff`, `tidegate simulate --policy NAME,NAME`. `tidegate policies NAME` prints its part of this
-page. A name selects the default options; others are set from Python: `Tide(starving_s=600)`. To
-add a policy: [writing-a-policy.md](writing-a-policy.md).
+page. A name selects the default options; wherever a name goes, others follow it after colons:
+`tide:starving_s=600:loans.cool_down_s=300:flow=none`. Those of parts have a dot; lists and tables
+are JSON, in quotes for the shell: `'capacity:queues=[{"path": "a", "guaranteed": 0.5}]'`. The
+journal records them. To add a policy: [writing-a-policy.md](writing-a-policy.md).
 
 Costs are of one plan, for n jobs, k sizes, S steps of a free profile and s samples. "As recalled"
 and "[M]": the text was not at hand. "policies.md 9" is section 9 of our design notes, not of this
@@ -124,8 +126,7 @@ def _body(name: str) -> str:
     options = [one for one in fields(kind) if one.name != "name"] if is_dataclass(kind) else []
     if options:
         shown = ", ".join(f"`{one.name}={_default(one)}`" for one in options)
-        how = f"`{kind.__name__}({options[0].name}=…)`"
-        lines += ["", f"Options, set from Python as in {how}; the name selects {shown}."]
+        lines += ["", f"Options and what the name alone selects: {shown}."]
     return "\n".join([*lines, ""])
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.output import JsonPath, emit_json, fail, out, say
+from scheduler.policies.spec import split
 from simulator.compare import (
     PHYSICS,
     Case,
@@ -184,7 +185,7 @@ def simulate(
 
 
 def _listed(option: str, text: str) -> list[str]:
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    found = list(dict.fromkeys(part for part in split(text, ",") if part))
     return found or fail(f"{option}: names nothing; give at least one.")
 
 

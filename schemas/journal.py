@@ -29,13 +29,23 @@ Version = Annotated[
 ]
 
 
+#: A name, and options if there are any.
+PolicyLine = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][^\x00-\x1f]{0,4095}$",
+        description="The policy that decided, with its options: NAME[:OPTION=VALUE]...",
+    ),
+]
+
+
 class JournalEntry(Strict):
     """One stimulus and what was decided on it."""
 
     TYPE: ClassVar[str] = "tidegate.journal.entry.v1"
     number: Count = Field(description="Position in the journal of the cell, from 0.")
     at_s: MomentS = Field(description="The moment of the stimulus, in seconds.")
-    policy: Name = Field(description="The policy that decided.")
+    policy: PolicyLine
     stimulus: dict[str, Any] = Field(description="What the engine was given.")
     decision: dict[str, Any] = Field(
         description="What it answered: events, commands, timers, reasons."

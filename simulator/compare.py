@@ -20,7 +20,7 @@ from typing import Literal
 
 from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.registry import make_policy
+from scheduler.policies.registry import make_policy, name_of
 from simulator.csv_rows import WorkloadError
 from simulator.generated import Mix
 from simulator.metrics import Number, measure
@@ -72,12 +72,12 @@ class Case:
     @property
     def tunes(self) -> bool:
         """Whether jobs are to tune their batch; only those of the `pollux` physics can."""
-        return self.policy in TUNING if self.tuning is None else self.tuning
+        return name_of(self.policy) in TUNING if self.tuning is None else self.tuning
 
     @property
     def at_events(self) -> bool:
         """Whether the policy decides at events too."""
-        return self.policy not in IN_ROUNDS if self.on_events is None else self.on_events
+        return name_of(self.policy) not in IN_ROUNDS if self.on_events is None else self.on_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def make_physics(case: Case) -> Physics:
     if case.physics == "elasticflow":
         from simulator.physics.elasticflow import ElasticFlowPhysics
 
-        return ElasticFlowPhysics(profiles).charging(case.policy)
+        return ElasticFlowPhysics(profiles).charging(name_of(case.policy))
     from simulator.physics.pollux import Oracle, PolluxPhysics
     from simulator.physics.pollux_learned import Learning
 

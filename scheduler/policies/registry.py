@@ -19,6 +19,7 @@ from scheduler.policies.optimus import Optimus
 from scheduler.policies.pollux import Pollux
 from scheduler.policies.shortest import Sjf, Srtf
 from scheduler.policies.sia import Sia
+from scheduler.policies.spec import split, with_options
 from scheduler.policies.themis import Themis
 from scheduler.policies.tide import Tide
 from scheduler.policies.tiresias import Tiresias
@@ -48,14 +49,23 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 }
 
 
-def make_policy(name: str) -> Policy:
-    """Make a policy with its default options.
+def name_of(line: str) -> str:
+    """Give the name that a line of text begins with."""
+    return split(line, ":")[0]
+
+
+def make_policy(line: str) -> Policy:
+    """Make a policy from its name, and options if they are given: `scheduler.policies.spec`.
 
     Raises:
-        ValueError: No policy has this name; the message lists those there are.
+        ValueError: No policy has this name, or it has no such option; the message lists those
+            there are.
     """
-    try:
-        return POLICIES[name]()
-    except KeyError:
+    name, *options = split(line, ":")
+    if name not in POLICIES:
         known = ", ".join(sorted(POLICIES))
-        raise ValueError(f"policy {name!r} is not known; choose one of: {known}") from None
+        raise ValueError(f"policy {name!r} is not known; choose one of: {known}")
+    try:
+        return with_options(POLICIES[name], options)
+    except ValueError as error:
+        raise ValueError(f"policy {name}: {error}") from None

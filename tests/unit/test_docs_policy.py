@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from console import policies
 from console.main import main
 from scheduler.policies import interface
-from scheduler.policies.registry import POLICIES
+from scheduler.policies.registry import POLICIES, make_policy
 from tests.property.test_policies import random_snapshot
 from tests.snapshots import faults
 
@@ -57,7 +57,8 @@ def test_the_example_is_listed_once_it_is_registered(
     for arguments in (["policies"], ["policies", "modest"]):
         assert main(arguments) == 0
         assert "Least attained tenant first" in capsys.readouterr().out
-    assert "Modest(most=…)" in policies.page()
+    assert "the name alone selects: `most=8`" in policies.page()
+    assert make_policy("modest:most=2") == names["Modest"](most=2)
 
 
 def test_the_files_that_the_page_names_are_there() -> None:

@@ -1,0 +1,68 @@
+"""Policies with options, as one line of text."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from scheduler.policies.capacity_queues import CapacityQueues
+from scheduler.policies.fifo import Fifo
+from scheduler.policies.flow import FlowOptions
+from scheduler.policies.queue_tree import Queue
+from scheduler.policies.registry import POLICIES, make_policy, name_of
+from scheduler.policies.spec import split
+from scheduler.policies.tide import Tide
+
+QUEUES = 'capacity:queues=[{"path":"a","guaranteed":0.5,"gpus":false}]:leaf_of={"t":"a"}'
+
+
+def test_options_change_fields_and_fields_of_parts_and_leave_the_others() -> None:
+    usual = Tide()
+    assert make_policy("tide:loans.cool_down_s=30:starving_s=60:flow=none") == replace(
+        usual, loans=replace(usual.loans, cool_down_s=30.0), starving_s=60.0, flow=None
+    )
+    assert make_policy("tide:flow.ripple=2") == replace(
+        usual, flow=replace(usual.flow or FlowOptions(), ripple=2.0)
+    )
+    assert make_policy("fifo:backfill=strict:sizes=requested") == Fifo(
+        backfill="strict", sizes="requested"
+    )
+
+
+def test_lists_and_tables_are_json() -> None:
+    assert make_policy(QUEUES) == CapacityQueues(
+        queues=(Queue("a", 0.5),), leaf_of={"t": "a"}
+    )  # colons, commas and equals signs within are part of the value
+    assert split(f"tide,{QUEUES},fifo", ",") == ["tide", QUEUES, "fifo"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_bare_name_selects_the_defaults(name: str) -> None:
+    assert make_policy(name) == POLICIES[name]()
+    assert name_of(f"{name}:a=b") == name_of(name) == name
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("nobody:a=1", "policy 'nobody' is not known"),
+        ("tide:nope=1", "policy tide: nope: is no option; there are loans,"),
+        ("tide:loans.nope=1", "loans.nope: is no option; there are lend_horizon_s,"),
+        ("tide:name=x", "name: is no option"),
+        ("tide:loans", "'loans' is no option; write OPTION=VALUE"),
+        ("tide:", "'' is no option"),
+        ("tide:loans.lead_s=soon", "loans.lead_s: input should be a valid number"),
+        ("tide:starving_s=nan", "starving_s: must be a number"),
+        ("tide:starving_s=none", "starving_s: input should be a valid number"),
+        ("tide:starving_s=1:starving_s=2", "starving_s: is given twice"),
+        ("tide:flow=none:flow.ripple=2", "flow.ripple: flow is given as a whole, too"),
+        ("tide:flow.ripple=2:flow=none", "flow: is given twice"),
+        ("fifo:backfill=maybe", "backfill: input should be 'strict'"),
+        ("capacity:queues=[", "queues: unexpected end"),
+        ('capacity:queues=[{"x":1}]', "queues: field required"),
+        ('capacity:queues=[{"path":"a","guaranteed":2}]', "guaranteed more than all"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        make_policy(line)
