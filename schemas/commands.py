@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from schemas.events import Batch, Rates
+from schemas.programs import Program
 from schemas.values import (
     MAX_NODES_PER_GANG,
     DurationS,
@@ -46,6 +47,9 @@ class GangSpec(Strict):
     checkpoint_mib: MemoryMib
     checkpoint_cost_s: DurationS
     start_cost_s: DurationS
+    program: Program | None = Field(
+        default=None, description="What its workers run; null where they are simulated."
+    )
 
 
 class StartGang(Strict):

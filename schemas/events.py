@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from schemas.programs import Program
 from schemas.values import (
     MAX_GPUS_PER_NODE,
     Celsius,
@@ -190,6 +191,9 @@ class JobSubmitted(Strict):
     start_cost_s: DurationS = Field(default=30.0, description="From launch to the first step.")
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     edge_allowed: bool = True
+    program: Program | None = Field(
+        default=None, description="What its workers run; null where they are simulated."
+    )
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> "JobSubmitted":

@@ -151,6 +151,8 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
     }
     if job.gpus is not None:
         spec["gpus"] = job.gpus
+    if job.program is not None:
+        spec["program"] = job.program.model_dump(exclude_defaults=True)
     known = turn.state.jobs.get(job.job)
     if known is None:
         turn.emit(facts.JobAccepted(job.job, spec))

@@ -16,6 +16,7 @@ from scheduler.core.turn import Turn
 from scheduler.policies.interface import Plan, Target
 from schemas.commands import GangSpec, LendNode, ReturnNode, ScaleGang, StartGang
 from schemas.events import RatePoint
+from schemas.programs import Program
 from schemas.values import NodeGpus
 
 #: The longest time a command can name.
@@ -187,6 +188,7 @@ def _start(turn: Turn, job: Job, cells: Cells) -> None:
             checkpoint_mib=job.checkpoint_mib,
             checkpoint_cost_s=job.checkpoint_cost_s,
             start_cost_s=job.start_cost_s,
+            program=None if job.program is None else Program.model_validate(job.program),
         ),
         step=job.checkpoint_step,
         transfer_s=transfer_s,

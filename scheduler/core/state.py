@@ -40,6 +40,7 @@ class Job:
     edge_allowed: bool
     submit_s: float
     gpus: int | None = None  #: Size asked for; None: `gpus_min`.
+    program: dict[str, Any] | None = None  #: What its workers run (`schemas.programs.Program`).
     number: int = 0  #: Counts submissions: the order of acceptance.
     state: JobState = JobState.QUEUED
     epoch: int = 0  #: Of its newest allocation; never falls.
