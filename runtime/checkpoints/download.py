@@ -1,0 +1,130 @@
+"""From a store onto a local disk: parts are verified first, and the whole appears at once."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from runtime.checkpoints.durable import make_folder, sync_folder
+from runtime.checkpoints.errors import CheckpointError, Damaged
+from runtime.checkpoints.filesystem import Filesystem
+from runtime.checkpoints.manifest import Manifest, StoredFile
+from runtime.checkpoints.source import look
+from runtime.checkpoints.transfer import Flow
+
+
+class Download:
+    """One checkpoint on its way into a local folder, where it appears as `<epoch>-<step>`."""
+
+    def __init__(self, filesystem: Filesystem, folder: str, manifest: Manifest, flow: Flow) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._manifest = manifest
+        self._flow = flow
+        self._objects = manifest.objects()
+
+    def fetch(self, into: Path) -> Path:
+        """Fetch what is not there yet, and give the path under the name the job gave it.
+
+        Raises:
+            Damaged: the store's copy is not what was stored.
+            CheckpointError: the store failed, or the flow was stopped.
+            OSError: the local disk failed.
+        """
+        whole = into / f"{self._manifest.epoch}-{self._manifest.step}"
+        unfinished = into / f".fetching-{whole.name}"
+        self._flow.total_bytes = self._manifest.size_bytes
+        if self._is_intact(whole):
+            return whole / self._manifest.name
+        make_folder(into)
+        if whole.exists():  # a job has changed it; what is still right need not be fetched again
+            shutil.rmtree(unfinished, ignore_errors=True)
+            whole.rename(unfinished)
+        self._prune(unfinished)
+        for path in self._manifest.empty_folders:
+            make_folder(unfinished / path)
+        for file in self._manifest.files:
+            self._assemble(file, unfinished / file.path)
+        unfinished.rename(whole)
+        sync_folder(into)
+        return whole / self._manifest.name
+
+    def _is_intact(self, whole: Path) -> bool:
+        """Tell whether an earlier fetch is there, unchanged."""
+        top = whole / self._manifest.name
+        if not top.exists() or len(list(whole.iterdir())) != 1:
+            return False
+        try:
+            found = look(top)
+        except CheckpointError:
+            return False
+        if [(file.path, file.size_bytes) for file in found.files] != [
+            (file.path, file.size_bytes) for file in self._manifest.files
+        ] or list(found.empty_folders) != self._manifest.empty_folders:
+            return False
+        for file, stored in zip(found.files, self._manifest.files, strict=True):
+            with file.where.open("rb") as stream:
+                for part in stored.parts:
+                    self._flow.take()
+                    if not _holds(stream.read(self._objects[part]), part):
+                        return False
+        self._flow.done(self._manifest.size_bytes, self._manifest.name, moved=False)
+        return True
+
+    def _prune(self, unfinished: Path) -> None:
+        """Leave only plain files that belong there: a link would lead the writing elsewhere."""
+        if unfinished.is_symlink() or unfinished.is_file():
+            unfinished.unlink()
+        wanted = {file.path for file in self._manifest.files}
+        for folder, folders, files in os.walk(unfinished, topdown=False):
+            for name in files + folders:
+                path = Path(folder, name)
+                if path.is_symlink():
+                    path.unlink()
+                elif path.is_dir():
+                    if not any(path.iterdir()):
+                        path.rmdir()
+                elif not (path.is_file() and path.relative_to(unfinished).as_posix() in wanted):
+                    path.unlink()
+
+    def _assemble(self, file: StoredFile, path: Path) -> None:
+        """Put a file together, keeping the parts that are right already."""
+        make_folder(path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0) as stream:
+            at = 0
+            for part in file.parts:
+                size = self._objects[part]
+                self._flow.take()
+                is_there = _holds(os.pread(stream.fileno(), size, at), part)
+                if not is_there:
+                    self._flow.take(size)
+                    _write(stream.fileno(), self._read(file, part, size), at)
+                at += size
+                self._flow.done(size, file.path, moved=not is_there)
+            os.ftruncate(stream.fileno(), file.size_bytes)
+            os.fsync(stream.fileno())
+        sync_folder(path.parent)
+
+    def _read(self, file: StoredFile, part: str, size: int) -> bytes:
+        path = f"{self._folder}/{part}"
+        for _ in range(2):  # once again: the link may have spoilt it, not the store
+            data = self._filesystem.read(path, size)
+            if _holds(data, part):
+                return data
+            self._flow.take(size)
+        raise Damaged(
+            f"{self._filesystem.address(path)}: is damaged, so {file.path!r} cannot be put "
+            "together; resume from another checkpoint"
+        )
+
+
+def _holds(data: bytes, part: str) -> bool:
+    return hashlib.sha256(data).hexdigest() == part
+
+
+def _write(descriptor: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written

@@ -1,0 +1,273 @@
+"""The checkpoint store: commit, find, fetch and retain, under any URL that fsspec knows.
+
+    <URL>/<job>/<epoch>-<step>/<sha256 of a part>   the files, cut into parts
+    <URL>/<job>/<epoch>-<step>/manifest.json        written last, when all else is verified
+
+Whatever is interrupted leaves no manifest, and so no checkpoint; the same call again goes on.
+All calls block and may come from any thread.
+"""
+
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+from runtime.checkpoints.catalogue import Catalogue, Checkpoint, missing
+from runtime.checkpoints.download import Download
+from runtime.checkpoints.errors import CheckpointError, Damaged, explained
+from runtime.checkpoints.filesystem import Filesystem
+from runtime.checkpoints.manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    MAX_PART_BYTES,
+    Manifest,
+    checked,
+    encode,
+)
+from runtime.checkpoints.source import look
+from runtime.checkpoints.transfer import MIB, Flow, Progress, Rate, Transfer
+from runtime.checkpoints.upload import Upload, sweep
+
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "Damaged", "Transfer"]
+
+#: The size of a part, and the least one; a part is what an interruption can cost.
+_PART_BYTES, _LEAST_PART_BYTES = 16 * MIB, 1 * MIB
+#: A store with a limit has parts of so many seconds, so that it flows evenly and stops soon.
+_PART_S = 4.0
+_PROBE = ".probe"
+
+
+class CheckpointStore:
+    """Checkpoints under one URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        rate_mib_per_s: float | None = None,
+        verify: Literal["full", "size"] | None = None,
+        part_bytes: int | None = None,
+    ) -> None:
+        """Open the store; nothing is written yet.
+
+        Args:
+            url: a folder, such as `file:///srv/checkpoints` or `s3://bucket/folder`.
+            rate_mib_per_s: what all transfers of this store may take together, reading back
+                included; None for no limit.
+            verify: whether a commit reads back all bytes, or trusts the sizes the store names;
+                None reads back on a local disk only. Object stores check what they receive, and
+                reading back would double the traffic of a thin link.
+            part_bytes: how files are cut; None for 16 MiB, or less under a limit.
+
+        Raises:
+            CheckpointError: the URL cannot be used.
+            ValueError: a rate or size is out of range.
+        """
+        self._filesystem = Filesystem(url)
+        self._rate = Rate(rate_mib_per_s)
+        self._reads_back = self._filesystem.is_local if verify is None else verify == "full"
+        if part_bytes is None:
+            part_bytes = _PART_BYTES
+            if rate_mib_per_s is not None:
+                evenly = int(min(rate_mib_per_s * _PART_S, 16.0) * MIB)
+                part_bytes = max(evenly, _LEAST_PART_BYTES)
+        if not 1 <= part_bytes <= MAX_PART_BYTES:
+            raise ValueError(f"part_bytes is {part_bytes}; give 1 to {MAX_PART_BYTES}")
+        self._part_bytes = part_bytes
+        self._catalogue = Catalogue(self._filesystem)
+        self._lock = threading.Lock()
+        self._under_way: list[str] = []
+
+    def commit(
+        self,
+        job: str,
+        epoch: int,
+        step: int,
+        source: Path,
+        created_s: float,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+    ) -> Checkpoint:
+        """Store a file or folder; returns only when the store was seen to hold all of it.
+
+        The same call again, after whatever interruption, moves only the parts that are missing;
+        after success it changes nothing and gives the same checkpoint.
+
+        Args:
+            job: whose it is.
+            epoch: the allocation that wrote it.
+            step: the optimiser steps that are in it.
+            source: what the job wrote; must stay as it is until this returns.
+            created_s: when, in seconds since the Unix epoch.
+            progress: called from this thread after each part.
+            stop: set it to give up after the part under way.
+
+        Raises:
+            CheckpointError: it is not committed; the text says what to do.
+        """
+        folder = checked(job, epoch, step)
+        with self._lock:
+            self._under_way.append(folder)
+        try:
+            files = look(source)
+            committed = self._catalogue.manifest(folder)
+            upload = Upload(
+                self._filesystem,
+                folder,
+                Flow(self._rate, progress, stop),
+                committed,
+                self._reads_back or folder in self._catalogue.damaged,
+            )
+            # What is committed keeps its parts: the setting may have changed since.
+            part_bytes = self._part_bytes if committed is None else committed.part_bytes
+            stored = upload.send(files, part_bytes)
+            if look(source) != files:
+                raise CheckpointError(
+                    f"{source}: files came, went or changed while it was read; report a checkpoint "
+                    "only when it is complete on disk, and leave it alone after"
+                )
+            manifest = Manifest(
+                job=job,
+                epoch=epoch,
+                step=step,
+                created_s=float(created_s),
+                part_bytes=part_bytes,
+                files=stored,
+                empty_folders=list(files.empty_folders),
+                size_bytes=files.size_bytes,
+            )
+            manifest = self._seal(folder, manifest, committed)
+        finally:
+            with self._lock:
+                self._under_way.remove(folder)
+        self._catalogue.damaged.discard(folder)
+        return self._catalogue.checkpoint(manifest)
+
+    def _seal(self, folder: str, manifest: Manifest, committed: Manifest | None) -> Manifest:
+        """Write the manifest, if there is none, and make sure that all is there with it."""
+        address = self._filesystem.address(folder)
+        if committed is not None:
+            if (committed.files, committed.empty_folders) != (
+                manifest.files,
+                manifest.empty_folders,
+            ):
+                raise CheckpointError(
+                    f"{address}: is committed with other content; what is committed never "
+                    "changes: commit under another step or a higher epoch"
+                )
+            manifest = committed
+        elif gone := missing(self._filesystem, folder, manifest):
+            raise CheckpointError(f"{address}: part {gone[0]} did not stay; commit again")
+        else:
+            data = encode(manifest)
+            if len(data) > MAX_MANIFEST_BYTES:
+                raise CheckpointError(f"{address}: has too many files; pack them into fewer")
+            self._filesystem.write(f"{folder}/{MANIFEST}", data)
+        if self._catalogue.manifest(folder) != manifest or missing(
+            self._filesystem, folder, manifest
+        ):
+            raise CheckpointError(
+                f"{address}: somebody else removed parts of it meanwhile; see that one agent "
+                "alone runs the job, then commit again"
+            )
+        sweep(self._filesystem, folder, manifest)
+        return manifest
+
+    def find(self, job: str, step: int) -> Checkpoint | None:
+        """Give the checkpoint of a step, of the newest epoch that has a whole one; or None.
+
+        Whole means: the manifest is valid and every part is there in its size. What is in the
+        parts is checked by `fetch`; one that it found damaged is found no more.
+
+        Raises:
+            CheckpointError: the store cannot be asked.
+        """
+        checked(job, 0, step)
+        return next(self._catalogue.whole(job, step), None)
+
+    def committed(self, job: str) -> list[Checkpoint]:
+        """Give all whole checkpoints of a job, the newest first: by epoch, then by step.
+
+        Raises:
+            CheckpointError: the store cannot be asked.
+        """
+        checked(job, 0, 0)
+        return list(self._catalogue.whole(job))
+
+    def fetch(
+        self,
+        checkpoint: Checkpoint,
+        into: Path,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+    ) -> Path:
+        """Bring a checkpoint to `into/<epoch>-<step>/<the job's name for it>`; gives that path.
+
+        It appears there at once, when every part is verified and on disk. The same call again
+        goes on after an interruption, and repairs what was changed. One call at a time for one
+        checkpoint and folder.
+
+        Args:
+            checkpoint: which, as `find` gave it.
+            into: a local folder for this job alone; it is made if there is none.
+            progress: called from this thread after each part.
+            stop: set it to give up after the part under way.
+
+        Raises:
+            Damaged: the store's copy is not what was stored; `find` gives another one from now
+                on, if there is any.
+            CheckpointError: the store or the local disk failed; the text says what to do.
+        """
+        folder = checked(checkpoint.job, checkpoint.epoch, checkpoint.step)
+        flow = Flow(self._rate, progress, stop)
+        try:
+            return Download(self._filesystem, folder, checkpoint.manifest, flow).fetch(into)
+        except Damaged:
+            self._catalogue.damaged.add(folder)
+            raise
+        except OSError as error:
+            raise explained(error, "write the checkpoint", str(into)) from error
+
+    def retain(self, job: str, keep: int, needed: Collection[int] = ()) -> list[str]:
+        """Delete all but the newest `keep` checkpoints and those of the needed steps.
+
+        The newest one always stays, and of a needed step the one that `find` gives. Remains of
+        interrupted commits go too, if they are older than the newest checkpoint and no commit of
+        this store is under way there.
+
+        Returns:
+            The URLs of what was deleted.
+
+        Raises:
+            CheckpointError: the store cannot be asked, or refuses; call again later.
+        """
+        checked(job, 0, 0)
+        whole = list(self._catalogue.whole(job))
+        if not whole:
+            return []
+        kept = whole[: max(keep, 1)]
+        for step in needed:
+            kept += [each for each in whole if each.step == step][:1]
+        stay = {(each.epoch, each.step) for each in kept}
+        newest = (whole[0].epoch, whole[0].step)
+        deleted = []
+        for epoch, step in self._catalogue.folders(job):
+            folder = checked(job, epoch, step)
+            with self._lock:
+                is_busy = folder in self._under_way
+            if (epoch, step) in stay or (epoch, step) > newest or is_busy:
+                continue
+            self._filesystem.remove(f"{folder}/{MANIFEST}")  # first: half of it is no checkpoint
+            self._filesystem.remove_folder(folder)
+            deleted.append(self._filesystem.address(folder))
+        return deleted
+
+    def probe(self) -> None:
+        """Write, read and delete a small object.
+
+        Raises:
+            CheckpointError: the store cannot be used; the text says what to do.
+        """
+        self._filesystem.write(_PROBE, b"tidegate")
+        self._filesystem.read(_PROBE, 100)
+        self._filesystem.remove(_PROBE)

@@ -1,0 +1,93 @@
+"""How bytes flow to and from a store: no faster than allowed, told as they go, stopped at once."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.checkpoints.errors import CheckpointError
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a commit or a fetch is."""
+
+    done_bytes: int  #: Bytes of the checkpoint that are there and verified.
+    total_bytes: int  #: Bytes of the whole checkpoint.
+    file: str  #: The file under way.
+    moved_bytes: int  #: Bytes of it that this call moved; the others were there already.
+
+
+Progress = Callable[[Transfer], None]
+
+
+class Rate:
+    """A bucket of tokens, one for each byte, that all transfers of a store share.
+
+    It holds one part: whoever comes first goes at once, and whoever follows waits until the bytes
+    before it are paid for.
+    """
+
+    def __init__(
+        self,
+        mib_per_s: float | None,
+        monotonic_s: Callable[[], float] = time.monotonic,  # noqa: TID251
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        """Limit to `mib_per_s`, None for no limit.
+
+        Raises:
+            ValueError: the rate is not positive.
+        """
+        if mib_per_s is not None and not (mib_per_s > 0.0 and math.isfinite(mib_per_s)):
+            raise ValueError(f"rate_mib_per_s is {mib_per_s}; give a positive number, or none")
+        self.mib_per_s = mib_per_s
+        self._monotonic_s = monotonic_s
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._paid_at_s = -math.inf
+
+    def take(self, size_bytes: int, stop: threading.Event) -> bool:
+        """Wait until so many bytes may flow; False at once when stopped."""
+        if self.mib_per_s is None:
+            return not stop.is_set()
+        with self._lock:
+            begin_s = max(self._paid_at_s, self._monotonic_s())
+            self._paid_at_s = begin_s + size_bytes / (self.mib_per_s * MIB)
+        while (left_s := begin_s - self._monotonic_s()) > 0.0:
+            if self._wait(stop, left_s):
+                break
+        return not stop.is_set()
+
+
+class Flow:
+    """One commit or fetch as it goes."""
+
+    def __init__(
+        self, rate: Rate, progress: Progress | None = None, stop: threading.Event | None = None
+    ) -> None:
+        self._rate = rate
+        self._progress = progress
+        self._stop = threading.Event() if stop is None else stop
+        self._done_bytes = self._moved_bytes = 0
+        #: Bytes of the whole checkpoint.
+        self.total_bytes = 0
+
+    def take(self, size_bytes: int = 0) -> None:
+        """Wait until so many bytes may flow.
+
+        Raises:
+            CheckpointError: it was stopped.
+        """
+        if not self._rate.take(size_bytes, self._stop):
+            raise CheckpointError("stopped; the same call again goes on from here")
+
+    def done(self, size_bytes: int, file: str, moved: bool) -> None:
+        """Tell that a part is there."""
+        self._done_bytes += size_bytes
+        self._moved_bytes += size_bytes if moved else 0
+        if self._progress is not None:
+            self._progress(Transfer(self._done_bytes, self.total_bytes, file, self._moved_bytes))

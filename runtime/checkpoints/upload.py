@@ -1,0 +1,112 @@
+"""From a local disk into a store: part by part, each verified, and only what is not there yet.
+
+Parts are named after their content, so a repeated upload knows what has arrived without any notes,
+and two writers of one checkpoint cannot harm each other.
+"""
+
+import hashlib
+
+from runtime.checkpoints.errors import CheckpointError, Damaged
+from runtime.checkpoints.filesystem import Filesystem
+from runtime.checkpoints.manifest import MANIFEST, Manifest, StoredFile
+from runtime.checkpoints.source import Source, SourceFile
+from runtime.checkpoints.transfer import Flow
+
+
+class Upload:
+    """The parts of one checkpoint on their way into a folder of the store."""
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        folder: str,
+        flow: Flow,
+        committed: Manifest | None,
+        reads_back: bool,
+    ) -> None:
+        """Look at what is there already.
+
+        Args:
+            filesystem: the store.
+            folder: where the parts go.
+            flow: what is waited for and told.
+            committed: the checkpoint that the folder holds already; nothing else may go there.
+            reads_back: whether to verify each part by reading it back, or by its size alone.
+        """
+        self._filesystem = filesystem
+        self._folder = folder
+        self._flow = flow
+        self._allowed = None if committed is None else committed.objects()
+        self._reads_back = reads_back
+        self._held = filesystem.entries(folder)
+        self._verified: set[str] = set()
+
+    def send(self, source: Source, part_bytes: int) -> list[StoredFile]:
+        """Bring all files there and give them as they are stored.
+
+        Raises:
+            CheckpointError: a file changed, the store failed, or the flow was stopped.
+        """
+        self._flow.total_bytes = source.size_bytes
+        return [self._send_file(file, part_bytes) for file in source.files]
+
+    def _send_file(self, file: SourceFile, part_bytes: int) -> StoredFile:
+        parts: list[str] = []
+        whole = hashlib.sha256()
+        with file.opened() as stream:
+            left = file.size_bytes  # a file that grows must not be read for ever
+            while data := stream.read(min(part_bytes, left)):
+                left -= len(data)
+                self._flow.take()
+                part = hashlib.sha256(data)
+                # A file of one part has that part's digest; hashing is what costs most here.
+                if file.size_bytes <= part_bytes:
+                    whole = part
+                else:
+                    whole.update(data)
+                parts.append(part.hexdigest())
+                moved = self._send_part(parts[-1], data)
+                self._flow.done(len(data), file.path, moved)
+                data = b""  # or two parts would be held while the next is read
+        return StoredFile(
+            path=file.path, size_bytes=file.size_bytes, sha256=whole.hexdigest(), parts=parts
+        )
+
+    def _send_part(self, name: str, data: bytes) -> bool:
+        """Bring a part there unless it is; tell whether it had to be moved."""
+        if self._allowed is not None and name not in self._allowed:
+            raise CheckpointError(
+                f"{self._filesystem.address(self._folder)}: is committed with other content; what "
+                "is committed never changes: commit under another step or a higher epoch"
+            )
+        if self._held.get(name) == len(data) and self._is_whole(name, data):
+            return False
+        self._flow.take(len(data))
+        self._filesystem.write(f"{self._folder}/{name}", data)
+        self._held[name] = len(data)
+        if not self._is_whole(name, data):
+            raise Damaged(
+                f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with other "
+                "content than was written; check the store's disks, then commit again"
+            )
+        return True
+
+    def _is_whole(self, name: str, data: bytes) -> bool:
+        if self._reads_back and name not in self._verified:
+            self._flow.take(len(data))
+            if not self._filesystem.holds(f"{self._folder}/{name}", data):
+                return False
+        self._verified.add(name)
+        return True
+
+
+def sweep(filesystem: Filesystem, folder: str, manifest: Manifest) -> None:
+    """Remove what earlier, broken attempts have left beside a committed checkpoint.
+
+    Raises:
+        CheckpointError: the store cannot be asked, or refuses.
+    """
+    wanted = manifest.objects().keys() | {MANIFEST}
+    for name, size in filesystem.entries(folder).items():
+        if name not in wanted and size is not None:
+            filesystem.remove(f"{folder}/{name}")
