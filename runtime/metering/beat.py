@@ -1,0 +1,41 @@
+"""A thread that does one thing again and again."""
+
+import threading
+import time
+from collections.abc import Callable
+
+
+def steady_s() -> float:
+    """Seconds on a clock that nobody sets; only differences mean something."""
+    return time.monotonic()  # noqa: TID251 - limits and rates must not jump with the wall clock
+
+
+class Beat:
+    """Calls `work` at once and then every `every_s` seconds, in its own thread, until stopped.
+
+    A call that takes long delays the next; calls never overlap. The thread ends with the process.
+    """
+
+    def __init__(self, work: Callable[[], object], every_s: float, name: str) -> None:
+        if every_s <= 0:
+            raise ValueError("every_s: must be positive")
+        self._work = work
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further call. Does not wait for one under way."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; say whether it has ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began_s = steady_s()
+            self._work()
+            self._stop.wait(max(0.0, began_s + self._every_s - steady_s()))

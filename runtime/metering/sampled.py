@@ -1,0 +1,218 @@
+"""The GPU meter: means over a window, from samples that a thread takes of a source."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runtime.metering.beat import Beat, steady_s
+from schemas.events import NodeMeasured
+
+_KEPT_MAX = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One GPU at one moment; None is "not measured"."""
+
+    utilisation: float | None = None
+    memory_used_mib: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+#: What is known of a GPU that nothing is known of.
+UNKNOWN = Reading()
+
+
+class Unreadable(Exception):
+    """The source gives nothing now; it may later. The message says what to do."""
+
+
+class GpuSource(Protocol):
+    """Reads GPUs. It may block: only a thread calls it."""
+
+    @property
+    def gpus(self) -> Mapping[str, int]:
+        """How many GPUs each node has."""
+        ...
+
+    def read(self) -> Mapping[str, Sequence[Reading]]:
+        """Give one reading per GPU of each node, in the order of their indices.
+
+        Raises:
+            Unreadable: nothing can be read now.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class SampleCounters:
+    """What the sampling has come to since it began."""
+
+    samples: int = 0
+    failures: int = 0
+    #: Values left out because no GPU can have them.
+    absurd: int = 0
+
+
+@dataclass(slots=True)
+class _Sample:
+    taken_s: float
+    nodes: Mapping[str, Sequence[Reading]]
+
+
+class SampledMeter:
+    """A `GpuMeter` whose `measure` never waits: it averages what its thread has sampled.
+
+    A thread, because a driver that hangs would otherwise hang the agent; and because the means
+    of a minute need more than one reading. A window that holds no sample gives None throughout.
+    """
+
+    def __init__(
+        self,
+        source: GpuSource,
+        *,
+        every_s: float = 1.0,
+        steady: Callable[[], float] = steady_s,
+    ) -> None:
+        """Sample the source from now on.
+
+        Args:
+            source: Where readings come from.
+            every_s: Seconds between samples.
+            steady: What the age of a sample is read from.
+        """
+        self._source = source
+        self._every_s = every_s
+        self._steady = steady
+        self._samples: deque[_Sample] = deque(maxlen=_KEPT_MAX)
+        self._lock = threading.Lock()
+        self._problem: str | None = None
+        self.counters = SampleCounters()
+        self._beat = Beat(self._sample, every_s, "gpu-meter")
+
+    def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
+        # A window shorter than the sampling would be empty most of the time.
+        since_s = self._steady() - max(window_s, 2 * self._every_s)
+        with self._lock:
+            while self._samples and self._samples[0].taken_s < since_s:
+                self._samples.popleft()
+            samples = [one.nodes for one in self._samples]
+        return [
+            self._node(node, count, samples, window_s)
+            for node, count in sorted(self._source.gpus.items())
+        ]
+
+    def problems(self) -> list[str]:
+        """Say in sentences what keeps GPUs from being measured now."""
+        with self._lock:
+            return [] if self._problem is None else [self._problem]
+
+    def close(self) -> None:
+        """Sample no more."""
+        self._beat.stop()
+
+    def _sample(self) -> None:
+        try:
+            nodes = self._source.read()
+        except Unreadable as error:
+            with self._lock:
+                self.counters.failures += 1
+                self._problem = str(error)
+            return
+        with self._lock:
+            self.counters.samples += 1
+            self._problem = None
+            self._samples.append(_Sample(self._steady(), self._plausible(nodes)))
+
+    def _plausible(self, nodes: Mapping[str, Sequence[Reading]]) -> Mapping[str, Sequence[Reading]]:
+        return {
+            node: tuple(
+                Reading(
+                    self._within(one.utilisation, 0.0, 1.0),
+                    self._within(one.memory_used_mib, 0.0, 2.0**30),
+                    self._within(one.temperature_c, -50.0, 150.0),
+                    self._within(one.power_w, 0.0, 10_000.0),
+                )
+                for one in readings
+            )
+            for node, readings in nodes.items()
+        }
+
+    def _within(self, value: float | None, least: float, most: float) -> float | None:
+        if value is None or least <= value <= most:  # false for NaN too
+            return value
+        self.counters.absurd += 1
+        return None
+
+    @staticmethod
+    def _node(
+        node: str, count: int, samples: Sequence[Mapping[str, Sequence[Reading]]], window_s: float
+    ) -> NodeMeasured:
+        columns = [_Column() for _ in range(count)]
+        for sample in samples:
+            for column, reading in zip(columns, sample.get(node, ()), strict=False):
+                column.add(reading)
+        return NodeMeasured(
+            node=node,
+            window_s=window_s,
+            gpu_utilisation=[column.utilisation.mean() for column in columns],
+            gpu_memory_used_mib=[_whole(column.memory_used_mib.mean()) for column in columns],
+            gpu_temperature_c=[column.temperature_c.mean() for column in columns],
+            gpu_power_w=[column.power_w.mean() for column in columns],
+        )
+
+
+class AllMeters:
+    """A `GpuMeter` of several: one for each exporter, say."""
+
+    def __init__(self, meters: Sequence[SampledMeter]) -> None:
+        self._meters = tuple(meters)
+
+    def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
+        return [one for meter in self._meters for one in meter.measure(now_s, window_s)]
+
+    def problems(self) -> list[str]:
+        """Say in sentences what keeps GPUs from being measured now."""
+        return [problem for meter in self._meters for problem in meter.problems()]
+
+    def close(self) -> None:
+        """Sample no more."""
+        for meter in self._meters:
+            meter.close()
+
+
+@dataclass(slots=True)
+class _Mean:
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self.total += value
+            self.count += 1
+
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
+class _Column:
+    """The means of one GPU."""
+
+    utilisation: _Mean = field(default_factory=_Mean)
+    memory_used_mib: _Mean = field(default_factory=_Mean)
+    temperature_c: _Mean = field(default_factory=_Mean)
+    power_w: _Mean = field(default_factory=_Mean)
+
+    def add(self, reading: Reading) -> None:
+        self.utilisation.add(reading.utilisation)
+        self.memory_used_mib.add(reading.memory_used_mib)
+        self.temperature_c.add(reading.temperature_c)
+        self.power_w.add(reading.power_w)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

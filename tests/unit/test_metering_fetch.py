@@ -1,0 +1,95 @@
+"""One GET, against servers that behave and servers that do not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from runtime.metering.beat import steady_s
+from runtime.metering.fetch import (
+    FetchError,
+    FetchTimeoutError,
+    FetchTooLargeError,
+    check_url,
+    fetch,
+)
+from tests.metering.pages import (
+    Answer,
+    Site,
+    chunked,
+    dripping,
+    endless,
+    hanging,
+    page,
+    raw,
+    served,
+    text,
+)
+from tests.patience import PATIENCE_S
+
+
+@pytest.mark.parametrize("how", [text, chunked], ids=["whole", "chunked"])
+def test_a_page_is_got_whole(how: Callable[[str], Answer]) -> None:
+    with served(how(page("vllm_v1"))) as site:
+        assert fetch(site.url, PATIENCE_S) == page("vllm_v1")
+
+
+def test_headers_and_the_query_are_sent() -> None:
+    with served(text("a 1\n")) as site:
+        fetch(f"{site.url}?x=1", PATIENCE_S, headers={"Authorization": "Bearer z"})
+        assert b"GET /metrics?x=1 HTTP/1.1\r\n" in site.request
+        assert b"\r\nAuthorization: Bearer z\r\n" in site.request
+
+
+@pytest.mark.parametrize("answer", [hanging, dripping], ids=["hanging", "dripping"])
+def test_a_page_that_does_not_end_in_time_is_given_up(answer: Answer) -> None:
+    with served(answer) as site:
+        began_s = steady_s()
+        with pytest.raises(FetchTimeoutError, match=r"no whole answer within 0.1 s"):
+            fetch(site.url, 0.1)
+        assert 0.1 <= steady_s() - began_s < PATIENCE_S
+
+
+def test_a_page_that_is_too_large_is_given_up() -> None:
+    with served(endless) as site, pytest.raises(FetchTooLargeError, match="more than 100000 bytes"):
+        fetch(site.url, PATIENCE_S, bytes_max=100_000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (text("gone", "503 Service Unavailable"), "answers 503 Service Unavailable; give the"),
+        (text("", "302 Found"), "answers 302 Found"),
+        (raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "not a whole answer in HTTP"),
+        (raw(b""), "not a whole answer in HTTP"),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\na 1\n"), "IncompleteRead"),
+        (raw(b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe\n"), "not a whole answer in HTTP and UTF-8"),
+        (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "not a whole answer"),
+    ],
+)
+def test_what_is_no_page_is_an_error_that_says_so(answer: Answer, what: str) -> None:
+    with served(answer) as site, pytest.raises(FetchError, match=what):
+        fetch(site.url, PATIENCE_S)
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    site = Site(hanging)
+    site.down()
+    with pytest.raises(FetchError, match="is the server up and the address right"):
+        fetch(site.url, PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:1/metrics",
+        "ftp://a/",
+        "http:///x",
+        "http://a:99999/",
+        "http://a/ b",
+        "http://u:p@a/",
+    ],
+)
+def test_an_address_that_cannot_be_fetched_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="url: "):
+        check_url(url)
