@@ -1,0 +1,269 @@
+"""Child processes that are never started twice and always found again. Linux only.
+
+A child leads its own session. Who it is (pid, start time, boot) is written to a file before its
+command begins: a shell waits for our word, and leaves if we die without giving it. So whoever
+comes after a crash finds every command that may run, and no number that was used again is taken
+for it.
+"""
+
+import contextlib
+import fcntl
+import functools
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+#: Waits for one line on its input, then becomes the command. 125: nobody gave the word.
+_SHELL = 'read -r _ || exit 125; exec "$@" </dev/null'
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, told from all others that have had or will have its number."""
+
+    pid: int
+    #: Clock ticks from the boot to its start.
+    started: int
+    boot: str
+
+
+class _Popen(subprocess.Popen[bytes]):
+    """A child that may outlive us: that nobody waits for it is no mistake."""
+
+    def __del__(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process that we started, and so can ask how it ended."""
+
+    identity: Identity
+    _process: _Popen
+
+    def code(self) -> int | None:
+        """Give the exit status, negative if a signal ended it; None while it runs."""
+        return self._process.poll()
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    record: Path,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    workdir: Path | None = None,
+    lock: int | None = None,
+) -> Child:
+    """Start a command as the leader of a new session, after writing down who it is.
+
+    Args:
+        argv: The command; the shell's statuses 126 and 127 say that it cannot be run.
+        record: Where its identity goes.
+        log: The file that its output is appended to.
+        env: Added to our environment.
+        workdir: Where it starts; None: where we are.
+        lock: A descriptor that it inherits, with the lock on it.
+
+    Raises:
+        OSError: a folder or file is missing or closed to us, or there are too many processes.
+    """
+    with log.open("ab") as output:
+        process = _Popen(
+            ["/bin/sh", "-c", _SHELL, "sh", *argv],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=workdir,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+    word = process.stdin
+    assert word is not None
+    try:
+        who = identity(process.pid) or Identity(process.pid, -1, boot())
+        write(record, asdict(who), outlives_power=False)  # nor does the process
+        with contextlib.suppress(BrokenPipeError), word:
+            word.write(b"\n")
+    except OSError:
+        process.kill()
+        process.communicate()
+        raise
+    return Child(who, process)
+
+
+def write(path: Path, value: object, *, outlives_power: bool = True) -> None:
+    """Replace a file by JSON: after a crash it has the old value or the new one.
+
+    Args:
+        path: The file.
+        value: What JSON can say.
+        outlives_power: Also after a loss of power, which takes a while.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(orjson.dumps(value))
+        file.flush()
+        if outlives_power:
+            os.fsync(file.fileno())
+    new.replace(path)
+
+
+def recorded(record: Path) -> Identity | None:
+    """Read whom `start` wrote down; None if nobody, or if the file was torn."""
+    try:
+        return Identity(**orjson.loads(record.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, TypeError):
+        return None
+
+
+@functools.cache
+def boot() -> str:
+    """Give the id of this boot of the machine."""
+    return _BOOT.read_text(encoding="ascii").strip()
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Give the fields of /proc/PID/stat from the state on; None if it is gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields
+
+
+def identity(pid: int) -> Identity | None:
+    """Say who has this number now; None if nobody lives under it."""
+    fields = _stat(pid)
+    return None if fields is None else Identity(pid, int(fields[19]), boot())
+
+
+def is_alive(who: Identity) -> bool:
+    """Whether this very process lives."""
+    return identity(who.pid) == who
+
+
+def session(who: Identity) -> list[int]:
+    """Find the processes of the session that `who` leads or has led.
+
+    The kernel gives a number to nobody else while a session has it. So if another process is found
+    under it, the session is over.
+    """
+    there = identity(who.pid)
+    if who.boot != boot() or (there is not None and there != who):
+        return []
+    found = []
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdecimal() and _session_of(pid := int(entry.name)) == who.pid:
+                if _stat(pid) is not None:
+                    found.append(pid)
+    return found
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)  # quicker than its file in /proc, and there may be thousands
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def take_lock(path: Path) -> int | None:
+    """Lock a file; give the open descriptor, or None if it or an heir of it is open elsewhere.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _holders(lock: Path) -> list[int]:
+    """Find who inherited a lock, even from another session; not ourselves."""
+    target, found = str(lock.resolve()), []
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        pid = int(folder.parent.name)
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
+            if pid != os.getpid() and any(str(fd.readlink()) == target for fd in folder.iterdir()):
+                found.append(pid)
+    return found
+
+
+class Ending:
+    """Ends a session and the heirs of its lock: asks them to leave, then kills them."""
+
+    def __init__(
+        self, who: Identity | None, now_s: float, grace_s: float, lock: Path | None = None
+    ) -> None:
+        """Ask with SIGTERM now; from `grace_s` later on, `poll` kills."""
+        self._who, self._lock = who, lock
+        self._kill_s = now_s + grace_s
+        if who is not None and (is_alive(who) or session(who)):
+            # Only its first group: shells and process pools pass the signal on by themselves.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(who.pid, signal.SIGTERM)
+
+    def poll(self, now_s: float) -> bool:
+        """Whether nothing of it is left."""
+        if self._who is not None and now_s < self._kill_s and is_alive(self._who):
+            return False  # spares a look at every process of the machine
+        left = [] if self._who is None else session(self._who)
+        if self._lock is not None and not left:
+            descriptor = take_lock(self._lock)
+            if descriptor is not None:
+                os.close(descriptor)
+                return True
+            left = _holders(self._lock)
+        elif not left:
+            return True
+        if now_s >= self._kill_s:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        return False
+
+
+def bound_log(log: Path, max_bytes: int) -> None:
+    """Cut a log that has grown too long to its last half; its writers append and go on.
+
+    What they write in the same moment may be lost: logs must not fill a disk, and that is worth
+    more than a line.
+    """
+    try:
+        with log.open("r+b") as file:
+            if file.seek(0, os.SEEK_END) <= max_bytes:
+                return
+            file.seek(-(max_bytes // 2), os.SEEK_END)
+            tail = file.read(max_bytes // 2)
+            file.seek(0)
+            file.truncate()
+            file.write(tail)
+    except FileNotFoundError:
+        return
+
+
+def last_line(log: Path) -> str:
+    """Give the last line of a log, cut to 200 characters; empty if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")

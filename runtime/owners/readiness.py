@@ -1,0 +1,90 @@
+"""Whether a server is ready, asked at an address: http://, https://, tcp:// or file://.
+
+    http://127.0.0.1:8000/health    a GET is answered with a status of 200 to 299
+    tcp://127.0.0.1:8000            somebody takes the connection
+    file:///run/llm/ready           the file is there (it is removed before the server starts)
+
+An answer is asked for in a thread of its own: a server that hangs delays nobody else.
+"""
+
+import contextlib
+import socket
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from runtime.owners.calls import Call, HttpQuestion
+
+_TIMEOUT_S = 5.0
+
+
+class Readiness:
+    """Asks one server at a time, and remembers that it was ready."""
+
+    def __init__(self, url: str) -> None:
+        """Ask at this address; empty: a server that runs is ready.
+
+        Raises:
+            ValueError: nothing can be asked there.
+        """
+        self._url = url
+        self._parts = _parts(url) if url else None
+        self._call: Call[bool] | None = None
+        self.is_ready = False
+
+    def reset(self, *, starts: bool) -> None:
+        """Forget the answers; `starts`: the server will start anew, so its file is removed.
+
+        Raises:
+            OSError: the file cannot be removed.
+        """
+        self.is_ready = False
+        if self._call is not None:
+            self._call.abandon()
+            self._call = None
+        if starts and self._parts is not None and self._parts.scheme == "file":
+            Path(unquote(self._parts.path)).unlink(missing_ok=True)
+
+    def ask(self) -> None:
+        """Go on asking, until it has been ready once."""
+        if self.is_ready:
+            return
+        if self._parts is None:
+            self.is_ready = True
+        elif self._parts.scheme == "file":
+            self.is_ready = Path(unquote(self._parts.path)).exists()
+        elif self._call is None:
+            self._call = self._begin(self._parts)
+        elif self._call.is_done:
+            self.is_ready = self._call.answer is True
+            self._call = None
+
+    def _begin(self, parts: SplitResult) -> Call[bool]:
+        if parts.scheme != "tcp":
+            question = HttpQuestion("GET", self._url, timeout_s=_TIMEOUT_S)
+            return Call(lambda: question().is_good, question.give_up)
+        place = (parts.hostname or "", parts.port or 0)
+        return Call(lambda: _takes_connections(place))
+
+
+def _takes_connections(place: tuple[str, int]) -> bool:
+    with contextlib.closing(socket.create_connection(place, timeout=_TIMEOUT_S)):
+        return True
+
+
+def _parts(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "http" | "https":
+            known = bool(parts.hostname)
+        case "tcp":
+            known = bool(parts.hostname and parts.port)
+        case "file":
+            known = parts.path.startswith("/")
+        case _:
+            known = False
+    if not known:
+        raise ValueError(
+            f"ready: {url!r} is no address to ask; give http://HOST:PORT/PATH, tcp://HOST:PORT or "
+            "file:///PATH"
+        )
+    return parts

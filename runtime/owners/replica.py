@@ -1,0 +1,192 @@
+"""One replica of an owner's inference server: a process that is up or down, never there twice.
+
+It outlives the agent and is found again by the file that says who it is. A lock that it inherits
+is the second guard: as long as anything of it lives, even in a session of its own, its GPUs are not
+called free and no other one is started.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.owners.lender import POLL_S, filled, filled_text
+from runtime.owners.processes import (
+    Child,
+    Ending,
+    Identity,
+    bound_log,
+    is_alive,
+    last_line,
+    recorded,
+    session,
+    start,
+    take_lock,
+)
+from runtime.owners.readiness import Readiness
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """A replica: where it serves and how it is started.
+
+    In `argv`, the values of `env` and `ready`, `{node}` and `{replica}` are replaced.
+    """
+
+    name: str
+    node: str
+    #: The command and its arguments; no shell reads it. It must stay in the foreground.
+    argv: tuple[str, ...]
+    #: Added to the agent's environment, say CUDA_VISIBLE_DEVICES.
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: Path | None = None
+    #: Where it is asked whether it is ready, see `runtime.owners.readiness`; empty: at once.
+    ready: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How replicas are ended, started and looked after."""
+
+    #: Between SIGTERM and SIGKILL: time for requests under way.
+    grace_s: float = 30.0
+    #: A replica that is still there so long after SIGKILL cannot be stopped: the drain failed.
+    kill_timeout_s: float = 30.0
+    #: One that is not ready after this long makes the hand-back fail; it is left to go on.
+    ready_timeout_s: float = 600.0
+    #: One that died is started again after this long, doubling with each death, ...
+    restart_s: float = 1.0
+    #: ...but at most after this long. One that was up for longer is well again.
+    restart_max_s: float = 60.0
+    #: Replicas are looked after this often while nothing else is under way.
+    tend_every_s: float = 2.0
+    #: Of each replica's log.
+    log_bytes: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            least = 0 if name == "grace_s" else 1024 if name == "log_bytes" else 1e-3
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: must be at least {least:g}")
+
+
+class Replica:
+    """Brings one replica up or down, as wished, and keeps it so."""
+
+    def __init__(self, spec: ReplicaSpec, options: ReplicaOptions, folder: Path) -> None:
+        """Find it, if it runs.
+
+        Raises:
+            ValueError: `ready` is no address.
+        """
+        self.spec = spec
+        self._words = {"node": spec.node, "replica": spec.name}
+        self._options = options
+        self._record = folder / f"{spec.name}.json"
+        self._lock = folder / f"{spec.name}.lock"
+        self._log = folder / f"{spec.name}.log"
+        self._readiness = Readiness(filled_text(spec.ready, **self._words))
+        self._who = self._found()
+        self._child: Child | None = None
+        self._ending: Ending | None = None
+        self._is_free = False
+        self._pause_s = options.restart_s
+        self._started_s = -1.0
+        self._start_s = 0.0  # not before
+        self._wants_up = False
+        self.error = ""
+
+    @property
+    def is_down(self) -> bool:
+        """Whether nothing of it is left, and so its GPUs are free."""
+        return self._is_free
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has been ready since it started."""
+        return self._who is not None and self._ending is None and self._readiness.is_ready
+
+    def want(self, up: bool, now_s: float) -> None:
+        """Wish it up or down from now on."""
+        if up and not self._wants_up:
+            self._start_s = now_s
+            self._pause_s, self.error = self._options.restart_s, ""
+        if not up:
+            self._readiness.reset(starts=False)
+        self._wants_up, self._is_free = up, False
+
+    def step(self, now_s: float) -> float:
+        """Do what comes next; give when to ask again."""
+        bound_log(self._log, self._options.log_bytes)
+        if self._ending is not None or not self._wants_up:
+            return self._end(now_s)
+        if self._who is None:
+            return self._begin(now_s)
+        if (self._child is not None and self._child.code() is not None) or not is_alive(self._who):
+            return self._died(self._who, now_s)
+        self._readiness.ask()
+        if self._readiness.is_ready:
+            if now_s - self._started_s > self._options.restart_max_s:
+                self._pause_s, self.error = self._options.restart_s, ""
+            return now_s + self._options.tend_every_s
+        return now_s + POLL_S
+
+    def _found(self) -> Identity | None:
+        who = recorded(self._record)
+        return who if who is not None and session(who) else None
+
+    def _end(self, now_s: float) -> float:
+        if self._is_free:
+            return now_s + self._options.tend_every_s
+        if self._ending is None:
+            self._ending = Ending(self._who, now_s, self._options.grace_s, self._lock)
+        if not self._ending.poll(now_s):
+            return now_s + POLL_S
+        if self._child is not None:
+            self._child.code()  # takes it off the kernel's list
+        self._who = self._child = self._ending = None
+        self._is_free = not self._wants_up
+        return now_s
+
+    def _died(self, who: Identity, now_s: float) -> float:
+        code = None if self._child is None else self._child.code()
+        how = "" if code is None else f" (status {code})"
+        self.error = f"it died{how}; {self._log} ends: {last_line(self._log)}"
+        self._start_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
+        self._readiness.reset(starts=False)
+        # Its own children may still hold the GPU's memory.
+        self._ending = Ending(who, now_s, 0.0, self._lock)
+        return self._end(now_s)
+
+    def _begin(self, now_s: float) -> float:
+        if now_s < self._start_s:
+            return self._start_s
+        lock = None
+        try:
+            lock = take_lock(self._lock)
+            if lock is None:
+                # Started by an agent before us, or what one of those started and left behind.
+                self._who = self._found()
+                if self._who is None:
+                    self._ending = Ending(None, now_s, 0.0, self._lock)
+                return now_s
+            self._readiness.reset(starts=True)
+            self._child = start(
+                filled(self.spec.argv, **self._words),
+                record=self._record,
+                log=self._log,
+                env={key: filled_text(v, **self._words) for key, v in self.spec.env.items()},
+                workdir=self.spec.workdir,
+                lock=lock,
+            )
+        except OSError as error:
+            self.error = f"it cannot be started: {error}"
+            self._start_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
+            return self._start_s
+        finally:
+            if lock is not None:
+                os.close(lock)
+        self._who, self._started_s = self._child.identity, now_s
+        return now_s + POLL_S

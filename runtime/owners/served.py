@@ -1,0 +1,304 @@
+"""The owner of an agent's lendable nodes: it measures by a LoadMeter and acts by a Lender.
+
+What each node goes through:
+
+    served     the owner has it          an order to drain waits here for PROTECT to end
+    draining   it is asked to leave      confirmed: left; failed or called off: returning
+    left       nothing of it is there    the only state that is reported as drained
+    returning  it is brought back        repeated until confirmed, however often it fails
+
+So a drain that fails is rolled back before it is tried again, a few times, and is never reported:
+the scheduler gives a loan up that is not confirmed, and orders the node back. Which nodes are left
+is written down before it is said: a drain that is asked again after a restart, perhaps with
+training on the node, is confirmed again but not rolled back.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runtime.core import NodeDrained, NodeHandedBack
+from runtime.meters import LoadMeter
+from runtime.owners.lender import Lender, Outcome
+from runtime.owners.protect import Protection, ProtectTimes
+from runtime.owners.state import Kept, OwnerFile
+from schemas.events import InferenceLoad
+
+#: Gives the nodes that an owner serves with now.
+Serving = Callable[[], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How failures are repeated: first after `first_s`, then doubling up to `max_s`."""
+
+    first_s: float = 5.0
+    max_s: float = 300.0
+    #: A drain is tried so often under one order: each try takes the owner's replicas away.
+    drains: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first_s <= self.max_s < math.inf or self.drains < 1:
+            raise ValueError("first_s, max_s: positive, in this order; drains: at least 1")
+
+    def pause_s(self, failures: int) -> float:
+        """Give the pause after so many failures in a row."""
+        return float(min(self.first_s * 2.0 ** min(failures - 1, 60), self.max_s))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the owner has done since the agent began."""
+
+    drains: int = 0
+    drain_failures: int = 0
+    rollbacks: int = 0
+    drains_given_up: int = 0
+    hand_backs: int = 0
+    hand_back_failures: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    phase: Literal["served", "draining", "left", "returning"] = "served"
+    #: Whether the phase was confirmed, in this life or by the file.
+    is_sure: bool = False
+    #: Whether it was left before, so that training may be on it.
+    may_be_lent: bool = False
+    wants_drained: bool = False
+    owes_return: bool = False
+    drains: int = 0  # tries under this order
+    failures: int = 0  # of bringing it back, in a row
+    #: When the next try is due.
+    due_s: float = math.inf
+    drain_error: str = ""
+    return_error: str = ""
+    report: NodeDrained | NodeHandedBack | None = None
+
+    @property
+    def kept(self) -> Kept:
+        """What a restart has to know."""
+        if self.may_be_lent:
+            return "left"
+        return "served" if self.phase == "served" else "away"
+
+
+class ServedOwner:
+    """An Owner by a LoadMeter and a Lender."""
+
+    def __init__(
+        self,
+        make_meter: Callable[[Serving], LoadMeter],
+        lender: Lender,
+        gpus: Mapping[str, int],
+        file: Path,
+        now_s: float,
+        *,
+        protect: ProtectTimes | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        """Go on where the file ends.
+
+        Args:
+            make_meter: Makes the meter of what is served; given where to ask which nodes the owner
+                serves with now, so that it asks nobody who has left.
+            lender: Frees nodes and gives them back.
+            gpus: GPUs by lendable node.
+            file: Keeps which nodes are left, and the protection of each GPU.
+            now_s: The moment.
+            protect: For how long GPUs are kept from lending after they were in use.
+            retry: How failures are repeated.
+        """
+        self.counters = Counters()
+        self._lender = lender
+        self._gpus = dict(gpus)
+        self._retry = retry or Retry()
+        self._nodes = {node: _Node() for node in sorted(gpus)}
+        #: The nodes that share their load with a node, as the loads say.
+        self._scope = {node: [node] for node in self._nodes}
+        self._protection = Protection(gpus, protect or ProtectTimes())
+        self._file = OwnerFile(file)
+        self._now_s = now_s
+        #: Until the first `advance`: whoever is lent is drained before it.
+        self._is_new = True
+        for name, kept in self._file.load(self._protection).items():
+            held = self._nodes[name]
+            held.is_sure, held.may_be_lent = kept == "served", kept == "left"
+            if kept != "served":
+                self._protection.left(name)
+                held.phase = "returning"
+        self._meter = make_meter(self.serving)
+
+    def serving(self) -> tuple[str, ...]:
+        """Give the nodes that the owner serves with now; not those it leaves or returns to."""
+        return tuple(name for name, held in self._nodes.items() if held.kept == "served")
+
+    def drain(self, node: str, now_s: float) -> None:
+        held = self._nodes[node]
+        self._now_s = now_s
+        if self._is_new and held.phase == "returning":
+            held.phase = "served"  # as far as we know: it is drained anew
+        if not held.wants_drained:
+            held.wants_drained, held.report = True, None
+            held.drains, held.due_s = 0, now_s
+        elif held.phase == "left":
+            held.report = NodeDrained(node)
+
+    def hand_back(self, node: str, now_s: float) -> None:
+        held = self._nodes[node]
+        self._now_s = now_s
+        held.wants_drained, held.report, held.drain_error = False, None, ""
+        held.owes_return = True
+        if held.phase == "served" and held.is_sure:
+            self._returned(node, held)
+        elif held.phase != "returning":
+            held.failures = 0
+            self._bring_back(node, held)
+
+    def advance(self, now_s: float) -> list[NodeDrained | NodeHandedBack]:
+        self._now_s = now_s
+        if self._is_new:
+            # What the file calls away, but nobody drains or takes back now, is its owner's.
+            self._is_new = False
+            for name, held in self._nodes.items():
+                if held.phase == "returning":
+                    self._bring_back(name, held)
+        # Before the poll, in which lenders act: one that looks after its nodes by itself must know
+        # of the first drains before it begins, and the file of each drain.
+        for name, held in self._nodes.items():
+            if now_s >= held.due_s:
+                self._try_again(name, held)
+        self._save()
+        for outcome in self._lender.poll(now_s):
+            self._learn(outcome, self._nodes[outcome.node])
+        reports = [held.report for held in self._nodes.values() if held.report is not None]
+        if not self._save():
+            return []  # a drain that is forgotten in a crash must not have been said
+        for held in self._nodes.values():
+            held.report = None
+        return reports
+
+    def next_due_s(self) -> float | None:
+        if self._is_new:
+            return self._now_s
+        due_s = min((held.due_s for held in self._nodes.values()), default=math.inf)
+        if (lender_s := self._lender.next_due_s()) is not None:
+            due_s = min(due_s, lender_s)
+        if any(held.report is not None for held in self._nodes.values()):
+            due_s = min(due_s, self._now_s + (1.0 if self._file.error else 0.0))
+        return None if due_s == math.inf else due_s
+
+    def loads(self, now_s: float) -> list[InferenceLoad]:
+        """Give the meter's loads: what is kept counts as needed, what is away not as serving."""
+        self._now_s = now_s
+        loads = [self._raised(load) for load in self._meter.loads(now_s)]
+        self._save()
+        return loads
+
+    def problems(self) -> list[str]:
+        """Say what an operator should look at; empty if all is well."""
+        found = [
+            f"node {name}: {error}"
+            for name, held in self._nodes.items()
+            for error in (held.return_error, held.drain_error)
+            if error
+        ]
+        found += self._lender.problems()
+        is_sure = all(held.is_sure for held in self._nodes.values())
+        of_file = (self._file.error, "" if is_sure else self._file.read_error)
+        return found + [error for error in of_file if error]
+
+    # --- the course of a node ---
+
+    def _learn(self, outcome: Outcome, held: _Node) -> None:
+        if outcome.deed == "drain" and held.phase == "draining":
+            if outcome.error:
+                self._drain_failed(outcome, held)
+            else:
+                self._left(outcome.node, held)
+        elif outcome.deed == "hand_back" and held.phase == "returning":
+            if outcome.error:
+                self.counters.hand_back_failures += 1
+                held.failures += 1
+                held.return_error = f"its owner cannot be brought back: {outcome.error}"
+                held.due_s = self._now_s + self._retry.pause_s(held.failures)
+            else:
+                self._back(outcome.node, held)
+
+    def _left(self, node: str, held: _Node) -> None:
+        self.counters.drains += 1
+        held.phase, held.is_sure, held.may_be_lent = "left", True, True
+        held.drain_error, held.report = "", NodeDrained(node)
+
+    def _drain_failed(self, outcome: Outcome, held: _Node) -> None:
+        self.counters.drain_failures += 1
+        held.drain_error = f"its owner does not leave (try {held.drains}): {outcome.error}"
+        if held.may_be_lent:
+            # Training may be there: only an order brings the owner back.
+            held.phase = "served"
+            held.due_s = self._now_s + self._retry.pause_s(held.drains)
+        else:
+            self.counters.rollbacks += 1
+            held.failures = 0
+            self._bring_back(outcome.node, held)
+
+    def _bring_back(self, node: str, held: _Node) -> None:
+        held.phase, held.is_sure, held.due_s = "returning", False, math.inf
+        self._lender.begin_hand_back(node, self._now_s)
+
+    def _back(self, node: str, held: _Node) -> None:
+        held.phase, held.is_sure, held.may_be_lent = "served", True, False
+        held.return_error, held.due_s = "", math.inf
+        was_rolled_back = held.wants_drained and not held.owes_return
+        self._protection.returned(node, self._now_s, kept=not was_rolled_back)
+        if held.owes_return:
+            self.counters.hand_backs += 1
+            self._returned(node, held)
+        if not held.wants_drained:
+            return
+        if held.drains == 0:
+            held.due_s = self._now_s
+        elif held.drains < self._retry.drains:
+            held.due_s = self._now_s + self._retry.pause_s(held.drains)
+        else:
+            self.counters.drains_given_up += 1
+            held.drain_error += "; given up until the next order"
+
+    def _returned(self, node: str, held: _Node) -> None:
+        held.owes_return, held.due_s = False, math.inf
+        held.report = NodeHandedBack(node)
+
+    def _try_again(self, node: str, held: _Node) -> None:
+        if held.phase == "returning":
+            self._bring_back(node, held)
+        elif held.phase == "served" and held.wants_drained:
+            if held.may_be_lent:
+                self._protection.left(node)
+            elif not self._protection.leave(node, self._scope[node], self._now_s):
+                end_s = self._protection.next_end_s()
+                # What is in RUN has no end that is known: ask again when loads have changed.
+                held.due_s = min(self._now_s + 5.0, math.inf if end_s is None else end_s)
+                return
+            held.phase, held.is_sure, held.due_s = "draining", False, math.inf
+            held.drains += 1
+            self._lender.begin_drain(node, self._now_s)
+
+    # --- protection, and the file ---
+
+    def _raised(self, load: InferenceLoad) -> InferenceLoad:
+        nodes = list(self._nodes) if load.node is None else [load.node]
+        nodes = [node for node in nodes if node in self._nodes]
+        for node in nodes:
+            self._scope[node] = nodes
+        kept = self._protection.need(load.gpus_needed, nodes, self._now_s)
+        there = sum(self._gpus[node] for node in self.serving() if node in nodes)
+        serving = min(load.gpus_serving, there)
+        if (kept, serving) == (load.gpus_needed, load.gpus_serving):
+            return load
+        return load.model_copy(update={"gpus_needed": kept, "gpus_serving": serving})
+
+    def _save(self) -> bool:
+        kept = {name: held.kept for name, held in self._nodes.items()}
+        return self._file.save(self._protection, kept)

@@ -1,0 +1,284 @@
+"""A lender behind a URL: somebody else's service frees nodes and takes them back.
+
+    POST URL                      {"node": "s1", "action": "drain", "order": 7, "attempt": 1}
+                                  Idempotency-Key: s1-7
+    GET  URL?node=s1&action=drain&order=7
+    answer to both, status 2xx    {"state": "done"}, {"state": "pending"} or
+                                  {"state": "failed", "error": "why"}
+
+The action is `drain` or `hand_back`. After `pending`, the state is asked for until it is another.
+The orders of a node are numbered, so that a service that is told of two at once knows which counts:
+the higher one. The next is sent when the request before is over. An order is sent again, with the
+same number and key and a higher `attempt`, after a lost connection, a status of 5xx, 408, 425 or
+429, an answer that is none, a 404 or 410 to GET (it was forgotten), and a crash of the agent.
+"""
+
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from runtime.owners.calls import Answer, Call, HttpQuestion
+from runtime.owners.lender import POLL_S, Deed, Outcome
+from runtime.owners.processes import write
+
+_TRY_AGAIN = {
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+}
+_FORGOTTEN = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookOptions:
+    """Where to ask, and how patiently."""
+
+    url: str
+    #: A deed that is not done after this long has failed.
+    timeout_s: float = 300.0
+    #: How long to wait for the answer to one request.
+    request_timeout_s: float = 10.0
+    #: While it is pending, ask this often.
+    poll_every_s: float = 2.0
+    #: After a request that failed, wait this long, doubling...
+    retry_s: float = 1.0
+    #: ...up to this long.
+    retry_max_s: float = 30.0
+    #: Its first line is sent as bearer token; read for each request, so that it may be replaced.
+    token_file: Path | None = None
+    #: Authorities to trust, PEM; None: the system's.
+    ca_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            parts.port  # noqa: B018  (reading it is the check)
+        except ValueError as error:
+            raise ValueError(f"url: {error}, in {self.url!r}") from None
+        if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+            raise ValueError("url: has characters that must be written as %XX")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"url: give http(s)://HOST[:PORT]/PATH, not {self.url!r}")
+        if parts.username is not None or parts.fragment:
+            raise ValueError("url: must have no user name and no fragment; give a token_file")
+        if parts.scheme == "http" and self.token_file and parts.hostname not in _LOCAL:
+            raise ValueError("url: the token would be sent in clear; use https")
+        for name in (
+            "timeout_s",
+            "request_timeout_s",
+            "poll_every_s",
+            "retry_s",
+            "retry_max_s",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: must be positive")
+
+
+class _Order:
+    """One deed asked of the service, from the first request to the outcome."""
+
+    def __init__(
+        self, node: str, deed: Deed, number: int, now_s: float, options: WebhookOptions
+    ) -> None:
+        self.node, self.deed, self.number = node, deed, number
+        self.due_s = now_s
+        self._options = options
+        self._until_s = now_s + self._options.timeout_s
+        self._pause_s = self._options.retry_s
+        self._is_sent = False
+        self._attempt = 0
+        self._call: Call[Answer] | None = None
+        self._call_until_s = math.inf
+        self._wrong = "no answer yet"
+
+    def is_quiet(self, now_s: float) -> bool:
+        """Whether no request of it is on the way; one that takes too long is broken off."""
+        if self._call is not None and not self._call.is_done and now_s >= self._call_until_s:
+            self._call.abandon()
+        return self._call is None or self._call.is_done
+
+    def poll(self, now_s: float) -> Outcome | None:
+        if now_s >= self._until_s:
+            if self._call is not None:
+                self._call.abandon()
+            return self._outcome(f"not done in {self._options.timeout_s:g} s: {self._wrong}")
+        if self._call is None:
+            if now_s >= self.due_s:
+                self._ask(now_s)
+            return None
+        self.due_s = min(now_s + POLL_S, self._until_s)
+        if not self.is_quiet(now_s):
+            return None
+        call, self._call = self._call, None
+        return self._judge(call, now_s)
+
+    def _ask(self, now_s: float) -> None:
+        options = self._options
+        self.due_s = min(now_s + POLL_S, self._until_s)
+        headers = {"Accept": "application/json"}
+        try:
+            if options.token_file is not None:
+                headers["Authorization"] = f"Bearer {_token(options.token_file)}"
+        except (OSError, ValueError) as error:
+            self._again(f"token_file cannot be used: {error}", now_s)
+            return
+        said = {"node": self.node, "action": self.deed, "order": self.number}
+        method, url, body = "POST", options.url, None
+        if self._is_sent:
+            method = "GET"
+            url += ("&" if urlsplit(url).query else "?") + urlencode(said)
+        else:
+            self._attempt += 1
+            body = orjson.dumps({**said, "attempt": self._attempt})
+            headers["Content-Type"] = "application/json"
+            headers["Idempotency-Key"] = f"{self.node}-{self.number}"
+        question = HttpQuestion(
+            method,
+            url,
+            timeout_s=options.request_timeout_s,
+            body=body,
+            headers=headers,
+            ca_file=options.ca_file,
+        )
+        self._call = Call(question, question.give_up)
+        self._call_until_s = now_s + options.request_timeout_s
+
+    def _judge(self, call: Call[Answer], now_s: float) -> Outcome | None:
+        answer = call.answer
+        if answer is None:
+            wrong = call.error or "no answer"
+        elif self._is_sent and answer.status in _FORGOTTEN:
+            self._is_sent = False
+            wrong = f"it has forgotten the order (status {answer.status})"
+        elif not answer.is_good:
+            wrong = f"status {answer.status}: {_shown(answer.body)}"
+            if answer.status < 500 and answer.status not in _TRY_AGAIN:
+                return self._outcome(wrong)
+        else:
+            match _json(answer.body):
+                case {"state": "done"}:
+                    return self._outcome("")
+                case {"state": "failed", **more}:
+                    return self._outcome(f"it says: {str(more.get('error', 'failed'))[:200]}")
+                case {"state": "pending"}:
+                    self._is_sent, self._wrong = True, "still pending"
+                    self._pause_s = self._options.retry_s
+                    self.due_s = min(now_s + self._options.poll_every_s, self._until_s)
+                    return None
+                case _:
+                    wrong = (
+                        f'an answer without {{"state": "done" or "pending"}}: {_shown(answer.body)}'
+                    )
+        self._again(wrong, now_s)
+        return None
+
+    def _again(self, wrong: str, now_s: float) -> None:
+        self._wrong = wrong
+        self.due_s = min(now_s + self._pause_s, self._until_s)
+        self._pause_s = min(2 * self._pause_s, self._options.retry_max_s)
+
+    def _outcome(self, wrong: str) -> Outcome:
+        place = self._options.url.partition("?")[0]  # what follows may be a secret
+        error = f"{self.deed} at {place}: {wrong}" if wrong else ""
+        return Outcome(self.node, self.deed, error)
+
+
+class WebhookLender:
+    """A Lender by requests to a URL."""
+
+    def __init__(self, options: WebhookOptions, folder: Path) -> None:
+        """Ask there; keep the numbers of orders in `folder`, which is made.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._options = options
+        self._folder = folder
+        self._orders: dict[str, _Order] = {}
+        #: Those before, whose last request may still be on the way.
+        self._before: dict[str, list[_Order]] = {}
+        self._unwritten: dict[str, str] = {}
+
+    def begin_drain(self, node: str, now_s: float) -> None:
+        self._begin(node, "drain", now_s)
+
+    def begin_hand_back(self, node: str, now_s: float) -> None:
+        self._begin(node, "hand_back", now_s)
+
+    def poll(self, now_s: float) -> list[Outcome]:
+        outcomes = []
+        for node, order in list(self._orders.items()):
+            before = [old for old in self._before.get(node, ()) if not old.is_quiet(now_s)]
+            self._before[node] = before
+            if before:
+                order.due_s = now_s + POLL_S
+            elif (outcome := order.poll(now_s)) is not None:
+                before.append(self._orders.pop(node))
+                self._keep(order, is_open=False)
+                outcomes.append(outcome)
+        return outcomes
+
+    def next_due_s(self) -> float | None:
+        return min((order.due_s for order in self._orders.values()), default=None)
+
+    def problems(self) -> list[str]:
+        return [f"order of {node}: {why}" for node, why in self._unwritten.items()]
+
+    def _begin(self, node: str, deed: Deed, now_s: float) -> None:
+        under_way = self._orders.get(node)
+        if under_way is not None:
+            if under_way.deed == deed:
+                return
+            self._before.setdefault(node, []).append(under_way)
+        order = _Order(node, deed, self._number(node, deed, now_s), now_s, self._options)
+        self._keep(order, is_open=True)
+        self._orders[node] = order
+
+    def _number(self, node: str, deed: Deed, now_s: float) -> int:
+        """Give the number of an order: that of before if a crash broke it off, else a higher one.
+
+        Numbers are near the seconds since 1970, so that they rise even if the file is lost.
+        """
+        try:
+            match orjson.loads(self._file(node).read_bytes()):
+                case {"order": int(last), "action": str(action), "is_open": bool(is_open)}:
+                    return last if is_open and action == deed else max(last + 1, int(now_s))
+                case _:
+                    return int(now_s)
+        except (OSError, orjson.JSONDecodeError):
+            return int(now_s)
+
+    def _keep(self, order: _Order, *, is_open: bool) -> None:
+        kept = {"order": order.number, "action": order.deed, "is_open": is_open}
+        self._unwritten.pop(order.node, None)
+        try:
+            write(self._file(order.node), kept)
+        except OSError as error:
+            self._unwritten[order.node] = f"its number cannot be written: {error}"
+
+    def _file(self, node: str) -> Path:
+        return self._folder / f"{node}.order.json"
+
+
+def _token(file: Path) -> str:
+    token = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ValueError(f"the first line of {file} is no token")
+    return token
+
+
+def _json(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _shown(body: bytes) -> str:
+    return repr(body[:120].decode("utf-8", "replace"))

@@ -1,0 +1,175 @@
+"""What tests of owners share: a meter of one figure, and driving them in real time."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from runtime.core import NodeDrained, NodeHandedBack
+from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
+from runtime.owners.processes import Ending, recorded
+from schemas.events import InferenceLoad
+from tests.patience import PATIENCE_S
+
+PYTHON = sys.executable
+
+
+class SetMeter:
+    """Says what it is set to."""
+
+    def __init__(self, needed: int = 0, serving: int = 100, node: str | None = None) -> None:
+        self.needed, self.serving, self.node = needed, serving, node
+
+    def loads(self, now_s: float) -> list[InferenceLoad]:
+        load = InferenceLoad(
+            pool="serve",
+            node=self.node,
+            requests_running=0,
+            requests_waiting=0,
+            request_rate_per_s=0.0,
+            gpus_needed=self.needed,
+            gpus_serving=self.serving,
+        )
+        return [load]
+
+
+class ScriptedLender:
+    """Notes what it is asked; a test says what comes of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.outcomes: list[Outcome] = []
+        self.trouble: list[str] = []
+
+    def begin_drain(self, node: str, now_s: float) -> None:
+        self.asked.append(f"drain {node}")
+
+    def begin_hand_back(self, node: str, now_s: float) -> None:
+        self.asked.append(f"hand_back {node}")
+
+    def poll(self, now_s: float) -> Sequence[Outcome]:
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def next_due_s(self) -> float | None:
+        return None
+
+    def problems(self) -> list[str]:
+        return self.trouble
+
+
+class Scene:
+    """An owner with a scripted lender, and its file."""
+
+    def __init__(
+        self, folder: Path, protect: ProtectTimes | None = None, node: str | None = None
+    ) -> None:
+        self.file, self.protect = folder / "owner.json", protect or ProtectTimes(multiplier=0.0)
+        self.meter = SetMeter(node=node)
+        served = {"phase": "served", "gpus": []}
+        self.file.write_text(json.dumps({"nodes": {"s1": served, "s2": served}}))
+        self.begin()
+
+    def begin(self) -> None:
+        """Start, or start again after a crash."""
+        self.lender = ScriptedLender()
+        self.owner = ServedOwner(
+            lambda _: self.meter,
+            self.lender,
+            {"s1": 2, "s2": 2},
+            self.file,
+            0.0,
+            protect=self.protect,
+            retry=Retry(first_s=5.0, max_s=20.0, drains=3),
+        )
+
+    def ends(self, deed: str, error: str = "", now_s: float = 0.0) -> object:
+        """Let a deed end on s1, and give the only report that follows, if one does."""
+        assert deed in ("drain", "hand_back")
+        self.lender.outcomes.append(Outcome("s1", deed, error))  # type: ignore[arg-type]
+        return self.at(now_s)
+
+    def at(self, now_s: float) -> object:
+        reports = self.owner.advance(now_s)
+        assert len(reports) <= 1
+        return reports[0] if reports else None
+
+    def asked(self) -> list[str]:
+        asked, self.lender.asked = self.lender.asked, []
+        return asked
+
+
+def outcome(lender: Lender) -> Outcome:
+    """Poll until a deed has ended."""
+    found: list[Outcome] = []
+
+    def ended() -> bool:
+        found.extend(lender.poll(time.time()))
+        return bool(found)
+
+    poll_until(ended, "no deed ended")
+    (only,) = found
+    return only
+
+
+def report(owner: ServedOwner) -> NodeDrained | NodeHandedBack:
+    """Advance until there is a report."""
+    found: list[NodeDrained | NodeHandedBack] = []
+
+    def said() -> bool:
+        found.extend(owner.advance(time.time()))
+        return bool(found)
+
+    poll_until(said, "no report came")
+    (only,) = found
+    return only
+
+
+def poll_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until it is so, asking often."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.01)
+
+
+def failed(deed: Callable[[float], Outcome], *says: str) -> None:
+    """Try a deed with ever longer time limits, until it fails as it should.
+
+    On a machine that others use, a short limit may be over before what fails has begun.
+    """
+    errors = []
+    for limit_s in (0.3, 3.0, 30.0):
+        errors.append(deed(limit_s).error)
+        if all(part in errors[-1] for part in says):
+            return
+    raise AssertionError(f"{says} in none of {errors}")
+
+
+def lines(path: Path) -> list[str]:
+    """Give the lines of a file, none if there is no file."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@contextmanager
+def swept(folder: Path) -> Iterator[Path]:
+    """Give a folder of identities; at the end kill whoever still lives of them."""
+    try:
+        yield folder
+    finally:
+        for record in folder.glob("*.json"):
+            lock = record.with_suffix(".lock")
+            ending = Ending(recorded(record), 0.0, 0.0, lock if lock.exists() else None)
+            poll_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")

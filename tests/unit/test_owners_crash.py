@@ -1,0 +1,159 @@
+"""Owners of real processes in an agent that is killed in the middle; a real roll-back."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.core import NodeDrained, NodeHandedBack
+from runtime.owners import (
+    HookLender,
+    HookOptions,
+    ProtectTimes,
+    ReplicaLender,
+    ReplicaOptions,
+    ReplicaSpec,
+    Retry,
+    ServedOwner,
+)
+from tests.lending import PYTHON, SetMeter, is_running, lines, poll_until, report, swept
+
+#: An agent that gives its owner one order and goes on until it is killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from tests.unit.test_owners_crash import replicas
+folder, order = Path(sys.argv[1]), sys.argv[2]
+owner = replicas(folder)
+getattr(owner, order)("s1", time.time())
+while True:
+    for said in owner.advance(time.time()):
+        print(type(said).__name__, flush=True)
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with swept(tmp_path / "replicas"):
+        yield tmp_path
+
+
+def replicas(folder: Path) -> ServedOwner:
+    """Two replicas that need until `go` is there to leave, and until `ready` to be ready."""
+    script = (
+        f"trap 'echo asked >> {folder}/asked;"
+        f"while ! test -e {folder}/go; do sleep 0.02; done; exit 0' TERM;"
+        f"echo up $$ >> {folder}/ups; while :; do sleep 0.02; done"
+    )
+    specs = [
+        ReplicaSpec(f"r{i}", "s1", ("sh", "-c", script), ready=f"file://{folder}/ready.{i}")
+        for i in range(2)
+    ]
+    options = ReplicaOptions(grace_s=600.0, restart_s=0.05, tend_every_s=0.1)
+    lender = ReplicaLender(specs, ["s1"], folder / "replicas", options)
+    now_s = time.time()
+    return ServedOwner(
+        lambda _: SetMeter(),
+        lender,
+        {"s1": 2},
+        folder / "owner.json",
+        now_s,
+        protect=ProtectTimes(multiplier=0.0),
+    )
+
+
+def running(folder: Path) -> set[int]:
+    return {pid for line in lines(folder / "ups") if is_running(pid := int(line.split()[1]))}
+
+
+def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
+    """Run an agent with one order, and kill it when `moment` has come."""
+    agent = subprocess.Popen(
+        [PYTHON, "-c", AGENT, str(folder), order],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],  # where `tests` is found
+    )
+    poll_until(moment, f"that never came in a {order}")
+    agent.kill()
+    said, _ = agent.communicate()
+    assert said == b"", "it was to be killed before the end"
+
+
+def test_killed_in_the_middle_of_everything_it_ends_well(folder: Path) -> None:
+    kill_during("hand_back", folder, lambda: len(lines(folder / "ups")) == 2)
+    first = running(folder)
+    assert len(first) == 2, "replicas outlive the agent"
+
+    kill_during("drain", folder, lambda: lines(folder / "asked"))
+    assert running(folder) == first, "they may finish what they serve"
+    owner = replicas(folder)
+    owner.drain("s1", time.time())
+    for _ in range(20):
+        assert owner.advance(time.time()) == [], "they are still there"
+    (folder / "go").touch()
+    assert report(owner) == NodeDrained("s1")
+    assert not running(folder)
+
+    kill_during("hand_back", folder, lambda: len(lines(folder / "ups")) == 4)
+    second = running(folder)
+    assert len(second) == 2
+    owner = replicas(folder)
+    owner.hand_back("s1", time.time())
+    for _ in range(20):
+        assert owner.advance(time.time()) == [], "they are not ready yet"
+    for index in range(2):
+        (folder / f"ready.{index}").touch()
+    assert report(owner) == NodeHandedBack("s1")
+    assert running(folder) == second, "none was started twice"
+
+    owner.drain("s1", time.time())
+    assert report(owner) == NodeDrained("s1")
+    assert not running(folder)
+
+
+def test_a_restart_with_the_node_lent_starts_nobody_there(folder: Path) -> None:
+    (folder / "go").touch()
+    owner = replicas(folder)
+    owner.drain("s1", time.time())
+    assert report(owner) == NodeDrained("s1")
+    owner = replicas(folder)
+    owner.drain("s1", time.time())
+    assert report(owner) == NodeDrained("s1")
+    assert not lines(folder / "ups")
+
+
+def test_a_drain_hook_that_fails_half_way_is_rolled_back_by_the_other(tmp_path: Path) -> None:
+    server, calls = tmp_path / "server", tmp_path / "calls"
+    stop = f"test -e {server} && kill -9 $(cat {server}); rm -f {server}; echo stop >> {calls};"
+    fails_once = f"test $(wc -l < {calls}) -gt 2 || exit 9"
+    begin = f"test -e {server} || {{ sleep 600 & echo $! > {server}; }}; echo start >> {calls}"
+    options = HookOptions(
+        drain=("sh", "-c", stop + fails_once),
+        hand_back=("sh", "-c", begin),
+        confirm_hand_back=("sh", "-c", f"kill -0 $(cat {server})"),
+    )
+    owner = ServedOwner(
+        lambda _: SetMeter(),
+        HookLender(options, tmp_path / "hooks"),
+        {"s1": 1},
+        tmp_path / "owner.json",
+        time.time(),
+        protect=ProtectTimes(multiplier=0.0),
+        retry=Retry(first_s=0.05),
+    )
+    owner.hand_back("s1", time.time())
+    assert report(owner) == NodeHandedBack("s1")
+    owner.drain("s1", time.time())
+    assert report(owner) == NodeDrained("s1")
+    assert lines(calls) == ["start", "stop", "start", "stop"]
+    assert owner.counters.rollbacks == 1
+    assert not server.exists()
+    owner.hand_back("s1", time.time())
+    assert report(owner) == NodeHandedBack("s1")
+    pid = int(server.read_text())
+    assert is_running(pid)
+    os.kill(pid, 9)
