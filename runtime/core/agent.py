@@ -32,6 +32,7 @@ from runtime.core.messages import (
     NodeDrained,
     NodeHandedBack,
     Outputs,
+    ScaleWorkers,
     Stimulus,
     StopWorkers,
     Tick,
@@ -258,6 +259,8 @@ class AgentCore:
                 # Written down, but perhaps not done before the crash: said again, it is.
                 left_s = max(0.0, (gang.stop_by_s or turn.now_s) - turn.now_s)
                 turn.actions.append(StopWorkers(job, gang.epoch, gang.stop_saves, left_s))
+            elif gang.phase == "scaling":
+                turn.actions.append(ScaleWorkers(job, gang.epoch, gang.placement))
         self._loans.resume(turn)
 
     def _say_births(

@@ -1,0 +1,89 @@
+"""What an agent finds when it begins: runs that go on, and processes that should not.
+
+A process says in its environment which agent, job and epoch it works for. One that works for this
+agent and for no run that is adopted is left over, of an older epoch or of a run whose record says
+that it ended; it is ended, for nobody would ever ask it to leave.
+"""
+
+import logging
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from runtime.executors.fetching import epochs
+from runtime.executors.folder import CLOSED, ORDER
+from runtime.executors.options import ProcessOptions
+from runtime.executors.processes import Identity, workers_of
+from runtime.executors.runs import Run
+
+#: Processes that die hard are ended again, a second all in all; their GPU locks hold meanwhile.
+_ROUNDS, _ROUND_S = 50, 0.02
+
+_log = logging.getLogger(__name__)
+
+
+def adoptable(options: ProcessOptions) -> list[list[Run]]:
+    """Give the runs whose end was not reported yet, each followed by those it was scaled from."""
+    alive: dict[tuple[str, int], Identity] = {}
+    for worker in workers_of(options.agent):
+        if worker.epoch.isdecimal():
+            key = (worker.job, int(worker.epoch))
+            # The supervisor began first.
+            alive[key] = min(alive.get(key, worker.identity), worker.identity, key=_started)
+    found = []
+    for folder in sorted((options.root / "runs").glob("*")):
+        runs = _of_job(options, folder, alive)
+        if runs:
+            found.append(runs)
+    return found
+
+
+def end_leftovers(options: ProcessOptions, adopted: list[Run]) -> int:
+    """End the processes of this agent that belong to none of these runs; give how many."""
+    kept = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
+    ended: set[Identity] = set()
+    for _ in range(_ROUNDS):
+        found = [w for w in workers_of(options.agent) if (w.job, w.epoch) not in kept]
+        if not found:
+            break
+        for worker in found:
+            if worker.identity not in ended:
+                _log.warning(
+                    "process %d of job %s, epoch %s is left over: ended",
+                    worker.identity.pid,
+                    worker.job,
+                    worker.epoch,
+                )
+            ended.add(worker.identity)
+            worker.identity.send(signal.SIGKILL)
+        time.sleep(_ROUND_S)
+    return len(ended)
+
+
+def _of_job(
+    options: ProcessOptions, folder: Path, alive: dict[tuple[str, int], Identity]
+) -> list[Run]:
+    runs: list[Run] = []
+    for epoch in epochs(folder):
+        path = folder / str(epoch)
+        shim = alive.get((folder.name, epoch))
+        if not runs and (path / CLOSED).exists():
+            return []
+        if shim is None and not (path / ORDER).exists():
+            shutil.rmtree(path, ignore_errors=True)  # the agent died while it made the folder
+            continue
+        try:
+            runs.append(Run.found(options, path, shim))
+        except ValueError as error:
+            _log.warning("%s: %s", path, error)
+            if not runs:
+                return []
+            break
+        if len(runs) > 1 and runs[-1].asked_to() != "scale":
+            return runs[:-1]  # the job came here anew after it: its checkpoints are of another past
+    return runs
+
+
+def _started(found: Identity) -> int:
+    return found.started

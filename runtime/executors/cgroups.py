@@ -1,0 +1,99 @@
+"""A cgroup v2 for the workers of a gang, where this is permitted: limits, OOM, a sure kill.
+
+What is not permitted is left out and noted; a gang runs without. The parent is the supervisor's own
+cgroup, or the one that was configured, for instance a delegated one of systemd.
+Source of the formats: the kernel's admin-guide/cgroup-v2.
+"""
+
+import os
+from pathlib import Path
+
+_CPU_PERIOD_US = 100_000
+
+
+class Cgroup:
+    """The cgroup of one gang."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def join(self) -> None:
+        """Move the calling process into it."""
+        (self.path / "cgroup.procs").write_text("0")
+
+    def kill(self) -> None:
+        """End every process in it, those included that are just being made."""
+        try:
+            (self.path / "cgroup.kill").write_text("1")
+        except OSError:
+            return  # a kernel before 5.14, or it is gone
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel ended here for want of memory."""
+        try:
+            events = (self.path / "memory.events").read_text()
+        except OSError:
+            return 0
+        said = dict(line.split() for line in events.splitlines() if len(line.split()) == 2)
+        return int(said.get("oom_kill", 0))
+
+    def remove(self) -> None:
+        """Remove it; one that still holds a process stays."""
+        try:
+            self.path.rmdir()
+        except OSError:
+            return
+
+
+def own_cgroup(mounts: Path, membership: Path) -> Path | None:
+    """Find the folder of a process's cgroup v2.
+
+    Args:
+        mounts: Its /proc/PID/mountinfo.
+        membership: Its /proc/PID/cgroup.
+    """
+    try:
+        lines = mounts.read_text().splitlines()
+        inside = [line[3:] for line in membership.read_text().splitlines() if line[:3] == "0::"]
+    except OSError:
+        return None
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        if after.split(" ")[0] == "cgroup2" and inside:
+            root, mounted = before.split(" ")[3:5]
+            # A container sees its own part mounted, and the path from the root of that.
+            relative = os.path.relpath(inside[0], root) if root != "/" else inside[0].lstrip("/")
+            return Path(mounted) / relative
+    return None
+
+
+def make_cgroup(
+    parent: Path | None, name: str, memory_mib: int | None, cpus: float | None
+) -> tuple[Cgroup | None, list[str]]:
+    """Make a cgroup with these limits; also say what of it was not permitted."""
+    notes: list[str] = []
+    proc = Path("/proc/self")
+    parent = parent or own_cgroup(proc / "mountinfo", proc / "cgroup")
+    if parent is None:
+        return None, ["cgroup: there is no cgroup v2 here"]
+    path = parent / name
+    try:
+        if path.exists():
+            path.rmdir()  # left behind; one in which somebody lives is not for us to share, or kill
+        path.mkdir()
+    except OSError as error:
+        return None, [f"cgroup: {path} cannot be made: {error.strerror}"]
+    limits = {}
+    if memory_mib is not None:
+        limits["memory.max"] = str(memory_mib * 1024 * 1024)
+    if cpus is not None:
+        limits["cpu.max"] = f"{max(1000, round(cpus * _CPU_PERIOD_US))} {_CPU_PERIOD_US}"
+    for file, value in limits.items():
+        try:
+            if not (path / file).exists():
+                enable = "+" + file.partition(".")[0]
+                (parent / "cgroup.subtree_control").write_text(enable)
+            (path / file).write_text(value)
+        except OSError as error:
+            notes.append(f"cgroup: {file} is not limited: {error.strerror}")
+    return Cgroup(path), notes

@@ -1,0 +1,206 @@
+"""The workers of a gang as its supervisor sees them: started, asked, reaped, their output kept."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from runtime.executors.cgroups import Cgroup
+from runtime.executors.kernel import die_with
+from runtime.executors.logs import RotatingLog, last_line
+from runtime.executors.processes import children
+
+_READ_BYTES = 64 * 1024
+#: A worker that prints without end must not keep the supervisor from its signals.
+_READS_AT_ONCE = 16
+#: Shells say so of commands that they cannot find, or cannot run; so do we.
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+#: What frameworks print when a GPU's memory is used up.
+_CUDA_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY")
+
+
+class Refused(Exception):
+    """The workers cannot be started at all; the message says why."""
+
+
+class Member:
+    """One worker."""
+
+    def __init__(self, rank: int, log: RotatingLog) -> None:
+        self.rank = rank
+        self.pid = 0
+        self.output = -1
+        #: As `subprocess` counts: an exit code, or a signal as a negative number.
+        self.status: int | None = None
+        self.killed_by_us = False
+        self._log = log
+        self._error = ""
+
+    def failed_to_begin(self, error: OSError) -> None:
+        """Take note that the command could not be run, as a shell would say it."""
+        self.status = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        self._error = f"{error.strerror}: {error.filename}"
+
+    def begun(self, process: "subprocess.Popen[bytes]") -> None:
+        """Take over what was started. It is reaped here, with its orphans, not by `subprocess`."""
+        assert process.stdout is not None
+        self.pid, self.output = process.pid, os.dup(process.stdout.fileno())
+        os.set_blocking(self.output, False)
+        process.stdout.close()
+        process.returncode = 0
+
+    def take_output(self) -> bool:
+        """Move what was written into the log; False once nothing more can come."""
+        for _ in range(_READS_AT_ONCE):
+            if self.output < 0:
+                return False
+            try:
+                data = os.read(self.output, _READ_BYTES)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self._log.write(data)
+        return True
+
+    def signal_group(self, number: int) -> bool:
+        """Signal the worker and all that share its group; False if there are none."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def record(self) -> dict[str, Any]:
+        """Say how it ended."""
+        tail, status = self._log.tail(), self.status
+        return {
+            "rank": self.rank,
+            "code": status if status is not None and status >= 0 else None,
+            "signal": -status if status is not None and status < 0 else None,
+            "killed_by_us": self.killed_by_us,
+            "line": self._error or last_line(tail),
+            "gpu_memory": any(words in tail for words in _CUDA_OOM),
+        }
+
+    def close(self) -> None:
+        """Let go of its output."""
+        if self.output >= 0:
+            os.close(self.output)
+            self.output = -1
+        self._log.close()
+
+
+class Crew:
+    """All workers of a run."""
+
+    def __init__(
+        self, plan: dict[str, Any], logs: Path, locks: list[int], cgroup: Cgroup | None
+    ) -> None:
+        """Prepare what `plan` asks for; nothing is started yet.
+
+        Args:
+            plan: The part `launch` of the order.
+            logs: Folder of the log files.
+            locks: Descriptors of the GPU locks, which every worker inherits.
+            cgroup: Where the workers go, if anywhere.
+
+        Raises:
+            Refused: the folder to start in is not usable.
+        """
+        self._plan, self._locks, self._cgroup = plan, locks, cgroup
+        workdir = plan["workdir"]
+        if not Path(workdir).is_dir() or not os.access(workdir, os.X_OK):
+            raise Refused(
+                f"workdir: {workdir} is no folder on this machine that the agent may enter; "
+                "make it here, or name another"
+            )
+        logs.mkdir(exist_ok=True)
+        max_bytes, files = plan["log_max_bytes"], plan["log_files"]
+        self.members = [
+            Member(
+                worker["rank"], RotatingLog(logs / f"rank-{worker['rank']}.log", max_bytes, files)
+            )
+            for worker in plan["workers"]
+        ]
+
+    def start(self, member: Member) -> None:
+        """Start one worker. A command that cannot be run is a worker that ended with 126 or 127."""
+        parent = os.getpid()
+        env = {**self._plan["env"], **self._plan["workers"][member.rank]["env"]}
+        cgroup = self._cgroup
+
+        def before_command() -> None:
+            die_with(parent)
+            if cgroup is not None:
+                with contextlib.suppress(OSError):  # without it, the groups are killed one by one
+                    cgroup.join()
+
+        try:
+            process = subprocess.Popen(
+                self._plan["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=self._plan["workdir"],
+                env=env,
+                process_group=0,
+                pass_fds=self._locks,
+                preexec_fn=before_command,
+            )
+        except OSError as error:
+            member.failed_to_begin(error)
+        else:
+            member.begun(process)
+
+    def ask(self, number: int) -> None:
+        """Signal every worker that lives, not what it started: that is the worker's to tell."""
+        for member in self.members:
+            if member.status is None:
+                _send(member.pid, number)
+
+    def groups_alive(self) -> bool:
+        """Whether any worker, or any process of a worker's group, lives."""
+        return any(member.pid and member.signal_group(0) for member in self.members)
+
+    def kill(self) -> None:
+        """End everything: workers, their groups, their cgroup, and whoever left those."""
+        for member in self.members:
+            if member.pid:
+                member.killed_by_us |= member.status is None
+                member.signal_group(signal.SIGKILL)
+        if self._cgroup is not None:
+            self._cgroup.kill()
+        for pid in children(os.getpid()):
+            _send(pid, signal.SIGKILL)
+
+    def reap(self) -> list[Member]:
+        """Take note of whoever has ended; give the workers among them."""
+        ended: list[Member] = []
+        by_pid = {member.pid: member for member in self.members if member.status is None}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ended
+            if pid == 0:
+                return ended
+            if pid in by_pid:
+                by_pid[pid].status = os.waitstatus_to_exitcode(status)
+                ended.append(by_pid[pid])
+
+    def gone(self) -> bool:
+        """Whether no process of the run is left."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
+
+def _send(pid: int, number: int) -> None:
+    """Signal a child; one of another user's cannot be helped."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

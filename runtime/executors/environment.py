@@ -1,0 +1,120 @@
+"""The environment of workers: what `docs/jobs.md` promises, in torchrun's words where it has some.
+
+Workers do not get the agent's own environment, which holds what opens the bus and the store.
+"""
+
+import contextlib
+import os
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.core import Placement
+from schemas.programs import Program
+
+#: What every program may expect of a machine.
+_PASSED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "CUDA_HOME", "NVIDIA_DRIVER_CAPABILITIES", "XDG_CACHE_HOME"),
+)
+#: Below the ports that Linux gives to outgoing connections, which could take one meanwhile.
+_PORTS = range(20_000, 30_000)
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is the same for all workers of a run."""
+
+    agent: str
+    job: str
+    epoch: int
+    placement: Placement
+    program: Program
+    progress: Path
+    checkpoints: Path
+    resume: Path | None
+    grace_s: float
+    master_port: int
+
+
+def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, str]:
+    """Give the variables that all workers of a run have, and their supervisor too."""
+    own = {name: os.environ[name] for name in (*_PASSED, *passed) if name in os.environ}
+    own.setdefault("PATH", _PATH)
+    said = {
+        "TIDEGATE_AGENT": gang.agent,
+        "TIDEGATE_JOB": gang.job,
+        "TIDEGATE_EPOCH": str(gang.epoch),
+        "TIDEGATE_CHECKPOINT_DIR": str(gang.checkpoints),
+        "TIDEGATE_PROGRESS": str(gang.progress),
+        "TIDEGATE_GRACE_S": f"{gang.grace_s:g}",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(gang.master_port),
+    }
+    if gang.resume is not None:
+        said["TIDEGATE_RESUME"] = str(gang.resume)
+    # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
+    wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
+    return {**own, **wanted, **said}
+
+
+def worker_environments(
+    gang: Surroundings, gpu_ids: Mapping[str, Sequence[str]] | None
+) -> list[dict[str, str]]:
+    """Give what is each worker's own, by rank: over nodes in order of name, then over GPUs.
+
+    Raises:
+        ValueError: the placement names a GPU that `gpu_ids` does not.
+    """
+    nodes = sorted(gang.placement.items())
+    local_sizes = [len(gpus) if gang.program.workers == "per_gpu" else 1 for _, gpus in nodes]
+    world = sum(local_sizes)
+    environments: list[dict[str, str]] = []
+    for group, ((node, gpus), local_size) in enumerate(zip(nodes, local_sizes, strict=True)):
+        for local in range(local_size):
+            rank = str(len(environments))
+            environments.append(
+                {
+                    "RANK": rank,
+                    "LOCAL_RANK": str(local),
+                    "WORLD_SIZE": str(world),
+                    "LOCAL_WORLD_SIZE": str(local_size),
+                    "GROUP_RANK": str(group),
+                    "GROUP_WORLD_SIZE": str(len(nodes)),
+                    "ROLE_RANK": rank,
+                    "ROLE_WORLD_SIZE": str(world),
+                    "TIDEGATE_NODE": node,
+                    "TIDEGATE_GPUS": str(len(gpus)),
+                    "CUDA_VISIBLE_DEVICES": _visible(node, gpus, gpu_ids),
+                }
+            )
+    return environments
+
+
+def _visible(node: str, gpus: Sequence[int], gpu_ids: Mapping[str, Sequence[str]] | None) -> str:
+    if gpu_ids is None:
+        return ",".join(map(str, gpus))
+    ids = gpu_ids.get(node, ())
+    if not ids:
+        return ""
+    if max(gpus) >= len(ids):
+        raise ValueError(f"gpu_ids: {node} has {len(ids)} GPUs, so none of index {max(gpus)}")
+    return ",".join(ids[gpu] for gpu in gpus)
+
+
+def free_port(job: str, epoch: int) -> int:
+    """Pick a port that nobody listens on now, another for each epoch.
+
+    Raises:
+        OSError: all are taken.
+    """
+    first = zlib.crc32(f"{job}/{epoch}".encode())
+    for number in range(len(_PORTS)):
+        port = _PORTS[(first + number) % len(_PORTS)]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise OSError(f"MASTER_PORT: no port from {_PORTS[0]} to {_PORTS[-1]} is free")

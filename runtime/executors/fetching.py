@@ -1,0 +1,67 @@
+"""Where a job goes on from: a checkpoint on this machine if it is right, else the store's."""
+
+import threading
+from pathlib import Path
+
+from runtime.checkpoints.store import CheckpointError, CheckpointStore
+from runtime.executors.folder import COMMITTED, read_json
+from runtime.executors.saving import in_thread
+
+
+class Fetch:
+    """A checkpoint on its way here; `future` gives its path, or the reason why there is none."""
+
+    def __init__(self, store: CheckpointStore, root: Path, job: str, step: int) -> None:
+        """Begin in a thread of its own."""
+        self.cancel = threading.Event()
+        self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel))
+
+
+def job_folder(root: Path, job: str) -> Path:
+    """Name the folder of all runs of a job."""
+    return root / "runs" / job
+
+
+def epochs(folder: Path) -> list[int]:
+    """Give the epochs of a job that have a run folder, the newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), reverse=True)
+
+
+def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threading.Event) -> Path:
+    """Give the path of the job's checkpoint of this step, brought here if need be. Blocks.
+
+    The store decides which one it is: the job may have run elsewhere meanwhile. Where it does not
+    know, or cannot be asked, what this machine had made durable itself is good enough.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be brought here.
+    """
+    folder = job_folder(root, job)
+    here = _here(folder, step)
+    try:
+        checkpoint = store.find(job, step)
+    except CheckpointError:
+        if here is None:
+            raise
+        return here[1]
+    if checkpoint is None and here is not None:
+        return here[1]
+    if checkpoint is None:
+        raise CheckpointError(
+            f"step: the store has no checkpoint of {job} at step {step}; see that all agents of "
+            "the fleet use one store"
+        )
+    if here is not None and here[0] == checkpoint.epoch:
+        return here[1]
+    return store.fetch(checkpoint, folder / "fetched", stop=stop)
+
+
+def _here(folder: Path, step: int) -> tuple[int, Path] | None:
+    """Find a checkpoint of the step that a run on this machine wrote and made durable."""
+    for epoch in epochs(folder):
+        said = read_json(folder / str(epoch) / COMMITTED)
+        if said is not None and said.get("step") == step and Path(said["path"]).exists():
+            return epoch, Path(said["path"])
+    return None

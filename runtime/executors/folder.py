@@ -1,0 +1,52 @@
+"""The run folder: what agent and supervisor tell each other, as files that survive either.
+
+`<root>/runs/<job>/<epoch>/` holds
+
+    order.json       what to run, and all that is needed to go on with it after a restart
+    shim.json        who supervises and who works: pids with their start times
+    stop.json        the wish that the workers leave, and within which grace
+    exit.json        how each worker ended; written when none is left
+    committed.json   the newest checkpoint of this run that is durable
+    closed           the agent has reported how the run ended, and that was stored
+    progress.jsonl, checkpoints/, work/, logs/, shim.log
+
+Imports little: the supervisor lives as long as its gang, and should cost a few MiB.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
+COMMITTED, CLOSED = "committed.json", "closed"
+PROGRESS, CHECKPOINTS, WORK, LOGS = "progress.jsonl", "checkpoints", "work", "logs"
+SHIM_LOG = "shim.log"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file whole: after a crash it is the old or the new one, never a part.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Give what the file says; None if there is none, or nothing that makes sense."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

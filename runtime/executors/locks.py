@@ -1,0 +1,53 @@
+"""One lock file for each GPU: two epochs can never work on one GPU, whoever started them.
+
+The lock is the kernel's (flock), held through a descriptor that the workers inherit: it lasts as
+long as any process that could use the GPU, and no crash leaves it behind. What the file says is for
+people and for error messages.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+
+class Locked(Exception):
+    """Somebody else holds the GPU; the message names the holder."""
+
+
+def lock_path(folder: Path, node: str, gpu: int) -> Path:
+    """Name the lock file of a GPU."""
+    return folder / f"gpu-{node}-{gpu}.lock"
+
+
+def take(path: Path, holder: dict[str, object]) -> int:
+    """Take the lock and write down who has it; give the descriptor that holds it.
+
+    Raises:
+        Locked: another process has it.
+        OSError: the file cannot be used.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+    except BlockingIOError:
+        said = os.pread(descriptor, 4096, 0)
+        os.close(descriptor)
+        raise Locked(
+            f"{path.name} is held by {_named(said)}; it is free when that has ended"
+        ) from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _named(said: bytes) -> str:
+    """Say who the file names as the holder."""
+    try:
+        holder = json.loads(said)
+        return f"job {holder['job']}, epoch {holder['epoch']}, process {holder['pid']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process that did not say who it is (fuser -v names it)"

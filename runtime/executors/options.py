@@ -1,0 +1,74 @@
+"""What an operator may choose about running real workers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.checkpoints.store import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How `ProcessExecutor` runs gangs on one machine."""
+
+    #: Folder for all that belongs to runs: `runs/`, `locks/`. On a local disk.
+    root: Path
+    #: Where checkpoints become durable.
+    store: CheckpointStore
+    #: The agent's name; its processes are known by it.
+    agent: str
+    #: By node, what CUDA calls its GPUs (UUIDs, MIG UUIDs or indices); None: the indices
+    #: themselves. A node that is not named has no GPUs but CPU slots.
+    gpu_ids: Mapping[str, Sequence[str]] | None = None
+    #: Folder of the GPU locks, the same for all agents of a machine; None: `root/locks`.
+    locks: Path | None = None
+    #: Names of the agent's own environment that workers get too, beyond PATH, HOME and the like.
+    pass_env: Sequence[str] = ()
+    log_max_mib: int = 16  #: A worker's log file is full at this size.
+    log_files: int = 4  #: How many log files of a worker there are at most.
+    #: A program that says nothing has started when its workers have lived this long.
+    quiet_start_s: float = 5.0
+    #: A gang is stuck after this long without a step, or 20 of its usual intervals if longer.
+    stuck_after_s: float = 600.0
+    #: End a stuck gang as failed; otherwise it is only reported.
+    end_stuck: bool = False
+    #: What workers are told is usual (`TIDEGATE_GRACE_S`), and what a change of size gives them.
+    grace_s: float = 60.0
+    #: A checkpoint that was asked for must come within this.
+    save_s: float = 300.0
+    #: Beyond the grace, for the upload of the last checkpoint.
+    upload_s: float = 60.0
+    #: For GPUs whose last worker is just ending.
+    lock_wait_s: float = 10.0
+    #: Memory and cores of a gang; None: no limit. In force where cgroup v2 permits.
+    memory_mib: int | None = None
+    cpus: float | None = None
+    #: The cgroup v2 folder in which gangs get theirs; None: below the agent's own.
+    cgroup: Path | None = None
+    keep: int = 2  #: Checkpoints of a job that are retained, here and in the store.
+    keep_runs: int = 20  #: Folders of ended runs that are retained, for their logs.
+
+    def __post_init__(self) -> None:
+        if not self.agent:
+            raise ValueError("agent: must not be empty")
+        for name in ("log_max_mib", "log_files", "keep", "keep_runs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1")
+        for name in ("quiet_start_s", "grace_s", "upload_s", "lock_wait_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: must be finite and not negative")
+        for name in ("stuck_after_s", "save_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: must be positive")
+        if self.memory_mib is not None and self.memory_mib < 1:
+            raise ValueError("memory_mib: must be at least 1; leave it out for no limit")
+        if self.cpus is not None and not 0 < self.cpus < math.inf:
+            raise ValueError("cpus: must be positive and finite; leave it out for no limit")
+        if not self.root.is_absolute():
+            raise ValueError(f"root: must be an absolute path, not {self.root}")
+
+    @property
+    def lock_folder(self) -> Path:
+        """Folder of the GPU locks."""
+        return self.locks or self.root / "locks"

@@ -1,0 +1,184 @@
+"""The process executor: gangs as processes of one machine, which outlive the agent.
+
+Each gang has a supervisor of its own (`runtime.executors.shim`), which holds its GPU locks and ends
+with it. What goes on is in the run folders, so that the next agent goes on with it.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from runtime.core import (
+    CheckpointWorkers,
+    GangProgress,
+    Report,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+)
+from runtime.executors.adopting import adoptable, end_leftovers
+from runtime.executors.fetching import epochs, job_folder
+from runtime.executors.folder import CHECKPOINTS, CLOSED
+from runtime.executors.gang import Gang
+from runtime.executors.options import ProcessOptions
+from runtime.executors.saving import in_thread
+
+#: How often what is under way is looked at, and what simply runs.
+_SOON_S, _LATER_S = 0.2, 1.0
+
+
+class ProcessExecutor:
+    """Runs gangs on this machine (see `runtime.executor.Executor`, which it implements)."""
+
+    def __init__(self, options: ProcessOptions) -> None:
+        """Go on with what an agent of before began, and end what it left behind.
+
+        Raises:
+            OSError: `options.root` cannot be used.
+        """
+        self._options = options
+        self._trash = options.root / "trash"
+        for folder in (options.root / "runs", options.lock_folder, self._trash):
+            folder.mkdir(parents=True, exist_ok=True)
+        in_thread(lambda: _empty(self._trash))
+        found = adoptable(options)
+        #: Processes of this agent that were left over and have been ended.
+        self.leftovers = end_leftovers(options, [runs[0] for runs in found])
+        adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
+        self._gangs = {gang.job: gang for gang in adopted}
+        self._running = tuple(sorted(self._gangs))
+        self._settled: list[Callable[[], None]] = []
+        self._looked_s: float | None = None
+
+    # --- orders ---
+
+    def start(self, order: StartWorkers, now_s: float) -> None:
+        gang = self._gangs.get(order.job)
+        if gang is None:
+            self._gangs[order.job] = Gang.begun(self._options, order, now_s)
+        else:
+            gang.start(order, now_s)
+        self._looked_s = None
+
+    def scale(self, order: ScaleWorkers, now_s: float) -> None:
+        if order.job in self._gangs:
+            self._gangs[order.job].scale(order, now_s)
+            self._looked_s = None
+
+    def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
+        if order.job in self._gangs:
+            self._gangs[order.job].checkpoint(order, now_s)
+            self._looked_s = None
+
+    def stop(self, order: StopWorkers, now_s: float) -> None:
+        if order.job in self._gangs:
+            self._gangs[order.job].stop(order, now_s)
+            self._looked_s = None
+
+    # --- reports ---
+
+    def progress(self, now_s: float) -> Sequence[GangProgress]:
+        found = (gang.progress() for _, gang in sorted(self._gangs.items()))
+        return [progress for progress in found if progress is not None]
+
+    def advance(self, now_s: float) -> Sequence[Report]:
+        self._looked_s = now_s
+        # Whoever asks again has written down what was said before.
+        settled, self._settled = self._settled, []
+        for settle in settled:
+            with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
+                settle()
+        reports: list[Report] = []
+        for job, gang in sorted(self._gangs.items()):
+            reports += gang.advance(now_s)
+            self._settled += gang.settling
+            gang.settling = []
+            if gang.older:
+                self._settled.append(self._close_older(gang))
+            if gang.phase == "over":
+                del self._gangs[job]
+                self._settled.append(self._put_away(gang))
+        return reports
+
+    def next_due_s(self) -> float | None:
+        if not self._gangs and not self._settled:
+            return None
+        if self._looked_s is None:
+            return 0.0  # an order has come: look at once
+        waits = self._settled or any(gang.waits for gang in self._gangs.values())
+        return self._looked_s + (_SOON_S if waits else _LATER_S)
+
+    def running(self) -> tuple[str, ...]:
+        return self._running
+
+    def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
+        """Give the jobs whose workers live and take no steps, and since when."""
+        return [
+            (job, gang.live.stuck_since_s)
+            for job, gang in sorted(self._gangs.items())
+            if gang.live is not None and gang.live.stuck_since_s is not None
+        ]
+
+    def close(self) -> None:
+        """Let go of transfers, which go on with the next agent; the workers live on."""
+        for gang in self._gangs.values():
+            gang.abandon()
+
+    # --- what is left on the disk ---
+
+    def _close_older(self, gang: Gang) -> Callable[[], None]:
+        """Give what to do once it is written down that the gang goes on under a newer epoch."""
+        older, gang.older = gang.older, []
+        folder = job_folder(self._options.root, gang.job)
+
+        def close_older() -> None:
+            for live in older:
+                live.run.close()
+            too_many = epochs(folder)[self._options.keep_runs :]
+            self._remove([folder / str(epoch) for epoch in too_many])
+
+        return close_older
+
+    def _put_away(self, gang: Gang) -> Callable[[], None]:
+        """Give what to do once the gang's end is written down."""
+        folder = job_folder(self._options.root, gang.job)
+
+        def put_away() -> None:
+            if gang.live is not None:
+                gang.live.run.close()
+            if gang.job in self._gangs:
+                return  # it has been started again, and may go on from what is there
+            old = [folder / "fetched"]
+            if gang.result_is_safe:
+                old += folder.glob(f"*/{CHECKPOINTS}")
+            old += self._too_many()
+            self._remove([path for path in old if path.exists()])
+
+        return put_away
+
+    def _too_many(self) -> list[Path]:
+        """Find the ended runs beyond those that are kept for their logs."""
+        closed = [
+            (marker.stat().st_mtime, marker.parent)
+            for marker in (self._options.root / "runs").glob(f"*/*/{CLOSED}")
+            if marker.parent.parent.name not in self._gangs
+        ]
+        return [folder for _, folder in sorted(closed)[: -self._options.keep_runs]]
+
+    def _remove(self, paths: list[Path]) -> None:
+        """Remove at once for everybody, and from the disk when there is time."""
+        for path in paths:
+            number = sum(1 for _ in self._trash.iterdir())
+            while (away := self._trash / str(number)).exists():
+                number += 1
+            path.rename(away)
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        if paths:
+            in_thread(lambda: _empty(self._trash))
+
+
+def _empty(trash: Path) -> None:
+    for path in trash.iterdir():
+        shutil.rmtree(path, ignore_errors=True)

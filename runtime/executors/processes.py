@@ -1,0 +1,116 @@
+"""Processes by identity: a pid is used again, a pid with its start time is not.
+
+Source of the formats: proc(5). Imports little, because the supervisor does.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+#: Fields of /proc/PID/stat after the command's closing parenthesis, counted from 0.
+_STATE, _STARTED = 0, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process of one boot."""
+
+    pid: int
+    #: When it began, in clock ticks since boot.
+    started: int
+
+    def alive(self) -> bool:
+        """Whether it still runs; a zombie does not."""
+        return identity(self.pid) == self
+
+    def send(self, number: int) -> bool:
+        """Send it a signal, and no other process; False if it is gone, or another's."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            # The handle names one process for ever; so what is checked now still holds below.
+            if not self.alive():
+                return False
+            signal.pidfd_send_signal(handle, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+
+def identity(pid: int) -> Identity | None:
+    """Give the identity of a living process; None if there is none, or only its zombie."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The command may hold anything, parentheses and spaces too; the last one closes it.
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):
+        return None
+    return Identity(pid, int(fields[_STARTED]))
+
+
+def boot_id() -> str:
+    """Name the machine's present boot."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    try:
+        status = (_PROC / str(pid) / "status").read_text()
+    except OSError:
+        return False
+    for line in status.splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def children(pid: int) -> list[int]:
+    """Give the pids of a process's children, as far as they can be seen."""
+    found: list[int] = []
+    for task in (_PROC / str(pid) / "task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that says in its environment which run it belongs to."""
+
+    identity: Identity
+    job: str
+    epoch: str
+
+
+def workers_of(agent: str) -> Iterator[Worker]:
+    """Find the processes that run for this agent, supervisors and workers' children too."""
+    wanted = b"TIDEGATE_AGENT=" + agent.encode()
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            environ = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # gone, or another user's
+        if wanted not in environ:
+            continue
+        said = dict(part.split(b"=", 1) for part in environ if b"=" in part)
+        found = identity(int(folder.name))
+        if found is not None:
+            job, epoch = said.get(b"TIDEGATE_JOB", b""), said.get(b"TIDEGATE_EPOCH", b"")
+            yield Worker(found, job.decode(errors="replace"), epoch.decode(errors="replace"))

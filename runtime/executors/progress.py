@@ -1,0 +1,168 @@
+"""What a job says of itself: lines that anybody may have written, read with patience.
+
+A bad line is counted and passed over. Nothing a job writes can stop the agent, or cost it more than
+a bounded amount of memory.
+"""
+
+import json
+import math
+from collections import Counter, deque
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeGuard
+
+_LINE_MAX = 64 * 1024
+#: Read at once: a job that writes faster than this is caught up with at later readings.
+_READ_MAX = 1024 * 1024
+_STEP_MAX = 2**53
+_RATE_MAX = 1e12
+_PAUSE_MAX_S = 86_400.0
+#: Step intervals that the learned rate looks back on.
+_MOMENTS = 32
+
+Fault = Literal[
+    "not_json", "too_long", "bad_step", "bad_rate", "bad_checkpoint", "step_back", "cut"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A checkpoint that the job says is complete on disk."""
+
+    step: int
+    path: Path
+    #: How long training stood still for it, if the job says so.
+    pause_s: float | None
+
+
+class ProgressFile:
+    """Follows one `progress.jsonl`."""
+
+    def __init__(self, path: Path, checkpoints: Path) -> None:
+        """Follow `path`; checkpoints are names below `checkpoints`."""
+        self._path, self._checkpoints = path, checkpoints
+        self._offset = 0
+        self._rest = b""
+        self._skipping = False
+        self._rate: float | None = None
+        self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
+        #: The last step said; None before the first.
+        self.step: int | None = None
+        #: When the last new step was read.
+        self.moved_s: float | None = None
+        #: Whether there was more to read than the last reading took.
+        self.behind = False
+        #: What was wrong with lines.
+        self.faults: Counter[Fault] = Counter()
+
+    def read(self, now_s: float) -> list[Announced]:
+        """Take what is new; give the checkpoints announced in it, in order."""
+        found: list[Announced] = []
+        before = self.step
+        for line in self._lines():
+            said = self._take(line)
+            if said is not None:
+                found.append(said)
+        if self.step is not None and self.step != before:
+            self.moved_s = now_s
+            self._moments.append((now_s, self.step))
+        return found
+
+    def samples_per_s(self, samples_per_step: float) -> float | None:
+        """The rate as the job says, else as its steps show; None as long as neither is known."""
+        if self._rate is not None:
+            return self._rate
+        interval_s = self.step_interval_s
+        return None if interval_s is None else samples_per_step / interval_s
+
+    @property
+    def step_interval_s(self) -> float | None:
+        """Seconds from step to step of late; None as long as they are not known."""
+        if len(self._moments) < 2:
+            return None
+        (first_s, first), (last_s, last) = self._moments[0], self._moments[-1]
+        return (last_s - first_s) / (last - first) if last_s > first_s else None
+
+    def _lines(self) -> list[bytes]:
+        """Give the whole lines that are new; a last one without its end waits."""
+        try:
+            size = self._path.stat().st_size
+            if size < self._offset:  # written anew
+                self.faults["cut"] += 1
+                self._offset, self._rest, self._skipping = 0, b"", False
+            self.behind = size - self._offset > _READ_MAX
+            if size == self._offset:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_READ_MAX)
+        except OSError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines and self._skipping:
+            del lines[0]
+            self._skipping = False
+        if len(self._rest) > _LINE_MAX:
+            if not self._skipping:
+                self.faults["too_long"] += 1
+            self._rest, self._skipping = b"", True
+        return lines
+
+    def _take(self, line: bytes) -> Announced | None:
+        if not line.strip():
+            return None
+        if len(line) > _LINE_MAX:
+            self.faults["too_long"] += 1
+            return None
+        try:
+            # NaN is no JSON, but Python writes it, for instance as a loss that is none of ours.
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            self.faults["not_json"] += 1
+            return None
+        return self._understand(said)
+
+    def _understand(self, said: dict[str, Any]) -> Announced | None:
+        rate = said.get("samples_per_s")
+        if rate is not None:
+            if _is_number(rate) and 0 <= rate <= _RATE_MAX:
+                self._rate = float(rate)
+            else:
+                self.faults["bad_rate"] += 1
+        step = said.get("step")
+        if step is None:
+            if "checkpoint" in said:
+                self.faults["bad_checkpoint"] += 1
+            return None
+        if not _is_number(step) or step != math.floor(step) or not 0 <= step <= _STEP_MAX:
+            self.faults["bad_step"] += 1
+            return None
+        step = int(step)
+        if self.step is not None and step < self.step:
+            self.faults["step_back"] += 1
+        else:
+            self.step = step
+        return self._announced(said, step) if "checkpoint" in said else None
+
+    def _announced(self, said: dict[str, Any], step: int) -> Announced | None:
+        name, pause_s = said["checkpoint"], said.get("pause_s")
+        if not isinstance(name, str) or not _is_below(name):
+            self.faults["bad_checkpoint"] += 1
+            return None
+        if not _is_number(pause_s) or not 0 <= pause_s <= _PAUSE_MAX_S:
+            pause_s = None
+        return Announced(step, self._checkpoints / name, pause_s)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_below(name: str) -> bool:
+    """Whether the name stays below the folder it is relative to."""
+    path = PurePosixPath(name)
+    whole = bool(name) and "\0" not in name and len(name) <= 1024
+    return whole and not path.is_absolute() and path.parts != () and ".." not in path.parts

@@ -1,0 +1,305 @@
+"""One run as the agent sees it: the workers of one epoch of a job, begun, asked, and found again.
+
+All that is needed to go on with it after a restart of the agent is in its folder.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import runtime
+from runtime.core import Placement
+from runtime.executors.cgroups import Cgroup
+from runtime.executors.environment import (
+    Surroundings,
+    free_port,
+    shared_environment,
+    worker_environments,
+)
+from runtime.executors.fetching import job_folder
+from runtime.executors.folder import (
+    CHECKPOINTS,
+    CLOSED,
+    COMMITTED,
+    EXIT,
+    ORDER,
+    PROGRESS,
+    SHIM,
+    SHIM_LOG,
+    STOP,
+    WORK,
+    read_json,
+    write_json,
+)
+from runtime.executors.locks import lock_path
+from runtime.executors.options import ProcessOptions
+from runtime.executors.processes import Identity, boot_id, identity, workers_of
+from schemas.commands import GangSpec
+
+Why = Literal["stop", "scale"]
+#: Where the supervisor finds its modules, wherever it is started.
+_MODULES = str(Path(runtime.__file__).parent.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a run is to do."""
+
+    job: str
+    epoch: int
+    placement: Placement
+    spec: GangSpec
+    #: The step it goes on from.
+    step: int
+    #: The newest step that was durable when it began.
+    committed_step: int
+    #: The checkpoint of `step` on this machine.
+    resume: Path | None = None
+    #: Epochs whose workers had left before this one began.
+    left: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as JSON can hold it."""
+        return {
+            "job": self.job,
+            "epoch": self.epoch,
+            "placement": {node: list(gpus) for node, gpus in self.placement.items()},
+            "spec": self.spec.model_dump(mode="json"),
+            "step": self.step,
+            "committed_step": self.committed_step,
+            "resume": None if self.resume is None else str(self.resume),
+            "left": list(self.left),
+        }
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> "Order":
+        """Read what `to_dict` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(
+                said["job"],
+                said["epoch"],
+                {node: tuple(gpus) for node, gpus in said["placement"].items()},
+                GangSpec.model_validate_json(json.dumps(said["spec"])),
+                said["step"],
+                said["committed_step"],
+                None if said["resume"] is None else Path(said["resume"]),
+                tuple(said["left"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"order: not one of this release: {error!r}") from error
+
+
+class Run:
+    """The workers of one epoch of a job."""
+
+    def __init__(self, options: ProcessOptions, order: Order) -> None:
+        self.order = order
+        self.folder = run_folder(options.root, order.job, order.epoch)
+        self.checkpoints = self.folder / CHECKPOINTS
+        self.progress = self.folder / PROGRESS
+        self._options = options
+        self._shim: Identity | None = None
+        #: Whether the machine still runs as when the run began, so that its disk is whole.
+        self.this_boot = True
+        #: Whether there ever was a supervisor.
+        self.was_begun = True
+
+    @classmethod
+    def found(cls, options: ProcessOptions, folder: Path, shim: Identity | None) -> "Run":
+        """Take over the run of a folder; `shim` if its supervisor had no time to say who it is.
+
+        Raises:
+            ValueError: the folder's order cannot be read.
+        """
+        run = cls(options, Order.from_dict(read_json(folder / ORDER) or {}))
+        said = read_json(folder / SHIM)
+        if said is not None:
+            run.this_boot = said["boot"] == boot_id()
+            shim = Identity(said["pid"], said["started"]) if run.this_boot else None
+        run.was_begun = said is not None or shim is not None or (folder / EXIT).exists()
+        run._shim = shim
+        return run
+
+    # --- begin ---
+
+    def launch(self) -> None:
+        """Write the order down and start the supervisor.
+
+        Raises:
+            OSError: the disk or the kernel do not take it.
+        """
+        if self.folder.exists():
+            shutil.rmtree(self.folder)  # an attempt that never got as far as a supervisor
+        self.checkpoints.mkdir(parents=True)
+        (self.folder / WORK).mkdir()
+        self.progress.touch()
+        environment = self._gang_environment()
+        shared = shared_environment(environment, self._options.pass_env)
+        write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})
+        log = os.open(
+            self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                # Neither the working folder nor site packages: it needs the standard library.
+                [sys.executable, "-P", "-S", "-m", "runtime.executors.shim", str(self.folder)],
+                {
+                    "PATH": shared["PATH"],
+                    "PYTHONPATH": _MODULES,
+                    **{k: v for k, v in shared.items() if k.startswith("TIDEGATE_")},
+                },
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+            )
+        finally:
+            os.close(log)
+        self._shim = identity(pid)
+
+    def _gang_environment(self) -> Surroundings:
+        program = self.order.spec.program
+        assert program is not None
+        return Surroundings(
+            self._options.agent,
+            self.order.job,
+            self.order.epoch,
+            self.order.placement,
+            program,
+            self.progress,
+            self.checkpoints,
+            self.order.resume,
+            self._options.grace_s,
+            free_port(self.order.job, self.order.epoch),
+        )
+
+    def _plan(self, gang: Surroundings) -> dict[str, Any]:
+        options = self._options
+        environments = worker_environments(gang, options.gpu_ids)
+        return {
+            "job": gang.job,
+            "epoch": gang.epoch,
+            "argv": gang.program.argv,
+            "workdir": gang.program.workdir or str(self.folder / WORK),
+            "env": shared_environment(gang, options.pass_env),
+            "workers": [{"rank": rank, "env": own} for rank, own in enumerate(environments)],
+            "locks": [
+                str(lock_path(options.lock_folder, node, gpu))
+                for node, gpus in sorted(gang.placement.items())
+                for gpu in gpus
+            ],
+            "lock_wait_s": options.lock_wait_s,
+            "grace_s": options.grace_s,
+            "log_max_bytes": options.log_max_mib * 1024 * 1024,
+            "log_files": options.log_files,
+            "memory_mib": options.memory_mib,
+            "cpus": options.cpus,
+            "cgroup_name": _cgroup_name(gang),
+            "cgroup": None if options.cgroup is None else str(options.cgroup),
+        }
+
+    # --- look ---
+
+    def gone(self) -> bool:
+        """Whether no process of it is left. What outlived a killed supervisor is ended."""
+        if self._shim is not None:
+            if self._shim.alive():
+                return False
+            self._reap()
+        if (self.folder / EXIT).exists():
+            return True
+        if end_workers(self._options.agent, self.order.job, self.order.epoch) > 0:
+            return False
+        self._end_cgroup()
+        return True
+
+    def begun(self) -> bool:
+        """Whether all workers were started."""
+        said = read_json(self.folder / SHIM)
+        return said is not None and bool(said["begun"])
+
+    def exit_record(self) -> dict[str, Any] | None:
+        """What the supervisor wrote at the end, if it could."""
+        return read_json(self.folder / EXIT)
+
+    def asked_to(self) -> Why | None:
+        """Why it was asked to end; None: it was not."""
+        said = read_json(self.folder / STOP)
+        return None if said is None else said.get("why")
+
+    def committed(self) -> dict[str, Any] | None:
+        """The newest of its checkpoints that is durable: `step`, `path`, `uri`."""
+        return read_json(self.folder / COMMITTED)
+
+    # --- ask ---
+
+    def stop(self, grace_s: float, *, kill: bool, why: Why) -> None:
+        """Ask the workers to leave within the grace, or at once."""
+        write_json(self.folder / STOP, {"grace_s": grace_s, "kill": kill, "why": why})
+        if self._shim is not None:
+            self._shim.send(signal.SIGTERM)
+
+    def save(self) -> None:
+        """Ask the workers that can to write a checkpoint and go on."""
+        if self._shim is not None:
+            self._shim.send(signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """End every process of it without asking, the supervisor first."""
+        if self._shim is not None:
+            self._shim.send(signal.SIGKILL)
+        self._end_cgroup()
+        end_workers(self._options.agent, self.order.job, self.order.epoch)
+
+    def close(self) -> None:
+        """Write down that its end was reported, and that the report was stored."""
+        (self.folder / CLOSED).touch()
+
+    def _end_cgroup(self) -> None:
+        """End what is in the cgroup of a dead supervisor, and remove it."""
+        said = read_json(self.folder / SHIM)
+        if said is not None and said["cgroup"] is not None and self.this_boot:
+            cgroup = Cgroup(Path(said["cgroup"]))
+            cgroup.kill()
+            cgroup.remove()
+
+    def _reap(self) -> None:
+        """Let the kernel forget the supervisor, if it was our child."""
+        assert self._shim is not None
+        try:
+            os.waitpid(self._shim.pid, os.WNOHANG)
+        except ChildProcessError:
+            return
+
+
+def _cgroup_name(gang: Surroundings) -> str:
+    """Name the run on its machine, where another agent may have the same job and epoch."""
+    whose = zlib.crc32(f"{gang.agent}/{gang.job}".encode())
+    return f"tidegate-{gang.job[:100]}-{gang.epoch}-{whose:08x}"
+
+
+def run_folder(root: Path, job: str, epoch: int) -> Path:
+    """Name the folder of a run."""
+    return job_folder(root, job) / str(epoch)
+
+
+def end_workers(agent: str, job: str, epoch: int) -> int:
+    """End the processes that still say they belong to the run; give how many there were."""
+    found = [w for w in workers_of(agent) if w.job == job and w.epoch == str(epoch)]
+    for worker in found:
+        worker.identity.send(signal.SIGKILL)
+    return len(found)

@@ -1,0 +1,51 @@
+"""The job in the manual does what the manual says."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from runtime.core import GangCompleted, GangStopped
+from schemas.programs import Program
+from tests.workers import bench
+
+JOBS = Path(__file__).parents[2] / "docs" / "jobs.md"
+
+
+def test_the_job_of_the_manual_loses_no_step_and_ends_as_if_undisturbed(tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```", JOBS.read_text(), re.DOTALL)
+    assert found is not None
+    slow = found[1].replace("    say(step=step)\n", "    say(step=step); time.sleep(0.01)\n")
+    script = tmp_path / "job.py"
+    script.write_text("import time\n" + slow)
+    program = Program(argv=[sys.executable, str(script)], env={"OPENBLAS_NUM_THREADS": "1"})
+    with bench(tmp_path) as jig:
+        jig.start(program, total_steps=200, job="calm")
+        jig.start(program, 1, total_steps=200, job="moved")
+        jig.until(lambda: jig.step("moved") >= 5)
+        jig.stop(1, job="moved")
+        stopped = jig.hears(GangStopped)
+        assert 5 <= stopped.step < 200
+        jig.start(program, 1, total_steps=200, job="moved", epoch=2, step=stopped.step)
+        jig.hears(GangCompleted, 2)
+        weights = []
+        for job in ("calm", "moved"):
+            checkpoint = jig.store.find(job, 200)
+            assert checkpoint is not None
+            with np.load(jig.store.fetch(checkpoint, tmp_path / job)) as saved:
+                weights.append(saved["weights"])
+    assert np.array_equal(*weights)
+
+
+def test_every_variable_of_the_manual_is_set(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| (`[A-Z_`, ]+`) \|", JOBS.read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"[A-Z_]{3,}", row)} - {"SIGTERM"}
+    program = Program(argv=["bash", "-c", "env > $TIDEGATE_CHECKPOINT_DIR/env; exit 0"])
+    with bench(tmp_path, keep_runs=5) as jig:
+        jig.start(program)
+        jig.until(lambda: (jig.run() / "checkpoints" / "env").exists() or jig.all(GangCompleted))
+        jig.until(lambda: (jig.run() / "exit.json").exists())
+        text = (jig.run() / "checkpoints" / "env").read_text()
+    said = {line.split("=", 1)[0] for line in text.splitlines()}
+    assert named - said == {"TIDEGATE_RESUME"}

@@ -1,0 +1,183 @@
+"""What goes wrong with real workers is named, and says whether another try makes sense."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, GangStopped
+from runtime.executors.ends import failure
+from runtime.executors.locks import Locked, lock_path, take
+from schemas.programs import Program
+from tests.workers import NODE, TRAINER, Bench, bench, python, shell
+
+
+@pytest.fixture
+def jig(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+def _fails(jig: Bench, program: Program | None, *gpus: int) -> GangFailed:
+    jig.start(program, *gpus)
+    failed = jig.hears(GangFailed, len(jig.all(GangFailed)) + 1)
+    assert jig.pids() == set()
+    return failed
+
+
+def test_a_job_without_a_program_is_for_no_real_agent(jig: Bench) -> None:
+    failed = _fails(jig, None)
+    assert failed.error == "the job names no program; this agent runs real workers"
+    assert not failed.retriable
+
+
+def test_a_command_that_is_not_there_is_not_tried_again(jig: Bench) -> None:
+    failed = _fails(jig, Program(argv=["no-such-command", "x"]), 0, 1)
+    assert "rank 0: the command was not found (exit code 127, no-such-command)" in failed.error
+    assert not failed.retriable
+
+
+def test_a_command_that_is_no_program_is_not_tried_again(jig: Bench, tmp_path: Path) -> None:
+    script = tmp_path / "data"
+    script.write_text("no program")
+    failed = _fails(jig, Program(argv=[str(script)]))
+    assert "cannot be executed (exit code 126" in failed.error
+    assert not failed.retriable
+
+
+def test_a_folder_that_is_not_there_is_not_tried_again(jig: Bench) -> None:
+    failed = _fails(jig, shell("exit 0", workdir="/no/such/folder"))
+    assert failed.error.startswith("workdir: /no/such/folder is no folder on this machine")
+    assert not failed.retriable
+
+
+def test_one_worker_that_fails_ends_the_others_and_is_the_one_named(jig: Bench) -> None:
+    code = """if [ $RANK = 1 ]; then sleep 0.5; echo cannot read shard 7; exit 3; fi; sleep 1000"""
+    failed = _fails(jig, shell(code), 0, 1, 2)
+    assert failed.error == "rank 1 ended with exit code 3: cannot read shard 7"
+    assert failed.retriable
+
+
+def test_a_worker_that_somebody_killed_may_have_been_short_of_memory(jig: Bench) -> None:
+    failed = _fails(jig, shell("echo loading; kill -9 $$"))
+    assert failed.error == "rank 0 was killed by signal 9, perhaps out of memory: loading"
+    failed = _fails(jig, shell("kill -SEGV $$"))
+    assert failed.error.startswith("rank 0 was killed by signal 11")
+
+
+def test_a_gpu_without_memory_is_recognised(jig: Bench) -> None:
+    line = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    failed = _fails(jig, shell(f"echo '{line}'; echo bye; exit 1"))
+    assert failed.error == "rank 0 ended with exit code 1, out of GPU memory: bye"
+
+
+def test_a_cgroup_without_memory_is_recognised(tmp_path: Path) -> None:
+    worker = {"rank": 0, "code": None, "signal": 9, "line": "", "gpu_memory": False}
+    record = {"refused": None, "failed": 0, "oom_kills": 1, "workers": [worker]}
+    why = failure(record, tmp_path, "x")
+    assert why is not None
+    assert why.error == "rank 0 ran out of memory (the limit of the gang's cgroup)"
+
+
+def test_what_a_failed_job_had_saved_is_made_durable_first(jig: Bench) -> None:
+    jig.start(python(TRAINER.replace("save()\n", "save(); os._exit(5)\n"), env={"STEPS": "3"}))
+    failed = jig.hears(GangFailed)
+    assert "exit code 5" in failed.error
+    kinds = [type(report) for report in jig.said]
+    assert kinds == [GangStarted, CheckpointDone, GangFailed]
+
+
+def test_children_that_outlive_their_worker_are_ended(jig: Bench) -> None:
+    # One stays in the group of the worker, one leaves it, and one disowns its parent too.
+    code = "sleep 1000 & setsid sleep 1000 & (setsid setsid sleep 1000 &) ; sleep 0.3; exit 0"
+    jig.start(shell(code))
+    jig.hears(GangCompleted)
+    assert jig.pids() == set()
+
+
+def test_a_killed_supervisor_takes_the_workers_with_it(jig: Bench) -> None:
+    jig.start(python(TRAINER + "\n"), 0, 1)
+    jig.until(lambda: jig.step() > 0)
+    assert len(jig.pids()) == 3
+    shim = json.loads((jig.run() / "shim.json").read_text())
+    os.kill(shim["pid"], signal.SIGKILL)
+    failed = jig.hears(GangFailed)
+    assert "supervisor died" in failed.error
+    assert failed.retriable
+    assert jig.pids() == set()
+    os.close(take(lock_path(jig.options.lock_folder, NODE, 0), {}))  # free again
+
+
+def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
+    jig.start(shell("setsid sleep 1000 & sleep 1000"))
+    jig.hears(GangStarted)
+    jig.until(lambda: len(jig.pids()) == 4)
+    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGKILL)
+    jig.hears(GangFailed)
+    assert jig.pids() == set()
+
+
+def test_a_gpu_in_strange_hands_is_refused_and_the_holder_named(jig: Bench) -> None:
+    path = lock_path(jig.options.lock_folder, NODE, 1)
+    held = take(path, {"job": "other", "epoch": 7, "pid": 4711})
+    with pytest.raises(Locked, match="job other, epoch 7, process 4711"):
+        take(path, {})
+    jig.start(shell("sleep 1000"), 0, 1)
+    failed = jig.hears(GangFailed)
+    assert failed.error == (
+        "gpu-box-1.lock is held by job other, epoch 7, process 4711; it is free when that has ended"
+    )
+    assert failed.retriable
+    os.close(held)
+    jig.start(shell("sleep 1000"), 0, 1, epoch=2)
+    jig.hears(GangStarted)
+
+
+def test_two_gangs_are_never_on_one_gpu(jig: Bench) -> None:
+    jig.start(shell("sleep 1000"), 0, job="first")
+    jig.hears(GangStarted)
+    jig.start(shell("sleep 1000"), 0, job="second")
+    failed = jig.hears(GangFailed)
+    assert failed.job == "second"
+    assert "held by job first, epoch 1" in failed.error
+
+
+def test_two_agents_of_one_machine_do_not_touch_each_others_workers(
+    jig: Bench, tmp_path: Path
+) -> None:
+    with bench(tmp_path / "other") as other:  # the same job at the same epoch
+        for one in (jig, other):
+            one.start(shell("sleep 1000"))
+            one.hears(GangStarted)
+        other.stop(1, saves=False)
+        other.hears(GangStopped)
+        jig.look()
+        jig.stop(1)
+        jig.hears(GangStopped)
+    assert jig.all(GangFailed) == []
+
+
+def test_a_supervisor_that_others_end_lets_the_workers_save(jig: Bench) -> None:
+    jig.start(python(TRAINER))
+    jig.until(lambda: jig.step() > 2)
+    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGTERM)
+    assert "somebody other than the agent" in jig.hears(GangFailed).error
+    assert jig.all(CheckpointDone)[-1].step > 2
+
+
+def test_a_gang_that_stands_still_is_noticed(tmp_path: Path) -> None:
+    say = """echo '{"step": 4}' >> $TIDEGATE_PROGRESS; sleep 1000"""
+    with bench(tmp_path, stuck_after_s=0.3) as jig:
+        jig.start(shell(say))
+        jig.until(lambda: jig.executor.stuck(time.time()))
+        assert [job for job, _ in jig.executor.stuck(time.time())] == ["j"]
+        assert jig.all(GangFailed) == []
+    with bench(tmp_path / "again", stuck_after_s=0.3, end_stuck=True) as jig:
+        jig.start(shell(say))
+        failed = jig.hears(GangFailed)
+        assert failed.error == "stuck: alive, but no step after 4"
+        assert failed.retriable

@@ -1,0 +1,282 @@
+"""What jobs and supervisors write is read with patience and kept within bounds."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.core import GangStarted
+from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
+from runtime.executors.environment import Surroundings, worker_environments
+from runtime.executors.folder import read_json, write_json
+from runtime.executors.logs import RotatingLog, last_line
+from runtime.executors.options import ProcessOptions
+from runtime.executors.processes import Identity, catches, identity
+from runtime.executors.progress import Announced, ProgressFile
+from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
+from schemas.programs import Program
+from tests.patience import wait_until
+from tests.workers import bench, shell
+
+
+def _follow(tmp_path: Path, text: bytes) -> tuple[ProgressFile, list[Announced]]:
+    path = tmp_path / "progress.jsonl"
+    path.write_bytes(text)
+    file = ProgressFile(path, tmp_path / "checkpoints")
+    return file, file.read(1.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"nonsense", "not_json"),
+        (b"[1, 2]", "not_json"),
+        (b"\xff\xfe", "not_json"),
+        (b"[" * 30_000, "not_json"),
+        (b'{"step": ' + b"9" * 5000 + b"}", "not_json"),
+        (b'{"step": -1}', "bad_step"),
+        (b'{"step": NaN}', "bad_step"),
+        (b'{"step": 1e400}', "bad_step"),
+        (b'{"step": 1.5}', "bad_step"),
+        (b'{"step": true}', "bad_step"),
+        (b'{"step": "7"}', "bad_step"),
+        (b'{"step": 3}', "step_back"),
+        (b'{"samples_per_s": -1}', "bad_rate"),
+        (b'{"samples_per_s": Infinity}', "bad_rate"),
+        (b'{"step": 6, "checkpoint": "../../etc"}', "bad_checkpoint"),
+        (b'{"step": 6, "checkpoint": "/etc"}', "bad_checkpoint"),
+        (b'{"step": 6, "checkpoint": ""}', "bad_checkpoint"),
+        (b'{"step": 6, "checkpoint": 6}', "bad_checkpoint"),
+        (b'{"checkpoint": "x"}', "bad_checkpoint"),
+        (b"x" * 70_000, "too_long"),
+        (b"x" * 3_000_000, "too_long"),
+    ],
+)
+def test_a_bad_line_is_counted_and_the_next_one_counts(
+    tmp_path: Path, line: bytes, fault: str
+) -> None:
+    text = b'{"step": 5}\n' + line + b'\n{"step": 7, "loss": NaN, "checkpoint": "c"}\n'
+    file, announced = _follow(tmp_path, text)
+    while file.behind:
+        announced += file.read(1.0)
+    assert dict(file.faults) == {fault: 1}
+    assert file.step == 7
+    assert announced == [Announced(7, tmp_path / "checkpoints" / "c", None)]
+
+
+def test_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) -> None:
+    file, _ = _follow(tmp_path, b'{"step": 5}\n{"st')
+    assert file.step == 5
+    with (tmp_path / "progress.jsonl").open("ab") as more:
+        more.write(b'ep": 6, "checkpoint": "c", "pause_s": 1.5}\n')
+    assert file.read(2.0) == [Announced(6, tmp_path / "checkpoints" / "c", 1.5)]
+    assert not file.faults
+
+
+def test_a_file_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    file, _ = _follow(tmp_path, b'{"step": 5}\n{"step": 6}\n')
+    (tmp_path / "progress.jsonl").write_bytes(b'{"step": 8}\n')
+    file.read(2.0)
+    assert (file.step, file.faults["cut"]) == (8, 1)
+
+
+def test_the_rate_is_what_the_job_says_or_what_its_steps_show(tmp_path: Path) -> None:
+    file, _ = _follow(tmp_path, b'{"step": 10}\n')
+    assert file.samples_per_s(8) is None
+    with (tmp_path / "progress.jsonl").open("ab") as more:
+        more.write(b'{"step": 30}\n')
+    file.read(11.0)
+    assert file.samples_per_s(8) == 16.0
+    with (tmp_path / "progress.jsonl").open("ab") as more:
+        more.write(b'{"samples_per_s": 12.5}\n')
+    file.read(12.0)
+    assert file.samples_per_s(8) == 12.5
+
+
+def test_logs_keep_the_newest_within_their_bounds(tmp_path: Path) -> None:
+    log = RotatingLog(tmp_path / "x.log", max_bytes=100, files=3)
+    for number in range(100):
+        log.write(b"line %04d\n" % number)
+    assert last_line(log.tail()) == "line 0099"
+    log.close()
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in files] == ["x.log", "x.log.1", "x.log.2"]
+    assert all(path.stat().st_size <= 100 for path in files)
+    assert (tmp_path / "x.log").read_bytes().endswith(b"line 0099\n")
+
+
+def test_a_chatty_worker_fills_no_disk(tmp_path: Path) -> None:
+    with bench(tmp_path, log_max_mib=1, log_files=2) as jig:
+        jig.start(shell("for i in {1..4}; do head -c 1000000 /dev/zero; done; echo end; exit 4"))
+        jig.until(lambda: jig.said and "end" in getattr(jig.said[-1], "error", ""))
+        sizes = [path.stat().st_size for path in (jig.run() / "logs").iterdir()]
+        assert len(sizes) == 2
+        assert max(sizes) <= 1024 * 1024
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    log = RotatingLog(tmp_path / "none" / "x.log", max_bytes=100, files=1)
+    log.write(b"out of disk\n")
+    assert log.tail() == "out of disk\n"
+
+
+def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    assert read_json(path) is None
+    write_json(path, {"a": 1})
+    assert read_json(path) == {"a": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["x.json"]
+    path.write_text('{"a": ')
+    assert read_json(path) is None
+    path.write_text("[]")
+    assert read_json(path) is None
+
+
+def test_a_pid_that_is_used_again_is_not_taken_for_the_old_one() -> None:
+    me = identity(os.getpid())
+    assert me is not None
+    assert me.alive()
+    former = Identity(me.pid, me.started - 1)
+    assert not former.alive()
+    assert not former.send(9)  # else this test would not end well
+    assert identity(2**22 + 1) is None
+    assert not catches(2**22 + 1, 15)
+
+
+def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
+    mounts, mine = tmp_path / "mountinfo", tmp_path / "cgroup"
+    mine.write_text("12:cpu:/other\n0::/agents/one\n")
+    mounts.write_text("30 1 0:26 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n")
+    assert own_cgroup(mounts, mine) == Path("/sys/fs/cgroup/agents/one")
+    mounts.write_text("30 1 0:26 /agents /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    assert own_cgroup(mounts, mine) == Path("/sys/fs/cgroup/one")
+    mounts.write_text("30 1 0:26 / /proc rw - proc proc rw\n")
+    assert own_cgroup(mounts, mine) is None
+    assert own_cgroup(tmp_path / "none", mine) is None
+
+
+def test_limits_are_written_where_they_can_be_and_noted_where_not(tmp_path: Path) -> None:
+    cgroup, notes = make_cgroup(tmp_path, "gang", memory_mib=2, cpus=1.5)
+    assert cgroup is not None
+    assert (cgroup.path / "memory.max").read_text() == "2097152"
+    assert (cgroup.path / "cpu.max").read_text() == "150000 100000"
+    assert notes == []
+    (cgroup.path / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    assert cgroup.oom_kills() == 2
+    assert Cgroup(tmp_path / "none").oom_kills() == 0
+    assert make_cgroup(tmp_path, "gang", None, None)[0] is None  # somebody is in there
+    (tmp_path / "file").touch()
+    cgroup, notes = make_cgroup(tmp_path / "file", "gang", None, None)
+    assert cgroup is None
+    assert "cannot be made" in notes[0]
+
+
+def test_ranks_go_over_nodes_in_order_and_gpus_get_their_names(tmp_path: Path) -> None:
+    here = Surroundings(
+        agent="a", job="j", epoch=1, placement={"b": (1,), "a": (0, 3)},
+        program=Program(argv=["x"]), progress=tmp_path, checkpoints=tmp_path, resume=None,
+        grace_s=1.0, master_port=1,
+    )  # fmt: skip
+    ranks = worker_environments(here, None)
+    assert [(r["TIDEGATE_NODE"], r["LOCAL_RANK"], r["GROUP_RANK"]) for r in ranks] == [
+        ("a", "0", "0"),
+        ("a", "1", "0"),
+        ("b", "0", "1"),
+    ]
+    assert [r["CUDA_VISIBLE_DEVICES"] for r in ranks] == ["0,3", "0,3", "1"]
+    assert {r["CUDA_VISIBLE_DEVICES"] for r in worker_environments(here, {})} == {""}
+    with pytest.raises(ValueError, match="gpu_ids: a has 2 GPUs, so none of index 3"):
+        worker_environments(here, {"a": ["X", "Y"], "b": ["X", "Y"]})
+
+
+class _Shaky(CheckpointStore):
+    """Fails as often as it is told to."""
+
+    failures = 0
+
+    def commit(self, *args: Any, **more: Any) -> Checkpoint:
+        if self.failures > 0:
+            self.failures -= 1
+            raise CheckpointError("the store is away")
+        return super().commit(*args, **more)
+
+
+def _offer(tmp_path: Path, step: int, name: str | None = None) -> Offer:
+    path = tmp_path / (name or f"c{step}")
+    path.write_text(str(step))
+    return Offer(tmp_path, 1, Announced(step, path, None), 1.0)
+
+
+def _outcome(saver: Saver, now_s: float) -> Committed | NotCommitted:
+    found: list[Committed | NotCommitted] = []
+
+    def looked() -> bool:
+        if (result := saver.advance(now_s)) is not None:
+            found.append(result)
+        return bool(found)
+
+    wait_until(looked)
+    return found[0]
+
+
+def test_of_the_checkpoints_that_wait_the_newest_is_made_durable(tmp_path: Path) -> None:
+    store = CheckpointStore(f"file://{tmp_path}/store")
+    saver = Saver("j", store, keep=2, committed_step=0)
+    for step in (1, 2, 3):
+        saver.offer(_offer(tmp_path, step))
+    done = _outcome(saver, 5.0)
+    assert isinstance(done, Committed)
+    assert (done.offer.step, saver.step, saver.busy) == (3, 3, False)
+    saver.offer(_offer(tmp_path, 2))
+    assert not saver.busy
+    wait_until(lambda: sorted(p.name for p in tmp_path.glob("c?")) == ["c2", "c3"])
+
+
+def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None:
+    saver = Saver("j", CheckpointStore(f"file://{tmp_path}/store"), keep=1, committed_step=0)
+    for step in (1, 2, 3):
+        saver.offer(_offer(tmp_path, step, "latest"))
+        assert isinstance(_outcome(saver, 5.0), Committed)
+    assert (tmp_path / "latest").read_text() == "3"
+    assert threading.active_count() < 50
+
+
+def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_path: Path) -> None:
+    store = _Shaky(f"file://{tmp_path}/store")
+    saver = Saver("j", store, keep=2, committed_step=0)
+    store.failures = 1
+    saver.offer(_offer(tmp_path, 1))
+    assert _outcome(saver, 5.0) == NotCommitted("checkpoint of step 1: the store is away")
+    assert not saver.busy
+    store.failures = 2
+    saver.insist(100.0)
+    saver.offer(_offer(tmp_path, 2))
+    found: list[object] = []
+    for now_s in range(6, 20):
+        wait_until(lambda: saver._upload is None or saver._upload.future.done())
+        found.append(saver.advance(float(now_s)))
+    assert [type(one) for one in found if one is not None] == [Committed]
+
+
+def test_the_supervisor_is_small(tmp_path: Path) -> None:
+    with bench(tmp_path) as jig:
+        jig.start(shell("sleep 1000"))
+        jig.hears(GangStarted)
+        pid = json.loads((jig.run() / "shim.json").read_text())["pid"]
+        said = Path(f"/proc/{pid}/status").read_text()
+        resident = next(line for line in said.splitlines() if line.startswith("VmRSS"))
+        assert int(resident.split()[1]) < 24 * 1024, resident
+
+
+def test_options_say_which_of_them_is_wrong(tmp_path: Path) -> None:
+    store = CheckpointStore(f"file://{tmp_path}")
+    for name, value in {"log_files": 0, "grace_s": -1.0, "cpus": 0.0, "memory_mib": 0}.items():
+        wrong: dict[str, Any] = {name: value}
+        with pytest.raises(ValueError, match=name):
+            ProcessOptions(tmp_path, store, "a", **wrong)
+    with pytest.raises(ValueError, match="root"):
+        ProcessOptions(Path("here"), store, "a")

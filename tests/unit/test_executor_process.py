@@ -1,0 +1,257 @@
+"""Real workers: they start, step, save, change size and end, and the reports say so."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.core import (
+    CheckpointDone,
+    CheckpointLost,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    WorkersLeft,
+)
+from tests.workers import TRAINER, Bench, bench, python, shell
+
+
+@pytest.fixture
+def jig(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+def _log(jig: Bench, epoch: int = 1, rank: int = 0) -> str:
+    path = jig.run(epoch) / "logs" / f"rank-{rank}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def _kinds(jig: Bench) -> list[str]:
+    return [type(report).__name__ for report in jig.said]
+
+
+def test_a_job_starts_steps_and_completes_and_its_result_is_durable(jig: Bench) -> None:
+    jig.start(python(TRAINER, env={"STEPS": "30"}), 0, 1, total_steps=30)
+    assert jig.hears(GangStarted).epoch == 1
+    assert jig.hears(GangCompleted) == GangCompleted("j", 1, 30)
+    assert _kinds(jig) == ["GangStarted", "CheckpointDone", "GangCompleted"]
+    done = jig.all(CheckpointDone)[0]
+    assert (done.step, done.size_mib) == (30, 1)
+    assert jig.store.find("j", 30) is not None
+    assert jig.pids() == set()
+
+
+def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
+    jig.start(shell("sleep 1.5; exit 0"), total_steps=7)
+    jig.hears(GangStarted)
+    assert jig.executor.progress(time.time()) == []
+    assert jig.hears(GangCompleted) == GangCompleted("j", 1, 7)
+    assert _kinds(jig) == ["GangStarted", "GangCompleted"]
+
+
+def test_a_stop_saves_and_the_next_start_loses_no_step(jig: Bench) -> None:
+    jig.start(python(TRAINER))
+    jig.until(lambda: jig.step() >= 5)
+    jig.stop(1)
+    stopped = jig.hears(GangStopped)
+    assert jig.all(CheckpointDone)[-1].step == stopped.step >= 5
+    jig.start(python(TRAINER), epoch=2, step=stopped.step)
+    jig.hears(GangStarted, 2)
+    assert f"goes on from {stopped.step}" in _log(jig, 2)
+    first = json.loads((jig.run(2) / "progress.jsonl").read_text().splitlines()[0])
+    assert first["step"] == stopped.step + 1
+
+
+def test_a_checkpoint_comes_from_the_store_where_there_is_none_here(tmp_path: Path) -> None:
+    with bench(tmp_path / "one") as here:
+        here.start(python(TRAINER, env={"STEPS": "3"}), total_steps=9)
+        here.hears(GangCompleted)
+        with bench(tmp_path / "two", store=here.store) as there:
+            there.start(python(TRAINER), epoch=2, step=3)
+            assert there.hears(GangStarted).step >= 3
+            assert "goes on from 3" in _log(there, 2)
+
+
+def test_a_checkpoint_that_nobody_has_fails_the_gang(jig: Bench) -> None:
+    jig.start(python(TRAINER), step=12)
+    failed = jig.hears(GangFailed)
+    assert failed.retriable
+    assert "no checkpoint of j at step 12" in failed.error
+
+
+def test_workers_that_outstay_the_grace_are_killed(jig: Bench) -> None:
+    jig.start(shell("trap '' TERM; while true; do sleep 0.1; done"))
+    jig.hears(GangStarted)
+    asked_s = time.monotonic()
+    jig.stop(1, grace_s=1.0)
+    assert jig.hears(GangStopped).step == 0
+    assert time.monotonic() - asked_s >= 1.0
+    assert jig.pids() == set()
+
+
+def test_a_stop_without_a_checkpoint_kills_at_once(jig: Bench) -> None:
+    jig.start(shell("trap '' TERM; while true; do sleep 0.1; done"))
+    jig.hears(GangStarted)
+    jig.stop(1, saves=False, grace_s=10_000.0)
+    jig.hears(GangStopped)
+    assert jig.pids() == set()
+
+
+def test_a_wrapper_that_dies_of_the_signal_leaves_its_command_time_to_save(jig: Bench) -> None:
+    program = python(TRAINER)
+    wrapped = shell('"$@" & wait', env={})
+    wrapped = wrapped.model_copy(update={"argv": [*wrapped.argv, "sh", *program.argv]})
+    jig.start(wrapped)
+    jig.until(lambda: jig.step() >= 3)
+    jig.stop(1)
+    assert jig.hears(GangStopped).step >= 3
+
+
+class _Endless(CheckpointStore):
+    """Takes for ever, as a thin link does."""
+
+    def commit(self, *args: Any, **more: Any) -> Checkpoint:
+        more["stop"].wait()
+        raise CheckpointError("stopped")
+
+
+def test_an_upload_that_takes_too_long_does_not_hold_the_gpus(tmp_path: Path) -> None:
+    store = _Endless(f"file://{tmp_path}/store")
+    with bench(tmp_path, store=store, upload_s=0.5) as jig:
+        jig.start(python(TRAINER))
+        jig.until(lambda: jig.step() > 2)
+        jig.stop(1, grace_s=2.0)
+        assert jig.hears(GangStopped).step == 0
+        assert "in the time that was left" in jig.all(CheckpointLost)[0].error
+
+
+def test_a_change_of_size_does_not_wait_for_an_upload(tmp_path: Path) -> None:
+    with bench(tmp_path, store=_Endless(f"file://{tmp_path}/store")) as jig:
+        jig.start(python(TRAINER))
+        jig.until(lambda: jig.step() > 2)
+        jig.scale(1, 2, epoch=2)
+        assert jig.hears(GangStarted, 2).step > 2
+        assert jig.all(CheckpointDone) == []
+
+
+def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(tmp_path: Path) -> None:
+    with bench(tmp_path) as jig:
+        jig.start(python(TRAINER))
+        jig.until(lambda: jig.step() > 2)
+        jig.stop(1)
+        stopped = jig.hears(GangStopped)
+        (tmp_path / "store").rename(tmp_path / "away")
+        (tmp_path / "store").write_text("no folder")
+        jig.start(python(TRAINER), epoch=2, step=stopped.step)
+        assert jig.hears(GangStarted, 2).step >= stopped.step
+
+
+def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
+    jig.start(python(TRAINER), 0, 1)
+    jig.until(lambda: jig.step() >= 3)
+    jig.scale(0, 1, 2, 3, epoch=2)
+    jig.scale(0, 1, 2, 3, epoch=2)  # repeated
+    jig.hears(GangStarted, 2)
+    assert jig.all(WorkersLeft) == []
+    jig.until(lambda: "rank 3 of 4" in _log(jig, 2, 3))
+    jig.scale(2, epoch=3)
+    assert jig.hears(GangStarted, 3).epoch == 3
+    left = jig.all(WorkersLeft)
+    assert [(one.job, one.epoch) for one in left] == [("j", 2)]
+    kinds = _kinds(jig)
+    assert kinds.index("WorkersLeft") < len(kinds) - 1 - kinds[::-1].index("GangStarted")
+    jig.until(lambda: jig.step() > left[0].step)
+    steps = []
+    for epoch in (1, 2, 3):
+        lines = map(json.loads, (jig.run(epoch) / "progress.jsonl").read_text().splitlines())
+        steps += [line["step"] for line in lines if "checkpoint" not in line]
+    assert steps == list(range(1, len(steps) + 1))
+    jig.stop(3)
+    assert jig.hears(GangStopped).epoch == 3
+
+
+def test_a_wish_to_save_reaches_a_job_that_listens(jig: Bench) -> None:
+    jig.start(python(TRAINER, saves="on_signal"))
+    jig.until(lambda: jig.step() >= 2)
+    jig.save()
+    done = jig.hears(CheckpointDone)
+    assert (done.job, done.epoch) == ("j", 1)
+    assert done.uri.endswith(f"j/1-{done.step}")
+    jig.until(lambda: jig.step() > done.step)
+
+
+def test_a_wish_to_save_ends_no_job_that_is_deaf_and_is_answered(tmp_path: Path) -> None:
+    with bench(tmp_path, save_s=0.5) as jig:
+        jig.start(shell("sleep 1000", saves="on_signal"))
+        jig.hears(GangStarted)
+        jig.save()
+        assert "no checkpoint within 0.5 s" in jig.hears(CheckpointLost).error
+        jig.save()
+        jig.hears(CheckpointLost, 2)
+        assert jig.all(GangFailed) == []
+
+
+def test_a_checkpoint_that_is_not_there_is_said_to_be_lost(jig: Bench) -> None:
+    say = """echo '{"step": 4, "checkpoint": "x"}' >> $TIDEGATE_PROGRESS; sleep 1000"""
+    jig.start(shell(say))
+    assert "step 4" in jig.hears(CheckpointLost).error
+
+
+def test_the_environment_is_the_promised_one_and_nothing_of_the_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_BUS__PASSWORD", "secret")
+    monkeypatch.setenv("OTHER_SECRET", "secret")
+    monkeypatch.setenv("PASSED", "on")
+    with bench(tmp_path, pass_env=("PASSED",), gpu_ids={"box": ["A", "B", "C"]}) as jig:
+        program = shell("env; pwd; sleep 1000", env={"MINE": "1", "TIDEGATE_JOB": "other"})
+        jig.start(program, 0, 2)
+        jig.hears(GangStarted)
+        folder = jig.run() / "work"
+        jig.until(lambda: f"\n{folder}\n" in _log(jig, rank=1))
+        said = dict(line.split("=", 1) for line in _log(jig, rank=1).splitlines() if "=" in line)
+    for name, value in {
+        "TIDEGATE_JOB": "j",
+        "TIDEGATE_EPOCH": "1",
+        "TIDEGATE_GPUS": "2",
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "CUDA_VISIBLE_DEVICES": "A,C",
+        "MINE": "1",
+        "PASSED": "on",
+    }.items():
+        assert said[name] == value, name
+    assert "secret" not in said.values()
+    assert "TIDEGATE_RESUME" not in said
+    assert int(said["MASTER_PORT"]) > 0
+
+
+def test_one_worker_for_a_node_where_the_job_wants_it_so(jig: Bench) -> None:
+    jig.start(shell("echo $WORLD_SIZE $TIDEGATE_GPUS; sleep 1000", workers="per_node"), 0, 1, 2)
+    jig.hears(GangStarted)
+    jig.until(lambda: _log(jig) == "1 3\n")
+    assert len(list((jig.run() / "logs").iterdir())) == 1
+
+
+def test_nothing_to_do_asks_for_no_look(jig: Bench) -> None:
+    assert jig.executor.next_due_s() is None
+    jig.start(shell("exit 0"))
+    due_s = jig.executor.next_due_s()
+    assert due_s is not None
+    assert due_s <= time.time()
+    jig.hears(GangCompleted)
+    jig.look()
+    assert jig.executor.next_due_s() is None
+    assert (jig.run() / "closed").exists()
+    assert os.listdir(jig.options.root / "trash") in ([], ["0"])  # noqa: PTH208

@@ -1,0 +1,264 @@
+"""Workers outlive their agent: it is killed, and the next one goes on with them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.core import (
+    AgentCore,
+    Birth,
+    CheckpointDone,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    ScaleWorkers,
+    WorkersLeft,
+)
+from runtime.executors.folder import write_json
+from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
+from tests.patience import wait_until
+from tests.workers import TRAINER, Bench, bench, python, shell
+
+ROOT = Path(__file__).parents[2]
+
+#: An agent as far as workers can tell: drives an executor until it is killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from tests.workers import TRAINER, Bench, python, shell
+jig = Bench(Path(sys.argv[1]), sys.argv[2])
+exec(sys.argv[3])
+while True:
+    jig.look()
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def jig(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+def _kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> None:
+    """Let an agent carry out these orders, and kill it once something is seen."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(jig.root), jig.agent, orders], env=environment
+    )
+    try:
+        wait_until(lambda: child.poll() is not None or seen())
+        assert child.poll() is None, "the agent ended by itself"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _steps(jig: Bench, epoch: int = 1) -> int:
+    path = jig.run(epoch) / "progress.jsonl"
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return json.loads(lines[-2])["step"] if len(lines) > 1 else 0
+
+
+def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
+    _kill_agent_after(jig, "jig.start(python(TRAINER), 0, 1)", lambda: _steps(jig) > 5)
+    before = jig.pids()
+    assert len(before) == 3
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    assert jig.executor.leftovers == 0
+    assert jig.hears(GangStarted).step > 5
+    reached = jig.step()
+    jig.until(lambda: jig.step() > reached)
+    assert jig.pids() == before
+    jig.stop(1)
+    assert jig.hears(GangStopped).step > reached
+    assert jig.all(CheckpointDone)[-1].step == jig.all(GangStopped)[0].step
+
+
+def test_a_job_that_ended_meanwhile_is_reported(jig: Bench) -> None:
+    orders = "jig.start(python(TRAINER, env={'STEPS': '40'}), total_steps=40)"
+    _kill_agent_after(jig, orders, lambda: _steps(jig) > 2)
+    wait_until(lambda: (jig.run() / "exit.json").exists() and not jig.pids())
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    assert jig.hears(GangCompleted).step == 40
+    assert jig.store.find("j", 40) is not None
+    jig.again()  # nobody has said that the report was written down
+    assert jig.executor.running() == ("j",)
+    assert jig.hears(GangCompleted, 2).step == 40
+    jig.look()
+    jig.again()
+    assert jig.executor.running() == ()
+
+
+def test_an_agent_that_dies_while_workers_leave_hears_how_it_ended(jig: Bench) -> None:
+    slow = TRAINER.replace("def save():", "def save():\n    time.sleep(1.5)")
+    orders = f"jig.start(python({slow!r})); jig.until(lambda: jig.step() > 2); jig.stop(1)"
+    _kill_agent_after(jig, orders, (jig.run() / "stop.json").exists)
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    jig.stop(1)  # as the core says again
+    stopped = jig.hears(GangStopped)
+    assert stopped.step == jig.all(CheckpointDone)[-1].step > 2
+
+
+def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> None:
+    slow = TRAINER.replace("def save():", "def save():\n    print('saves'); time.sleep(1.0)")
+    orders = f"jig.start(python({slow!r}), 0, 1); jig.until(lambda: jig.step() > 2)"
+    orders += "; jig.scale(1, epoch=2)"
+    log = jig.run() / "logs" / "rank-0.log"
+    _kill_agent_after(jig, orders, lambda: log.exists() and "saves" in log.read_text())
+    wait_until(lambda: not jig.pids(), "they never left")
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    jig.look()
+    jig.scale(1, epoch=2)  # as the core says again
+    assert jig.hears(WorkersLeft).epoch == 1
+    started = jig.hears(GangStarted)
+    assert started.epoch == 2
+    assert started.step > 2
+    jig.again()
+    jig.hears(WorkersLeft, 2)  # said again: it may not have been written down
+    assert jig.hears(GangStarted, 2).epoch == 2
+
+
+def test_an_agent_that_dies_before_it_asks_workers_to_leave_is_made_up_for(jig: Bench) -> None:
+    jig.start(python(TRAINER), 0, 1)
+    jig.until(lambda: jig.step() > 2)
+    write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
+    jig.again()
+    jig.scale(1, epoch=2)  # as the core says again
+    jig.hears(WorkersLeft)
+    assert jig.hears(GangStarted, 2).step > 2
+
+
+def test_the_core_says_its_wish_for_another_size_again() -> None:
+    core = agent()
+    tell(core, "c1", start(n1=[0, 1]))
+    tell(core, "c2", scale(n1=[0]))
+    again = AgentCore.from_dict("a", SPECS, core.to_dict())
+    outputs = again.handle(Birth(("j",)), NOW_S)
+    assert outputs.actions == (ScaleWorkers("j", 2, {"n1": (0,)}),)
+
+
+def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
+    _kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
+    shim = json.loads((jig.run() / "shim.json").read_text())["pid"]
+    os.kill(shim, signal.SIGSTOP)  # it could not take them along
+    (jig.run() / "closed").touch()
+    jig.again()
+    assert jig.executor.running() == ()
+    assert jig.executor.leftovers == 2
+    assert jig.pids() == set()
+
+
+def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench) -> None:
+    _kill_agent_after(
+        jig,
+        "jig.start(shell('sleep 1000')); jig.start(shell('sleep 1000'), 1, job='other')",
+        lambda: (jig.run() / "shim.json").exists() and len(jig.pids()) == 4,
+    )
+    # As if the older one had got away: its epoch is not the newest on record any more.
+    shutil.copytree(jig.run(), jig.run(2))
+    order = json.loads((jig.run(2) / "order.json").read_text())
+    write_json(jig.run(2) / "order.json", {**order, "epoch": 2})
+    (jig.run(2) / "shim.json").unlink()
+    write_json(jig.run(2) / "exit.json", {"workers": [{"rank": 0, "code": 0}], "failed": None})
+    jig.again()
+    assert jig.executor.leftovers == 2
+    assert len(jig.pids()) == 2
+    assert jig.hears(GangCompleted).epoch == 2
+    assert jig.all(GangFailed) == []
+
+
+def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) -> None:
+    orders = "jig.start(python(TRAINER, saves='on_signal')); jig.until(lambda: jig.step() > 2)"
+    _kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
+    for pid in jig.pids():
+        os.kill(pid, signal.SIGKILL)
+    shim = json.loads((jig.run() / "shim.json").read_text())
+    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    with (jig.run() / "progress.jsonl").open("a") as file:
+        file.write('{"step": 99, "checkpoint": "torn"}\n')
+    (jig.run() / "checkpoints" / "torn").touch()
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    assert "machine was restarted" in jig.hears(GangFailed).error
+    assert jig.all(CheckpointDone) == []
+
+
+def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
+    jig.start(shell("sleep 1000"))
+    jig.hears(GangStarted)
+    jig.stop(1, saves=False)
+    jig.hears(GangStopped)
+    jig.look()
+    jig.run(2).mkdir()
+    order = json.loads((jig.run() / "order.json").read_text())
+    write_json(jig.run(2) / "order.json", {**order, "epoch": 2})
+    jig.run(3).mkdir()  # not even written down
+    jig.again()
+    assert jig.executor.running() == ("j",)
+    assert jig.hears(GangStarted, 2).epoch == 2
+    assert not jig.run(3).exists()
+
+
+def test_a_supervisor_that_died_before_it_said_a_word_is_followed_by_another(jig: Bench) -> None:
+    jig.start(python(TRAINER))
+    jig.until(lambda: jig.step() > 2)
+    jig.scale(1, epoch=2)
+    jig.until(lambda: jig.run(2).exists())
+    jig.scale(2, epoch=3)  # asks one to leave that may not even listen yet
+    jig.look()
+    jig.again()
+    jig.scale(2, epoch=3)
+    assert jig.hears(GangStarted, len(jig.all(GangStarted)) + 1).epoch == 3
+    assert jig.all(GangFailed) == []
+
+
+def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> None:
+    jig.start(python(TRAINER, saves="on_signal"))
+    jig.until(lambda: jig.step() > 2)
+    jig.save()
+    done = jig.hears(CheckpointDone)
+    jig.again()  # as if it had died before that was written down
+    again = jig.hears(CheckpointDone, 2)
+    assert (again.step, again.uri) == (done.step, done.uri)
+    jig.look()
+    jig.again()
+    jig.hears(GangStarted, 2)
+    jig.look()
+    assert len(jig.all(CheckpointDone)) == 2
+
+
+def test_what_an_earlier_stay_of_the_job_saved_is_not_taken_for_the_present_one(jig: Bench) -> None:
+    jig.start(python(TRAINER))
+    jig.until(lambda: jig.step() > 2)
+    jig.stop(1)
+    reached = jig.hears(GangStopped).step
+    with (jig.run() / "progress.jsonl").open("a") as file:  # as if its upload had been too slow
+        file.write(f'{{"step": 999, "checkpoint": "step-{reached}"}}\n')
+    jig.start(python(TRAINER), epoch=2, step=reached)
+    jig.hears(GangStarted, 2)
+    jig.again()
+    jig.hears(GangStarted, 3)
+    jig.stop(2)
+    assert jig.hears(GangStopped, 2).step < 999
+
+
+def test_a_job_the_core_forgot_gives_way_to_its_next_epoch(jig: Bench) -> None:
+    jig.start(shell("trap '' TERM; sleep 1000"))
+    jig.hears(GangStarted)
+    jig.again()
+    jig.start(shell("sleep 1000"), epoch=4)
+    assert jig.hears(GangStarted, 2).epoch == 4
+    assert len(jig.pids()) == 2

@@ -1,0 +1,190 @@
+"""Real workers for tests: an executor with a store of its own, and jobs as programs of a page."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import CheckpointWorkers, Report, ScaleWorkers, StartWorkers, StopWorkers
+from runtime.executors.cgroups import Cgroup
+from runtime.executors.options import ProcessOptions
+from runtime.executors.process import ProcessExecutor
+from runtime.executors.processes import workers_of
+from schemas.commands import GangSpec
+from schemas.events import RatePoint
+from schemas.programs import Program
+from tests.patience import PATIENCE_S
+
+NODE = "box"
+_Report = TypeVar("_Report")
+
+#: Takes a step every 20 ms, saves on SIGTERM (and SIGUSR1), goes on from where it was.
+TRAINER = """
+import json, os, pathlib, signal, time
+env, rank = os.environ, int(os.environ["RANK"])
+folder = pathlib.Path(env["TIDEGATE_CHECKPOINT_DIR"])
+step = int(pathlib.Path(env["TIDEGATE_RESUME"]).read_text()) if "TIDEGATE_RESUME" in env else 0
+wishes = []
+signal.signal(signal.SIGTERM, lambda *_: wishes.append("leave"))
+signal.signal(signal.SIGUSR1, lambda *_: wishes.append("save"))
+def say(**said):
+    if rank == 0:
+        with open(env["TIDEGATE_PROGRESS"], "a") as file:
+            file.write(json.dumps(said) + chr(10))
+def save():
+    if rank == 0:
+        (folder / f"step-{step}").write_text(str(step))
+        say(step=step, checkpoint=f"step-{step}")
+print("rank", rank, "of", env["WORLD_SIZE"], "goes on from", step, flush=True)
+while step < int(env.get("STEPS", "1000000")):
+    time.sleep(0.02)
+    step += 1
+    say(step=step, samples_per_s=100.0, world=env["WORLD_SIZE"])
+    if wishes:
+        save()
+        if wishes.pop() == "leave":
+            raise SystemExit(0)
+save()
+"""
+
+
+def python(code: str, **more: Any) -> Program:
+    """Give a program of this code."""
+    return Program(argv=[sys.executable, "-u", "-c", code], **more)
+
+
+def shell(code: str, **more: Any) -> Program:
+    """Give a program that is a line of shell."""
+    return Program(argv=["bash", "-c", code], **more)
+
+
+def spec(program: Program | None, total_steps: int = 1_000_000) -> GangSpec:
+    """Give what an agent is told about a job."""
+    return GangSpec(
+        model="m",
+        total_steps=total_steps,
+        samples_per_step=8,
+        rates=[RatePoint(gpus=1, samples_per_s=100.0)],
+        checkpoint_mib=1,
+        checkpoint_cost_s=1.0,
+        start_cost_s=1.0,
+        program=program,
+    )
+
+
+def placed(*gpus: int) -> dict[str, tuple[int, ...]]:
+    """Give a placement on the one node there is."""
+    return {NODE: gpus}
+
+
+class Bench:
+    """An executor on a folder of its own, driven by the test."""
+
+    def __init__(
+        self,
+        root: Path,
+        agent: str | None = None,
+        store: CheckpointStore | None = None,
+        **options: Any,
+    ) -> None:
+        self.root = root
+        self.agent = agent or f"agent-{os.getpid()}-{root.name}"
+        self.store = store or CheckpointStore(f"file://{root}/store")
+        chosen = {"quiet_start_s": 0.3, "grace_s": 20.0, "lock_wait_s": 1.0, **options}
+        self.options = ProcessOptions(root / "agent", self.store, self.agent, **chosen)
+        self.executor = ProcessExecutor(self.options)
+        #: All that was reported.
+        self.said: list[Report] = []
+
+    def start(
+        self, program: Program | None, *gpus: int, job: str = "j", epoch: int = 1, **more: Any
+    ) -> None:
+        """Order a start; on GPU 0 if none is named."""
+        steps, step = more.pop("total_steps", 1_000_000), more.pop("step", 0)
+        order = StartWorkers(job, epoch, placed(*(gpus or (0,))), spec(program, steps), step, 0.0)
+        self.executor.start(order, time.time())
+
+    def scale(self, *gpus: int, epoch: int, job: str = "j") -> None:
+        """Order another size."""
+        self.executor.scale(ScaleWorkers(job, epoch, placed(*gpus)), time.time())
+
+    def save(self, epoch: int = 1, job: str = "j") -> None:
+        """Order a checkpoint."""
+        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
+
+    def stop(
+        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
+    ) -> None:
+        """Order the end."""
+        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
+
+    def look(self) -> None:
+        """Let the executor look once."""
+        self.said += self.executor.advance(time.time())
+
+    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
+        """Drive until something holds."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline_s, f"{what}; said: {self.said}"
+            time.sleep(0.02)
+            self.look()
+
+    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
+        """Drive until there are so many reports of a kind; give the last of them."""
+        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
+        return self.all(kind)[-1]
+
+    def all(self, kind: type[_Report]) -> list[_Report]:
+        """Give the reports of a kind."""
+        return [report for report in self.said if isinstance(report, kind)]
+
+    def again(self) -> None:
+        """Put a new executor in the place of this one, as after a restart of the agent."""
+        self.executor.close()
+        self.executor = ProcessExecutor(self.options)
+
+    def run(self, epoch: int = 1, job: str = "j") -> Path:
+        """Name a run folder."""
+        return self.options.root / "runs" / job / str(epoch)
+
+    def step(self, job: str = "j") -> int:
+        """How far a gang is; 0 if it does not say."""
+        found = {p.job: p.step for p in self.executor.progress(time.time())}
+        return found.get(job, 0)
+
+    def pids(self) -> set[int]:
+        """Give the processes that work for this agent, supervisors too."""
+        return {worker.identity.pid for worker in workers_of(self.agent)}
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        self.executor.close()
+        for _ in range(500):
+            found = list(workers_of(self.agent))
+            for worker in found:
+                worker.identity.send(9)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if not found:
+                break
+            time.sleep(0.01)
+        for path in (self.options.root / "runs").glob("*/*/shim.json"):
+            if (cgroup := json.loads(path.read_text())["cgroup"]) is not None:
+                Cgroup(Path(cgroup)).remove()
+
+
+@contextlib.contextmanager
+def bench(root: Path, **options: Any) -> Iterator[Bench]:
+    """Lend a bench, and leave nothing running."""
+    made = Bench(root, **options)
+    try:
+        yield made
+    finally:
+        made.end()
