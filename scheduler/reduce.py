@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.state import SLOT_S, ClusterState
+from scheduler.core.state import ClusterState, slot_s
 from scheduler.core.stimuli import Input
 from schemas.events import (
     CheckpointCommitted,
@@ -133,6 +133,6 @@ def _load_matters(state: ClusterState, data: InferenceLoad, at_s: float) -> bool
     lender = state.lenders.get(data.node or data.pool)
     if lender is None or lender.at_s is None:
         return True
-    if data.gpus_needed != lender.gpus_needed or int(at_s // SLOT_S) != lender.slot:
+    if data.gpus_needed != lender.gpus_needed or int(at_s // slot_s(state)) != lender.slot:
         return True
     return data.shortfall_gpu_s > lender.shortfall_gpu_s

@@ -7,7 +7,6 @@ from typing import Any
 from scheduler.core import facts
 from scheduler.core.registry import check_gpus, folds, node_of
 from scheduler.core.state import (
-    SLOT_S,
     SLOTS,
     ClusterState,
     Leader,
@@ -15,6 +14,7 @@ from scheduler.core.state import (
     Node,
     OpenCommand,
     Pool,
+    slot_s,
 )
 from scheduler.core.transitions import (
     COMMAND,
@@ -30,7 +30,11 @@ from scheduler.core.transitions import (
 
 @folds(facts.LeaderChanged)
 def _leader_changed(state: ClusterState, fact: facts.LeaderChanged) -> None:
+    before_s = slot_s(state)
     state.leader = Leader(fact.leader, fact.leader_epoch, fact.policy, dict(fact.settings))
+    if slot_s(state) != before_s:  # what is remembered is in slots of another length
+        for lender in state.lenders.values():
+            lender.history, lender.slot = [], -1
     state.dirty = True
 
 
@@ -131,7 +135,7 @@ def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
     )
     lender.shortfall_gpu_s = max(lender.shortfall_gpu_s, fact.shortfall_gpu_s)
     lender.gpus_needed, lender.at_s = fact.gpus_needed, state.now_s
-    slot = int(state.now_s // SLOT_S)
+    slot = int(state.now_s // slot_s(state))
     if slot != lender.slot:
         missing = 0 if lender.slot < 0 else min(SLOTS, slot - lender.slot - 1)
         lender.history = [*lender.history, *([None] * missing), fact.gpus_needed][-SLOTS:]

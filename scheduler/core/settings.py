@@ -36,6 +36,9 @@ class Settings:
     backoff_s: float = 60.0
     #: A job that failed this often without finishing is given up.
     failures_max: float = 20.0
+    #: What owners need is remembered as the peak of each stretch this long, 576 of them: two days
+    #: of 5 minutes. Where a day is shorter, as in a demonstration, so is this.
+    load_slot_s: float = 300.0
     #: Finished jobs stay in the state this long; the journal keeps them for good.
     forget_s: float = 2 * 86_400.0
 

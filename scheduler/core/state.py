@@ -13,7 +13,8 @@ import orjson
 from scheduler.core.facts import Cells
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
 
-#: Owners' demand is remembered as the peak of each slot this long...
+#: Owners' demand is remembered as the peak of each slot this long, unless a leader's settings
+#: say otherwise...
 SLOT_S = 300.0
 #: ...for this many slots: two days, so that the same time yesterday is always there.
 SLOTS = 576
@@ -140,7 +141,7 @@ class Lender:
     gpus_needed: float = 0.0
     served: float = 0.0  #: GPUs of those needed that it has.
     at_s: float | None = None
-    slot: int = -1  #: Number of the newest slot, in `SLOT_S` since the Unix epoch.
+    slot: int = -1  #: Number of the newest slot since the Unix epoch.
     history: list[float | None] = field(default_factory=list)  #: Peaks by slot, oldest first.
     bootid: int = -1
     shortfall_gpu_s: float = 0.0  #: Of its present boot.
@@ -257,6 +258,11 @@ def canonical(document: dict[str, Any]) -> bytes:
 def state_hash(state: ClusterState) -> str:
     """SHA-256 of the canonical form; equal states, and only they, have equal hashes."""
     return hashlib.sha256(state_to_json(state)).hexdigest()
+
+
+def slot_s(state: ClusterState) -> float:
+    """How long the slots are in which owners' demand is remembered."""
+    return state.leader.settings.get("load_slot_s", SLOT_S)
 
 
 def state_from_dict(document: dict[str, Any]) -> ClusterState:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from scheduler.core.state import SLOT_S, ClusterState, Job, Lender, Node
+from scheduler.core.state import ClusterState, Job, Lender, Node, slot_s
 from scheduler.core.transitions import TERMINAL, JobState, LoanState, NodeState
 from scheduler.policies import interface as columns
 from scheduler.policies.interface import Floats, Kind, LoanPhase, Phase
@@ -237,7 +237,7 @@ def _lenders(state: ClusterState, node_index: dict[str, int]) -> tuple[columns.L
 
 def _lender(state: ClusterState, name: str, nodes: list[int]) -> columns.Lender:
     lender = state.lenders.get(name) or Lender(name)
-    now_slot = int(state.now_s // SLOT_S)
+    now_slot = int(state.now_s // slot_s(state))
     missing = max(0, now_slot - lender.slot) if lender.slot >= 0 else 0
     history = np.array(
         [np.nan if peak is None else peak for peak in lender.history]
@@ -250,5 +250,5 @@ def _lender(state: ClusterState, name: str, nodes: list[int]) -> columns.Lender:
         gpus_needed=lender.gpus_needed,
         load_age_s=np.inf if lender.at_s is None else state.now_s - lender.at_s,
         history=history,
-        slot_s=SLOT_S,
+        slot_s=slot_s(state),
     )
