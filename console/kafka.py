@@ -14,6 +14,9 @@ from schemas.topics import JOURNAL
 #: Each demo on Kafka has a namespace of its own, numbered.
 _DEMO = re.compile(r"demo-([1-9][0-9]{0,8})")
 
+#: Namespaces that an error names.
+_NAMED_MOST = 5
+
 # What a verb has to say of its broker it says itself, in one sentence.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
@@ -49,7 +52,8 @@ async def _found(log: str) -> KafkaOptions:
         return options
     demos = numbered(there)
     if options.namespace or not demos:
-        named = ", ".join(name for name in there if name)
+        names = [name for name in there if name]
+        named = ", ".join(names[:_NAMED_MOST]) + (", ..." if len(names) > _NAMED_MOST else "")
         others = f"there are {named}" if named else "`tidegate demo --bus kafka` makes one"
         fail(f"{log}: Kafka has no journal there; {others}.")
     newest = replace(options, namespace=demo_namespace(demos[-1]))

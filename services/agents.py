@@ -1,7 +1,7 @@
 """What both agent services do alike.
 
-In this release the only machine is a simulated one: workers, GPUs and owners are closed forms of
-time. Everything else of an agent is real, and it says so when it starts.
+A machine is simulated (workers, GPUs and owners are closed forms of time), or real, as `agent.runs`
+says. Everything else of an agent is real in any case.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service
 from schemas.codec import Rejected, decode_event
 from services.config import Config, ConfigError
+from services.machines import RealMachine
 from services.metrics import RoleName, Sample
 from services.probe import BusProbe
 from services.sections import SimulatedSection
@@ -63,6 +64,7 @@ class AgentRole:
         log: BoundLogger,
         line: Line | None = None,
         probe: BusProbe | None = None,
+        machine: RealMachine | None = None,
     ) -> None:
         """Take the agent and its link.
 
@@ -75,14 +77,17 @@ class AgentRole:
             log: Where it says what operators shall know.
             line: The MQTT connection beneath the link, where there is one.
             probe: Asks the bus that the link is, where it is one.
+            machine: What is wrong with the machine, where it is a real one.
         """
         self._role, self._agent, self._link, self._clock = role, agent, link, clock
         self._cell, self._line, self._probe = config.cell, line, probe
+        self._machine = machine
         self._ending: asyncio.Task[None] | None = None
         self._oldest_s: float | None = None
         self._seen = (0, 0)
         self._taken = False
-        log.info("its workers and GPUs are simulated: this release has no others")
+        if machine is None:
+            log.info("its workers and GPUs are simulated; agent.runs says whether they are")
         if not config.agent.trusted_keys:
             log.warning("commands are obeyed unsigned; set agent.trusted_keys")
 
@@ -115,6 +120,10 @@ class AgentRole:
         return self._taken if self._line is None else self._line.connected
 
     def problems(self) -> list[str]:
+        of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
+        return [*self._of_line(), *of_machine]
+
+    def _of_line(self) -> list[str]:
         if self._probe is not None and self._probe.problem:
             return [self._probe.problem]
         if self._up:

@@ -17,6 +17,7 @@ from services.agents import (
 )
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
+from services.machines import real_machine
 from services.probe import BusProbe
 from services.process import serve
 
@@ -30,14 +31,15 @@ def main(config: Config) -> int:
     simulated = config.agent.simulated
     owner = demand_of(simulated) if about.pool_kind == "inference" else None
     machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
+    real = real_machine(config, machine)
     options, clock = kafka_of(config), SystemClock()
 
     def make(log: BoundLogger) -> AgentRole:
         bus = open_bus_of(config, options, clock, config.cell)
-        made = recorded_machine(config, about.name, machine)
+        made = recorded_machine(config, about.name, real.maker() if real else machine)
         agent = build_agent(about, bus, clock, state_file(config), made)
         name = "the file of the bus" if options is None else f"Kafka at {options.bootstrap}"
         probe = BusProbe(bus, name)
-        return AgentRole("cloud-agent", agent, bus, clock, config, log, probe=probe)
+        return AgentRole("cloud-agent", agent, bus, clock, config, log, probe=probe, machine=real)
 
     return serve("cloud-agent", about.name, config, make)

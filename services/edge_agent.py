@@ -19,6 +19,7 @@ from services.agents import (
 )
 from services.backends import open_bus_of
 from services.config import Config, ConfigError
+from services.machines import real_machine
 from services.process import serve
 
 
@@ -29,22 +30,27 @@ def main(config: Config) -> int:
     )
     if config.agent.pool_kind not in (None, "edge"):
         raise ConfigError("agent.pool_kind: an edge server's is edge; a cluster has cloud-agent")
+    if config.agent.runs == "slurm":
+        raise ConfigError("agent.runs: an edge server runs processes; Slurm is a cluster's")
     usual = EdgeAgentConfig(**said)
     about = replace(usual, options=options_of(config, usual.options))
     simulated = config.agent.simulated
     machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
+    real = real_machine(config, machine)
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
     options = None if on_file else config.mqtt.options()
 
     def make(log: BoundLogger) -> AgentRole:
-        made = recorded_machine(config, about.name, machine)
+        made = recorded_machine(config, about.name, real.maker() if real else machine)
         if options is None:
             bus = open_bus_of(config, None, clock, config.cell)
             agent = build_agent(about, bus, clock, state_file(config), made)
-            return AgentRole("edge-agent", agent, bus, clock, config, log)
+            return AgentRole("edge-agent", agent, bus, clock, config, log, machine=real)
         link = MqttLink.open(options, clock, about.name, config.cell)
         agent = build_agent(about, link, clock, state_file(config), made)
-        return AgentRole("edge-agent", agent, link, clock, config, log, line=link.client)
+        return AgentRole(
+            "edge-agent", agent, link, clock, config, log, line=link.client, machine=real
+        )
 
     return serve("edge-agent", about.name, config, make)

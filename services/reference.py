@@ -24,7 +24,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 _HEAD = """\
 # Configuration
 
-Made by `python -m services.reference` from `services/sections.py`; change it there. Every role
+Made by `python -m services.reference` from the sections in `services`; change it there. Every role
 reads the same file, `tidegate scheduler --config tidegate.toml`, and takes of it what is its own:
 
 ```toml
@@ -60,9 +60,10 @@ def page() -> str:
 def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
     """Give the table of a section, then those of the sections within."""
     about = (inspect.getdoc(kind) or "").partition("\n")[0].partition("`: ")
-    yield f"\n## {f'`[{name}]`' if name else 'Top level'}\n\n"
+    heading = f"`[{name}]`" if name else "Top level"
+    yield f"\n## {heading}\n\n"
     yield f"{about[2][:1].upper()}{about[2][1:]}\n\n" if about[2] else ""
-    yield "| key | type | default | meaning |\n|---|---|---|---|\n"
+    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
     said = meanings(kind)
     within = []
     own_first = sorted(_kinds(kind).items(), key=lambda item: item[0] not in kind.__annotations__)
@@ -71,10 +72,14 @@ def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
         nested = next((one for one in (inner, *get_args(inner)) if _is_section(one)), None)
         if nested is not None:
             full = f"{name}.{key}".removeprefix(".")
-            (ref,) = [one["$ref"] for one in (at, *at.get("anyOf", ())) if "$ref" in one]
+            full = f"[{full}]" if "items" in at else full  # one of many: [[agent.load.server]]
+            places = (at, at.get("items", {}), *at.get("anyOf", ()))
+            (ref,) = [one["$ref"] for one in places if "$ref" in one]
             within.append((full, nested, whole["$defs"][ref.rsplit("/", 1)[-1]]))
             continue
         cells = (f"`{key}`", _type(at), _default(kind, key, at), said.get(key, ""))
+        yield head
+        head = ""
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
     for part in within:
         yield from _section(*part, whole)
@@ -128,7 +133,9 @@ def _type(at: Any) -> str:
         ]
         return ", ".join([kind, *bounds])
     if kind == "array":
-        return "list of names" if at["items"]["type"] == "string" else "list of [second, GPUs]"
+        if at["items"].get("type") != "string":
+            return "list of [second, GPUs]"
+        return "list of names" if "pattern" in at["items"] else "list of strings"
     if kind == "string":
         return {"password": "secret string", "path": "path"}.get(at.get("format"), "string")
     return {"object": "table of strings", "boolean": "true or false"}[kind]

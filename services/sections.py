@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
-from pydantic_settings import NoDecode
+from pydantic import Field, SecretStr, model_validator
 
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
@@ -17,24 +16,16 @@ from runtime.store import Durability
 from scheduler.core.settings import Settings
 from schemas.events import PoolKind
 from schemas.values import Name
+from services.keys import Count, Names, Seconds, Section
+from services.machine_sections import (
+    LoadSection,
+    MeterSection,
+    OwnerSection,
+    SlurmSection,
+    WorkersSection,
+)
 
-Seconds = Annotated[float, Field(gt=0.0, lt=1e9)]
-Count = Annotated[int, Field(ge=1)]
 _is_group = re.compile(r"[A-Za-z0-9-]{1,64}").fullmatch
-
-
-def _listed(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
-#: A list of names; in flags and in the environment also `a,b,c`.
-Names = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_listed)]
-
-
-class Section(BaseModel):
-    """Base of all sections: a key that is not known is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _word(given: SecretStr, file: Path | None) -> str:
@@ -322,4 +313,19 @@ class AgentSection(Section):
     schedule: Schedule = Field(default_factory=Schedule)
     limits: Limits = Field(default_factory=Limits)
     spool: Limit | None = None
+    #: What runs the workers, as [agent.workers] says: processes of this machine, or Slurm.
+    runs: Literal["simulated", "processes", "slurm"] = "simulated"
     simulated: SimulatedSection = Field(default_factory=SimulatedSection)
+    workers: WorkersSection | None = None
+    slurm: SlurmSection = Field(default_factory=SlurmSection)
+    meter: MeterSection = Field(default_factory=MeterSection)
+    load: LoadSection | None = None
+    owner: OwnerSection | None = None
+
+    @model_validator(mode="after")
+    def _workers_fit(self) -> "AgentSection":
+        if (self.runs == "simulated") != (self.workers is None):
+            raise ValueError("workers: [agent.workers] goes with runs = 'processes' or 'slurm'")
+        if (self.load is None) != (self.owner is None):
+            raise ValueError("owner: [agent.load] and [agent.owner] go together")
+        return self

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-#: The fixtures that give brokers' addresses.
-pytest_plugins = ["tests.brokers"]
+#: The fixtures that give brokers and clusters.
+pytest_plugins = ["tests.brokers", "tests.slurm"]
 
 LAYERS = (
     "unit",

@@ -27,15 +27,19 @@ from runtime.owners.processes import (
 class HookOptions:
     """Commands, as argument lists in which `{node}` is replaced; no shell reads them."""
 
+    #: Makes the owner leave a node.
     drain: tuple[str, ...]
+    #: Brings it back.
     hand_back: tuple[str, ...]
     #: Run again and again until it leaves with 0; empty: the hook's own 0 is enough.
     confirm_drain: tuple[str, ...] = ()
+    #: The same after a hand-back.
     confirm_hand_back: tuple[str, ...] = ()
     #: How long a hook may take.
     timeout_s: float = 120.0
     #: How long the confirmation may take after that, all tries together.
     confirm_timeout_s: float = 120.0
+    #: Between two tries to confirm.
     confirm_every_s: float = 2.0
     #: Between SIGTERM and SIGKILL of a hook that takes too long or is no longer wanted.
     kill_after_s: float = 5.0

@@ -25,11 +25,11 @@ Happening = Literal["needed", "idle", "returned", "left", "time"]
 class ProtectTimes:
     """How long a GPU is kept, in seconds. A multiplier of 0 switches protection off."""
 
-    base_s: float = 30.0
+    base_s: float = 30.0  #: Of a GPU without hits.
     #: Added for each hit in a row.
     bonus_s: float = 15.0
-    max_s: float = 120.0
-    multiplier: float = 1.0
+    max_s: float = 120.0  #: However many hits there were.
+    multiplier: float = 1.0  #: Of all of it; 0: no GPU is protected.
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -33,12 +33,15 @@ class ReplicaSpec:
     In `argv`, the values of `env` and `ready`, `{node}` and `{replica}` are replaced.
     """
 
+    #: A file name that no other has.
     name: str
+    #: The node that it serves on.
     node: str
     #: The command and its arguments; no shell reads it. It must stay in the foreground.
     argv: tuple[str, ...]
     #: Added to the agent's environment, say CUDA_VISIBLE_DEVICES.
     env: Mapping[str, str] = field(default_factory=dict)
+    #: Where it starts; unset: where the agent did.
     workdir: Path | None = None
     #: Where it is asked whether it is ready, see `runtime.owners.readiness`; empty: at once.
     ready: str = ""

@@ -34,8 +34,8 @@ Serving = Callable[[], tuple[str, ...]]
 class Retry:
     """How failures are repeated: first after `first_s`, then doubling up to `max_s`."""
 
-    first_s: float = 5.0
-    max_s: float = 300.0
+    first_s: float = 5.0  #: After the first failure; it doubles with each, ...
+    max_s: float = 300.0  #: ...up to this.
     #: A drain is tried so often under one order: each try takes the owner's replicas away.
     drains: int = 3
 

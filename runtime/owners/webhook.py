@@ -38,6 +38,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 class WebhookOptions:
     """Where to ask, and how patiently."""
 
+    #: Where orders are sent; docs/lending.md says what is asked and answered.
     url: str
     #: A deed that is not done after this long has failed.
     timeout_s: float = 300.0

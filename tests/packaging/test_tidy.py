@@ -54,6 +54,8 @@ GENERATED = {
     ".venv",
     ".uv",
     ".brokers",
+    ".slurm",
+    "demo-real",
     "secrets",
     "build",
     "dist",

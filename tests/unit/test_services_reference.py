@@ -23,10 +23,13 @@ def test_every_key_has_a_meaning_and_every_section_a_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.*) \|$", text, re.MULTILINE)
     assert [key for key, _, _, meaning in rows if not meaning] == []
     assert len(rows) == text.count("\n| `")
-    sections = set(re.findall(r"^## `\[(.+)\]`$", text, re.MULTILINE))
-    nested = {"scheduler.settings"} | {
-        f"agent.{name}" for name in ("schedule", "limits", "spool", "simulated")
-    }
+    sections = set(re.findall(r"^## `\[+([^\]]+)\]+`$", text, re.MULTILINE))
+    of_agents = (
+        *("schedule", "limits", "spool", "simulated", "workers", "meter", "load", "load.server"),
+        *("load.demand", "owner", "owner.hooks", "owner.webhook", "owner.replica"),
+        *("owner.replicas", "owner.protect", "owner.retry", "slurm"),
+    )
+    nested = {"scheduler.settings"} | {f"agent.{name}" for name in of_agents}
     assert sections == Config.model_fields.keys() - {"cell", "bus"} | nested
     found = {key: (kind, default) for key, kind, default, _ in rows}
     assert found["window"] == ("integer, at least 1, at most 100", "`100`")

@@ -1,0 +1,218 @@
+"""One run on Slurm: handed in once, followed, sent away, until it is certain that it is over.
+
+Nothing is concluded from silence. While Slurm does not answer, only the files of the run are
+read; what its listing shows next decides. A run is over when Slurm lists it as ended, or does not
+know it any more: COMPLETING is neither.
+"""
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob
+from cloud_agent.slurm.held import Started
+from cloud_agent.slurm.options import SlurmOptions
+from cloud_agent.slurm.outcome import Outcome, outcome
+from cloud_agent.slurm.run import Progress, Run
+from cloud_agent.slurm.scripts import Work, sbatch_options, write_scripts
+from schemas.programs import Program
+
+#: What Slurm was asked is asked again after so long.
+_AGAIN_S = 5.0
+#: Beyond the grace, for the workers' keepers to end them; then the whole Slurm job is cancelled.
+_OVERDUE_S = 5.0
+#: For failed workers is looked this often; the second time, what is left of the gang is ended.
+_LOOK_S = 30.0
+#: Refusals of a submission, each with Slurm answering and listing no such job, until it is final.
+_REFUSALS = 3
+
+#: Slurm's jobs by (job, epoch); None: Slurm does not answer.
+Listing = Mapping[tuple[str, int], Sequence[SlurmJob]] | None
+
+
+@dataclass(slots=True)
+class _Wait:
+    """For Slurm to begin it, then for the workers' first word."""
+
+    since_s: float | None = None
+    is_running: bool = False
+    was_begun: bool = False
+
+
+class Attempt:
+    """The run of one epoch. All calls come from one thread."""
+
+    def __init__(
+        self, options: SlurmOptions, slurm: Slurm, run: Run, work: Work, started: Started
+    ) -> None:
+        self.started, self.run = started, run
+        self.progress = Progress(run, len(started.placement))
+        #: Whether the workers have taken a first step, as far as can be told.
+        self.trains = False
+        #: How it ended; its GPUs are free then.
+        self.ended: Outcome | None = None
+        self._options, self._slurm, self._work = options, slurm, work
+        self._sent = False
+        self._id: int | None = None
+        self._refusals, self._retry_s = 0, -math.inf
+        self._wait = _Wait()
+        self._wishes = run.wishes()
+        self._leave_by_s, self._again_s = math.inf, -math.inf
+        self._cancel_s = -math.inf
+        self._cause: str | None = None
+        self._look_s, self._has_failed = -math.inf, False
+
+    @property
+    def step(self) -> int:
+        """How far it is known to be."""
+        said = self.progress.step
+        return self.started.step if said is None else max(self.started.step, said)
+
+    def save(self) -> None:
+        """Ask the workers for a checkpoint; they go on."""
+        if self._id is not None:
+            self._wish("save", 0)
+            self._alert()
+
+    def turn(self, listing: Listing, now_s: float, leave_by_s: float | None) -> None:
+        """Do what is next; with `leave_by_s`, see that it is gone by then.
+
+        Raises:
+            OSError: the shared folder does not answer; nothing is lost.
+        """
+        if self._sent:
+            self._follow(listing, now_s, leave_by_s)
+        else:  # what is handed in now cannot be in this listing
+            self._hand_in(listing, now_s, leave_by_s is not None)
+
+    def _hand_in(self, listing: Listing, now_s: float, is_unwanted: bool) -> None:
+        """Submit, unless it is there: an earlier answer may have been lost, with the agent too."""
+        job, epoch = self._work.job, self._work.epoch
+        claim, there = self.run.claim(), () if listing is None else listing.get((job, epoch), ())
+        if claim is not None or there:
+            self._sent, self._id = True, there[0].id if claim is None else claim
+        elif is_unwanted or self._refusals >= _REFUSALS:
+            # Closed, it never runs, even if Slurm has it after all: it is cancelled when seen.
+            if self.run.close():
+                self.ended = Outcome(False, f"Slurm does not take the job: {self._cause}")
+        elif listing is not None and now_s >= self._retry_s:
+            script = write_scripts(self._work, self.run, self._options)
+            comment = self._slurm.comment(job, epoch)
+            said = sbatch_options(self._work, self.run, comment, self._options)
+            try:
+                self._id, self._sent = self._slurm.submit(said, script), True
+            except SlurmError as error:
+                self._refusals, self._cause = self._refusals + 1, str(error)
+                self._retry_s = now_s + self._refusals
+
+    def _follow(self, listing: Listing, now_s: float, leave_by_s: float | None) -> None:
+        claim = self.run.claim()
+        self._id = self._id if claim is None else claim
+        if listing is None:
+            if claim is not None and leave_by_s is not None:
+                self._ask_to_leave(now_s, leave_by_s)
+            self._note_start(now_s, is_running=claim is not None)
+            return
+        there = listing.get((self._work.job, self._work.epoch), ())
+        live = [one for one in there if not one.ended]
+        own = next((one for one in there if one.id == self._id), None)
+        if claim is not None:
+            for other in live:
+                if other is not own:
+                    self._cancel([other], now_s)  # submitted twice; the fence keeps it out
+        if not live:
+            self._take_end(own, claim)
+        elif leave_by_s is not None:
+            self._send_away(live, now_s, leave_by_s)
+        elif own is not None and own.waits:
+            self._bear(own, claim is not None, now_s)
+        else:
+            self._note_start(now_s, is_running=own is not None)
+            self._end_remains(live, now_s)
+
+    def _end_remains(self, live: Sequence[SlurmJob], now_s: float) -> None:
+        """Cancel what goes on long after a worker has failed: Slurm should have ended it."""
+        if now_s < self._look_s:
+            return
+        self._look_s = now_s + _LOOK_S
+        failures, _ = self.run.failures()
+        if failures and self._has_failed:
+            self._cause = failures
+            self._cancel(live, now_s)
+        self._has_failed = bool(failures)
+
+    def _bear(self, own: SlurmJob, was_begun: bool, now_s: float) -> None:
+        """Wait for Slurm to begin it, up to a limit."""
+        wait, limit_s = self._wait, self._options.pending_s
+        wait.since_s = now_s if wait.since_s is None else wait.since_s
+        if was_begun and not wait.was_begun:
+            wait.was_begun = True  # perhaps it began after Slurm made its listing
+        elif was_begun:
+            self._cause = "Slurm put the job back into its queue: a node failed, or an operator did"
+            self._cancel([own], now_s)
+        elif now_s - wait.since_s > limit_s and self.run.close():
+            self._cause = (
+                f"Slurm has not begun the job within {limit_s:g} s, it says {own.reason}; see that "
+                "the nodes are up and their GPUs left to Tidegate"
+            )
+            self._cancel([own], now_s)
+
+    def _note_start(self, now_s: float, *, is_running: bool) -> None:
+        """Tell whether it trains: at its first word; of a silent one, when it has lived a while."""
+        wait = self._wait
+        if is_running and not wait.is_running:
+            wait.is_running, wait.since_s = True, now_s
+        lived_s = now_s - wait.since_s if wait.is_running and wait.since_s is not None else -1.0
+        if self.progress.step is not None or lived_s >= self._options.quiet_start_s:
+            self.trains = True
+
+    def _send_away(self, live: Sequence[SlurmJob], now_s: float, leave_by_s: float) -> None:
+        """Have the workers leave in time: by their keepers, at last by Slurm."""
+        if self.run.close() or now_s > leave_by_s + _OVERDUE_S:
+            self._cancel(live, now_s)
+            return
+        self._ask_to_leave(now_s, leave_by_s)
+        if now_s >= self._again_s:
+            self._again_s = now_s + _AGAIN_S
+            self._alert()
+
+    def _ask_to_leave(self, now_s: float, leave_by_s: float) -> None:
+        """Write the wish down, once; the keepers look there by themselves, if not at once."""
+        if leave_by_s < self._leave_by_s:
+            self._leave_by_s, self._again_s = leave_by_s, now_s
+            self._wish("leave", max(0, int(leave_by_s - now_s)))
+
+    def _take_end(self, own: SlurmJob | None, claim: int | None) -> None:
+        if claim is None and not self.run.close():
+            return  # it began after Slurm made its listing; the next one shows it
+        self.ended = outcome(self.run, own, self._id, self._cause, self._work.program)
+
+    def _wish(self, verb: Literal["save", "leave"], grace_s: int) -> None:
+        self._wishes += 1
+        self.run.wish(self._wishes, verb, grace_s)
+
+    def _alert(self) -> None:
+        """Have the keepers look at the wish now."""
+        if self._id is not None:
+            with contextlib.suppress(SlurmError):
+                self._slurm.alert(self._id)
+
+    def _cancel(self, jobs: Sequence[SlurmJob], now_s: float) -> None:
+        if now_s < self._cancel_s:
+            return
+        self._cancel_s = now_s + _AGAIN_S
+        for one in jobs:
+            try:
+                self._slurm.cancel(one.id)
+            except SlurmError:
+                self._cancel_s = now_s  # Slurm is away, or the job is gone; the next listing tells
+
+
+def attempt(
+    options: SlurmOptions, slurm: Slurm, run: Run, job: str, program: Program, started: Started
+) -> Attempt:
+    """Prepare the run of what was written down as started."""
+    work = Work(job, started.epoch, started.placement, program, started.resume)
+    return Attempt(options, slurm, run, work, started)

@@ -1,0 +1,178 @@
+"""Slurm's commands as child processes: submit, list, signal, cancel.
+
+Text in Slurm's own columns is read, not `squeue --json`: that lists every job of the cluster,
+whatever it is asked for, and its fields differ from version to version. A command blocks; call
+these from a thread.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud_agent.slurm.options import SlurmOptions
+
+#: What commands need, and what jobs get of the agent's environment: nothing that opens the bus.
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "SLURM_CONF")
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+#: The most that is read of a listing: about 20,000 jobs.
+_OUTPUT_MAX = 4 * 1024 * 1024
+_ERROR_MAX = 500
+#: States out of which a job does not come again. Anything else holds, or may yet hold, GPUs.
+_ENDED = frozenset(
+    (
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    )
+)
+#: States in which nothing of it has begun.
+_WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+_COMMENT = re.compile(r"tidegate agent=(\S+) job=(\S+) epoch=(\d{1,16})")
+_ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|(.*)")
+
+
+class SlurmError(Exception):
+    """A command failed, or did not end in time: what it wanted may or may not have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job as Slurm lists it; one of several parts counts as long as any of them does."""
+
+    id: int
+    job: str
+    epoch: int
+    state: str
+    reason: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it is over; one that is completing still holds its GPUs."""
+        return self.state in _ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing of it has begun."""
+        return self.state in _WAITING
+
+
+class Slurm:
+    """The cluster, as far as one agent's jobs go."""
+
+    def __init__(self, options: SlurmOptions) -> None:
+        self._agent, self._limit_s = options.agent, options.command_s
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        passed = (*_PASSED, *options.pass_env)
+        self._env = {name: os.environ[name] for name in passed if name in os.environ}
+        self._env.setdefault("PATH", _PATH)
+        if options.slurm_conf is not None:
+            self._env["SLURM_CONF"] = str(options.slurm_conf)
+
+    def comment(self, job: str, epoch: int) -> str:
+        """Give the mark by which a Slurm job is known as this gang."""
+        return f"tidegate agent={self._agent} job={job} epoch={epoch}"
+
+    def submit(self, arguments: Sequence[str], script: Path) -> int:
+        """Hand in a job; give its id.
+
+        Raises:
+            SlurmError: it failed; the job may exist nevertheless.
+        """
+        said = self._run("sbatch", "--parsable", *arguments, str(script))
+        number = said.strip().partition(";")[0]
+        if not number.isdigit():
+            raise SlurmError(f"sbatch: answered {said[:_ERROR_MAX]!r}, not a job's id")
+        return int(number)
+
+    def jobs(self) -> list[SlurmJob]:
+        """List this agent's jobs, those too that ended a moment ago.
+
+        Raises:
+            SlurmError: Slurm did not answer; nothing is known.
+        """
+        said = self._run(
+            "squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", "--format=%i|%T|%r|%k"
+        )
+        found: dict[int, SlurmJob] = {}
+        for line in said.splitlines():
+            row = _ROW.fullmatch(line.strip())
+            mark = _COMMENT.fullmatch(row[4].strip()) if row is not None else None
+            if row is None or mark is None or mark[1] != self._agent:
+                continue
+            part = SlurmJob(int(row[1]), mark[2], int(mark[3]), row[2], row[3])
+            known = found.get(part.id)
+            if known is None or (known.ended and _rank(part) >= _rank(known)):
+                found[part.id] = part
+        return sorted(found.values(), key=lambda one: one.id)
+
+    def alert(self, job: int) -> None:
+        """Have the workers' keepers look at the wish in their run folder.
+
+        Raises:
+            SlurmError: it failed.
+        """
+        self._run("scancel", "--signal=URG", str(job))
+
+    def cancel(self, job: int) -> None:
+        """End a job: SIGTERM, then SIGKILL after Slurm's KillWait.
+
+        Raises:
+            SlurmError: it failed.
+        """
+        self._run("scancel", str(job))
+
+    def interrupt(self) -> None:
+        """End the commands under way; what they wanted may or may not happen."""
+        for process in list(self._running.values()):
+            process.kill()
+
+    def _run(self, *command: str) -> str:
+        try:
+            with subprocess.Popen(
+                command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as process:
+                self._running[process.pid] = process
+                try:
+                    output, errors = process.communicate(timeout=self._limit_s)
+                finally:
+                    process.kill()
+                    del self._running[process.pid]
+        except FileNotFoundError:
+            raise SlurmError(
+                f"{command[0]}: is not installed on the agent's machine: install slurm-client"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise SlurmError(f"{command[0]}: no answer within {self._limit_s:g} s") from None
+        if process.returncode != 0:
+            said = errors.decode(errors="replace").strip()[-_ERROR_MAX:]
+            raise SlurmError(f"{command[0]}: {said or f'ended with {process.returncode}'}")
+        if len(output) > _OUTPUT_MAX:
+            raise SlurmError(f"{command[0]}: answered {len(output)} bytes, too many to read")
+        return output.decode(errors="replace")
+
+
+def _rank(part: SlurmJob) -> int:
+    """Say which part of a job speaks for all: one that lives, then one that went wrong."""
+    return 2 if not part.ended else 1 if part.state != "COMPLETED" else 0
+
+
+def by_gang(jobs: Sequence[SlurmJob]) -> Mapping[tuple[str, int], list[SlurmJob]]:
+    """Sort jobs by what they run: (job, epoch)."""
+    found: dict[tuple[str, int], list[SlurmJob]] = {}
+    for one in jobs:
+        found.setdefault((one.job, one.epoch), []).append(one)
+    return found

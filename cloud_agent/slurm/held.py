@@ -1,0 +1,168 @@
+"""What the agent holds on Slurm, in a file for each job: it outlives the agent.
+
+A file is written before Slurm hears of the gang, and removed when the agent has stored how the
+gang ended. So whatever may still run at a restart is known at once, without asking Slurm.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
+from runtime.executors.folder import read_json, write_json
+from schemas.commands import GangSpec
+
+Final = GangCompleted | GangFailed | GangStopped
+_FINALS: dict[str, type[Final]] = {
+    one.__name__: one for one in (GangCompleted, GangFailed, GangStopped)
+}
+#: Reports of workers that have left are said again after a restart, the newest ones.
+_LEFT_MAX = 64
+
+
+@dataclass(slots=True)
+class Started:
+    """A run that was handed to Slurm, or is about to be."""
+
+    epoch: int
+    placement: Placement
+    #: The step it goes on from.
+    step: int
+    #: The checkpoint of that step.
+    resume: Path | None
+
+
+@dataclass(slots=True)
+class Held:
+    """One gang."""
+
+    job: str
+    #: The newest epoch it was given, and where it shall run then.
+    epoch: int
+    placement: Placement
+    spec: GangSpec
+    #: The newest step that is durable.
+    committed_step: int
+    #: What Slurm runs, perhaps still under an older epoch; None: nothing.
+    started: Started | None = None
+    #: The step to begin anew from, whatever `started` still writes; None: it goes on.
+    anew_step: int | None = None
+    #: Epochs that give up GPUs and whose workers have not left yet.
+    giving_up: list[int] = field(default_factory=list)
+    #: Epochs whose workers have left, with the step they had reached.
+    left: list[tuple[int, int]] = field(default_factory=list)
+    #: The last durable checkpoint, until the agent has stored that it is.
+    saved: CheckpointDone | None = None
+    #: How it ended, until that is stored.
+    final: Final | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write it down.
+
+        Raises:
+            OSError: the shared folder cannot be written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        del self.left[:-_LEFT_MAX]
+        write_json(_file(folder, self.job), self._to_dict())
+
+    def _to_dict(self) -> dict[str, Any]:
+        started = self.started
+        return {
+            "job": self.job,
+            "epoch": self.epoch,
+            "placement": _plain(self.placement),
+            "spec": self.spec.model_dump(mode="json"),
+            "committed_step": self.committed_step,
+            "started": None
+            if started is None
+            else {
+                "epoch": started.epoch,
+                "placement": _plain(started.placement),
+                "step": started.step,
+                "resume": None if started.resume is None else str(started.resume),
+            },
+            "anew_step": self.anew_step,
+            "giving_up": self.giving_up,
+            "left": self.left,
+            "saved": None if self.saved is None else _saved_to_dict(self.saved),
+            "final": None if self.final is None else _final_to_dict(self.final),
+        }
+
+
+def load(folder: Path) -> Iterator[Held]:
+    """Give what was held when the agent ended.
+
+    Raises:
+        ValueError: a file is not one of this release.
+    """
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        said = read_json(path)
+        if said is None:
+            raise ValueError(
+                f"{path}: cannot be read; cancel the job's Slurm jobs, then move it away"
+            )
+        try:
+            yield _from_dict(said)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path}: is not of this release ({error!r}); cancel the job's Slurm jobs, then "
+                "move it away"
+            ) from error
+
+
+def forget(folder: Path, job: str) -> None:
+    """Remove the file of a gang that has ended."""
+    _file(folder, job).unlink(missing_ok=True)
+
+
+def _file(folder: Path, job: str) -> Path:
+    return folder / f"{job}.json"
+
+
+def _plain(placement: Placement) -> dict[str, list[int]]:
+    return {node: list(gpus) for node, gpus in placement.items()}
+
+
+def _placement(said: dict[str, list[int]]) -> Placement:
+    return {node: tuple(gpus) for node, gpus in said.items()}
+
+
+def _saved_to_dict(saved: CheckpointDone) -> dict[str, Any]:
+    return {name: getattr(saved, name) for name in ("epoch", "step", "uri", "size_mib", "cost_s")}
+
+
+def _final_to_dict(final: Final) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": type(final).__name__}
+    if isinstance(final, GangFailed):
+        return {**said, "error": final.error, "retriable": final.retriable, "epoch": final.epoch}
+    return {**said, "step": final.step, "epoch": final.epoch}
+
+
+def _from_dict(said: dict[str, Any]) -> Held:
+    job, started, final = said["job"], said["started"], said["final"]
+    saved = said["saved"]
+    return Held(
+        job,
+        said["epoch"],
+        _placement(said["placement"]),
+        GangSpec.model_validate_json(json.dumps(said["spec"])),
+        said["committed_step"],
+        None
+        if started is None
+        else Started(
+            started["epoch"],
+            _placement(started["placement"]),
+            started["step"],
+            None if started["resume"] is None else Path(started["resume"]),
+        ),
+        said["anew_step"],
+        list(said["giving_up"]),
+        [(epoch, step) for epoch, step in said["left"]],
+        None if saved is None else CheckpointDone(job=job, **saved),
+        None
+        if final is None
+        else _FINALS[final["kind"]](**{"job": job, **{k: final[k] for k in final if k != "kind"}}),
+    )

@@ -1,0 +1,149 @@
+"""The run folder of one (job, epoch): what agent and nodes tell each other through shared files.
+
+`<root>/runs/<job>/<epoch>/` holds
+
+    claim            the fence: a link to the id of the Slurm job that runs it, or to `closed`
+    wish             what the agent asks of the workers, numbered
+    exits/RANK       how a worker ended badly: its code and node
+    exit             how the whole ended; outlives what Slurm remembers
+    told             Slurm asked the workers to leave, not the agent
+    batch.sh, keeper.sh, progress*.jsonl, checkpoints/, work/, logs/, resume/
+"""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runtime.executors.folder import CHECKPOINTS, LOGS, PROGRESS
+from runtime.executors.logs import last_line
+from runtime.executors.progress import Announced, ProgressFile
+
+_CLOSED = "closed"
+_TAIL_BYTES = 4096
+#: Of many workers that end badly, the first ones are named.
+_NAMED_MAX = 3
+#: As shells count: the command cannot be run, or is not there; ended by SIGTERM, or SIGKILL.
+_NOT_FOUND, _ENDED_BY_SIGNAL = ("126", "127"), ("143", "137")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Files of one run. Reads give None for what is not there, or makes no sense."""
+
+    folder: Path
+
+    def claim(self) -> int | None:
+        """Give the Slurm job that has begun to run it."""
+        said = self._claim()
+        return int(said) if said is not None and said.isdigit() else None
+
+    def close(self) -> bool:
+        """Have it never run, if nothing has begun to run it; tell whether that is so.
+
+        Raises:
+            OSError: the shared folder does not answer.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (self.folder / "claim").symlink_to(_CLOSED)
+        return self._claim() == _CLOSED
+
+    def wishes(self) -> int:
+        """Give the number of the last wish; 0: there was none."""
+        try:
+            said = (self.folder / "wish").read_text().split(" ")[0]
+        except OSError:
+            return 0
+        return int(said) if said.isdigit() else 0
+
+    def wish(self, number: int, verb: Literal["save", "leave"], grace_s: int) -> None:
+        """Say what the workers shall do; each number is obeyed once.
+
+        Raises:
+            OSError: the shared folder cannot be written.
+        """
+        draft = self.folder / "wish.draft"
+        draft.write_text(f"{number} {verb} {grace_s}\n")
+        draft.replace(self.folder / "wish")
+
+    def exit_code(self) -> int | None:
+        """Give how the whole ended; None while it goes on, or if nobody could write it down."""
+        try:
+            text = (self.folder / "exit").read_text().strip()
+        except OSError:
+            return None
+        return int(text) if text.isdigit() else None
+
+    def told(self) -> bool:
+        """Whether Slurm asked the workers to leave."""
+        return (self.folder / "told").exists()
+
+    def failures(self) -> tuple[str, bool]:
+        """Name the workers that ended badly; tell whether the command could be run at all."""
+        ends: list[tuple[str, str, str]] = []
+        try:
+            for path in sorted((self.folder / "exits").iterdir(), key=lambda one: int(one.name)):
+                code, _, node = path.read_text().strip().partition(" ")
+                ends.append((path.name, code, node))
+        except (OSError, ValueError):
+            pass  # what there is of them
+        # Slurm ends the others when one fails; those are not to blame.
+        first = [end for end in ends if end[1] not in _ENDED_BY_SIGNAL] or ends
+        said = [
+            f"worker {rank} on {node} ended with {_named(code)}: "
+            + self._last_line(self.folder / LOGS / f"rank-{rank}.log")
+            for rank, code, node in first[:_NAMED_MAX]
+        ]
+        return "; ".join(said), not any(code in _NOT_FOUND for _, code, _ in first)
+
+    def last_words(self) -> str:
+        """Give the last line of the batch script's log."""
+        return self._last_line(self.folder / LOGS / "slurm.log")
+
+    def _claim(self) -> str | None:
+        try:
+            return str((self.folder / "claim").readlink())
+        except OSError:
+            return None
+
+    def _last_line(self, path: Path) -> str:
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                return last_line(file.read(_TAIL_BYTES).decode(errors="replace"))
+        except OSError:
+            return ""
+
+
+class Progress:
+    """What the workers of a run say, over all nodes."""
+
+    def __init__(self, run: Run, nodes: int) -> None:
+        names = [PROGRESS, *(f"progress-{number}.jsonl" for number in range(1, nodes))]
+        self._files = [ProgressFile(run.folder / name, run.folder / CHECKPOINTS) for name in names]
+
+    def read(self, now_s: float) -> list[Announced]:
+        """Take what is new; give the checkpoints announced in it."""
+        found: list[Announced] = []
+        for file in self._files:
+            found += file.read(now_s)
+            while file.behind:
+                found += file.read(now_s)
+        return found
+
+    @property
+    def step(self) -> int | None:
+        """The furthest step said; None before the first."""
+        return max((file.step for file in self._files if file.step is not None), default=None)
+
+    def samples_per_s(self, samples_per_step: float) -> float | None:
+        """The rate of the first node that knows one."""
+        rates = (file.samples_per_s(samples_per_step) for file in self._files)
+        return next((rate for rate in rates if rate is not None), None)
+
+
+def _named(code: str) -> str:
+    """Say what a shell's exit code means."""
+    number = int(code) if code.isdigit() else 0
+    return f"signal {number - 128}" if number > 128 else f"code {code}"

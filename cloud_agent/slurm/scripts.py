@@ -1,0 +1,211 @@
+"""What a gang is to Slurm: the options of its `sbatch`, its batch script, its workers' keeper.
+
+Nodes need bash and the shared folder, nothing of Tidegate. The batch script takes the fence of
+(job, epoch) first, so whatever Slurm does, a gang runs once. `srun` starts a keeper for each
+worker. The keeper is what Slurm signals; its worker hears what the run folder's `wish` says, once,
+whether Slurm's process tracking signals a whole tree (linuxproc, pgid) or only its top (cgroup).
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join, quote
+
+from cloud_agent.slurm.options import SlurmOptions
+from cloud_agent.slurm.run import Run
+from runtime.core import Placement
+from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
+from schemas.programs import Program
+
+#: Ports of rendezvous: below those that Linux gives out by itself.
+_PORT_FIRST, _PORTS = 20_000, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to run."""
+
+    job: str
+    epoch: int
+    placement: Placement
+    program: Program
+    resume: Path | None
+
+
+def sbatch_options(work: Work, run: Run, comment: str, options: SlurmOptions) -> list[str]:
+    """Give the options of `sbatch`.
+
+    Nodes that give equally many GPUs are one part; more than one part is a heterogeneous job,
+    which Slurm begins whole or not at all, as it does any other. Never requeued: Slurm would run
+    it under an epoch that Tidegate may have left behind, on a node that just failed, and the fence
+    would turn it away. Tidegate starts it anew, elsewhere, under a new epoch.
+    """
+    whole = [
+        f"--job-name=tidegate-{work.job}-{work.epoch}",
+        f"--comment={comment}",
+        "--no-requeue",
+        f"--signal=TERM@{max(1, round(options.grace_s))}",
+        f"--chdir={run.folder}",
+        f"--output={run.folder / LOGS / 'slurm.log'}",
+        "--open-mode=append",
+    ]
+    for number, (gpus, nodes) in enumerate(_parts(work.placement)):
+        per_node, cpus = (1, gpus * options.cpus_per_gpu)
+        if work.program.workers == "per_gpu":
+            per_node, cpus = (gpus, options.cpus_per_gpu)
+        whole += [":"] if number else []
+        whole += [
+            f"--nodes={len(nodes)}",
+            f"--nodelist={','.join(nodes)}",
+            f"--ntasks-per-node={per_node}",
+            f"--cpus-per-task={cpus}",
+            *([f"--gres={options.gres}:{gpus}"] if options.gres else []),
+            *options.sbatch,
+        ]
+    return whole
+
+
+def _parts(placement: Placement) -> list[tuple[int, list[str]]]:
+    """Group nodes by how many GPUs they give."""
+    parts: dict[int, list[str]] = {}
+    for node, gpus in sorted(placement.items()):
+        parts.setdefault(len(gpus), []).append(node)
+    return sorted(parts.items(), reverse=True)
+
+
+def batch_script(run: Run) -> str:
+    """Give the script that Slurm runs on the gang's first node."""
+    return f"""#!/bin/bash
+# Written by Tidegate: runs one gang, once.
+cd {quote(str(run.folder))} || exit 73
+# Whoever makes this link runs the gang under this epoch, or has closed it. A job that was submitted
+# twice, or requeued, or that Slurm begins after Tidegate has given it up, ends here.
+if ! ln -sT "$SLURM_JOB_ID" claim; then
+    echo "this epoch is taken: $(readlink claim)"
+    exit 75
+fi
+groups=()
+[ -n "${{SLURM_HET_SIZE:-}}" ] && groups=("--het-group=0-$((SLURM_HET_SIZE - 1))")
+# A worker that fails ends the others: they would wait for it for ever.
+srun "${{groups[@]}}" --kill-on-bad-exit=1 --wait=0 --cpu-bind=none --input=none \\
+    /bin/bash {quote(str(run.folder / "keeper.sh"))}
+code=$?
+echo "$code" > exit.draft && mv exit.draft exit
+exit "$code"
+"""
+
+
+def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
+    """Give the script that keeps one worker: its environment, signals, log and exit code."""
+    program = work.program
+    # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
+    wanted = {k: v for k, v in program.env.items() if not k.startswith(("TIDEGATE_", "SLURM_"))}
+    said = {
+        **wanted,
+        "TIDEGATE_AGENT": options.agent,
+        "TIDEGATE_JOB": work.job,
+        "TIDEGATE_EPOCH": str(work.epoch),
+        "TIDEGATE_CHECKPOINT_DIR": str(run.folder / CHECKPOINTS),
+        "TIDEGATE_GRACE_S": f"{options.grace_s:g}",
+        "MASTER_PORT": str(_PORT_FIRST + zlib.crc32(f"{work.job}/{work.epoch}".encode()) % _PORTS),
+    }
+    if work.resume is not None:
+        said["TIDEGATE_RESUME"] = str(work.resume)
+    exports = "\n".join(f"export {name}={quote(value)}" for name, value in said.items())
+    folder, workdir = quote(str(run.folder)), program.workdir or str(run.folder / WORK)
+    return f"""#!/bin/bash
+# Written by Tidegate: keeps one worker of a gang.
+run={folder}
+exec >> "$run/logs/rank-$SLURM_PROCID.log" 2>&1 < /dev/null
+{exports}
+{_local_sizes(work.placement, program)}
+export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
+export GROUP_RANK=$SLURM_NODEID GROUP_WORLD_SIZE=$SLURM_NNODES
+export ROLE_RANK=$RANK ROLE_WORLD_SIZE=$WORLD_SIZE TIDEGATE_NODE=$SLURMD_NODENAME
+# srun runs on the first node, where rank 0 is.
+export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR
+# A file for each node: on network file systems, several nodes do not append to one.
+export TIDEGATE_PROGRESS="$run/progress.jsonl"
+[ "$GROUP_RANK" = 0 ] || TIDEGATE_PROGRESS="$run/progress-$GROUP_RANK.jsonl"
+{_KEEPING}
+cd {quote(workdir)} || exit 73
+heed
+[ -z "$leaving" ] || exit 0
+set -- {join(program.argv)}
+(trap - INT QUIT && exec -- "$@") &
+worker=$!
+{_WAITING}"""
+
+
+def _local_sizes(placement: Placement, program: Program) -> str:
+    """Say in shell how many workers and GPUs each node has."""
+    cases = [
+        f"    {quote(node)}) export TIDEGATE_GPUS={len(gpus)} "
+        f"LOCAL_WORLD_SIZE={len(gpus) if program.workers == 'per_gpu' else 1} ;;"
+        for node, gpus in sorted(placement.items())
+    ]
+    return "\n".join(['case "$SLURMD_NODENAME" in', *cases, "esac"])
+
+
+#: `wish` holds a number, a verb and a grace in seconds; each number is obeyed once.
+_KEEPING = """
+worker= leaving= heard=0 kill_at= turn=0
+heed() {
+    local number verb grace
+    read -r number verb grace 2> /dev/null < "$run/wish" || return
+    [ "$number" -gt "$heard" ] || return
+    heard=$number
+    if [ "$verb" = save ]; then
+        [ -z "$worker" ] || kill -USR1 "$worker"
+    else
+        [ -z "$worker" ] || [ -n "$leaving" ] || [ "$grace" = 0 ] || kill -TERM "$worker"
+        leaving=1 kill_at=$((SECONDS + grace))
+    fi
+}
+# Not Tidegate's wish, but the time limit, a preemption or an operator: what follows is no success.
+told() {
+    [ -n "$leaving" ] || : > "$run/told"
+    [ -n "$worker" ] || exit 143
+    [ -n "$leaving" ] || kill -TERM "$worker"
+    leaving=1
+}
+trap heed URG
+trap told TERM"""
+
+#: Looks at the wish every few seconds by itself too: a reclaim must not wait for a slurmctld that
+#: is away.
+_WAITING = """
+[ -z "$leaving" ] || kill -TERM "$worker"
+while kill -0 "$worker" 2> /dev/null; do
+    sleep 0.5 # not `wait`: interrupted by a trap, it can lose the exit code
+    turn=$(((turn + 1) % 6))
+    [ "$turn" != 0 ] || heed
+    [ -z "$kill_at" ] || [ "$SECONDS" -lt "$kill_at" ] || kill -KILL "$worker"
+done
+wait "$worker"
+code=$?
+# While the gang leaves, a worker that ends badly must not end those that still save.
+[ -z "$leaving" ] || exit 0
+[ "$code" = 0 ] || echo "$code $SLURMD_NODENAME" > "$run/exits/$RANK"
+exit "$code"
+"""
+
+
+def write_scripts(work: Work, run: Run, options: SlurmOptions) -> Path:
+    """Prepare the run folder; give the batch script.
+
+    Raises:
+        OSError: the shared folder cannot be written.
+    """
+    for name in (CHECKPOINTS, LOGS, WORK, "exits"):
+        (run.folder / name).mkdir(parents=True, exist_ok=True)
+    batch = run.folder / "batch.sh"
+    texts: Sequence[tuple[Path, str]] = (
+        (run.folder / "keeper.sh", keeper_script(work, run, options)),
+        (batch, batch_script(run)),
+    )
+    for path, text in texts:
+        path.touch(mode=0o600)  # the program's environment may hold secrets
+        path.write_text(text)
+    return batch

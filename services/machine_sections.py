@@ -1,0 +1,137 @@
+"""The sections of an agent whose workers are real: what each key means, its range and default."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from runtime.metering.demand import DemandSettings
+from runtime.owners import (
+    HookOptions,
+    ProtectTimes,
+    ReplicaOptions,
+    ReplicaSpec,
+    Retry,
+    WebhookOptions,
+)
+from schemas.values import Name
+from services.keys import Count, Names, Seconds, Section
+
+Rate = Annotated[float, Field(gt=0.0)]
+
+
+class WorkersSection(Section):
+    """`[agent.workers]`: real workers of this machine; docs/jobs.md says what jobs see of it."""
+
+    #: Everything about runs: checkpoints before they are stored, logs. An absolute path.
+    folder: Path
+    #: Where checkpoints become durable: file:///srv/checkpoints, s3://bucket/folder. All agents
+    #: that a job may move between name the same.
+    checkpoints: str
+    #: The most that transfers of checkpoints take, together.
+    rate_mib_per_s: Rate | None = None
+    #: What CUDA calls the GPUs, in order: UUIDs (of MIG devices, too) or indices. Unset: 0, 1, ...;
+    #: where gpu_type is cpu, the GPUs are slots of a machine without any.
+    gpu_ids: Names = ()
+    #: GPU locks; the same for all agents of one machine. Unset: locks in `folder`.
+    locks: Path | None = None
+    #: What workers get of the agent's own environment, beside PATH, HOME and the like.
+    pass_env: Names = ()
+    #: A program that says nothing has started when its workers have lived this long.
+    quiet_start_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 5.0
+    #: No step for this long (or 20 of its usual intervals): the gang is reported as stuck.
+    stuck_after_s: Seconds = 600.0
+    #: Whether a stuck gang is ended, as failed.
+    end_stuck: bool = False
+    #: What a change of size gives workers to save.
+    grace_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
+    #: Of a gang, where cgroups can be used.
+    memory_mib: Count | None = None
+    #: Cores of a gang, where cgroups can be used.
+    cpus: Rate | None = None
+    #: A worker's log file is full at this size.
+    log_max_mib: Count = 16
+    #: Log files of a worker.
+    log_files: Count = 4
+    #: Checkpoints of a job that are kept.
+    keep: Count = 2
+
+
+class SlurmSection(Section):
+    """`[agent.slurm]`: a cluster whose Slurm runs the gangs; its nodes are the agent's nodes."""
+
+    #: Options for every `sbatch`, such as `--partition=train` or `--mem-per-gpu=32G`.
+    sbatch: tuple[str, ...] = ()
+    #: What Slurm calls the GPUs, with a type if wanted (gpu:a100); empty: GPUs are CPU slots.
+    gres: str = "gpu"
+    #: Cores that come with each GPU.
+    cpus_per_gpu: Count = 1
+    #: The cluster's settings; unset: as the agent's own environment says.
+    slurm_conf: Path | None = None
+    #: Slurm is asked this often while a gang is held.
+    poll_s: Seconds = 2.0
+    #: A gang that Slurm does not begin within this has failed.
+    pending_s: Seconds = 900.0
+
+
+class MeterSection(Section):
+    """`[agent.meter]`: where telemetry of GPUs comes from."""
+
+    #: auto: the driver if this machine has one, else the host's processors.
+    source: Literal["auto", "nvml", "dcgm", "host"] = "auto"
+    #: The exporter's page, as http://127.0.0.1:9400/metrics.
+    dcgm_url: str = ""
+    #: Between two looks; an exporter need not be asked more often than it collects.
+    every_s: Seconds = 1.0
+
+    @model_validator(mode="after")
+    def _has_a_page(self) -> "MeterSection":
+        if (self.source == "dcgm") != bool(self.dcgm_url):
+            raise ValueError("dcgm_url: goes with source = 'dcgm'")
+        return self
+
+
+class ServerSection(Section):
+    """`[[agent.load.server]]`: one server of the owner's, whose metrics are read."""
+
+    #: For people.
+    name: Name
+    #: The node that it serves on.
+    node: Name
+    #: Its metrics, as http://127.0.0.1:8000/metrics.
+    url: str
+    #: GPUs that it holds.
+    gpus: Count = 1
+
+
+class LoadSection(Section):
+    """`[agent.load]`: what the owner serves, read from its servers' metrics; see docs/meters.md."""
+
+    server: tuple[ServerSection, ...]
+    #: What the metrics mean; auto: recognised by their names.
+    kind: Literal["auto", "vllm", "sglang", "tgi", "triton"] = "auto"
+    #: Between two readings of a server.
+    every_s: Seconds = 5.0
+    #: What rates and latencies are means over.
+    window_s: Seconds = 60.0
+    #: What the owner promises, and how careful it is.
+    demand: DemandSettings
+
+
+class OwnerSection(Section):
+    """`[agent.owner]`: how the owner leaves its nodes and gets them back; see docs/lending.md."""
+
+    hooks: HookOptions | None = None
+    webhook: WebhookOptions | None = None
+    #: What the agent itself runs for the owner.
+    replica: tuple[ReplicaSpec, ...] = ()
+    replicas: ReplicaOptions = Field(default_factory=ReplicaOptions)
+    protect: ProtectTimes = Field(default_factory=ProtectTimes)
+    retry: Retry = Field(default_factory=Retry)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "OwnerSection":
+        ways = [self.hooks is not None, self.webhook is not None, bool(self.replica)]
+        if sum(ways) != 1:
+            raise ValueError("give one of hooks, webhook, [[agent.owner.replica]]")
+        return self

@@ -1,0 +1,213 @@
+"""Puts a real machine together from the configuration: workers, meters and an owner."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloud_agent.slurm import SlurmExecutor, SlurmOptions
+from runtime.build import MachineMaker
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import NodeSpec
+from runtime.executor import Machine
+from runtime.executors.options import ProcessOptions
+from runtime.executors.process import ProcessExecutor
+from runtime.metering.dcgm import DcgmGpus
+from runtime.metering.host import HostSlots
+from runtime.metering.load import ScrapedLoad
+from runtime.metering.nvml import NvmlGpus, NvmlUnavailable
+from runtime.metering.sampled import GpuSource, Reading, SampledMeter
+from runtime.metering.scrape import Replica, Scraper
+from runtime.metering.servers import server_named
+from runtime.meters import Owner
+from runtime.owners import HookLender, Lender, ReplicaLender, ServedOwner, WebhookLender
+from services.config import Config, ConfigError
+from services.machine_sections import (
+    LoadSection,
+    MeterSection,
+    OwnerSection,
+    SlurmSection,
+    WorkersSection,
+)
+
+#: What `gpu_type` says of a machine whose GPUs are slots of its processors.
+CPU = "cpu"
+
+
+class _Complains(Protocol):
+    def problems(self) -> list[str]: ...
+
+
+@dataclass(slots=True)
+class RealMachine:
+    """Makes the machine of an agent, and knows afterwards what is wrong with it."""
+
+    config: Config
+    #: Makes the owner where none is configured; None: the nodes have none.
+    no_owner: Callable[[Sequence[NodeSpec], float], Owner | None]
+    _parts: list[_Complains] = field(default_factory=list)
+    _executor: ProcessExecutor | SlurmExecutor | None = None
+
+    def maker(self) -> MachineMaker:
+        """Give what makes the machine.
+
+        Raises:
+            ConfigError: the configuration does not describe one.
+        """
+        section = self.config.agent
+        workers, load, owner = section.workers, section.load, section.owner
+        if workers is None or section.name is None:
+            raise ConfigError(f"agent.workers is not set; runs = {section.runs!r} needs it")
+        if not workers.folder.is_absolute():
+            raise ConfigError(f"agent.workers.folder: {workers.folder} is not an absolute path")
+
+        def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
+            agent = str(section.name)
+            if section.runs == "slurm":
+                self._executor = _on_slurm(agent, workers, section.slurm)
+            else:
+                self._executor = _executor(agent, specs, workers)
+            source = _source(specs, section.meter, workers, here=section.runs == "processes")
+            meter = SampledMeter(source, every_s=section.meter.every_s)
+            self._parts.append(meter)
+            if load is None or owner is None:
+                return Machine(self._executor, meter, self.no_owner(specs, now_s))
+            metered = _metered(specs, load)
+            served = _owner(specs, metered, owner, workers.folder / "owner", now_s, self._parts)
+            return Machine(self._executor, meter, served)
+
+        return make
+
+    def problems(self, now_s: float) -> list[str]:
+        """Say in sentences what is wrong."""
+        found = [sentence for part in self._parts for sentence in part.problems()]
+        if isinstance(self._executor, SlurmExecutor):
+            return [*found, self._executor.away] if self._executor.away else found
+        stuck = () if self._executor is None else self._executor.stuck(now_s)
+        return found + [f"{job}: alive, but no step for {now_s - s:.0f} s" for job, s in stuck]
+
+
+def real_machine(config: Config, simulated: MachineMaker) -> RealMachine | None:
+    """Give the machine of an agent that runs real workers; None of one that simulates them.
+
+    Args:
+        config: What is configured.
+        simulated: Gives the owner of lendable nodes where none is configured: one that needs
+            `agent.simulated.demand_gpus`, which is nothing unless it is set.
+    """
+    if config.agent.runs == "simulated":
+        return None
+    return RealMachine(config, lambda specs, now_s: simulated(specs, now_s).owner)
+
+
+def _executor(agent: str, specs: Sequence[NodeSpec], section: WorkersSection) -> ProcessExecutor:
+    store = CheckpointStore(section.checkpoints, rate_mib_per_s=section.rate_mib_per_s)
+    alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
+    chosen = {name: getattr(section, name) for name in alike - {"gpu_ids"}}
+    gpu_ids = {spec.node: _names(spec, section) for spec in specs if spec.gpu_type != CPU}
+    return ProcessExecutor(
+        ProcessOptions(root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen)
+    )
+
+
+def _on_slurm(agent: str, workers: WorkersSection, section: SlurmSection) -> SlurmExecutor:
+    store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
+    chosen: dict[str, Any] = {**dict(section), "gres": section.gres or None}
+    alike = {one.name for one in fields(SlurmOptions)} & set(WorkersSection.model_fields)
+    chosen |= {name: getattr(workers, name) for name in alike}
+    return SlurmExecutor(SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen))
+
+
+def _names(spec: NodeSpec, section: WorkersSection) -> tuple[str, ...]:
+    names = section.gpu_ids or tuple(map(str, range(spec.gpu_count)))
+    if len(names) != spec.gpu_count:
+        raise ValueError(
+            f"gpu_ids: {len(names)} are named, but node {spec.node} has {spec.gpu_count}"
+        )
+    return names
+
+
+class _Unmeasured:
+    """GPUs of other machines, of which nothing is known here."""
+
+    def __init__(self, gpus: Mapping[str, int]) -> None:
+        self.gpus = gpus
+
+    def read(self) -> Mapping[str, Sequence[Reading]]:
+        return {}
+
+
+def _source(
+    specs: Sequence[NodeSpec], section: MeterSection, workers: WorkersSection, *, here: bool
+) -> GpuSource:
+    names = {spec.node: _names(spec, workers) for spec in specs}
+    if section.source == "dcgm":
+        return DcgmGpus(section.dcgm_url, names)
+    has_gpus = here and all(spec.gpu_type != CPU for spec in specs)
+    if section.source == "nvml" or (section.source == "auto" and has_gpus):
+        try:
+            return NvmlGpus(names)
+        except NvmlUnavailable:
+            if section.source == "nvml":
+                raise
+    gpus = {spec.node: spec.gpu_count for spec in specs}
+    return HostSlots(gpus) if here else _Unmeasured(gpus)
+
+
+def _metered(
+    specs: Sequence[NodeSpec], load: LoadSection
+) -> Callable[[Callable[[], Sequence[str]]], ScrapedLoad]:
+    """Give what makes the meter of an owner, once it is known whom to ask where it serves."""
+    gpus = {spec.node: spec.gpu_count for spec in specs}
+    kind = server_named(load.kind)
+    servers = [(one.node, Replica(one.name, one.url, one.gpus, kind)) for one in load.server]
+    for node, replica in servers:
+        if node not in gpus:
+            raise ValueError(f"load.server: {replica.name} is on {node}, no node of this agent")
+    return lambda serving: ScrapedLoad(
+        specs[0].pool,
+        lambda: [replica for node, replica in servers if node in serving()],
+        lambda: sum(gpus[node] for node in serving()),
+        sum(gpus.values()),
+        load.demand,
+        node=specs[0].node if specs[0].pool_kind == "edge" else None,
+        scraper=Scraper(every_s=load.every_s, window_s=load.window_s),
+    )
+
+
+def _owner(
+    specs: Sequence[NodeSpec],
+    metered: Callable[[Callable[[], Sequence[str]]], ScrapedLoad],
+    section: OwnerSection,
+    folder: Path,
+    now_s: float,
+    parts: list[_Complains],
+) -> ServedOwner:
+    """Make the owner; it and its meter are added to those who may complain."""
+
+    def make(serving: Callable[[], Sequence[str]]) -> ScrapedLoad:
+        meter = metered(serving)
+        parts.append(meter)
+        return meter
+
+    gpus = {spec.node: spec.gpu_count for spec in specs}
+    owner = ServedOwner(
+        make,
+        _lender(gpus, section, folder),
+        gpus,
+        folder / "owner.json",
+        now_s,
+        protect=section.protect,
+        retry=section.retry,
+    )
+    parts.append(owner)
+    return owner
+
+
+def _lender(gpus: Mapping[str, int], section: OwnerSection, folder: Path) -> Lender:
+    folder.mkdir(parents=True, exist_ok=True)
+    if section.hooks is not None:
+        return HookLender(section.hooks, folder)
+    if section.webhook is not None:
+        return WebhookLender(section.webhook, folder)
+    return ReplicaLender(section.replica, gpus, folder, section.replicas)

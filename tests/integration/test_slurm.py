@@ -1,0 +1,171 @@
+"""Gangs on a real Slurm cluster: begun, finished, sent away, resized, broken by others."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runtime.core import (
+    CheckpointDone,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    WorkersLeft,
+)
+from tests.slurm import SlurmBench
+from tests.workers import TRAINER, python, shell
+
+pytestmark = pytest.mark.slow
+
+EVEN = {"n1": (0, 1), "n2": (0, 1)}
+
+
+def test_gang_runs_with_torchruns_environment_and_completes(bench: SlurmBench) -> None:
+    shown = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE '
+    shown += '$TIDEGATE_NODE $CUDA_VISIBLE_DEVICES $MASTER_ADDR"; printenv'
+    bench.start(shell(shown, env={"MINE": "a 'b'", "TIDEGATE_JOB": "x"}), EVEN, total_steps=7)
+    assert bench.hears(GangCompleted) == GangCompleted("j", 1, 7)
+    assert [type(one) for one in bench.said] == [GangStarted, GangCompleted]
+    said = bench.logs()
+    lines = sorted(re.findall(r"^\d \d 4 2 \d 2 n\d 0,1 127.0.0.1$", said, re.MULTILINE))
+    assert [line.split()[:2] for line in lines] == [["0", "0"], ["1", "1"], ["2", "0"], ["3", "1"]]
+    assert [line.split()[6] for line in lines] == ["n1", "n1", "n2", "n2"]
+    assert said.count("MINE=a 'b'\n") == said.count("TIDEGATE_JOB=j\n") == 4
+
+
+def test_uneven_gang_gets_as_many_gpus_of_each_node_as_were_chosen(bench: SlurmBench) -> None:
+    code = 'echo "$RANK $TIDEGATE_NODE $LOCAL_WORLD_SIZE"; sleep 3600'
+    bench.start(shell(code), {"n1": (1,), "n2": (0, 1)})
+    bench.hears(GangStarted)
+    bench.until(lambda: len(bench.logs().splitlines()) == 3)
+    assert sorted(bench.logs().splitlines()) == ["0 n2 2", "1 n2 2", "2 n1 1"]
+    assert sorted(node for node, _ in bench.cluster.devices()) == ["n1", "n2", "n2"]
+    bench.stop(saves=False)
+    bench.hears(GangStopped)
+    assert bench.cluster.jobs() == []
+
+
+def test_one_worker_for_each_node_has_all_its_gpus(bench: SlurmBench) -> None:
+    code = 'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIDEGATE_GPUS $CUDA_VISIBLE_DEVICES"'
+    bench.start(shell(code, workers="per_node"), EVEN)
+    bench.hears(GangCompleted)
+    assert sorted(bench.logs().splitlines()) == ["0 2 1 2 0,1", "1 2 1 2 0,1"]
+
+
+def test_sent_away_it_saves_and_goes_on_from_there(bench: SlurmBench) -> None:
+    bench.start(python(TRAINER), EVEN)
+    bench.hears(GangStarted)
+    bench.until(lambda: bench.step() >= 20)
+    bench.stop()
+    stopped, saved = bench.hears(GangStopped), bench.hears(CheckpointDone)
+    assert stopped.step == saved.step >= 20
+    assert bench.cluster.jobs() == []
+
+    bench.start(python(TRAINER), {"n2": (0,)}, epoch=2, step=stopped.step)
+    assert bench.hears(GangStarted, 2).step >= stopped.step
+    bench.until(lambda: bench.step() > stopped.step)
+    assert f"rank 0 of 1 goes on from {stopped.step}\n" in bench.logs(2)
+
+
+def test_sent_away_without_saving_it_is_gone_at_once(bench: SlurmBench) -> None:
+    bench.start(python("import signal, time\nsignal.signal(15, print)\ntime.sleep(3600)"), EVEN)
+    bench.hears(GangStarted)
+    bench.stop(saves=False, grace_s=3600.0)
+    assert bench.hears(GangStopped).step == 0
+
+
+def test_what_does_not_leave_is_ended_after_the_grace(bench: SlurmBench) -> None:
+    deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
+    bench.start(python(deaf + "while True: time.sleep(1)"), EVEN)
+    bench.hears(GangStarted)
+    bench.stop(grace_s=2.0)
+    assert bench.hears(GangStopped).step == 0
+    assert bench.logs().count("heard") == 4  # each worker once
+
+
+def test_change_of_size_keeps_the_steps(bench: SlurmBench) -> None:
+    bench.start(python(TRAINER), EVEN)
+    bench.hears(GangStarted)
+    bench.until(lambda: bench.step() >= 20)
+    bench.scale({"n1": (0,)}, epoch=2)
+    left, started = bench.hears(WorkersLeft), bench.hears(GangStarted, 2)
+    assert (left.epoch, started.epoch) == (1, 2)
+    assert started.step >= left.step >= 20
+    bench.until(lambda: bench.step() > left.step)
+    assert f"rank 0 of 1 goes on from {left.step}\n" in bench.logs(2)
+    bench.scale(EVEN, epoch=3)
+    assert bench.hears(GangStarted, 3).step >= started.step
+    assert bench.hears(CheckpointDone).epoch >= 2
+    assert len(bench.all(WorkersLeft)) == 1  # growing gives nothing up
+    assert len(bench.cluster.jobs()) == 1
+
+
+def test_checkpoint_on_a_signal_and_training_goes_on(bench: SlurmBench) -> None:
+    bench.start(python(TRAINER, saves="on_signal"), {"n1": (0,)})
+    bench.until(lambda: bench.step() >= 5)
+    bench.save()
+    saved = bench.hears(CheckpointDone)
+    assert Path(saved.uri.removeprefix("file://")).is_dir()
+    bench.until(lambda: bench.step() > saved.step)
+
+
+def test_failure_names_worker_code_and_last_words_and_ends_the_others(bench: SlurmBench) -> None:
+    code = 'if [ $RANK = 2 ]; then echo "no such file: data"; exit 3; fi; sleep 3600'
+    bench.start(shell(code), EVEN)
+    failed = bench.hears(GangFailed)
+    assert failed.retriable
+    assert failed.error == "worker 2 on n2 ended with code 3: no such file: data"
+    assert bench.cluster.jobs() == []
+
+
+def test_command_that_does_not_exist_is_not_tried_again(bench: SlurmBench) -> None:
+    bench.start(shell("exit 127"), {"n1": (0,)})
+    failed = bench.hears(GangFailed)
+    assert not failed.retriable
+    assert "bash: cannot be run there" in failed.error
+
+
+def test_what_slurm_refuses_fails_with_its_words(bench: SlurmBench) -> None:
+    bench.start(shell("true"), {"n7": (0,)})
+    failed = bench.hears(GangFailed)
+    assert failed.retriable
+    assert "Invalid node name" in failed.error
+    assert bench.cluster.jobs() == []
+
+
+def test_what_waits_too_long_fails_with_slurms_reason(bench: SlurmBench, tmp_path: Path) -> None:
+    bench.cluster.ask("sbatch", "--gres=gpu:2", "-wn1", "-o/dev/null", "--wrap=sleep 3600")
+    other = SlurmBench(bench.cluster, tmp_path / "other", pending_s=1.0)
+    try:
+        other.start(shell("true"), {"n1": (0,)})
+        assert re.search("it says (Resources|Priority);", other.hears(GangFailed).error)
+        assert not other.run().joinpath("exit").exists()
+    finally:
+        other.executor.close()
+
+
+def test_sent_away_while_it_waits_it_never_begins(bench: SlurmBench) -> None:
+    other = bench.cluster.ask(
+        "sbatch", "--parsable", "--gres=gpu:2", "-wn1", "-o/dev/null", "--wrap=sleep 3600"
+    )
+    bench.start(python(TRAINER), EVEN)
+    bench.until(lambda: len(bench.cluster.jobs()) == 2)
+    bench.scale({"n1": (0,)}, epoch=2)
+    assert bench.hears(WorkersLeft).epoch == 1
+    bench.until(lambda: (bench.run(2) / "batch.sh").exists())
+    bench.stop(epoch=2)
+    assert bench.hears(GangStopped) == GangStopped("j", 2, 0)
+    assert bench.cluster.jobs() == [int(other)]
+    assert bench.logs(1) == bench.logs(2) == ""
+
+
+def test_asked_to_leave_by_slurm_it_saves_and_fails_retriably(bench: SlurmBench) -> None:
+    bench.start(python(TRAINER), EVEN)
+    bench.until(lambda: bench.step() >= 5)
+    (job,) = bench.cluster.jobs()
+    bench.cluster.ask("scancel", "--signal=TERM", str(job))
+    failed = bench.hears(GangFailed)
+    assert failed.retriable
+    assert "Slurm asked the workers to leave" in failed.error
+    assert bench.hears(CheckpointDone).step >= 5

@@ -1,0 +1,210 @@
+"""A gang on Slurm runs once, whatever breaks: the agent, slurmctld, an answer, a node."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
+from tests.patience import wait_until
+from tests.slurm import ROOT, Cluster, SlurmBench
+from tests.workers import TRAINER, python, shell
+
+pytestmark = pytest.mark.slow
+
+EVEN = {"n1": (0, 1), "n2": (0, 1)}
+#: An agent as a process of its own: starts a gang and looks after it, until it is killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from tests.slurm import Cluster, SlurmBench
+from tests.workers import TRAINER, python
+bench = SlurmBench(Cluster(Path(sys.argv[1])), Path(sys.argv[2]))
+bench.start(python(TRAINER), {"n1": (0, 1), "n2": (0, 1)})
+while True:
+    for report in bench.executor.advance(time.time()):
+        print(type(report).__name__, flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: Cluster) -> Iterator[None]:
+    """See that the next test finds the cluster whole."""
+    yield
+    cluster.compose("up")
+
+
+def begun(bench: SlurmBench) -> int:
+    """Have a gang that trains; give its Slurm job."""
+    bench.start(python(TRAINER), EVEN)
+    bench.hears(GangStarted)
+    bench.until(lambda: bench.step() >= 5)
+    (job,) = bench.cluster.jobs()
+    return job
+
+
+def times_begun(bench: SlurmBench, epoch: int = 1) -> int:
+    return bench.logs(epoch).count("rank 0 of 4 goes on from")
+
+
+def test_killed_agents_gang_trains_on_and_is_found_again(
+    bench: SlurmBench, cluster: Cluster
+) -> None:
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(cluster.folder), str(bench.root)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert agent.stdout is not None
+    with agent.stdout:
+        assert agent.stdout.readline() == "GangStarted\n"
+        agent.kill()
+        agent.wait()
+    (job,) = cluster.jobs()
+    bench.again()
+    assert bench.executor.running() == ("j",)
+    bench.hears(GangStarted)  # said again: it may never have been stored
+    before = bench.step()
+    bench.until(lambda: bench.step() > before)
+    assert cluster.jobs() == [job]
+    bench.stop()
+    assert bench.hears(GangStopped).step > before
+    assert times_begun(bench) == 1
+    bench.until(lambda: bench.executor.next_due_s() is None)
+    bench.again()
+    assert bench.executor.running() == ()
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+def test_answer_of_sbatch_is_lost(
+    bench: SlurmBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The agent cannot tell whether Slurm took the job; one runs, once."""
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    real, lost = "/usr/bin/sbatch", tmp_path / "lost"
+    act = {"before": ":", "during": f'{real} "$@"', "after": f'(sleep 2; {real} "$@") &'}[moment]
+    program.write_text(
+        f'#!/bin/bash\n[ -e {lost} ] && exec {real} "$@"\n: > {lost}\n{act}\nexit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    bench.again()
+    bench.start(python(TRAINER), EVEN)
+    bench.hears(GangStarted)
+    if moment == "after":  # the one that came late ends by itself, or is cancelled as it waits
+        bench.until(lambda: bench.cluster.ask("squeue", "-htall", "-o%i").count("\n") >= 2)
+    bench.until(lambda: len(bench.cluster.jobs()) == 1)
+    bench.until(lambda: bench.step() >= 5)
+    assert times_begun(bench) == 1
+    assert not bench.all(GangFailed)
+
+
+def test_job_submitted_twice_runs_once(bench: SlurmBench) -> None:
+    bench.start(python(TRAINER), {"n1": (0,)})
+    bench.hears(GangStarted)
+    script = str(bench.run() / "batch.sh")
+    said = bench.cluster.ask("sbatch", "--parsable", "-wn2", f"-o{bench.root}/second", script)
+    second = int(said)
+    wait_until(lambda: second not in bench.cluster.jobs(), "the second job does not end")
+    assert "this epoch is taken" in (bench.root / "second").read_text()
+    assert bench.logs().count("goes on from") == 1
+
+
+def test_job_cancelled_behind_our_back_fails_retriably(bench: SlurmBench) -> None:
+    job = begun(bench)
+    bench.cluster.ask("scancel", str(job))
+    failed = bench.hears(GangFailed)
+    assert failed.retriable
+    assert failed.error == "somebody other than the agent cancelled its Slurm job"
+
+
+def test_requeued_by_an_operator_it_fails_and_runs_no_second_time(bench: SlurmBench) -> None:
+    job = begun(bench)
+    bench.cluster.ask("scontrol", "update", f"jobid={job}", "requeue=1")
+    bench.cluster.ask("scontrol", "requeue", str(job))
+    assert "back into its queue" in bench.hears(GangFailed).error
+    wait_until(lambda: not bench.cluster.jobs(), "the requeued job stays")
+    assert times_begun(bench) == 1
+
+
+def test_node_goes_down_and_the_gang_fails(bench: SlurmBench) -> None:
+    begun(bench)
+    bench.cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+    failed = bench.hears(GangFailed)
+    assert (failed.retriable, failed.error) == (True, "a node failed")
+
+
+def test_silent_slurmctld_proves_nothing_and_the_gang_trains_on(
+    bench: SlurmBench, cluster: Cluster
+) -> None:
+    begun(bench)
+    cluster.signal("slurmctld", signal.SIGSTOP)
+    try:
+        before = bench.step()
+        bench.until(lambda: bench.step() > before + 20)
+        bench.stop(grace_s=30.0)
+        bench.until((bench.run() / "exit").exists, "the workers do not leave")
+        assert not bench.all(GangStopped)  # Slurm has not said that the GPUs are free
+    finally:
+        cluster.signal("slurmctld", signal.SIGCONT)
+    assert bench.hears(GangStopped).step > before
+    assert not bench.all(GangFailed)
+    assert times_begun(bench) == 1
+
+
+def test_ordered_while_slurmctld_is_away_it_starts_once_it_is_back(
+    bench: SlurmBench, cluster: Cluster
+) -> None:
+    cluster.stop("slurmctld")
+    bench.start(python(TRAINER), EVEN)
+    bench.until(lambda: bench.executor.away is not None)
+    bench.again()  # the agent is restarted too
+    assert bench.executor.running() == ("j",)
+    bench.until(lambda: bench.executor.away is not None)
+    assert not bench.said
+    cluster.compose("up")
+    bench.hears(GangStarted)
+    bench.until(lambda: bench.step() >= 5)
+    assert len(cluster.jobs()) == 1
+    assert times_begun(bench) == 1
+
+
+def test_ended_while_nobody_looked_and_forgotten_by_slurm(
+    bench: SlurmBench, cluster: Cluster
+) -> None:
+    bench.start(shell("sleep 1"), {"n1": (0,)}, job="good", total_steps=3)
+    bench.start(shell("sleep 1; exit 5"), {"n2": (0,)}, job="bad")
+    bench.hears(GangStarted, 2)
+    bench.executor.close()
+    wait_until(lambda: not cluster.jobs(), "the jobs do not end")
+    # MinJobAge of the test cluster; nothing tells when it is over but the listing itself.
+    wait_until(lambda: not cluster.ask("squeue", "-htall"), "Slurm does not forget")
+    bench.again()
+    assert bench.executor.running() == ("bad", "good")
+    assert bench.hears(GangCompleted) == GangCompleted("good", 1, 3)
+    assert "worker 0 on n2 ended with code 5" in bench.hears(GangFailed).error
+
+
+def test_newer_start_replaces_what_ran_and_strays_are_cancelled(
+    bench: SlurmBench, cluster: Cluster
+) -> None:
+    first = begun(bench)
+    bench.start(python(TRAINER), {"n1": (0,)}, epoch=4)
+    bench.until(lambda: any(one.epoch == 4 for one in bench.all(GangStarted)))
+    assert first not in cluster.jobs()
+    mark = f"--comment=tidegate agent={bench.options.agent} job=j epoch=3"
+    stray = int(cluster.ask("sbatch", "--parsable", mark, "-o/dev/null", "--wrap=sleep 3600"))
+    bench.until(lambda: stray not in cluster.jobs())
+    other = int(cluster.ask("sbatch", "--parsable", "-wn2", "-o/dev/null", "--wrap=sleep 3600"))
+    before = time.monotonic()
+    bench.until(lambda: time.monotonic() > before + 1.0)
+    assert other in cluster.jobs()

@@ -1,0 +1,264 @@
+"""A real Slurm cluster for tests: two nodes with two GPUs each, one cluster for a file of tests."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pytest
+
+from cloud_agent.slurm import SlurmExecutor, SlurmOptions
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import (
+    CheckpointWorkers,
+    Placement,
+    Report,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+)
+from schemas.programs import Program
+from tests.patience import wait_until
+from tests.workers import spec
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "compose" / "slurm"
+NODES = ("n1", "n2")
+_PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+_Report = TypeVar("_Report")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+_HOLDS = re.compile(r"JobState=(RUNNING|COMPLETING|SUSPENDED) ")
+_DEVICES = re.compile(r"Nodes=(\S+) .*GRES=gpu(?::\w+)?:\d+\(IDX:([\d,-]+)\)")
+
+
+class Cluster:
+    """A cluster of our own, which a test may do anything to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        cluster = cls(folder)
+        cluster.compose("up")
+        return cluster
+
+    def compose(self, *arguments: str) -> str:
+        """Run `compose/slurm` for this cluster; give what it says."""
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *arguments],
+            env={**os.environ, "TIDEGATE_SLURM_DIR": str(self.folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def ask(self, *command: str) -> str:
+        """Give what a Slurm command answers, outside of any executor."""
+        done = subprocess.run(
+            command,
+            env={**os.environ, "SLURM_CONF": str(self.conf)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def signal(self, daemon: str, number: signal.Signals) -> None:
+        pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
+        os.kill(pid, number)
+
+    def stop(self, daemon: str) -> None:
+        """Stop one daemon; jobs do not hear of it."""
+        self.compose("down", "--only", daemon)
+
+    def jobs(self, *states: str) -> list[int]:
+        """Give the ids of jobs in these states; of all that are not over, without any."""
+        wanted = [f"--states={','.join(states)}"] if states else []
+        return [int(word) for word in self.ask("squeue", "-h", "-o", "%A", *wanted).split()]
+
+    def devices(self) -> Counter[tuple[str, int]]:
+        """Count by (node, GPU) how many jobs have that device now."""
+        held: Counter[tuple[str, int]] = Counter()
+        for job in self.ask("scontrol", "show", "job", "-d").split("\n\n"):
+            if _HOLDS.search(job):
+                for nodes, indices in _DEVICES.findall(job):
+                    for node in _spread(nodes):
+                        held.update((node, index) for index in _numbers(indices))
+        return held
+
+    def empty(self) -> None:
+        """Cancel what is left, and wait until nothing is."""
+        left = self.jobs()
+        if left:
+            self.ask("scancel", *map(str, left))
+        wait_until(lambda: not self.jobs(), "Slurm's jobs do not end")
+
+
+class Watch:
+    """Looks all the time, outside of any executor, for devices that two jobs have at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        #: Devices, by node and index, that were seen with two.
+        self.shared: set[tuple[str, int]] = set()
+        self._cluster = cluster
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ending.wait(0.2):
+            try:
+                devices = self._cluster.devices()
+            except AssertionError:
+                continue  # the test has stopped Slurm
+            self.shared |= {device for device, count in devices.items() if count > 1}
+
+
+def _spread(nodes: str) -> list[str]:
+    """Give the names in a list of Slurm's, such as `n[1-2]`."""
+    name, _, inside = nodes.partition("[")
+    return [name + str(number) for number in _numbers(inside.rstrip("]"))] if inside else [name]
+
+
+def _numbers(text: str) -> list[int]:
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def need_slurm() -> None:
+    """Skip where Slurm is not installed, saying so; on CI that is a failure."""
+    lacking = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+    if lacking:
+        reason = f"{' and '.join(lacking)} not found (sudo compose/slurm fetch installs them)"
+        if os.environ.get("CI"):
+            pytest.fail(f"no Slurm: {reason}; on CI it must be there")
+        pytest.skip(f"NOT TESTED here: {reason}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster for one file of tests."""
+    need_slurm()
+    with tempfile.TemporaryDirectory(prefix="tidegate-slurm-") as folder:
+        made = Cluster.start(Path(folder))
+        try:
+            yield made
+        finally:
+            made.compose("down", "--wipe")
+
+
+class SlurmBench:
+    """An executor on a cluster, driven by the test, and watched from outside of it."""
+
+    def __init__(self, cluster: Cluster, root: Path, **options: Any) -> None:
+        self.cluster, self.root = cluster, root
+        self.options = SlurmOptions(
+            root=root / "shared",
+            store=CheckpointStore(f"file://{root}/store"),
+            agent=f"agent-{root.name}",
+            slurm_conf=cluster.conf,
+            **{"poll_s": 0.1, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
+        )
+        self.executor = SlurmExecutor(self.options)
+        #: All that was reported.
+        self.said: list[Report] = []
+
+    def start(
+        self,
+        program: Program | None,
+        placement: Placement,
+        job: str = "j",
+        epoch: int = 1,
+        step: int = 0,
+        total_steps: int = 1_000_000,
+    ) -> None:
+        """Order a start."""
+        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
+        self.executor.start(order, time.time())
+
+    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
+        """Order another size."""
+        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
+
+    def save(self, epoch: int = 1, job: str = "j") -> None:
+        """Order a checkpoint."""
+        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
+
+    def stop(
+        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
+    ) -> None:
+        """Order the end."""
+        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
+
+    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
+        """Drive until something holds."""
+
+        def driven() -> object:
+            self.said += self.executor.advance(time.time())
+            return condition()
+
+        try:
+            wait_until(driven, what)
+        except AssertionError:
+            raise AssertionError(f"{what}; said: {self.said}; {self.executor.away}") from None
+
+    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
+        """Drive until there are so many reports of a kind; give the last of them."""
+        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
+        return self.all(kind)[-1]
+
+    def all(self, kind: type[_Report]) -> list[_Report]:
+        """Give the reports of a kind."""
+        return [report for report in self.said if isinstance(report, kind)]
+
+    def again(self) -> None:
+        """Put a new executor in the place of this one, as after a restart of the agent."""
+        self.executor.close()
+        self.executor = SlurmExecutor(self.options)
+
+    def run(self, epoch: int = 1, job: str = "j") -> Path:
+        """Name a run folder."""
+        return self.options.root / "runs" / job / str(epoch)
+
+    def logs(self, epoch: int = 1, job: str = "j") -> str:
+        """Give what all workers of a run have printed."""
+        return "".join(path.read_text() for path in sorted(self.run(epoch, job).glob("logs/rank*")))
+
+    def step(self, job: str = "j") -> int:
+        """How far a gang is; 0 if it does not say."""
+        return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
+
+
+@pytest.fixture
+def bench(cluster: Cluster, tmp_path: Path) -> Iterator[SlurmBench]:
+    """Lend a bench; leave nothing in Slurm, and see that no device had two jobs."""
+    made = SlurmBench(cluster, tmp_path)
+    watch = Watch(cluster)
+    try:
+        yield made
+    finally:
+        made.executor.close()
+        watch.end()
+        cluster.empty()
+    assert watch.shared == set(), "devices that two jobs had at once"

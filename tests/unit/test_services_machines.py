@@ -1,0 +1,96 @@
+"""A machine is put together as the configuration says, or refused by the key that is wrong."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from cloud_agent.slurm import SlurmExecutor
+from runtime.core import NodeSpec
+from runtime.executor import Machine
+from runtime.executors.process import ProcessExecutor
+from runtime.owners import ServedOwner
+from services.config import Config, ConfigError, load
+from services.machines import RealMachine
+from tests.patience import wait_until
+
+SPECS = (NodeSpec("n1", "serve", "inference", 2, "cpu", 1000),)
+WORKERS = """
+[agent]
+name = "a"
+runs = "{runs}"
+[agent.workers]
+folder = "{folder}/runs"
+checkpoints = "file://{folder}/store"
+"""
+OWNER = """
+[agent.load]
+demand = {{ latency_target_s = 2 }}
+[[agent.load.server]]
+name = "llm"
+node = "{node}"
+url = "http://127.0.0.1:9/metrics"
+[agent.owner.hooks]
+drain = ["true"]
+hand_back = ["true"]
+"""
+
+
+def config(folder: Path, text: str, **words: str) -> Config:
+    file = folder / "tidegate.toml"
+    file.write_text(text.format(folder=folder, **{"runs": "processes", "node": "n1"} | words))
+    return load(file)
+
+
+def made(config: Config) -> tuple[RealMachine, Machine]:
+    real = RealMachine(config, lambda _specs, _now_s: None)
+    return real, real.maker()(SPECS, 1000.0)
+
+
+def test_processes_of_a_machine_without_gpus(tmp_path: Path) -> None:
+    real, machine = made(config(tmp_path, WORKERS))
+    assert isinstance(machine.executor, ProcessExecutor)
+    assert machine.owner is None
+    (measured,) = machine.meter.measure(1001.0, 1.0)
+    assert (measured.node, len(measured.gpu_utilisation)) == ("n1", 2)
+    assert (tmp_path / "runs").is_dir()
+    assert real.problems(1001.0) == []
+
+
+def test_an_owner_who_is_not_heard_needs_all_and_is_told_of(tmp_path: Path) -> None:
+    real, machine = made(config(tmp_path, WORKERS + OWNER))
+    assert isinstance(machine.owner, ServedOwner)
+    owner, seconds = machine.owner, count(1001)
+    # A new agent brings the owner back once.
+    wait_until(lambda: [owner.advance(float(next(seconds))), owner.serving()][1] == ("n1",))
+    (load,) = owner.loads(float(next(seconds)))
+    assert (load.pool, load.gpus_needed, load.gpus_serving) == ("serve", 2, 2)
+    wait_until(lambda: [owner.loads(float(next(seconds))), real.problems(1e9)][1])
+    assert any("llm" in problem for problem in real.problems(1e9))
+
+
+def test_gangs_of_slurm(tmp_path: Path) -> None:
+    _, machine = made(config(tmp_path, WORKERS + "[agent.slurm]\ngres = ''\n", runs="slurm"))
+    assert isinstance(machine.executor, SlurmExecutor)
+    (measured,) = machine.meter.measure(1001.0, 1.0)
+    assert measured.gpu_utilisation == [None, None]  # other machines are not measured from here
+    machine.executor.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[agent]\nname = "a"\nruns = "processes"\n', "agent.workers"),
+        (WORKERS.replace('"{runs}"', '"simulated"'), "agent.workers"),
+        (WORKERS.replace("{folder}/runs", "runs"), "not an absolute path"),
+        (WORKERS + OWNER.partition("[agent.owner")[0], "agent.load"),
+        (WORKERS + OWNER + '[agent.owner.webhook]\nurl = "http://h/"\n', "give one of hooks"),
+        (WORKERS + OWNER.replace("{node}", "n9"), "llm is on n9"),
+        (WORKERS + '[agent.meter]\nsource = "dcgm"\n', "dcgm_url"),
+        (WORKERS + "[agent.meter]\nevery_s = 0\n", "every_s"),
+        (WORKERS + "[agent.workers.more]\n", "more"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises((ConfigError, ValueError), match=complaint):
+        made(config(tmp_path, text))

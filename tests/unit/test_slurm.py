@@ -1,0 +1,183 @@
+"""What is handed to Slurm, what is read of its answers, and what is remembered of a gang."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
+from cloud_agent.slurm.held import Held, Started, forget, load
+from cloud_agent.slurm.options import SlurmOptions
+from cloud_agent.slurm.run import Run
+from cloud_agent.slurm.scripts import Work, batch_script, keeper_script, sbatch_options
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
+from schemas.commands import GangSpec
+from schemas.events import RatePoint
+from schemas.programs import Program
+
+SPEC = GangSpec(
+    model="m",
+    total_steps=10,
+    samples_per_step=1.0,
+    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
+    checkpoint_mib=1,
+    checkpoint_cost_s=1.0,
+    start_cost_s=1.0,
+    program=Program(argv=["true"]),
+)
+
+
+def options(folder: Path, **more: Any) -> SlurmOptions:
+    store = CheckpointStore(f"file://{folder}/store")
+    return SlurmOptions(folder / "root", store, "a", **more)
+
+
+def handed_in(folder: Path, placement: Placement, program: Program, **more: Any) -> list[str]:
+    work = Work("j", 3, placement, program, None)
+    said = sbatch_options(work, Run(folder / "run"), "mark", options(folder, **more))
+    return [one for one in said if not one.startswith(("--chdir", "--output", "--open", "--job"))]
+
+
+def answering(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, script: str) -> Slurm:
+    """A Slurm whose one command says this."""
+    program = folder / "bin" / command
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    return Slurm(options(folder, command_s=20.0))
+
+
+def test_even_gang_is_one_part_and_names_its_nodes(tmp_path: Path) -> None:
+    program = Program(argv=["true"])
+    placement = {"n2": (0, 1), "n1": (2, 3)}
+    assert handed_in(tmp_path, placement, program, cpus_per_gpu=4, sbatch=["--partition=p"]) == [
+        "--comment=mark",
+        "--no-requeue",
+        "--signal=TERM@60",
+        "--nodes=2",
+        "--nodelist=n1,n2",
+        "--ntasks-per-node=2",
+        "--cpus-per-task=4",
+        "--gres=gpu:2",
+        "--partition=p",
+    ]
+
+
+def test_uneven_gang_has_a_part_for_each_count_of_gpus(tmp_path: Path) -> None:
+    program = Program(argv=["true"], workers="per_node")
+    placement = {"n1": (0,), "n2": (0, 1), "n3": (0,)}
+    assert handed_in(tmp_path, placement, program, gres=None)[3:] == [
+        *("--nodes=1", "--nodelist=n2", "--ntasks-per-node=1", "--cpus-per-task=2"),
+        ":",
+        *("--nodes=2", "--nodelist=n1,n3", "--ntasks-per-node=1", "--cpus-per-task=1"),
+    ]
+
+
+def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
+    odd = "a 'b' $(c) `d`\n\"e\" \\"
+    program = Program(argv=["if", "x=1", odd], env={"ODD": odd}, workdir="/tmp/it's")
+    work, run = Work("j", 1, {"n1": (0,)}, program, tmp_path / "it's"), Run(tmp_path / "a b'c")
+    for text in (batch_script(run), keeper_script(work, run, options(tmp_path))):
+        done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
+        assert done.returncode == 0
+    said = keeper_script(work, run, options(tmp_path)).partition("exec >>")[2]
+    exports = "\n".join(["x=x", *said.splitlines()[1:]]).partition("case ")[0]
+    shown = subprocess.run(
+        ["bash", "-c", exports + '\nprintf %s "$ODD"'], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == odd
+
+
+def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        "7|RUNNING|None|tidegate agent=a job=j epoch=3",
+        "8+0|COMPLETED|None|tidegate agent=a job=k epoch=1",
+        "8+1|COMPLETING|None|tidegate agent=a job=k epoch=1",
+        "9+0|COMPLETED|None|tidegate agent=a job=l epoch=1",
+        "9+1|NODE_FAIL|None|tidegate agent=a job=l epoch=1",
+        "10|RUNNING|None|tidegate agent=b job=j epoch=3",
+        "11|RUNNING|a|b|tidegate agent=a job=j epoch=3",
+        "12_[1-4]|PENDING|Priority|(null)",
+        "",
+        "garbage",
+    ]
+    listed = "\n".join(rows)
+    slurm = answering(tmp_path, monkeypatch, "squeue", f"cat <<'END'\n{listed}\nEND")
+    found = {one.id: (one.job, one.epoch, one.state, one.ended) for one in slurm.jobs()}
+    assert found == {
+        7: ("j", 3, "RUNNING", False),
+        8: ("k", 1, "COMPLETING", False),
+        9: ("l", 1, "NODE_FAIL", True),
+    }
+    assert list(by_gang(slurm.jobs())) == [("j", 3), ("k", 1), ("l", 1)]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo nonsense", "answered 'nonsense\\\\n', not a job's id"),
+        ("echo 12; exit 1", "ended with 1"),
+        ("echo no such partition >&2; exit 1", "no such partition"),
+    ],
+)
+def test_answer_that_is_none_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    slurm = answering(tmp_path, monkeypatch, "sbatch", script)
+    with pytest.raises(SlurmError, match=said):
+        slurm.submit([], tmp_path / "batch.sh")
+
+
+def test_command_that_is_missing_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="install slurm-client"):
+        Slurm(options(tmp_path)).jobs()
+
+
+@pytest.mark.parametrize(
+    "final",
+    [None, GangStopped("j", 4, 7), GangCompleted("j", 4, 9), GangFailed("j", 4, "why", False)],
+)
+def test_what_is_held_is_read_as_it_was_written(
+    tmp_path: Path, final: GangStopped | GangCompleted | GangFailed | None
+) -> None:
+    started = Started(3, {"n1": (0, 1)}, 5, tmp_path / "step-5")
+    saved = CheckpointDone("j", 3, 5, "file:///s/j/3-5", 7, 0.5)
+    held = Held("j", 4, {"n2": (1,)}, SPEC, 5, started, 6, [3], [(2, 4)], saved, final)
+    held.write(tmp_path / "held")
+    assert list(load(tmp_path / "held")) == [held]
+    forget(tmp_path / "held", "j")
+    assert list(load(tmp_path / "held")) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"job": "j"}', '{"job'])
+def test_held_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "j.json").write_text(text)
+    with pytest.raises(ValueError, match=r"j\.json.*cancel the job's Slurm jobs"):
+        list(load(tmp_path))
+
+
+def test_fence_is_taken_once(tmp_path: Path) -> None:
+    closed, taken = Run(tmp_path / "1"), Run(tmp_path / "2")
+    assert closed.close()
+    assert closed.close()
+    assert closed.claim() is None
+    taken.folder.mkdir()
+    (taken.folder / "claim").symlink_to("17")
+    assert not taken.close()
+    assert taken.claim() == 17
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("poll_s", 0.0), ("grace_s", -1.0), ("keep", 0), ("sbatch", ["-p x"]), ("agent", "")],
+)
+def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object) -> None:
+    chosen: dict[str, Any] = {"root": tmp_path, "agent": "a", field: value}
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        SlurmOptions(store=CheckpointStore(f"file://{tmp_path}"), **chosen)
