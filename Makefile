@@ -53,6 +53,11 @@ check-imports: $(READY)
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+demo-real: $(READY) ## Real workers moved by a real tide, on real brokers (JSON=out.json TRACE=requests.csv)
+	@compose/brokers up > /dev/null
+	@eval "$$(compose/brokers env)" && $(BIN)/python examples/demo_real.py \
+		$(if $(JSON),--json "$(JSON)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
+
 chaos: $(READY) ## Break real brokers and services at random (MINUTES=30 SEED=1 JSON=out.json)
 	@$(BIN)/python -m tests.chaos.matrix --minutes $(MINUTES) --seed $(SEED) $(if $(JSON),--json "$(JSON)") $(ARGS)
 

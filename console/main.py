@@ -21,6 +21,7 @@ from console.replay import replay
 from console.serve import bridge, cloud_agent, config, edge_agent, scheduler
 from console.simulate import simulate
 from console.tables import jobs, loans, nodes
+from console.timeline import timeline
 from console.why import why
 from runtime.store import StoreError
 from scheduler.core.transitions import InvalidTransition
@@ -57,6 +58,7 @@ app = typer.Typer(
 for panel, verb in (
     (_WATCH, demo),
     (_ASK, why),
+    (_ASK, timeline),
     (_ASK, jobs),
     (_ASK, nodes),
     (_ASK, loans),

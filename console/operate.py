@@ -29,6 +29,8 @@ from schemas.parse import first_error, parse_object, repeated_key
 from schemas.topics import CELLS, EVENTS
 from schemas.values import MAX_MESSAGE_BYTES
 
+#: The most that a field of sizes takes.
+GPUS_MAX = 65_536
 #: Which flag a field of the job comes from.
 FLAGS = {
     "job": "--job",
@@ -43,13 +45,17 @@ FLAGS = {
     "memory_mib": "--memory-mib",
     "priority": "--priority",
     "edge_allowed": "--no-edge",
+    "program": "the command",
 }
 
 
 def submit(
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="[JOB.json|-]", help="The job as JSON; flags go before it."),
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB.json|-|-- COMMAND...]",
+            help="The job as JSON, or what its workers run; flags go before it.",
+        ),
     ] = None,
     job: Annotated[str | None, typer.Option(help="Its id. [default: one is made up]")] = None,
     model: Annotated[str | None, typer.Option(help="What it trains.")] = None,
@@ -73,14 +79,20 @@ def submit(
         bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
+    workdir: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")
+    ] = None,
     log: LogAddress = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
-    """Submit a training job, as flags or as a JSON file.
+    """Submit a training job: a command that agents run, or one that they simulate.
+
+    Example: tidegate submit --gpus 1..4 --steps 200 --log run.db -- python examples/train_numpy.py
 
     Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
     --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db
     """
+    file, command = _file_or_command(what or [])
     fields = {} if file is None else _from_file(file)
     given: dict[str, Any] = {
         "job": job,
@@ -96,6 +108,10 @@ def submit(
     if gpus is not None:
         given["gpus_min"], given["gpus_max"] = _sizes(gpus)
     fields |= {name: value for name, value in given.items() if value is not None}
+    if command:
+        fields["program"] = {"argv": command} | ({"workdir": workdir} if workdir else {})
+    elif workdir:
+        fail("--workdir: goes with a command; put it after --.")
     _complete(fields)
     deadline_after_s = None if deadline is None else _deadline_s(deadline)
     if deadline_after_s is not None:
@@ -148,6 +164,24 @@ def cancel(
 
 
 # --- reading what was asked for ------------------------------------------------------------------
+
+
+def _file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
+    """Tell a JSON file from a command."""
+    if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
+        return words[0], []
+    return None, words
+
+
+def _guess(fields: dict[str, Any]) -> None:
+    """Fill in what is not said of a command: an hour on one GPU, faster with each GPU."""
+    most = fields.get("gpus_max", 1)
+    if "rates" not in fields and isinstance(most, int) and 0 < most <= GPUS_MAX:
+        sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
+        fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
+    if "total_steps" not in fields:
+        fields["total_steps"] = 3600
+        say("--steps is not given: planned as an hour on one GPU. Jobs that report steps need it.")
 
 
 def _from_file(name: str) -> dict[str, Any]:
@@ -206,6 +240,8 @@ def _complete(fields: dict[str, Any]) -> None:
     fields.setdefault("tenant", "operator")
     fields.setdefault("model", "unnamed")
     fields.setdefault("samples_per_step", 1.0)
+    if "program" in fields:
+        _guess(fields)
     rates = fields.get("rates")
     if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
         fields.setdefault("gpus_min", rates[0].get("gpus"))

@@ -194,3 +194,26 @@ def test_programs_are_told_where_it_was_put(tidegate: Run, log: Path) -> None:
     assert (json.loads(sent.out), sent.err) == ({"job": "mine", **put}, "")
     gone = tidegate("cancel", "waiter", "--log", log, "--json", "-")
     assert (json.loads(gone.out), gone.err) == ({"job": "waiter", **put}, "")
+
+
+def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> None:
+    ran = tidegate(
+        "submit", "--job", "cmd", "--gpus", "1..4", "--workdir", "/srv", "--log", log,
+        "--json", "-", "--", "python", "train.py", "--gpus", "x y",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "planned as an hour on one GPU" in ran.err
+    (envelope,) = said(log)
+    job = envelope.data
+    assert isinstance(job, JobSubmitted)
+    assert job.program is not None
+    assert job.program.argv == ["python", "train.py", "--gpus", "x y"]
+    assert job.program.workdir == "/srv"
+    assert job.total_steps == 3600
+    assert [(point.gpus, point.samples_per_s) for point in job.rates] == [(1, 1), (2, 2), (4, 4)]
+
+
+def test_a_folder_without_a_command_is_refused(tidegate: Run, log: Path) -> None:
+    ran = tidegate("submit", "--steps", "5", "--rate", "1=1", "--workdir", "/srv", "--log", log)
+    assert ran.code == 2
+    assert "--workdir: goes with a command" in ran.err

@@ -1,0 +1,109 @@
+"""A server that behaves like one of vLLM's, without a model: places, a queue, and its metrics.
+
+    python examples/inference_server.py --port 8001 --places 8
+
+POST /generate {"service_s": 0.4}   waits for a place, is served for so long; {"latency_s": ...}
+GET /health                         200 once it is ready
+GET /metrics                        what vLLM says of itself, under the same names
+
+On SIGTERM it takes no more requests, serves those it has, and leaves.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import time
+
+BUCKETS_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+LABELS = 'engine="0",model_name="made-up"'
+
+
+class Served:
+    """What a server counts."""
+
+    def __init__(self, places: int) -> None:
+        self.places = asyncio.Semaphore(places)
+        self.most = places
+        self.running = self.waiting = 0
+        self.latencies: list[int] = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+        self.stopping = False
+
+    async def generate(self, service_s: float) -> float:
+        began = time.monotonic()
+        self.waiting += 1
+        async with self.places:
+            self.waiting -= 1
+            self.running += 1
+            await asyncio.sleep(service_s)
+            self.running -= 1
+        latency_s = time.monotonic() - began
+        self.latencies[next((i for i, le in enumerate(BUCKETS_S) if latency_s <= le), -1)] += 1
+        self.sum_s += latency_s
+        return latency_s
+
+    def metrics(self) -> str:
+        done = sum(self.latencies)
+        name = "vllm:e2e_request_latency_seconds"
+        lines = [
+            "# TYPE vllm:num_requests_running gauge",
+            f"vllm:num_requests_running{{{LABELS}}} {self.running}.0",
+            "# TYPE vllm:num_requests_waiting gauge",
+            f"vllm:num_requests_waiting{{{LABELS}}} {self.waiting}.0",
+            "# TYPE vllm:kv_cache_usage_perc gauge",
+            f"vllm:kv_cache_usage_perc{{{LABELS}}} {self.running / self.most / 2:.3f}",
+            "# TYPE vllm:request_success_total counter",
+            f'vllm:request_success_total{{{LABELS},finished_reason="stop"}} {done}.0',
+            f"# TYPE {name} histogram",
+        ]
+        below = 0
+        for bound, count in zip((*BUCKETS_S, "+Inf"), self.latencies, strict=True):
+            below += count
+            lines.append(f'{name}_bucket{{{LABELS},le="{bound}"}} {below}.0')
+        lines += [f"{name}_sum{{{LABELS}}} {self.sum_s}", f"{name}_count{{{LABELS}}} {done}.0"]
+        return "\n".join(lines) + "\n"
+
+
+async def answer(
+    served: Served, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ValueError):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = head.lower().split("\r\n")
+        length = next((int(line[15:]) for line in lines if line[:15] == "content-length:"), 0)
+        body = await reader.readexactly(length)
+        status, text = "200 OK", ""
+        if head.startswith("GET /metrics"):
+            text = served.metrics()
+        elif head.startswith("POST /generate") and not served.stopping:
+            latency_s = await served.generate(float(json.loads(body)["service_s"]))
+            text = json.dumps({"latency_s": latency_s})
+        elif served.stopping or not head.startswith("GET /health"):
+            status = "503 Service Unavailable"
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+        writer.write((head + text).encode())
+        await writer.drain()
+    writer.close()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--places", type=int, default=8, help="requests served at once")
+    options = parser.parse_args()
+    served, told = Served(options.places), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    server = await asyncio.start_server(
+        lambda reader, writer: answer(served, reader, writer), "127.0.0.1", options.port
+    )
+    await told.wait()
+    served.stopping = True
+    server.close()
+    while served.running + served.waiting:  # noqa: ASYNC110 - it is about to leave
+        await asyncio.sleep(0.02)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,103 @@
+"""A training job of PyTorch: DistributedDataParallel over gloo, elastic, on generated data.
+
+The batch of a step is the same samples whatever the number of processes: each takes its share.
+Gradients are averaged in another order by another number of processes, so weights agree to rounding
+and not to the bit (see `train_numpy.py` for one that does).
+
+Needs torch for the Python that runs it (on Debian python3-torch, for `/usr/bin/python3`).
+It works as one process, under `torchrun`, and under Tidegate, which sets the same variables.
+"""
+
+import argparse
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+BATCH, INPUTS = 240, 16  # 240 is a multiple of 1, 2, 3, 4, 5, 6, 8
+
+
+def say(**line: object) -> None:
+    """Tell the agent how far we are, if there is one."""
+    if path := os.environ.get("TIDEGATE_PROGRESS"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def write(step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """Write a checkpoint; say so when it is complete."""
+    folder, name = Path(os.environ.get("TIDEGATE_CHECKPOINT_DIR", ".")), f"step-{step}.pt"
+    state = {"step": step, "model": model.state_dict(), "optimiser": optimiser.state_dict()}
+    with (folder / f".{name}").open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / f".{name}").replace(folder / name)
+    say(step=step, checkpoint=name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--save-every", type=int, default=50, help="steps (%(default)s)")
+    parser.add_argument("--work-s", type=float, default=0.0, help="made-up work of one step")
+    parser.add_argument("--out", type=Path, help="write the final weights here")
+    parser.add_argument("--loss", type=Path, help="append `time step world loss` lines here")
+    options = parser.parse_args()
+
+    asked = {"stop": False, "save": False}
+    signal.signal(signal.SIGTERM, lambda *_: asked.update(stop=True))
+    signal.signal(signal.SIGUSR1, lambda *_: asked.update(save=True))
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    bare = nn.Sequential(nn.Linear(INPUTS, 64), nn.Tanh(), nn.Linear(64, 1)).double()
+    model = nn.parallel.DistributedDataParallel(bare) if world > 1 else bare
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    step = 0
+    if resume := os.environ.get("TIDEGATE_RESUME"):
+        saved = torch.load(resume)
+        step = saved["step"]
+        bare.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+
+    while step < options.steps:
+        began = time.monotonic()
+        draw = torch.Generator().manual_seed(step)
+        inputs = torch.randn(BATCH, INPUTS, generator=draw, dtype=torch.double)
+        wanted = inputs.sum(dim=1, keepdim=True).sin()
+        mine = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
+        loss = nn.functional.mse_loss(model(inputs[mine]), wanted[mine])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        time.sleep(options.work_s / world)
+        step += 1
+        # All act on a signal after the same step, although it reaches each at its own moment.
+        said = torch.tensor([asked["stop"], asked["save"], loss.item()], dtype=torch.double)
+        asked["save"] = False
+        if world > 1:
+            dist.all_reduce(said)
+        stop, save = bool(said[0] > 0), bool(said[1] > 0)
+        if rank == 0:
+            say(step=step, samples_per_s=round(BATCH / (time.monotonic() - began), 1))
+            if options.loss:
+                with options.loss.open("a") as file:
+                    file.write(f"{time.time():.3f} {step} {world} {said[2].item() / world!r}\n")
+            if stop or save or step % options.save_every == 0 or step == options.steps:
+                write(step, bare, optimiser)
+        if stop and step < options.steps:
+            return
+    if rank == 0 and options.out:
+        torch.save(bare.state_dict(), options.out)
+
+
+if __name__ == "__main__":
+    main()

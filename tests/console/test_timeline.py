@@ -1,0 +1,65 @@
+"""`tidegate timeline`: where a job ran, as a table, as JSON and as a picture."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.console.conftest import Run
+from tests.console.stories import START_S
+
+
+def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> None:
+    ran = tidegate("timeline", "mover", "--log", log, "--json", "-")
+    assert ran.code == 0, ran.err
+    stays = json.loads(ran.out)["stays"]
+    assert len(stays) >= 2
+    assert {stay["pool"] for stay in stays} > {"training"}
+    assert [stay["how"] for stay in stays].count("migrated") == 1
+    for before, after in pairwise(stays):
+        assert before["since_s"] < before["until_s"] <= after["since_s"]
+    assert stays[0]["since_s"] >= START_S
+    text = tidegate("timeline", "mover", "--log", log).out
+    assert "migrated" in text
+    assert "still there" in text or stays[-1]["until_s"] is not None
+
+
+def test_the_picture_has_the_loss_that_the_job_wrote(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    loss, bare, drawn = tmp_path / "loss", tmp_path / "bare.svg", tmp_path / "loss.svg"
+    loss.write_text("".join(f"{START_S + 10 * n} {n} 2 {1 / (n + 1)}\n" for n in range(50)))
+    assert tidegate("timeline", "mover", "--log", log, "--plot", bare).code == 0
+    ran = tidegate("timeline", "mover", "--log", log, "--plot", drawn, "--loss", loss)
+    assert ran.code == 0, ran.err
+    assert f"Drawn: {drawn}." in ran.err
+    assert len(drawn.read_text()) > len(bare.read_text()) > 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (("--plot", "x.bmp"), "end it in"),
+        (("--loss", "missing"), "cannot be read"),
+        (("--loss", "LOG"), "cannot be read"),
+        (("--loss", "WORDS"), "line 2: 'a b' does not begin and end in a number"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_of(
+    tidegate: Run, log: Path, tmp_path: Path, more: tuple[str, ...], complaint: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    words = tmp_path / "words"
+    words.write_text("1.0 2.0\na b\n")
+    named = {"LOG": str(log), "WORDS": str(words)}
+    ran = tidegate("timeline", "mover", "--log", log, *(named.get(one, one) for one in more))
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.err
+
+
+def test_a_job_that_is_not_there(tidegate: Run, log: Path) -> None:
+    ran = tidegate("timeline", "nobody", "--log", log)
+    assert ran.code == 2
+    assert "nobody: no such job in this log" in ran.err
