@@ -54,8 +54,10 @@ class Load:
     served: list[tuple[float, float]] = field(default_factory=list)  #: moment, latency in s.
     lost: int = 0
     stopped: threading.Event = field(default_factory=threading.Event)
+    began: float = 0.0
 
     def start(self) -> None:
+        """Begin when all servers are up."""
         self._open = dict.fromkeys(self.ports, 0)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -70,11 +72,14 @@ class Load:
         return [one for one in self.served if one[1] > self.latency_target_s]
 
     def _run(self) -> None:
-        began = time.monotonic()
+        while not all(self._is_up(port) for port in self.ports):
+            if self.stopped.wait(0.2):
+                return
+        self.began = time.monotonic()
         mean_s = sum(one.service_s for one in self.requests) / len(self.requests)
         mean_gap_s = sum(one.gap_s for one in self.requests) / len(self.requests)
         for request in self._forever():
-            now_s = time.monotonic() - began
+            now_s = time.monotonic() - self.began
             speed = self.wanted(now_s) * mean_gap_s / mean_s
             if self.stopped.wait(request.gap_s / max(speed, 0.01)):
                 return
@@ -84,9 +89,21 @@ class Load:
         while True:
             yield from self.requests
 
+    @staticmethod
+    def _is_up(port: int) -> bool:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+
     def _send(self, service_s: float) -> None:
         began, tried = time.monotonic(), set[int]()
-        while len(tried) < len(self.ports):
+        while time.monotonic() - began < 30:
+            if len(tried) == len(self.ports):  # all are leaving or coming: look again
+                tried.clear()
+                time.sleep(0.1)
             with self._lock:
                 port = min((p for p in self.ports if p not in tried), key=self._open.__getitem__)
                 self._open[port] += 1

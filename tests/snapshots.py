@@ -253,6 +253,23 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
         for name in (*plan.targets, *plan.lend, *plan.reclaim)
         if subjects.count(name) != 1
     )
+    # What a policy gives is written to the journal as JSON.
+    found.extend(
+        f"{reason.subject}: {name} is a {type(value).__name__}"
+        for reason in plan.reasons
+        for name, value in [
+            *((item.name, item.value) for item in reason.figures),
+            *((item.name, item.have) for item in reason.needs),
+            *((item.name, item.want) for item in reason.needs),
+        ]
+        if type(value) not in (int, float)
+    )
+    found.extend(
+        f"{name} has a placement of {type(gpus).__name__}"
+        for name, target in plan.targets.items()
+        for _, gpus in (target.placement if target is not None else ())
+        if type(gpus) is not int
+    )
     found.extend(
         f"{jobs.ids[i]} waits without a reason"
         for i in np.flatnonzero(jobs.phase == Phase.WAITING).tolist()

@@ -5,6 +5,8 @@ Emitting a fact folds it into the state at once, so that what follows sees it.
 
 from typing import Any, Literal
 
+import numpy as np
+
 from scheduler.core import facts
 from scheduler.core.evolve import apply
 from scheduler.core.settings import Settings
@@ -50,6 +52,12 @@ class Turn:
 
     def explain(self, reason: Reason) -> None:
         """Record why; the latest reason of a job stays with it."""
+        for figure in reason.figures:
+            if isinstance(figure.value, np.generic):  # a policy's slip must not stop the cell
+                figure.value = figure.value.item()
+        for need in reason.needs:
+            if isinstance(need.have, np.generic) or isinstance(need.want, np.generic):
+                need.have, need.want = float(need.have), float(need.want)
         self.reasons.append(reason)
         if reason.subject in self.state.jobs:
             self.emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))

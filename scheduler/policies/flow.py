@@ -63,7 +63,9 @@ def flow(seen: Snapshot, options: FlowOptions) -> Plan:
     stake = stake_of(seen, curve)
     gpus, worth = shares(seen, curve, stake, options)
     why: dict[int, Because] = {
-        job: Because("elastic.marginal_return", figures=(Figure("worth_per_gpu", worth[job]),))
+        job: Because(
+            "elastic.marginal_return", figures=(Figure("worth_per_gpu", float(worth[job])),)
+        )
         for job in ((gpus != seen.jobs.size) & (gpus != KEEP)).nonzero()[0].tolist()
     }
     why.update(_waits(seen, curve, stake))

@@ -1,0 +1,103 @@
+"""Real workers from end to end: services as processes, a file as their bus, a job that trains."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from tests.patience import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = ROOT / "examples" / "train_numpy.py"
+STEPS = 60
+CONFIG = """
+bus = "sqlite:{folder}/bus.db"
+[log]
+format = "text"
+[http]
+port = "off"
+[scheduler.settings]
+cycle_s = 2
+cycle_gap_s = 0.5
+[agent]
+name = "machine"
+pool = "train"
+pool_kind = "training"
+nodes = ["node-1"]
+gpus_per_node = 4
+gpu_type = "cpu"
+runs = "processes"
+state_file = "{folder}/machine.db"
+[agent.schedule]
+progress_every_s = 1
+[agent.workers]
+folder = "{folder}/runs"
+checkpoints = "file://{folder}/store"
+"""
+
+
+def tidegate(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "console.main", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def served(folder: Path, *roles: str) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    running = {}
+    try:
+        for role in roles:
+            file = str(folder / "t.toml")
+            command = [sys.executable, "-m", "console.main", role, "--config", file]
+            with (folder / f"{role}.log").open("ab") as log:
+                running[role] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        yield running
+    finally:
+        for one in running.values():
+            one.send_signal(signal.SIGTERM)
+        for one in running.values():
+            one.wait(120)
+
+
+def state(log: Path) -> str:
+    found = tidegate("why", "train", "--log", log, "--json", "-")
+    return str(json.loads(found.stdout)["state"]) if found.returncode == 0 else found.stderr
+
+
+def test_a_job_trains_through_an_agents_death_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    log, weights, loss = tmp_path / "bus.db", tmp_path / "w.npz", tmp_path / "loss"
+    (tmp_path / "t.toml").write_text(CONFIG.format(folder=tmp_path))
+    command = [sys.executable, str(TRAIN), "--steps", str(STEPS), "--work-s", "0.4"]
+    job = {
+        "job": "train", "gpus_min": 2, "gpus_max": 2, "total_steps": STEPS,
+        "samples_per_step": 256.0, "rates": [{"gpus": 2, "samples_per_s": 1280.0}],
+        "start_cost_s": 1.0,
+        "program": {"argv": [*command, "--loss", str(loss), "--out", str(weights)]},
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with served(tmp_path, "scheduler"):
+        wait_until(lambda: tidegate("submit", "--log", log, tmp_path / "job.json").returncode == 0)
+        with served(tmp_path, "cloud-agent") as running:
+            wait_until(lambda: loss.exists() and len(loss.read_text().splitlines()) > 5)
+            running["cloud-agent"].kill()
+            running["cloud-agent"].wait()
+        with served(tmp_path, "cloud-agent"):
+            wait_until(
+                lambda: state(log) == "completed", (tmp_path / "cloud-agent.log").read_text()
+            )
+    steps = [int(line.split()[1]) for line in loss.read_text().splitlines()]
+    assert steps == list(range(1, STEPS + 1)), "no step is lost, and none taken twice"
+    straight = tmp_path / "straight.npz"
+    subprocess.run(
+        [sys.executable, TRAIN, "--steps", str(STEPS), "--out", straight], cwd=tmp_path, check=True
+    )
+    with np.load(straight) as one, np.load(weights) as other:
+        assert all((one[name] == other[name]).all() for name in one.files)
+    replayed = tidegate("replay", log)
+    assert replayed.returncode == 0, replayed.stderr
+    stays = json.loads(tidegate("timeline", "train", "--log", log, "--json", "-").stdout)["stays"]
+    assert [(stay["gpus"], stay["nodes"]) for stay in stays] == [(2, ["node-1"])]
