@@ -42,7 +42,7 @@ class Program(Strict):
     resize: Literal["restart", "in_place"] = Field(
         default="restart",
         description="How its number of workers changes: it is stopped and started anew from its "
-        "checkpoint, or it is told on SIGUSR2 and goes on.",
+        "checkpoint. `in_place`, for programs that could do without, is treated alike so far.",
     )
     image: _Text | None = Field(
         default=None, description="The container image, where workers are containers."

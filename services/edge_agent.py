@@ -30,8 +30,8 @@ def main(config: Config) -> int:
     )
     if config.agent.pool_kind not in (None, "edge"):
         raise ConfigError("agent.pool_kind: an edge server's is edge; a cluster has cloud-agent")
-    if config.agent.runs == "slurm":
-        raise ConfigError("agent.runs: an edge server runs processes; Slurm is a cluster's")
+    if config.agent.runs in ("slurm", "kubernetes"):
+        raise ConfigError(f"agent.runs: {config.agent.runs} is a cluster's; say processes")
     usual = EdgeAgentConfig(**said)
     about = replace(usual, options=options_of(config, usual.options))
     simulated = config.agent.simulated

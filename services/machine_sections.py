@@ -1,7 +1,7 @@
 """The sections of an agent whose workers are real: what each key means, its range and default."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -71,6 +71,35 @@ class SlurmSection(Section):
     #: Slurm is asked this often while a gang is held.
     poll_s: Seconds = 2.0
     #: A gang that Slurm does not begin within this has failed.
+    pending_s: Seconds = 900.0
+
+
+class KubernetesSection(Section):
+    """`[agent.kubernetes]`: a cluster that runs gangs as Jobs; its nodes are the agent's nodes."""
+
+    #: How Pods get `agent.workers.folder`, in Kubernetes' words:
+    #: `{ persistentVolumeClaim = { claimName = "tidegate" } }`.
+    volume: dict[str, Any]
+    #: Where that folder is in the Pods; unset: at the same path.
+    mount: Path | None = None
+    #: Where Jobs are made.
+    namespace: str = "default"
+    #: Unset: as KUBECONFIG says, else the account of the Pod that the agent runs in.
+    kubeconfig: Path | None = None
+    #: For jobs that name no image.
+    image: str = "python:3.11-slim"
+    #: What the device plugin calls the GPUs; empty: GPUs are CPU slots, one core each.
+    gpu_resource: str = "nvidia.com/gpu"
+    #: Requests and limits that go with each GPU: `{ cpu = "4", memory = "32Gi" }`.
+    resources_per_gpu: dict[str, str] = Field(default_factory=dict)
+    #: A headless Service that selects Pods by their label `tidegate.io/agent`, through which
+    #: workers find each other; empty: they share one loopback.
+    service: str = "tidegate"
+    #: Added to each Pod's spec: `{ tolerations = [...] }`.
+    pod: dict[str, Any] = Field(default_factory=dict)
+    #: Added to each container.
+    container: dict[str, Any] = Field(default_factory=dict)
+    #: A gang whose Pods do not all run within this has failed.
     pending_s: Seconds = 900.0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloud_agent.slurm import SlurmExecutor, SlurmOptions
 from runtime.build import MachineMaker
@@ -23,12 +23,16 @@ from runtime.meters import Owner
 from runtime.owners import HookLender, Lender, ReplicaLender, ServedOwner, WebhookLender
 from services.config import Config, ConfigError
 from services.machine_sections import (
+    KubernetesSection,
     LoadSection,
     MeterSection,
     OwnerSection,
     SlurmSection,
     WorkersSection,
 )
+
+if TYPE_CHECKING:
+    from cloud_agent.kubernetes import KubernetesExecutor
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
@@ -46,7 +50,7 @@ class RealMachine:
     #: Makes the owner where none is configured; None: the nodes have none.
     no_owner: Callable[[Sequence[NodeSpec], float], Owner | None]
     _parts: list[_Complains] = field(default_factory=list)
-    _executor: ProcessExecutor | SlurmExecutor | None = None
+    _executor: "ProcessExecutor | SlurmExecutor | KubernetesExecutor | None" = None
 
     def maker(self) -> MachineMaker:
         """Give what makes the machine.
@@ -65,6 +69,8 @@ class RealMachine:
             agent = str(section.name)
             if section.runs == "slurm":
                 self._executor = _on_slurm(agent, workers, section.slurm)
+            elif section.kubernetes is not None:
+                self._executor = _on_kubernetes(agent, workers, section.kubernetes)
             else:
                 self._executor = _executor(agent, specs, workers)
             source = _source(specs, section.meter, workers, here=section.runs == "processes")
@@ -81,9 +87,11 @@ class RealMachine:
     def problems(self, now_s: float) -> list[str]:
         """Say in sentences what is wrong."""
         found = [sentence for part in self._parts for sentence in part.problems()]
-        if isinstance(self._executor, SlurmExecutor):
-            return [*found, self._executor.away] if self._executor.away else found
-        stuck = () if self._executor is None else self._executor.stuck(now_s)
+        stuck: Sequence[tuple[str, float]] = ()
+        if isinstance(self._executor, ProcessExecutor):
+            stuck = self._executor.stuck(now_s)
+        elif self._executor is not None and self._executor.away:
+            found.append(self._executor.away)
         return found + [f"{job}: alive, but no step for {now_s - s:.0f} s" for job, s in stuck]
 
 
@@ -116,6 +124,26 @@ def _on_slurm(agent: str, workers: WorkersSection, section: SlurmSection) -> Slu
     alike = {one.name for one in fields(SlurmOptions)} & set(WorkersSection.model_fields)
     chosen |= {name: getattr(workers, name) for name in alike}
     return SlurmExecutor(SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen))
+
+
+def _on_kubernetes(
+    agent: str, workers: WorkersSection, section: KubernetesSection
+) -> "KubernetesExecutor":
+    # Its client is a hundred MiB, and an extra of its own.
+    try:
+        from cloud_agent.kubernetes import KubernetesExecutor, KubernetesOptions
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"agent.runs: kubernetes needs {error.name}; install tidegate[kubernetes]"
+        ) from None
+    store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
+    chosen: dict[str, Any] = dict(section)
+    chosen |= {name: chosen[name] or None for name in ("gpu_resource", "service")}
+    alike = {one.name for one in fields(KubernetesOptions)} & set(WorkersSection.model_fields)
+    chosen |= {name: getattr(workers, name) for name in alike}
+    return KubernetesExecutor(
+        KubernetesOptions(root=workers.folder, store=store, agent=agent, **chosen)
+    )
 
 
 def _names(spec: NodeSpec, section: WorkersSection) -> tuple[str, ...]:

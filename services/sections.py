@@ -18,6 +18,7 @@ from schemas.events import PoolKind
 from schemas.values import Name
 from services.keys import Count, Names, Seconds, Section
 from services.machine_sections import (
+    KubernetesSection,
     LoadSection,
     MeterSection,
     OwnerSection,
@@ -313,11 +314,12 @@ class AgentSection(Section):
     schedule: Schedule = Field(default_factory=Schedule)
     limits: Limits = Field(default_factory=Limits)
     spool: Limit | None = None
-    #: What runs the workers, as [agent.workers] says: processes of this machine, or Slurm.
-    runs: Literal["simulated", "processes", "slurm"] = "simulated"
+    #: What runs the workers, as [agent.workers] says: processes of this machine, or a cluster.
+    runs: Literal["simulated", "processes", "slurm", "kubernetes"] = "simulated"
     simulated: SimulatedSection = Field(default_factory=SimulatedSection)
     workers: WorkersSection | None = None
     slurm: SlurmSection = Field(default_factory=SlurmSection)
+    kubernetes: KubernetesSection | None = None
     meter: MeterSection = Field(default_factory=MeterSection)
     load: LoadSection | None = None
     owner: OwnerSection | None = None
@@ -325,7 +327,9 @@ class AgentSection(Section):
     @model_validator(mode="after")
     def _workers_fit(self) -> "AgentSection":
         if (self.runs == "simulated") != (self.workers is None):
-            raise ValueError("workers: [agent.workers] goes with runs = 'processes' or 'slurm'")
+            raise ValueError("workers: [agent.workers] goes with any runs but 'simulated'")
+        if (self.runs == "kubernetes") != (self.kubernetes is not None):
+            raise ValueError("kubernetes: [agent.kubernetes] goes with runs = 'kubernetes'")
         if (self.load is None) != (self.owner is None):
             raise ValueError("owner: [agent.load] and [agent.owner] go together")
         return self

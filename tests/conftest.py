@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 #: The fixtures that give brokers and clusters.
-pytest_plugins = ["tests.brokers", "tests.slurm"]
+pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm"]
 
 LAYERS = (
     "unit",

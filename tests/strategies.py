@@ -57,6 +57,10 @@ def _drawn(schema: dict[str, Any], defs: dict[str, Any]) -> SearchStrategy[Any]:
                 schema["maximum"],
                 exclude_min="exclusiveMinimum" in schema,
             )
+        case "string" if schema.get("pattern", "").startswith(r"^[^\x00]"):
+            characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+            most = min(20, schema["maxLength"])
+            return st.text(characters, min_size=schema.get("minLength", 0), max_size=most)
         case "string" if "pattern" in schema:
             return st.from_regex(schema["pattern"].removesuffix("$"), fullmatch=True)
         case "string":
@@ -77,6 +81,10 @@ def _drawn(schema: dict[str, Any], defs: dict[str, Any]) -> SearchStrategy[Any]:
                 {name: fields[name] for name in fields if name in required},
                 optional={name: fields[name] for name in fields if name not in required},
             )
+        case "object" if "patternProperties" in schema:
+            ((pattern, values),) = schema["patternProperties"].items()
+            names = _drawn({"type": "string", "pattern": pattern}, defs)
+            return st.dictionaries(names, _drawn(values, defs), max_size=3)
         case "object":
             return st.dictionaries(st.text(max_size=8), json_values(), max_size=3)
         case other:
@@ -89,6 +97,9 @@ def _agree(data: dict[str, Any]) -> dict[str, Any]:
         _ascend(data["rates"])
     if "spec" in data:
         _ascend(data["spec"]["rates"])
+    for holder in (data, data.get("spec", {})):
+        if holder.get("program"):
+            holder["program"]["argv"][0] = holder["program"]["argv"][0] or "command"
     if "gpus_min" in data:
         data["gpus_min"] = min(data["gpus_min"], data["rates"][0]["gpus"])
         if data.get("gpus") is not None:

@@ -7,17 +7,17 @@ know it any more: COMPLETING is neither.
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cloud_agent.clusters.attempt import Outcome, Progress
+from cloud_agent.clusters.held import Started
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob
-from cloud_agent.slurm.held import Started
 from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.outcome import Outcome, outcome
-from cloud_agent.slurm.run import Progress, Run
+from cloud_agent.slurm.outcome import outcome
+from cloud_agent.slurm.run import Run, progress_names
 from cloud_agent.slurm.scripts import Work, sbatch_options, write_scripts
-from schemas.programs import Program
 
 #: What Slurm was asked is asked again after so long.
 _AGAIN_S = 5.0
@@ -45,15 +45,22 @@ class Attempt:
     """The run of one epoch. All calls come from one thread."""
 
     def __init__(
-        self, options: SlurmOptions, slurm: Slurm, run: Run, work: Work, started: Started
+        self,
+        options: SlurmOptions,
+        slurm: Slurm,
+        listing: Callable[[], Listing],
+        run: Run,
+        work: Work,
+        started: Started,
     ) -> None:
-        self.started, self.run = started, run
-        self.progress = Progress(run, len(started.placement))
+        self.started, self.run, self.folder = started, run, run.folder
+        self.progress = Progress(run.folder, progress_names(len(started.placement)))
         #: Whether the workers have taken a first step, as far as can be told.
         self.trains = False
         #: How it ended; its GPUs are free then.
         self.ended: Outcome | None = None
         self._options, self._slurm, self._work = options, slurm, work
+        self._listing = listing
         self._sent = False
         self._id: int | None = None
         self._refusals, self._retry_s = 0, -math.inf
@@ -76,12 +83,13 @@ class Attempt:
             self._wish("save", 0)
             self._alert()
 
-    def turn(self, listing: Listing, now_s: float, leave_by_s: float | None) -> None:
+    def turn(self, now_s: float, leave_by_s: float | None) -> None:
         """Do what is next; with `leave_by_s`, see that it is gone by then.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
         """
+        listing = self._listing()
         if self._sent:
             self._follow(listing, now_s, leave_by_s)
         else:  # what is handed in now cannot be in this listing
@@ -208,11 +216,3 @@ class Attempt:
                 self._slurm.cancel(one.id)
             except SlurmError:
                 self._cancel_s = now_s  # Slurm is away, or the job is gone; the next listing tells
-
-
-def attempt(
-    options: SlurmOptions, slurm: Slurm, run: Run, job: str, program: Program, started: Started
-) -> Attempt:
-    """Prepare the run of what was written down as started."""
-    work = Work(job, started.epoch, started.placement, program, started.resume)
-    return Attempt(options, slurm, run, work, started)

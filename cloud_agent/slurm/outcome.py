@@ -1,7 +1,6 @@
 """How a run on Slurm ended, in words, and whether trying again makes sense."""
 
-from dataclasses import dataclass
-
+from cloud_agent.clusters.attempt import Outcome
 from cloud_agent.slurm.commands import SlurmJob
 from cloud_agent.slurm.run import Run
 from schemas.programs import Program
@@ -17,15 +16,6 @@ _WORDS = {
     "TIMEOUT": "Slurm's time limit for the job has passed",
 }
 _ERROR_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How it ended."""
-
-    is_success: bool
-    error: str = ""
-    retriable: bool = True
 
 
 def outcome(

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runtime.executors.folder import CHECKPOINTS, LOGS, PROGRESS
+from runtime.executors.folder import LOGS, PROGRESS
 from runtime.executors.logs import last_line
-from runtime.executors.progress import Announced, ProgressFile
 
 _CLOSED = "closed"
 _TAIL_BYTES = 4096
@@ -116,31 +115,9 @@ class Run:
             return ""
 
 
-class Progress:
-    """What the workers of a run say, over all nodes."""
-
-    def __init__(self, run: Run, nodes: int) -> None:
-        names = [PROGRESS, *(f"progress-{number}.jsonl" for number in range(1, nodes))]
-        self._files = [ProgressFile(run.folder / name, run.folder / CHECKPOINTS) for name in names]
-
-    def read(self, now_s: float) -> list[Announced]:
-        """Take what is new; give the checkpoints announced in it."""
-        found: list[Announced] = []
-        for file in self._files:
-            found += file.read(now_s)
-            while file.behind:
-                found += file.read(now_s)
-        return found
-
-    @property
-    def step(self) -> int | None:
-        """The furthest step said; None before the first."""
-        return max((file.step for file in self._files if file.step is not None), default=None)
-
-    def samples_per_s(self, samples_per_step: float) -> float | None:
-        """The rate of the first node that knows one."""
-        rates = (file.samples_per_s(samples_per_step) for file in self._files)
-        return next((rate for rate in rates if rate is not None), None)
+def progress_names(nodes: int) -> list[str]:
+    """Name the files in which the workers of each node say how far they are."""
+    return [PROGRESS, *(f"progress-{number}.jsonl" for number in range(1, nodes))]
 
 
 def _named(code: str) -> str:

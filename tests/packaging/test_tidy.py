@@ -55,6 +55,7 @@ GENERATED = {
     ".uv",
     ".brokers",
     ".slurm",
+    ".kubernetes",
     "demo-real",
     "secrets",
     "build",

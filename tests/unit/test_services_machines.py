@@ -77,6 +77,22 @@ def test_gangs_of_slurm(tmp_path: Path) -> None:
     machine.executor.close()
 
 
+def test_gangs_of_kubernetes(tmp_path: Path) -> None:
+    kubernetes = pytest.importorskip("cloud_agent.kubernetes")
+    text = (
+        WORKERS
+        + """
+        [agent.kubernetes]
+        volume = {{ hostPath = {{ path = "{folder}/runs" }} }}
+        kubeconfig = "{folder}/none"
+        gpu_resource = ""
+    """
+    )
+    _, machine = made(config(tmp_path, text, runs="kubernetes"))
+    assert isinstance(machine.executor, kubernetes.KubernetesExecutor)
+    machine.executor.close()
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -89,6 +105,8 @@ def test_gangs_of_slurm(tmp_path: Path) -> None:
         (WORKERS + '[agent.meter]\nsource = "dcgm"\n', "dcgm_url"),
         (WORKERS + "[agent.meter]\nevery_s = 0\n", "every_s"),
         (WORKERS + "[agent.workers.more]\n", "more"),
+        (WORKERS.replace('"{runs}"', '"kubernetes"'), "agent.kubernetes"),
+        (WORKERS + "[agent.kubernetes]\nvolume = {{}}\n", "agent.kubernetes"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

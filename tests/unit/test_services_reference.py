@@ -27,7 +27,7 @@ def test_every_key_has_a_meaning_and_every_section_a_table() -> None:
     of_agents = (
         *("schedule", "limits", "spool", "simulated", "workers", "meter", "load", "load.server"),
         *("load.demand", "owner", "owner.hooks", "owner.webhook", "owner.replica"),
-        *("owner.replicas", "owner.protect", "owner.retry", "slurm"),
+        *("owner.replicas", "owner.protect", "owner.retry", "slurm", "kubernetes"),
     )
     nested = {"scheduler.settings"} | {f"agent.{name}" for name in of_agents}
     assert sections == Config.model_fields.keys() - {"cell", "bus"} | nested

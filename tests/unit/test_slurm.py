@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cloud_agent.clusters.held import Held, Started, forget, load
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
-from cloud_agent.slurm.held import Held, Started, forget, load
 from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.run import Run
 from cloud_agent.slurm.scripts import Work, batch_script, keeper_script, sbatch_options
@@ -158,7 +158,7 @@ def test_what_is_held_is_read_as_it_was_written(
 @pytest.mark.parametrize("text", ["", "[]", '{"job": "j"}', '{"job'])
 def test_held_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "j.json").write_text(text)
-    with pytest.raises(ValueError, match=r"j\.json.*cancel the job's Slurm jobs"):
+    with pytest.raises(ValueError, match=r"j\.json.*end what the cluster runs of the job"):
         list(load(tmp_path))
 
 

@@ -1,7 +1,7 @@
-"""What the agent holds on Slurm, in a file for each job: it outlives the agent.
+"""What the agent holds on a cluster, in a file for each job: it outlives the agent.
 
-A file is written before Slurm hears of the gang, and removed when the agent has stored how the
-gang ended. So whatever may still run at a restart is known at once, without asking Slurm.
+A file is written before the cluster hears of the gang, and removed when the agent has stored how
+the gang ended. So whatever may still run at a restart is known at once, without asking the cluster.
 """
 
 import json
@@ -24,7 +24,7 @@ _LEFT_MAX = 64
 
 @dataclass(slots=True)
 class Started:
-    """A run that was handed to Slurm, or is about to be."""
+    """A run that was handed to the cluster, or is about to be."""
 
     epoch: int
     placement: Placement
@@ -45,7 +45,7 @@ class Held:
     spec: GangSpec
     #: The newest step that is durable.
     committed_step: int
-    #: What Slurm runs, perhaps still under an older epoch; None: nothing.
+    #: What the cluster runs, perhaps still under an older epoch; None: nothing.
     started: Started | None = None
     #: The step to begin anew from, whatever `started` still writes; None: it goes on.
     anew_step: int | None = None
@@ -102,14 +102,14 @@ def load(folder: Path) -> Iterator[Held]:
         said = read_json(path)
         if said is None:
             raise ValueError(
-                f"{path}: cannot be read; cancel the job's Slurm jobs, then move it away"
+                f"{path}: cannot be read; end what the cluster runs of the job, then move it away"
             )
         try:
             yield _from_dict(said)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path}: is not of this release ({error!r}); cancel the job's Slurm jobs, then "
-                "move it away"
+                f"{path}: is not of this release ({error!r}); end what the cluster runs of the "
+                "job, then move it away"
             ) from error
 
 

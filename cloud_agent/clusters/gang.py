@@ -1,4 +1,4 @@
-"""One gang on Slurm: what is wanted of it, what became of it, and the reports of both."""
+"""One gang on a cluster: what is wanted of it, what became of it, and the reports of both."""
 
 import math
 import threading
@@ -7,11 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloud_agent.slurm.attempt import Attempt, Listing, attempt
-from cloud_agent.slurm.commands import Slurm
-from cloud_agent.slurm.held import Final, Held, Started
-from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.run import Run
+from cloud_agent.clusters.attempt import Attempt, Cluster, Terms
+from cloud_agent.clusters.held import Final, Held, Started
 from runtime.core import (
     CheckpointDone,
     CheckpointLost,
@@ -40,14 +37,14 @@ _RESULT_S = 600.0
 class Site:
     """What all gangs of an agent share."""
 
-    options: SlurmOptions
-    slurm: Slurm
+    terms: Terms
+    cluster: Cluster
     say: Callable[[Report], None]
 
     @property
     def held(self) -> Path:
         """Folder of the files of what is held."""
-        return self.options.root / "held"
+        return self.terms.root / "held"
 
 
 class Gang:
@@ -57,7 +54,7 @@ class Gang:
         """Take over what is held, also from an agent that has ended."""
         self.held = held
         self._site = site
-        self._saver = Saver(held.job, site.options.store, site.options.keep, held.committed_step)
+        self._saver = Saver(held.job, site.terms.store, site.terms.keep, held.committed_step)
         self._attempt: Attempt | None = None
         self._fetch: Future[Path] | None = None
         self._drop_fetch = threading.Event()
@@ -75,7 +72,7 @@ class Gang:
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """The job and epoch that Slurm may run for it; None: nothing."""
+        """The job and epoch that the cluster may run for it; None: nothing."""
         if self._attempt is None or self._attempt.ended is not None:
             return None
         return self.held.job, self._attempt.started.epoch
@@ -110,7 +107,7 @@ class Gang:
         self.held.epoch = max(self.held.epoch, order.epoch)
         if self._attempt is None or self._save_by_s is not None:
             return
-        self._save_by_s = now_s + self._site.options.save_s
+        self._save_by_s = now_s + self._site.terms.save_s
         if self._program.saves == "on_signal":
             self._attempt.save()
 
@@ -120,7 +117,7 @@ class Gang:
         self.held.epoch = max(self.held.epoch, order.epoch)
         by_s = now_s + (order.grace_s if order.checkpoint else 0.0)
         self._stop_by_s = by_s if self._stop_by_s is None else min(self._stop_by_s, by_s)
-        upload_s = self._site.options.upload_s if order.checkpoint else 0.0
+        upload_s = self._site.terms.upload_s if order.checkpoint else 0.0
         self._stop_upload_by_s = min(self._stop_upload_by_s, by_s + upload_s)
         self._upload_by_s = min(self._upload_by_s, self._stop_upload_by_s)
 
@@ -159,8 +156,8 @@ class Gang:
         if self._committed is not None and self._committed.uri == report.uri:
             self._saver.reported(self._committed)
 
-    def turn(self, listing: Listing, now_s: float) -> None:
-        """Go on by what Slurm and the run's files show.
+    def turn(self, now_s: float) -> None:
+        """Go on by what the cluster and the run's files show.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
@@ -172,7 +169,7 @@ class Gang:
         if current is None:
             self._prepare(now_s)
         elif current.ended is None:
-            current.turn(listing, now_s, self._leave_by_s(now_s))
+            current.turn(now_s, self._leave_by_s(now_s))
             self._look(now_s)  # last words come before the end
             self._note_start(current)
         if current is not None and current.ended is not None:
@@ -200,13 +197,13 @@ class Gang:
         if not self._is_unwanted:
             return None
         if self._scale_by_s is None:
-            grace_s = self._site.options.grace_s if self.held.anew_step is None else 0.0
+            grace_s = self._site.terms.grace_s if self.held.anew_step is None else 0.0
             self._scale_by_s = now_s + grace_s
         return self._scale_by_s
 
     def _prepare(self, now_s: float) -> None:
         """Bring the checkpoint to go on from, then write down what will be submitted."""
-        held, options = self.held, self._site.options
+        held, terms = self.held, self._site.terms
         if held.anew_step is not None:
             self._forget_past(held.anew_step)
         self._say_left(self._saver.step)
@@ -221,7 +218,7 @@ class Gang:
             step, resume = newest.step, newest.announced.path  # nodes see it; durable soon
         elif step > 0:
             if self._fetch is None:
-                store, root, drop = options.store, options.root, self._drop_fetch
+                store, root, drop = terms.store, terms.root, self._drop_fetch
                 self._fetch = in_thread(lambda: fetched(store, root, held.job, step, drop))
             if not self._fetch.done():
                 return
@@ -237,8 +234,8 @@ class Gang:
 
     def _forget_past(self, step: int) -> None:
         """Let nothing of what ran before count, but the checkpoint of this step."""
-        options = self._site.options
-        self._saver = Saver(self.held.job, options.store, options.keep, step)
+        terms = self._site.terms
+        self._saver = Saver(self.held.job, terms.store, terms.keep, step)
         self.held.anew_step, self.held.committed_step, self.held.saved = None, step, None
         self._drop_fetch.set()
         self._fetch, self._drop_fetch = None, threading.Event()
@@ -246,10 +243,8 @@ class Gang:
     def _begin(self, started: Started) -> None:
         self._scale_by_s, self._is_freed, self._is_complete = None, False, False
         self._upload_by_s = math.inf
-        run = Run(job_folder(self._site.options.root, self.held.job) / str(started.epoch))
-        self._attempt = attempt(
-            self._site.options, self._site.slurm, run, self.held.job, self._program, started
-        )
+        folder = job_folder(self._site.terms.root, self.held.job) / str(started.epoch)
+        self._attempt = self._site.cluster.attempt(folder, self.held.job, self._program, started)
 
     def _note_start(self, current: Attempt) -> None:
         ended = current.ended  # perhaps before anybody looked
@@ -266,7 +261,7 @@ class Gang:
         is_whole = ended.step >= held.spec.total_steps or not self._is_unwanted
         is_good = outcome is not None and outcome.is_success
         self._is_complete = is_good and is_whole and held.anew_step is None
-        upload_s = _RESULT_S if self._is_complete else self._site.options.upload_s
+        upload_s = _RESULT_S if self._is_complete else self._site.terms.upload_s
         self._upload_by_s = min(now_s + upload_s, self._stop_upload_by_s)
         self._saver.insist(self._upload_by_s)
         self._is_freed = True
@@ -318,7 +313,7 @@ class Gang:
             return
         if current is not None:
             for announced in current.progress.read(now_s):
-                folder, epoch = current.run.folder, current.started.epoch
+                folder, epoch = current.folder, current.started.epoch
                 self._saver.offer(Offer(folder, epoch, announced, now_s))
         result = self._saver.advance(now_s)
         if isinstance(result, Committed):
@@ -339,5 +334,5 @@ class Gang:
             self._site.say(CheckpointLost(held.job, held.epoch, result.error))
         if self._save_by_s is not None and now_s > self._save_by_s:
             self._save_by_s = None
-            text = f"no checkpoint was announced within {self._site.options.save_s:g} s"
+            text = f"no checkpoint was announced within {self._site.terms.save_s:g} s"
             self._site.say(CheckpointLost(held.job, held.epoch, text))

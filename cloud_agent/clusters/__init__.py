@@ -1,0 +1,1 @@
+"""What gangs on a cluster's own scheduler have in common, whichever that is."""

@@ -1,0 +1,232 @@
+"""The executor of any cluster: orders and reports on one side, a thread that looks on the other."""
+
+import logging
+import shutil
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from cloud_agent.clusters.attempt import Cluster, Terms
+from cloud_agent.clusters.gang import Gang, Site
+from cloud_agent.clusters.held import Final, Held, forget, load
+from runtime.core import (
+    CheckpointDone,
+    CheckpointWorkers,
+    GangFailed,
+    GangProgress,
+    Report,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+)
+from runtime.executors.fetching import epochs, job_folder
+from runtime.metering.beat import steady_s
+
+_log = logging.getLogger(__name__)
+#: For so long after an order the cluster is looked at more often, so that its effect is seen soon.
+_HURRY_S, _HURRY_POLL_S = 30.0, 0.5
+#: With nothing held, the cluster is looked at this often whether a job of ours is left.
+_IDLE_POLL_S = 60.0
+#: The agent should ask again this soon while a gang is held; asking costs no more than a look.
+_ASK_S = 0.2
+#: Folders of ended runs of a job that stay, for their logs.
+_KEEP_RUNS = 20
+
+_Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers
+
+
+class ClusterExecutor:
+    """Runs gangs on a cluster; they outlive the agent. Never waits: a thread does the work.
+
+    While the cluster does not answer, nothing is concluded; what is observed converges when it is
+    back. `close` ends the thread, and no gang.
+    """
+
+    def __init__(self, terms: Terms, cluster: Cluster) -> None:
+        """Take over what an earlier agent of this name held.
+
+        Raises:
+            ValueError: the files of what is held cannot be read.
+        """
+        self._terms, self._cluster = terms, cluster
+        self._site = Site(terms, cluster, self._say)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ending = threading.Event()
+        self._orders: deque[tuple[_Order, float]] = deque()
+        self._said: list[Report] = []
+        self._given: list[Final | CheckpointDone] = []
+        self._stored: deque[Final | CheckpointDone] = deque()
+        self._progress: tuple[GangProgress, ...] = ()
+        self._now_s, self._steady_s = 0.0, steady_s()
+        self._gangs = {held.job: Gang(self._site, held) for held in load(self._site.held)}
+        self._hurry_until_s = steady_s() + _HURRY_S
+        self._found = tuple(sorted(self._gangs))
+        self._is_busy = bool(self._gangs)
+        self._broken: Exception | None = None
+        for gang in self._gangs.values():
+            gang.repeat()
+        self._thread = threading.Thread(target=self._work, name="cluster", daemon=True)
+        self._has_begun = False
+
+    @property
+    def away(self) -> str | None:
+        """Why the cluster does not answer; None: it does."""
+        return self._cluster.away
+
+    # --- asked by the agent ---
+
+    def start(self, order: StartWorkers, now_s: float) -> None:
+        self._tell(order, now_s)
+
+    def scale(self, order: ScaleWorkers, now_s: float) -> None:
+        self._tell(order, now_s)
+
+    def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
+        self._tell(order, now_s)
+
+    def stop(self, order: StopWorkers, now_s: float) -> None:
+        self._tell(order, now_s)
+
+    def progress(self, now_s: float) -> Sequence[GangProgress]:
+        return self._progress
+
+    def advance(self, now_s: float) -> Sequence[Report]:
+        self._meet(now_s)
+        with self._lock:
+            # Asked again, the agent has stored what it was given before.
+            self._stored += self._given
+            said, self._said = self._said, []
+            self._given = [one for one in said if isinstance(one, Final | CheckpointDone)]
+        if self._stored:
+            self._wake.set()
+        if self._broken is not None:
+            raise RuntimeError("the thread of the executor has ended") from self._broken
+        return said
+
+    def next_due_s(self) -> float | None:
+        return self._now_s + _ASK_S if self._is_busy else None
+
+    def running(self) -> tuple[str, ...]:
+        """Every job whose end is not stored: its workers live, or may yet begin."""
+        return self._found
+
+    def close(self) -> None:
+        """End the thread; the gangs go on, and the next executor of this name finds them."""
+        self._ending.set()
+        self._wake.set()
+        self._cluster.close()
+        while self._has_begun and self._thread.is_alive():
+            self._thread.join(0.1)
+            self._cluster.close()
+
+    def _tell(self, order: _Order, now_s: float) -> None:
+        with self._lock:
+            self._orders.append((order, now_s))
+            self._is_busy = True
+        self._hurry_until_s = steady_s() + _HURRY_S
+        self._meet(now_s)
+        self._wake.set()
+
+    def _meet(self, now_s: float) -> None:
+        """Learn what time it is; the thread begins when first asked anything."""
+        self._now_s, self._steady_s = now_s, steady_s()
+        if not self._has_begun:
+            self._has_begun = True
+            self._cluster.begin(self._wake.set)
+            self._thread.start()
+
+    def _say(self, report: Report) -> None:
+        with self._lock:
+            self._said.append(report)
+
+    # --- the thread ---
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            self._wake.clear()
+            try:
+                self._round()
+            except OSError as error:
+                _log.warning("the shared folder does not answer: %s", error)
+            except Exception as error:  # noqa: BLE001 - raised again where the agent asks
+                self._broken = error
+                return
+            self._wake.wait(self._pause_s())
+
+    def _round(self) -> None:
+        self._take_stored()
+        self._obey()
+        self._cluster.look()
+        now_s = self._present_s()
+        for _, gang in sorted(self._gangs.items()):
+            gang.turn(now_s)
+        held = (gang.run for gang in self._gangs.values())
+        self._cluster.end_strays({run for run in held if run is not None})
+        progress = (gang.progress() for _, gang in sorted(self._gangs.items()))
+        self._progress = tuple(one for one in progress if one is not None)
+        with self._lock:
+            self._is_busy = bool(self._gangs or self._orders or self._said)
+
+    def _pause_s(self) -> float:
+        poll_s = self._terms.poll_s
+        if not self._gangs:
+            return _IDLE_POLL_S
+        return min(poll_s, _HURRY_POLL_S) if steady_s() < self._hurry_until_s else poll_s
+
+    def _present_s(self) -> float:
+        return self._now_s + steady_s() - self._steady_s
+
+    def _take_stored(self) -> None:
+        """Let go of gangs whose end is stored, and of what else was kept until it was."""
+        while self._stored:
+            report = self._stored.popleft()
+            gang = self._gangs.get(report.job)
+            if gang is None:
+                continue
+            if isinstance(report, CheckpointDone):
+                gang.stored(report)
+            elif gang.held.final == report:
+                self._forget(report.job)
+
+    def _forget(self, job: str) -> None:
+        forget(self._site.held, job)
+        del self._gangs[job]
+        folder = job_folder(self._terms.root, job)
+        shutil.rmtree(folder / "fetched", ignore_errors=True)
+        for epoch in epochs(folder)[_KEEP_RUNS:]:
+            shutil.rmtree(folder / str(epoch), ignore_errors=True)
+
+    def _obey(self) -> None:
+        while self._orders:
+            order, said_s = self._orders[0]
+            gang = self._gangs.get(order.job)
+            if isinstance(order, StartWorkers):
+                self._take(order, gang, said_s)
+            elif gang is not None and isinstance(order, ScaleWorkers):
+                gang.scale(order)
+            elif gang is not None and isinstance(order, CheckpointWorkers):
+                gang.checkpoint(order, said_s)
+            elif gang is not None:
+                assert isinstance(order, StopWorkers)
+                gang.stop(order, said_s)
+            self._orders.popleft()  # only now: one that could not be written down is tried again
+
+    def _take(self, order: StartWorkers, known: Gang | None, said_s: float) -> None:
+        """Write a new gang down; what is held already is the same order said again."""
+        if order.spec.program is None:
+            self._say(
+                GangFailed(
+                    order.job,
+                    order.epoch,
+                    "program: the job does not say what its workers run; submit it with a command",
+                    retriable=False,
+                )
+            )
+            return
+        if known is not None and known.held.final is None:
+            known.start_anew(order, said_s)
+            return
+        held = Held(order.job, order.epoch, order.placement, order.spec, order.step)
+        held.write(self._site.held)
+        self._gangs[order.job] = Gang(self._site, held)

@@ -1,0 +1,245 @@
+"""What a gang is to Kubernetes: an Indexed Job, suspended, whose Pods wait for their nodes.
+
+A worker is a Pod: one for each GPU, or one for each node with all its GPUs there. To a program,
+its Pod is its machine: it sees only its own GPUs, as devices 0 and up, so with a Pod for each GPU
+LOCAL_RANK is 0 and WORLD_SIZE is the number of Pods.
+
+Kubernetes has one template for all Pods of a Job. So Pods are born gated, and each gets its node,
+by name, before its gate is opened (`node_of`): ranks go over the nodes in order of name, exactly
+as Tidegate chose. Which devices of the node a Pod gets is its device plugin's choice.
+"""
+
+import hashlib
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud_agent.kubernetes.api import Json
+from cloud_agent.kubernetes.objects import AGENT, EPOCH, GATE, INDEX, JOB
+from cloud_agent.kubernetes.options import KubernetesOptions
+from runtime.core import Placement
+from runtime.executors.folder import CHECKPOINTS, WORK
+from schemas.programs import Program
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+#: Ports of rendezvous, for workers that share a loopback: below those that Linux gives out.
+_PORT_FIRST, _PORTS = 20_000, 10_000
+_VOLUME = "tidegate"
+#: Kubernetes has no signals: a program that saves on one is told by this, which reads a file.
+_KEEPER = """
+"$@" & worker=$!
+trap 'kill -TERM $worker 2> /dev/null' TERM
+heard=0
+while kill -0 $worker 2> /dev/null; do
+    if read -r number 2> /dev/null < "$TIDEGATE_WISH" && [ "$number" -gt $heard ]; then
+        heard=$number
+        kill -USR1 $worker
+    fi
+    sleep 0.5 & wait $!
+done
+wait $worker
+"""
+WISH = "wish"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to run."""
+
+    job: str
+    epoch: int
+    placement: Placement
+    program: Program
+    #: The checkpoint to go on from, as the agent sees it.
+    resume: Path | None
+    #: The run folder, as the agent sees it.
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The Job's name: the same whenever it is asked for, so that none is created twice."""
+        plain = re.sub(r"[^a-z0-9]+", "-", self.job.lower()).strip("-")[:18].rstrip("-")
+        # Pods are named after the Job and get a longer name, which has to fit into 63 characters.
+        return f"tidegate-{plain}-{self.epoch}-{_hash(f'{self.job}/{self.epoch}')[:6]}"
+
+    @property
+    def nodes(self) -> list[str]:
+        """The node of each worker, by rank."""
+        if self.program.workers == "per_node":
+            return sorted(self.placement)
+        return [node for node, gpus in sorted(self.placement.items()) for _ in gpus]
+
+    @property
+    def gpus_each(self) -> int:
+        """GPUs of each Pod.
+
+        Raises:
+            ValueError: they would differ.
+        """
+        if self.program.workers == "per_gpu":
+            return 1
+        counts = {len(gpus) for gpus in self.placement.values()}
+        if len(counts) > 1:
+            raise ValueError(
+                f"placement: Pods of one Job have equally many GPUs, and these nodes give "
+                f"{' or '.join(map(str, sorted(counts)))}; let the program have a worker per GPU"
+            )
+        return counts.pop()
+
+
+def progress_name(rank: int | str) -> str:
+    """Name a worker's file: on network file systems, several nodes do not append to one."""
+    return f"progress-{rank}.jsonl"
+
+
+def label(value: str) -> str:
+    """Give a value that a label may have, a different one for each."""
+    if _LABEL.fullmatch(value):
+        return value
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', value).strip('-')[:40]}.{_hash(value)[:12]}"
+
+
+def selector(agent: str, work: Work | None = None) -> str:
+    """Select what belongs to an agent, or to one run of its."""
+    parts = {AGENT: agent} if work is None else _marks(agent, work)
+    return ",".join(f"{name}={label(value)}" for name, value in parts.items())
+
+
+def placed(node: str) -> Json:
+    """Give what is changed of a Pod so that it may go to this node, and to no other."""
+    return {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "schedulingGates": None}}
+
+
+def job_body(work: Work, options: KubernetesOptions) -> Json:
+    """Give the Job, suspended: it runs nothing until it is released.
+
+    Never restarted by Kubernetes: that would be under an epoch that Tidegate may have left behind.
+    Tidegate starts it anew, under a new epoch.
+
+    Raises:
+        ValueError: it cannot be said as one Job.
+    """
+    marks = _marks(options.agent, work)
+    meta = {"labels": {k: label(v) for k, v in marks.items()}, "annotations": marks}
+    workers = len(work.nodes)
+    pod: Json = {
+        **options.pod,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(1, round(options.grace_s)),
+        "schedulingGates": [{"name": GATE}],
+        "containers": [_container(work, options)],
+        "volumes": [*options.pod.get("volumes", ()), {"name": _VOLUME, **options.volume}],
+    }
+    if options.service is not None:
+        pod["subdomain"] = options.service
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": work.name, **meta},
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": workers,
+            "parallelism": workers,
+            "backoffLimit": 0,
+            "template": {"metadata": meta, "spec": pod},
+        },
+    }
+
+
+def _container(work: Work, options: KubernetesOptions) -> Json:
+    program, run = work.program, _there(work.folder, options)
+    command = [_literal(part) for part in program.argv]
+    if program.saves == "on_signal":
+        command = ["/bin/sh", "-c", _literal(_KEEPER), "keeper", *command]
+    amounts = {name: _times(work.gpus_each, one) for name, one in _per_gpu(options).items()}
+    return {
+        **options.container,
+        "name": "worker",
+        "image": program.image or options.image,
+        "command": command,
+        "workingDir": program.workdir or str(run / WORK),
+        "env": _environment(work, options, run),
+        "resources": {"limits": amounts, "requests": amounts},
+        "volumeMounts": [
+            *options.container.get("volumeMounts", ()),
+            {"name": _VOLUME, "mountPath": str(options.mount or options.root)},
+        ],
+        # The end of its output is why it failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json]:
+    world = str(len(work.nodes))
+    # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
+    wanted = {k: v for k, v in work.program.env.items() if not k.startswith("TIDEGATE_")}
+    port = _PORT_FIRST + zlib.crc32(f"{work.job}/{work.epoch}".encode()) % _PORTS
+    first = "127.0.0.1" if options.service is None else f"{work.name}-0.{options.service}"
+    said = {
+        **{name: _literal(value) for name, value in wanted.items()},
+        "TIDEGATE_AGENT": options.agent,
+        "TIDEGATE_JOB": work.job,
+        "TIDEGATE_EPOCH": str(work.epoch),
+        "TIDEGATE_GPUS": str(work.gpus_each),
+        "TIDEGATE_CHECKPOINT_DIR": _literal(str(run / CHECKPOINTS)),
+        # Kubernetes puts in what RANK, said before, is.
+        "TIDEGATE_PROGRESS": f"{_literal(str(run))}/{progress_name('$(RANK)')}",
+        "TIDEGATE_WISH": _literal(str(run / WISH)),
+        "TIDEGATE_GRACE_S": f"{options.grace_s:g}",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "WORLD_SIZE": world,
+        "GROUP_RANK": "$(RANK)",
+        "GROUP_WORLD_SIZE": world,
+        "ROLE_RANK": "$(RANK)",
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": first,
+        "MASTER_PORT": str(port),
+    }
+    if work.resume is not None:
+        said["TIDEGATE_RESUME"] = _literal(str(_there(work.resume, options)))
+    return [
+        _from_pod("RANK", f"metadata.annotations['{INDEX}']"),
+        _from_pod("TIDEGATE_NODE", "spec.nodeName"),
+        *({"name": name, "value": value} for name, value in said.items()),
+    ]
+
+
+def _from_pod(name: str, field: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:
+    gpus = {"cpu": "1"} if options.gpu_resource is None else {options.gpu_resource: "1"}
+    return {**gpus, **options.resources_per_gpu}
+
+
+def _times(count: int, amount: str) -> str:
+    """Multiply a quantity of Kubernetes, such as `2Gi` or `500m`."""
+    number = re.match(r"[0-9.]+", amount)
+    if number is None:
+        raise ValueError(f"resources_per_gpu: {amount!r} is no quantity, such as 4, 500m or 32Gi")
+    return f"{count * float(number[0]):g}{amount[number.end() :]}"
+
+
+def _there(path: Path, options: KubernetesOptions) -> Path:
+    """Say where the Pods have a path that the agent has below `root`."""
+    if options.mount is None or not path.is_relative_to(options.root):
+        return path
+    return options.mount / path.relative_to(options.root)
+
+
+def _literal(text: str) -> str:
+    """Keep Kubernetes from reading `$(NAME)` in commands and variables, which are the program's."""
+    return text.replace("$", "$$")
+
+
+def _marks(agent: str, work: Work) -> dict[str, str]:
+    return {AGENT: agent, JOB: work.job, EPOCH: str(work.epoch)}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

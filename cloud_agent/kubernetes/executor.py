@@ -1,0 +1,91 @@
+"""Runs gangs as Kubernetes Jobs.
+
+A gang is one Indexed Job, labelled with agent, job and epoch. It is created suspended under a name
+that job and epoch give, written down, and only then released: whatever is created twice or late
+runs nothing. Nodes are exactly those that Tidegate chose; which devices they give, and that nobody
+else has them, is Kubernetes' to see to (the scheduler, and the node's device plugin). GPU indices
+in a placement are therefore counts here.
+
+GPUs are free when the API has neither the Job nor a Pod of it. A node that does not answer keeps
+its Pods: their GPUs stay taken until it is back, or somebody deletes the node.
+
+A change of size is a new Job: the workers save and leave, the next ones go on from there. Programs
+that resize in place are restarted too. Needs Kubernetes 1.27 or newer, and the right to get, list,
+watch, create, patch and delete Jobs and Pods of one namespace.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from cloud_agent.clusters.attempt import Attempt as AnyAttempt
+from cloud_agent.clusters.executor import ClusterExecutor
+from cloud_agent.clusters.held import Started
+from cloud_agent.kubernetes.api import Api, Away, Refused
+from cloud_agent.kubernetes.attempt import Attempt, Desk
+from cloud_agent.kubernetes.body import Work, selector
+from cloud_agent.kubernetes.mirror import Mirror, View
+from cloud_agent.kubernetes.options import KubernetesOptions
+from schemas.programs import Program
+
+_log = logging.getLogger(__name__)
+
+
+class _Kubernetes:
+    """A cluster of Kubernetes (see `cloud_agent.clusters.attempt.Cluster`)."""
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        self._api = Api(options.namespace, options.kubeconfig, options.request_s)
+        self._mirror = Mirror(self._api, selector(options.agent))
+        self._view: View | None = None
+        self._desk = Desk(self._api, lambda: self._view, options)
+        self._attempts: list[Attempt] = []
+
+    @property
+    def away(self) -> str | None:
+        return self._mirror.away
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._api.open()
+        self._mirror.begin(wake)
+
+    def look(self) -> None:
+        self._view = self._mirror.view()
+
+    def attempt(self, folder: Path, job: str, program: Program, started: Started) -> AnyAttempt:
+        work = Work(job, started.epoch, started.placement, program, started.resume, folder)
+        made = Attempt(self._desk, work, started)
+        self._attempts = [one for one in self._attempts if one.ended is None] + [made]
+        return made
+
+    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
+        if self._view is None:
+            return
+        own = {one.run: one.uid for one in self._attempts if one.run in held}
+        there = {one.uid for one in self._view.jobs}
+        try:
+            for job in self._view.jobs:
+                # One that was created a moment ago may not be written down yet.
+                if not job.leaves and own.get((job.job, job.epoch), "") not in (None, job.uid):
+                    self._api.delete_job(job.name, job.uid)
+            for pod in self._view.pods:
+                # Those of a Job that is there go with it.
+                if not pod.leaves and pod.owner not in there and (pod.job, pod.epoch) not in held:
+                    self._api.delete_pod(pod.name, pod.uid, None)
+        except (Away, Refused) as error:
+            _log.warning("what Tidegate left on Kubernetes cannot be deleted: %s", error)
+
+    def close(self) -> None:
+        self._api.close()
+
+
+class KubernetesExecutor(ClusterExecutor):
+    """Runs gangs on a Kubernetes cluster."""
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        """Take over what an earlier agent of this name held.
+
+        Raises:
+            ValueError: the files of what is held cannot be read.
+        """
+        super().__init__(options, _Kubernetes(options))

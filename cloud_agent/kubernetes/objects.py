@@ -1,0 +1,167 @@
+"""Jobs and Pods as the API shows them: the few fields that say how a gang fares."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cloud_agent.kubernetes.api import Json
+
+#: Labels, and where a value is no label's, annotations of the same name.
+AGENT, JOB, EPOCH = "tidegate.io/agent", "tidegate.io/job", "tidegate.io/epoch"
+#: Where Kubernetes says which worker of an Indexed Job a Pod is.
+INDEX = "batch.kubernetes.io/job-completion-index"
+#: Holds a Pod back until its node is chosen.
+GATE = "tidegate.io/place"
+#: How Kubernetes says that a process cannot even be begun.
+_CANNOT_RUN = frozenset(("ContainerCannotRun", "StartError"))
+_NOT_FOUND = (126, 127)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A Job of ours."""
+
+    name: str
+    uid: str
+    job: str
+    epoch: int
+    suspended: bool
+    #: Somebody wants it deleted; it is there until its Pods are gone.
+    leaves: bool
+    complete: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a worker's process ended."""
+
+    code: int
+    reason: str
+    message: str
+
+    @property
+    def runnable(self) -> bool:
+        """Whether there was a process at all."""
+        return self.reason not in _CANNOT_RUN and self.code not in _NOT_FOUND
+
+    def words(self) -> str:
+        """Say it."""
+        if self.reason == "OOMKilled":
+            how = "ran out of memory (the limit of its container)"
+        elif self.code > 128 and self.runnable:
+            how = f"was killed by signal {self.code - 128}"
+        else:
+            how = f"ended with exit code {self.code}"
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        return f"{how}: {lines[-1][:500]}" if lines else how
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A Pod of ours."""
+
+    name: str
+    uid: str
+    #: The uid of its Job; empty if it has none.
+    owner: str
+    job: str
+    epoch: int
+    rank: int
+    node: str | None
+    phase: str
+    gated: bool
+    #: Somebody wants it deleted; its processes live until it is gone.
+    leaves: bool
+    #: Why it does not run yet, if it says so.
+    waits_for: str | None
+    #: How it ended, once it has.
+    end: End | None
+    #: Why Kubernetes ended it by itself, if it did.
+    disrupted: str | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether none of its processes is left."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+def job_seen(said: Json) -> JobSeen | None:
+    """Read a Job; None if it does not say whose it is."""
+    marks = _marks(said)
+    if marks is None:
+        return None
+    true = {one["type"] for one in _conditions(said) if one.get("status") == "True"}
+    meta = said["metadata"]
+    return JobSeen(
+        meta["name"],
+        meta["uid"],
+        *marks,
+        suspended=bool(said["spec"].get("suspend")),
+        leaves="deletionTimestamp" in meta,
+        complete="Complete" in true,
+        failed="Failed" in true,
+    )
+
+
+def pod_seen(said: Json) -> PodSeen | None:
+    """Read a Pod; None if it does not say whose it is."""
+    marks = _marks(said)
+    if marks is None:
+        return None
+    meta, spec, status = said["metadata"], said["spec"], said.get("status", {})
+    index = meta.get("annotations", {}).get(INDEX, "")
+    owners = [one["uid"] for one in meta.get("ownerReferences", ()) if one.get("controller")]
+    return PodSeen(
+        meta["name"],
+        meta["uid"],
+        owners[0] if owners else "",
+        *marks,
+        rank=int(index) if index.isdecimal() else 0,
+        node=spec.get("nodeName"),
+        phase=status.get("phase", "Pending"),
+        gated=any(one["name"] == GATE for one in spec.get("schedulingGates") or ()),
+        leaves="deletionTimestamp" in meta,
+        waits_for=next(_obstacles(said), None),
+        end=_end(status),
+        disrupted=_disrupted(said),
+    )
+
+
+def _marks(said: Json) -> tuple[str, int] | None:
+    notes = said["metadata"].get("annotations") or {}
+    epoch = notes.get(EPOCH, "")
+    return (notes[JOB], int(epoch)) if JOB in notes and epoch.isdecimal() else None
+
+
+def _conditions(said: Json) -> list[Json]:
+    return said.get("status", {}).get("conditions") or []
+
+
+def _obstacles(said: Json) -> Iterator[str]:
+    """Give what keeps a Pod from running, the most telling first."""
+    for container in said.get("status", {}).get("containerStatuses") or ():
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            yield f"{waiting['reason']}: {waiting.get('message', '')}"
+    for one in _conditions(said):
+        if one["type"] == "PodScheduled" and one.get("status") == "False":
+            yield f"{one.get('reason', '')}: {one.get('message', '')}"
+
+
+def _end(status: Json) -> End | None:
+    for container in status.get("containerStatuses") or ():
+        ended = container.get("state", {}).get("terminated")
+        if ended:
+            code = int(ended.get("exitCode", 0))
+            return End(code, ended.get("reason") or "", ended.get("message") or "")
+    return None
+
+
+def _disrupted(said: Json) -> str | None:
+    for one in _conditions(said):
+        if one["type"] == "DisruptionTarget" and one.get("status") == "True":
+            return f"{one.get('reason', '')}: {one.get('message', '')}"
+    status = said.get("status", {})
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return f"{status['reason']}: {status.get('message', '')}"
+    return None

@@ -1,0 +1,53 @@
+"""What is written down of a run on Kubernetes, in its run folder: it outlives the agent.
+
+A Job is created suspended, and this file written, before it is released. So a run without one has
+never run; and one whose Job is missing has lost it, and must not get another.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cloud_agent.clusters.attempt import Outcome
+from runtime.executors.folder import read_json, write_json
+
+_FILE = "kubernetes.json"
+
+
+@dataclass(slots=True)
+class Record:
+    """One run."""
+
+    #: The Job's uid: another Job of its name is none of ours.
+    uid: str
+    #: Whether it was released.
+    released: bool = False
+    #: Whether its workers were told to leave.
+    sent_away: bool = False
+    #: Why it is ended before its time, and whether trying again makes sense.
+    cause: str | None = None
+    retriable: bool = True
+    #: How it ended.
+    outcome: Outcome | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write it down.
+
+        Raises:
+            OSError: the shared folder cannot be written.
+        """
+        write_json(folder / _FILE, asdict(self))
+
+
+def load(folder: Path) -> Record | None:
+    """Give what was written down; None: nothing was.
+
+    Raises:
+        OSError: the shared folder does not answer, or holds something else.
+    """
+    said = read_json(folder / _FILE)
+    if said is None:
+        if (folder / _FILE).exists():
+            raise OSError(f"{folder / _FILE}: cannot be read; move it away if it is damaged")
+        return None
+    outcome = said.pop("outcome")
+    return Record(**said, outcome=None if outcome is None else Outcome(**outcome))

@@ -1,0 +1,161 @@
+"""Gangs on a real Kubernetes control plane: begun, finished, sent away, resized, moved."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runtime.core import (
+    CheckpointDone,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    WorkersLeft,
+)
+from schemas.programs import Program
+from tests.kubernetes_bed import KubernetesBench
+from tests.workers import TRAINER, python, shell
+
+pytestmark = pytest.mark.slow
+
+EVEN = {"n1": (0, 1), "n2": (0, 1)}
+
+
+def test_gang_runs_with_torchruns_environment_and_completes(kube: KubernetesBench) -> None:
+    shown = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE '
+    shown += '$TIDEGATE_NODE"; printenv'
+    kube.start(
+        shell(shown, env={"MINE": "$(RANK) $$ a 'b'", "TIDEGATE_JOB": "x"}), EVEN, total_steps=7
+    )
+    assert kube.hears(GangCompleted) == GangCompleted("j", 1, 7)
+    assert [type(one) for one in kube.said] == [GangStarted, GangCompleted]
+    logs = [kube.log(rank=rank) for rank in range(4)]
+    words = [log.splitlines()[0].split() for log in logs]
+    assert [said[:6] for said in words] == [[str(n), "0", "4", "1", str(n), "4"] for n in range(4)]
+    assert [said[6] for said in words] == ["n1", "n1", "n2", "n2"]
+    for rank, log in enumerate(logs):
+        assert f"TIDEGATE_PROGRESS={kube.run()}/progress-{rank}.jsonl\n" in log
+        assert "MINE=$(RANK) $$ a 'b'\n" in log
+        assert "TIDEGATE_JOB=j\n" in log
+    kube.until(lambda: not kube.plane.jobs(), "its Job stays")
+
+
+def test_uneven_gang_gets_exactly_the_nodes_that_were_chosen(kube: KubernetesBench) -> None:
+    kube.start(shell('echo "$NVIDIA_VISIBLE_DEVICES"; sleep 3600'), {"n1": (1,), "n2": (0, 1)})
+    kube.hears(GangStarted)
+    devices = "".join(kube.log(rank=rank) for rank in range(3)).split()
+    assert sorted(devices) == ["GPU-n1-0", "GPU-n2-0", "GPU-n2-1"]
+    index = "batch.kubernetes.io/job-completion-index"
+    found = {p["metadata"]["annotations"][index]: p["spec"]["nodeName"] for p in kube.plane.pods()}
+    assert found == {"0": "n1", "1": "n2", "2": "n2"}
+    kube.stop(saves=False)
+    kube.hears(GangStopped)
+    assert kube.plane.pods() == kube.plane.jobs() == []
+
+
+def test_one_worker_for_each_node_has_all_its_gpus(kube: KubernetesBench) -> None:
+    code = 'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIDEGATE_GPUS $NVIDIA_VISIBLE_DEVICES"'
+    kube.start(shell(code, workers="per_node"), EVEN)
+    kube.hears(GangCompleted)
+    assert kube.log(rank=0) == "0 2 1 2 GPU-n1-0,GPU-n1-1\n"
+    assert kube.log(rank=1) == "1 2 1 2 GPU-n2-0,GPU-n2-1\n"
+
+
+def test_pods_of_unlike_sizes_are_refused_in_words(kube: KubernetesBench) -> None:
+    kube.start(shell("true", workers="per_node"), {"n1": (0,), "n2": (0, 1)})
+    assert "Pods of one Job have equally many GPUs" in kube.hears(GangFailed).error
+    assert kube.plane.jobs() == []
+
+
+def test_reclaimed_it_saves_and_goes_on_elsewhere(kube: KubernetesBench) -> None:
+    kube.start(python(TRAINER), EVEN)
+    kube.until(lambda: kube.step() >= 20)
+    kube.stop()
+    stopped, saved = kube.hears(GangStopped), kube.hears(CheckpointDone)
+    assert stopped.step == saved.step >= 20
+    assert kube.plane.pods() == kube.plane.jobs() == []
+
+    kube.start(python(TRAINER), {"n2": (0,)}, epoch=2, step=stopped.step)
+    assert kube.hears(GangStarted, 2).step >= stopped.step
+    kube.until(lambda: kube.step() > stopped.step)
+    assert f"rank 0 of 1 goes on from {stopped.step}\n" in kube.log(2)
+
+
+def test_what_does_not_leave_is_ended_after_the_grace(kube: KubernetesBench) -> None:
+    deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
+    kube.start(python(deaf + "while True: time.sleep(1)"), {"n1": (0,)})
+    kube.hears(GangStarted)
+    kube.stop(grace_s=3600.0)
+    kube.until(lambda: "heard" in kube.log())
+    kube.stop(grace_s=1.0)  # hurried
+    assert kube.hears(GangStopped).step == 0
+    assert kube.log().count("heard") == 1
+
+
+def test_change_of_size_keeps_the_steps(kube: KubernetesBench) -> None:
+    kube.start(python(TRAINER), EVEN)
+    kube.until(lambda: kube.step() >= 20)
+    kube.scale({"n1": (0,)}, epoch=2)
+    left, started = kube.hears(WorkersLeft), kube.hears(GangStarted, 2)
+    assert (left.epoch, started.epoch) == (1, 2)
+    assert started.step >= left.step >= 20
+    assert f"rank 0 of 1 goes on from {left.step}\n" in kube.log(2)
+    kube.scale(EVEN, epoch=3)
+    assert kube.hears(GangStarted, 3).step >= started.step
+    assert kube.hears(CheckpointDone).epoch >= 2
+    assert len(kube.all(WorkersLeft)) == 1  # growing gives nothing up
+    assert len(kube.plane.jobs()) == 1
+
+
+def test_checkpoint_on_a_wish_and_training_goes_on(kube: KubernetesBench) -> None:
+    kube.start(python(TRAINER, saves="on_signal"), {"n1": (0,)})
+    kube.until(lambda: kube.step() >= 5)
+    kube.save()
+    saved = kube.hears(CheckpointDone)
+    assert Path(saved.uri.removeprefix("file://")).is_dir()
+    kube.until(lambda: kube.step() > saved.step)
+    kube.stop()
+    assert kube.hears(GangStopped).step > saved.step
+
+
+def test_failure_names_worker_code_and_last_words_and_ends_the_others(
+    kube: KubernetesBench,
+) -> None:
+    code = 'if [ $RANK = 2 ]; then echo "no such file: data"; exit 3; fi; sleep 3600'
+    kube.start(shell(code), EVEN)
+    failed = kube.hears(GangFailed)
+    assert failed.retriable
+    assert failed.error == "worker 2 on n2 ended with exit code 3: no such file: data"
+    assert kube.plane.pods() == kube.plane.jobs() == []
+
+
+def test_command_that_does_not_exist_is_not_tried_again(kube: KubernetesBench) -> None:
+    kube.start(Program(argv=["/no/such/command"]), {"n1": (0,)})
+    failed = kube.hears(GangFailed)
+    assert not failed.retriable
+    assert "No such file" in failed.error
+
+
+def test_what_waits_too_long_fails_with_the_schedulers_reason(
+    kube: KubernetesBench, tmp_path: Path
+) -> None:
+    kube.start(shell("sleep 3600"), {"n1": (0, 1)})
+    kube.hears(GangStarted)
+    other = KubernetesBench(kube.plane, tmp_path / "other", pending_s=3.0)
+    try:
+        other.start(shell("true"), {"n1": (0,)}, job="second")
+        failed = other.hears(GangFailed)
+    finally:
+        other.executor.close()
+    assert failed.retriable
+    assert re.search(r"Unschedulable: .*Insufficient nvidia.com/gpu", failed.error)
+    assert [one["metadata"]["labels"]["tidegate.io/job"] for one in kube.plane.jobs()] == ["j"]
+
+
+def test_odd_names_are_told_apart(kube: KubernetesBench) -> None:
+    names = ["A_b:c." + "x" * 90, "A_b:c." + "x" * 89]
+    for number, name in enumerate(names):
+        kube.start(python(TRAINER, env={"STEPS": "3"}), {"n1": (number,)}, job=name, total_steps=3)
+    kube.hears(GangCompleted, 2)
+    assert sorted(one.job for one in kube.all(GangCompleted)) == sorted(names)

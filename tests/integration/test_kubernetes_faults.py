@@ -1,0 +1,296 @@
+"""A gang on Kubernetes runs once, whatever breaks: agent, API server, node, somebody's hand."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
+from tests.kubernetes_bed import ROOT, ControlPlane, KubernetesBench
+from tests.patience import wait_until
+from tests.workers import TRAINER, python, shell
+
+pytestmark = pytest.mark.slow
+
+EVEN = {"n1": (0, 1), "n2": (0, 1)}
+#: An agent as a process of its own: starts a gang and looks after it, until it is killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from tests.kubernetes_bed import ControlPlane, KubernetesBench
+from tests.workers import TRAINER, python
+bench = KubernetesBench(ControlPlane(Path(sys.argv[1])), Path(sys.argv[2]))
+bench.start(python(TRAINER), {"n1": (0, 1), "n2": (0, 1)})
+while True:
+    for report in bench.executor.advance(time.time()):
+        print(type(report).__name__, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def begun(kube: KubernetesBench) -> str:
+    """Have a gang that trains; give the name of its Job."""
+    kube.start(python(TRAINER), EVEN)
+    kube.until(lambda: kube.step() >= 5)
+    (job,) = kube.plane.jobs()
+    return str(job["metadata"]["name"])
+
+
+def times_begun(kube: KubernetesBench, epoch: int = 1) -> int:
+    return kube.log(epoch).count("goes on from")
+
+
+def test_killed_agents_gang_trains_on_and_is_found_again(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(plane.folder), str(kube.root)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "GangStarted\n"
+        agent.kill()
+    (job,) = plane.jobs()
+    kube.again()
+    assert kube.executor.running() == ("j",)
+    kube.hears(GangStarted)  # said again: it may never have been stored
+    before = kube.step()
+    kube.until(lambda: kube.step() > before)
+    assert [one["metadata"]["uid"] for one in plane.jobs()] == [job["metadata"]["uid"]]
+    kube.stop()
+    assert kube.hears(GangStopped).step > before
+    assert times_begun(kube) == 1
+    kube.until(lambda: kube.executor.next_due_s() is None)
+    kube.again()
+    assert kube.executor.running() == ()
+
+
+def created(kube: KubernetesBench, job: str = "j") -> str:
+    """Have the Job of epoch 1 created, as by an agent that dies at that moment; give its uid."""
+    from cloud_agent.kubernetes.body import Work, job_body
+
+    work = Work(job, 1, EVEN, python(TRAINER), None, kube.run(1, job))
+    return str(kube.plane.create_job(job_body(work, kube.options))["metadata"]["uid"])
+
+
+def test_agent_dies_before_it_writes_down_what_it_created(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    uid, stray = created(kube), created(kube, "stray")
+    kube.start(python(TRAINER), EVEN)
+    kube.until(lambda: kube.step() >= 5)
+    kube.until(lambda: [one["metadata"]["uid"] for one in plane.jobs()] == [uid])
+    assert stray != uid
+    assert times_begun(kube) == 1
+
+
+def test_agent_dies_at_any_moment_of_the_start(kube: KubernetesBench, plane: ControlPlane) -> None:
+    kube.start(python(TRAINER), EVEN)
+    record = kube.run() / "kubernetes.json"
+    for moment in (record.exists, lambda: '"released": true' in record.read_text(), plane.pods):
+        kube.until(moment)
+        kube.again()
+    kube.until(lambda: kube.step() >= 5)
+    assert len(plane.jobs()) == 1
+    assert times_begun(kube) == 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_agent_is_restarted_while_the_workers_leave(
+    kube: KubernetesBench, plane: ControlPlane, again: bool
+) -> None:
+    slow = "trap 'sleep 3; exit 0' TERM; while :; do sleep 0.1; done"
+    kube.start(shell(slow), {"n1": (0,)})
+    kube.hears(GangStarted)
+    kube.stop()
+    kube.until(lambda: any("deletionTimestamp" in one["metadata"] for one in plane.pods()))
+    kube.again()
+    kube.until(lambda: kube.executor.away is None)
+    until_s = time.monotonic() + 1.0
+    kube.until(lambda: time.monotonic() > until_s)
+    if again:  # as an agent says what it wished before
+        kube.stop()
+        assert kube.hears(GangStopped).step == 0
+        assert not kube.all(GangFailed)
+    else:
+        assert "restarted while it sent the workers away" in kube.hears(GangFailed).error
+    assert plane.pods() == plane.jobs() == []
+
+
+def test_evicted_it_fails_with_kubernetes_words(kube: KubernetesBench, plane: ControlPlane) -> None:
+    begun(kube)
+    plane.evict(plane.pods()[0]["metadata"]["name"])
+    failed = kube.hears(GangFailed)
+    assert failed.retriable
+    assert "by itself: EvictionByEvictionAPI" in failed.error
+    assert plane.pods() == plane.jobs() == []
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_job_deleted_behind_our_back_fails_retriably_when_all_is_gone(
+    kube: KubernetesBench, plane: ControlPlane, policy: str
+) -> None:
+    plane.delete_job(begun(kube), policy)
+    failed = kube.hears(GangFailed)
+    assert failed.retriable
+    assert failed.error == "somebody other than the agent deleted its Job"
+    assert plane.pods() == plane.jobs() == []
+    assert times_begun(kube) == 1
+
+
+def test_pod_deleted_behind_our_back_fails_retriably_when_all_is_gone(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    begun(kube)
+    (pod,) = (one for one in plane.pods() if one["metadata"]["name"].split("-")[-2] == "1")
+    plane.delete_pod(pod["metadata"]["name"])
+    failed = kube.hears(GangFailed)
+    assert failed.retriable
+    assert failed.error == "somebody other than the agent deleted the Pod of worker 1"
+    assert plane.pods() == plane.jobs() == []
+
+
+def test_job_deleted_while_the_agent_is_away(kube: KubernetesBench, plane: ControlPlane) -> None:
+    name = begun(kube)
+    kube.executor.close()
+    plane.delete_job(name)
+    wait_until(lambda: not plane.pods(), "its Pods stay")
+    kube.again()
+    assert kube.executor.running() == ("j",)
+    assert kube.hears(GangFailed).error == "somebody other than the agent deleted its Job"
+    assert plane.jobs() == []  # it did not get another
+
+
+def test_suspended_by_somebody_it_fails_and_runs_no_second_time(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    plane.change_job(begun(kube), {"spec": {"suspend": True}})
+    assert kube.hears(GangFailed).error.startswith("somebody other than the agent ")
+    assert plane.pods() == plane.jobs() == []
+    assert times_begun(kube) == 1
+
+
+def test_finished_while_the_agent_is_away(kube: KubernetesBench, plane: ControlPlane) -> None:
+    kube.start(shell("sleep 1"), {"n1": (0,)}, job="good", total_steps=3)
+    kube.start(shell("sleep 1; echo broken; exit 5"), {"n2": (0,)}, job="bad")
+    kube.hears(GangStarted, 2)
+    kube.executor.close()
+
+    def over() -> bool:
+        found = [one["status"].get("conditions") or [] for one in plane.jobs()]
+        return sum(len(conditions) for conditions in found) >= 2
+
+    wait_until(over, "the Jobs do not end")
+    kube.again()
+    assert kube.executor.running() == ("bad", "good")
+    assert kube.hears(GangCompleted) == GangCompleted("good", 1, 3)
+    assert kube.hears(GangFailed).error == "worker 0 on n2 ended with exit code 5: broken"
+
+
+def test_api_server_away_proves_nothing_and_the_gang_trains_on(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    begun(kube)
+    plane.signal("kube-apiserver", signal.SIGKILL)
+    kube.until(lambda: kube.executor.away is not None)
+    before = kube.step()
+    kube.until(lambda: kube.step() > before + 20)
+    kube.stop(grace_s=5.0)
+    until_s = time.monotonic() + 8.0
+    kube.until(lambda: time.monotonic() > until_s)
+    assert not kube.all(GangStopped)
+    # Nothing can be followed from where the executor was: it has to list anew.
+    plane.forget_history()
+    plane.compose("up")
+    assert kube.hears(GangStopped).step > before
+    assert not kube.all(GangFailed)
+    assert times_begun(kube) == 1
+    assert plane.pods() == plane.jobs() == []
+
+
+def test_api_server_that_hangs_is_missed_and_taken_up_again(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    begun(kube)
+    plane.signal("kube-apiserver", signal.SIGSTOP)
+    try:
+        before = kube.step()
+        kube.stop(grace_s=60.0)
+        until_s = time.monotonic() + 5.0
+        kube.until(lambda: time.monotonic() > until_s)
+        assert not kube.all(GangStopped)
+    finally:
+        plane.signal("kube-apiserver", signal.SIGCONT)
+    assert kube.hears(GangStopped).step > before
+    assert times_begun(kube) == 1
+
+
+def test_ordered_while_the_api_server_is_away_it_starts_once_it_is_back(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    plane.signal("kube-apiserver", signal.SIGKILL)
+    kube.start(python(TRAINER), EVEN)
+    kube.until(lambda: kube.executor.away is not None)
+    wait_until(lambda: (kube.options.root / "held" / "j.json").exists())
+    kube.again()  # the agent is restarted too
+    assert kube.executor.running() == ("j",)
+    plane.compose("up")
+    kube.until(lambda: kube.step() >= 5)
+    assert len(plane.jobs()) == 1
+    assert times_begun(kube) == 1
+
+
+def test_older_epoch_is_found_and_gone_before_the_newer_begins(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    begun(kube)
+    kube.executor.close()
+    (kube.options.root / "held" / "j.json").unlink()  # as if its agent had never been ours
+    kube.again()
+    assert kube.executor.running() == ()
+    kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
+    kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
+    assert [one["metadata"]["labels"]["tidegate.io/epoch"] for one in plane.jobs()] == ["4"]
+
+
+def test_newer_start_replaces_what_ran(kube: KubernetesBench, plane: ControlPlane) -> None:
+    first = begun(kube)
+    kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
+    kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
+    assert first not in [one["metadata"]["name"] for one in plane.jobs()]
+    assert not kube.all(GangFailed)
+
+
+def test_what_kubernetes_refuses_fails_with_its_words(kube: KubernetesBench) -> None:
+    kube.options = replace(kube.options, resources_per_gpu={"cpu": "1x"})
+    kube.again()
+    kube.start(shell("true"), {"n1": (0,)})
+    failed = kube.hears(GangFailed)
+    assert "Kubernetes does not take the Job: " in failed.error
+    assert "quantities must match" in failed.error
+
+
+def test_name_that_another_agent_has_is_left_alone(
+    kube: KubernetesBench, plane: ControlPlane
+) -> None:
+    uid = created(kube)
+    kube.options = replace(kube.options, agent="another")
+    kube.again()
+    kube.start(python(TRAINER), EVEN)
+    assert "none of this agent's: delete it" in kube.hears(GangFailed).error
+    assert [one["metadata"]["uid"] for one in plane.jobs()] == [uid]
+
+
+def test_api_that_forbids_says_so(kube: KubernetesBench) -> None:
+    kube.options = replace(kube.options, namespace="kube-system")
+    kube.again()
+    kube.start(shell("true"), {"n1": (0,)})
+    kube.until(lambda: "forbidden" in (kube.executor.away or ""))
+    assert not kube.said

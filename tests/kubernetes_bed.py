@@ -1,0 +1,374 @@
+"""A real Kubernetes control plane for tests: two played nodes with two GPUs each.
+
+One for a file of tests. `TIDEGATE_KUBERNETES=1` builds it where it is not built, and makes its
+absence a failure; `TIDEGATE_KUBERNETES=0` leaves it out. Otherwise it is used where it is built.
+"""
+
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import (
+    CheckpointWorkers,
+    Placement,
+    Report,
+    ScaleWorkers,
+    StartWorkers,
+    StopWorkers,
+)
+from runtime.executors.processes import workers_of
+from schemas.programs import Program
+from tests.patience import wait_until
+from tests.workers import spec
+
+if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
+    from cloud_agent.kubernetes import KubernetesExecutor
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "compose" / "kubernetes"
+BIN = Path(os.environ.get("TIDEGATE_KUBERNETES_BIN") or ROOT / ".kubernetes" / "bin")
+NODES = ("n1", "n2")
+GPUS = 2
+_GPU = "nvidia.com/gpu"
+_SWITCH = "TIDEGATE_KUBERNETES"
+_JOBS = "/apis/batch/v1/namespaces/default/jobs"
+_PODS = "/api/v1/namespaces/default/pods"
+_Report = TypeVar("_Report")
+Json = dict[str, Any]
+
+
+class ControlPlane:
+    """A control plane of our own, and its nodes, which a test may do anything to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "tidegate-agent.kubeconfig"
+        self._kubelet: subprocess.Popen[bytes] | None = None
+
+    def compose(self, *arguments: str) -> str:
+        """Run `compose/kubernetes` for this cluster; give what it says."""
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *arguments],
+            env={
+                **os.environ,
+                "TIDEGATE_KUBERNETES_DIR": str(self.folder),
+                "TIDEGATE_KUBERNETES_BIN": str(BIN),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def play_nodes(self) -> None:
+        """Have the nodes played, and wait until Pods may go there."""
+        folder = self.folder / "kubelet"
+        folder.mkdir(exist_ok=True)
+        with (self.folder / "kubelet.log").open("ab") as log:
+            self._kubelet = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.kubelet"),
+                    *(str(self.folder / "admin.kubeconfig"), str(folder), str(GPUS), *NODES),
+                ],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: all(map(self._is_ready, NODES)), "the nodes do not get ready")
+
+    def down(self) -> None:
+        """End all of it, and forget what it stored."""
+        if self._kubelet is not None:
+            self._kubelet.terminate()
+            self._kubelet.wait()
+        self.compose("down", "--wipe")
+
+    def signal(self, daemon: str, number: signal.Signals) -> None:
+        pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
+        os.kill(pid, number)
+
+    def ask(self, path: str, method: str = "GET", body: object = None) -> Json:
+        """Ask the API as its administrator, outside of any executor; `{}` for what is not there."""
+        said = json.loads((self.folder / "admin.kubeconfig").read_text())
+        cluster, user = said["clusters"][0]["cluster"], said["users"][0]["user"]
+        kind = "application/" + ("merge-patch+json" if method == "PATCH" else "json")
+        request = urllib.request.Request(
+            cluster["server"] + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {user['token']}", "Content-Type": kind},
+        )
+        tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
+                return dict(json.loads(answer.read()))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return {}
+            raise AssertionError(f"{method} {path}: {error.read()!r}") from error
+
+    def forget_history(self) -> None:
+        """Have etcd forget all versions but the newest: none can be followed from."""
+        ports = json.loads((self.folder / "ports.json").read_text())
+        url = f"http://127.0.0.1:{ports['etcd']}/v3/kv/"
+
+        def post(verb: str, body: Json) -> Json:
+            data = json.dumps(body).encode()
+            with urllib.request.urlopen(url + verb, data=data, timeout=30) as answer:
+                return dict(json.loads(answer.read()))
+
+        revision = post("range", {"key": "AA=="})["header"]["revision"]
+        post("compaction", {"revision": revision, "physical": True})
+
+    def jobs(self) -> list[Json]:
+        """Give the Jobs that there are."""
+        return list(self.ask(_JOBS)["items"])
+
+    def pods(self) -> list[Json]:
+        """Give the Pods that there are."""
+        return list(self.ask(_PODS)["items"])
+
+    def delete_job(self, name: str, policy: str = "Background") -> None:
+        self.ask(f"{_JOBS}/{name}", "DELETE", {"propagationPolicy": policy})
+
+    def delete_pod(self, name: str) -> None:
+        self.ask(f"{_PODS}/{name}", "DELETE")
+
+    def evict(self, name: str) -> None:
+        """Have a Pod leave as `kubectl drain` does."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        self.ask(f"{_PODS}/{name}/eviction", "POST", body)
+
+    def create_job(self, body: Json) -> Json:
+        return self.ask(_JOBS, "POST", body)
+
+    def change_job(self, name: str, changes: Json) -> None:
+        self.ask(f"{_JOBS}/{name}", "PATCH", changes)
+
+    def empty(self) -> None:
+        """Delete what is left, and wait until nothing is."""
+
+        def is_empty() -> bool:
+            for job in self.jobs():
+                self.delete_job(job["metadata"]["name"])
+            for pod in self.pods():
+                options = {"gracePeriodSeconds": 1}
+                self.ask(f"{_PODS}/{pod['metadata']['name']}", "DELETE", options)
+            return not self.jobs() and not self.pods()
+
+        wait_until(is_empty, "Jobs and Pods do not end")
+
+    def _is_ready(self, node: str) -> bool:
+        said = self.ask(f"/api/v1/nodes/{node}")
+        return (
+            bool(said)
+            and not said["spec"].get("taints")
+            and _GPU in said["status"].get("allocatable", {})
+        )
+
+
+class Watch:
+    """Looks all the time, outside of any executor, whether GPUs are given twice."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        #: What was wrong.
+        self.wrong: set[str] = set()
+        #: How often it could look.
+        self.looks = 0
+        self._plane = plane
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while True:
+            try:
+                pods = self._plane.pods()
+            except (AssertionError, OSError):
+                pods = []  # the test has stopped the API server
+            else:
+                self.looks += 1
+            self._judge([pod for pod in pods if _holds(pod)])
+            if self._ending.wait(0.3):
+                return
+
+    def _judge(self, pods: list[Json]) -> None:
+        taken: Counter[str] = Counter()
+        epochs: dict[str, set[str]] = {}
+        for pod in pods:
+            limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
+            taken[pod["spec"]["nodeName"]] += int(limits.get(_GPU, 0))
+            notes = pod["metadata"].get("annotations", {})
+            epochs.setdefault(notes.get("tidegate.io/job", ""), set()).add(
+                notes.get("tidegate.io/epoch", "")
+            )
+        self.wrong |= {f"{node} gives {n} GPUs" for node, n in taken.items() if n > GPUS}
+        twice = {job: sorted(found) for job, found in epochs.items() if len(found) > 1}
+        self.wrong |= {f"{job} runs at {found}" for job, found in twice.items()}
+
+
+def _holds(pod: Json) -> bool:
+    """Whether the Pod has its GPUs."""
+    return "nodeName" in pod["spec"] and pod["status"]["phase"] not in ("Succeeded", "Failed")
+
+
+def need_kubernetes() -> None:
+    """Skip where the control plane is not built, saying so; see the module."""
+    wanted = os.environ.get(_SWITCH, "")
+    if wanted == "0":
+        pytest.skip(f"NOT TESTED here: {_SWITCH}=0")
+    if wanted:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), "fetch"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    elif not (BIN / ".complete").exists() or shutil.which("etcd") is None:
+        pytest.skip("NOT TESTED here: no Kubernetes is built (compose/kubernetes fetch builds it)")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A cluster for one file of tests."""
+    need_kubernetes()
+    with tempfile.TemporaryDirectory(prefix="tidegate-kubernetes-") as folder:
+        made = ControlPlane(Path(folder))
+        try:
+            made.compose("up")
+            made.play_nodes()
+            yield made
+        finally:
+            made.down()
+
+
+class KubernetesBench:
+    """An executor on a cluster, driven by the test, and watched from outside of it."""
+
+    def __init__(self, plane: ControlPlane, root: Path, **options: Any) -> None:
+        from cloud_agent.kubernetes import KubernetesOptions
+
+        self.plane, self.root = plane, root
+        self._since_s = time.time()
+        self.options = KubernetesOptions(
+            root=root / "shared",
+            store=CheckpointStore(f"file://{root}/store"),
+            agent=f"{plane.folder.name}-{root.name}",
+            volume={"hostPath": {"path": str(root / "shared")}},
+            kubeconfig=plane.kubeconfig,
+            service=None,
+            **{"poll_s": 0.2, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
+        )
+        self.executor = self._made()
+        #: All that was reported.
+        self.said: list[Report] = []
+
+    def start(
+        self,
+        program: Program | None,
+        placement: Placement,
+        job: str = "j",
+        epoch: int = 1,
+        step: int = 0,
+        total_steps: int = 1_000_000,
+    ) -> None:
+        """Order a start."""
+        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
+        self.executor.start(order, time.time())
+
+    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
+        """Order another size."""
+        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
+
+    def save(self, epoch: int = 1, job: str = "j") -> None:
+        """Order a checkpoint."""
+        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
+
+    def stop(
+        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
+    ) -> None:
+        """Order the end."""
+        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
+
+    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
+        """Drive until something holds."""
+
+        def driven() -> object:
+            self.said += self.executor.advance(time.time())
+            return condition()
+
+        try:
+            wait_until(driven, what)
+        except AssertionError:
+            raise AssertionError(f"{what}; said: {self.said}; {self.executor.away}") from None
+
+    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
+        """Drive until there are so many reports of a kind; give the last of them."""
+        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
+        return self.all(kind)[-1]
+
+    def all(self, kind: type[_Report]) -> list[_Report]:
+        """Give the reports of a kind."""
+        return [report for report in self.said if isinstance(report, kind)]
+
+    def again(self) -> None:
+        """Put a new executor in the place of this one, as after a restart of the agent."""
+        self.executor.close()
+        self.executor = self._made()
+
+    def run(self, epoch: int = 1, job: str = "j") -> Path:
+        """Name a run folder."""
+        return self.options.root / "runs" / job / str(epoch)
+
+    def log(self, epoch: int = 1, job: str = "j", rank: int = 0) -> str:
+        """Give what a worker has printed."""
+        found = (self.plane.folder / "kubelet").glob(f"tidegate-{job}-{epoch}-*-{rank}-*.log")
+        mine = [path.read_text() for path in found if path.stat().st_mtime > self._since_s]
+        return "".join(mine)
+
+    def step(self, job: str = "j") -> int:
+        """How far a gang is; 0 if it does not say."""
+        return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
+
+    def _made(self) -> "KubernetesExecutor":
+        from cloud_agent.kubernetes import KubernetesExecutor
+
+        return KubernetesExecutor(self.options)
+
+
+@pytest.fixture
+def kube(plane: ControlPlane, tmp_path: Path) -> Iterator[KubernetesBench]:
+    """Lend a bench; leave nothing in Kubernetes, and see that no GPU was given twice."""
+    plane.compose("up")  # the test before may have stopped some of it
+    made = KubernetesBench(plane, tmp_path)
+    watch = Watch(plane)
+    try:
+        yield made
+    finally:
+        made.executor.close()
+        watch.end()
+        plane.compose("up")
+        plane.empty()
+    assert watch.wrong == set()
+    assert watch.looks > 0
+    assert not list(workers_of(made.options.agent)), "processes that outlive their Pods"

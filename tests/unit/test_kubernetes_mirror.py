@@ -1,0 +1,217 @@
+"""What is followed of Kubernetes when its server breaks off, forgets, hangs or talks nonsense."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from cloud_agent.kubernetes.api import Api, Away, Refused
+from cloud_agent.kubernetes.mirror import Mirror
+from tests.patience import wait_until
+
+Json = dict[str, Any]
+
+
+def job(name: str, version: int) -> Json:
+    """Give a Job as the API shows it."""
+    notes = {"tidegate.io/job": name, "tidegate.io/epoch": "1"}
+    meta = {"name": name, "uid": name, "resourceVersion": str(version), "annotations": notes}
+    return {"metadata": meta, "spec": {"suspend": False}, "status": {}}
+
+
+def event(kind: str, said: Json) -> bytes:
+    return json.dumps({"type": kind, "object": said}).encode() + b"\n"
+
+
+class Server:
+    """An API server that says what the test wants, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        #: What is there, with the version of the list.
+        self.jobs: list[Json] = []
+        self.version = 10
+        #: What each watch of Jobs gets, in turn; then silence.
+        self.streams: list[bytes] = []
+        #: Versions from which Jobs were followed; `list` for a list of them.
+        self.asked: list[str] = []
+        #: Refuse all with this status.
+        self.status = 200
+        self.ending = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            do_POST = do_DELETE = do_GET  # noqa: N815 - the names that are called
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        url = urlsplit(request.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        is_jobs = url.path.endswith("/jobs")
+        request.send_response(self.status)
+        request.end_headers()
+        if self.status != 200:
+            request.wfile.write(json.dumps({"message": "no", "sent": body.decode()}).encode())
+        elif "watch" not in query:
+            items = self.jobs if is_jobs else []
+            self.asked += ["list"] if is_jobs else []
+            said = {"items": items, "metadata": {"resourceVersion": str(self.version)}}
+            request.wfile.write(json.dumps(said).encode())
+        elif is_jobs and self.streams:
+            self.asked.append(query["resourceVersion"])
+            request.wfile.write(self.streams.pop(0))
+        else:
+            self.asked += [query["resourceVersion"]] if is_jobs else []
+            self.ending.wait()
+
+    def close(self) -> None:
+        self.ending.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def api(server: Server, tmp_path: Path) -> Iterator[Api]:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    made = Api("default", path, 5.0)
+    made.open()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def seen(server: Server, api: Api) -> Iterator[Callable[[], list[str] | None]]:
+    """Begin to follow at the first call; give the names of the Jobs that are seen."""
+    mirror = Mirror(api, "tidegate.io/agent=a")
+    begun: list[bool] = []
+
+    def names() -> list[str] | None:
+        if not begun:
+            begun.append(True)
+            mirror.begin(lambda: None)
+        view = mirror.view()
+        return None if view is None else sorted(one.job for one in view.jobs)
+
+    yield names
+    server.ending.set()
+
+
+def test_what_changes_is_followed_from_where_the_list_was(
+    server: Server, seen: Callable[[], list[str] | None]
+) -> None:
+    server.jobs = [job("a", 3)]
+    big = job("c", 12)
+    big["spec"]["padding"] = "x" * 3_000_000
+    server.streams = [
+        event("ADDED", job("b", 11)) + event("ADDED", big),
+        event("DELETED", job("a", 13)),
+    ]
+    wait_until(lambda: seen() == ["b", "c"])
+    wait_until(lambda: server.asked == ["list", "10", "12", "13"])
+
+
+def test_bookmark_moves_on_without_a_change(
+    server: Server, seen: Callable[[], list[str] | None]
+) -> None:
+    server.jobs = [job("a", 3)]
+    mark = {"kind": "Job", "metadata": {"resourceVersion": "40"}}
+    server.streams = [event("BOOKMARK", mark)]
+    seen()
+    wait_until(lambda: server.asked == ["list", "10", "40"])
+    wait_until(lambda: seen() == ["a"])
+
+
+def test_forgotten_version_is_listed_anew(
+    server: Server, seen: Callable[[], list[str] | None]
+) -> None:
+    server.jobs = [job("a", 3)]
+    server.streams = [event("ERROR", {"code": 410, "message": "too old"})]
+    wait_until(lambda: seen() is not None)
+    wait_until(lambda: server.asked == ["list", "10", "list", "10"])
+    assert seen() == ["a"]
+
+
+def test_broken_stream_is_taken_up_where_it_was(
+    server: Server, seen: Callable[[], list[str] | None]
+) -> None:
+    server.jobs = [job("a", 3)]
+    server.streams = [event("ADDED", job("b", 11)) + b"<html>\n"]
+    seen()
+    wait_until(lambda: server.asked == ["list", "10", "11"])
+    wait_until(lambda: seen() == ["a", "b"])
+
+
+def test_refused_it_shows_nothing_and_says_why(server: Server, api: Api) -> None:
+    server.status = 403
+    mirror = Mirror(api, "")
+    mirror.begin(lambda: None)
+    wait_until(lambda: "refuses to show" in (mirror.away or ""))
+    assert mirror.view() is None
+    server.status = 200
+    wait_until(lambda: mirror.view() is not None)
+    assert mirror.away is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, Away), (429, Away), (403, Refused), (422, Refused)]
+)
+def test_not_now_is_told_from_no(
+    server: Server, api: Api, status: int, kind: type[Exception]
+) -> None:
+    server.status = status
+    with pytest.raises(kind, match=rf"no \(HTTP {status}\)"):
+        api.create_job({"metadata": {}})
+
+
+def test_what_is_gone_needs_no_deleting(server: Server, api: Api) -> None:
+    server.status = 404
+    api.delete_job("j", "uid")
+    assert api.job("j") is None
+
+
+def test_nobody_there_is_no_answer(server: Server, api: Api) -> None:
+    server.close()
+    with pytest.raises(Away):
+        api.pods("")
+
+
+def test_closed_it_asks_nothing(server: Server, api: Api) -> None:
+    api.close()
+    with pytest.raises(Away, match="closed"):
+        api.pods("")
+    assert server.asked == []

@@ -1,0 +1,163 @@
+"""What is said to Kubernetes, and what is read from it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_agent.kubernetes.body import Work, job_body, label, selector
+from cloud_agent.kubernetes.objects import End, job_seen, pod_seen
+from cloud_agent.kubernetes.options import KubernetesOptions
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import Placement
+from schemas.programs import Program
+
+ROOT = Path("/srv/tidegate")
+EVEN = {"n1": (0, 1), "n2": (4, 5)}
+MARKS = {"tidegate.io/agent": "a", "tidegate.io/job": "j", "tidegate.io/epoch": "3"}
+
+
+def options(tmp_path: Path, **more: Any) -> KubernetesOptions:
+    store = CheckpointStore(f"file://{tmp_path}")
+    said = {"volume": {"persistentVolumeClaim": {"claimName": "runs"}}, **more}
+    return KubernetesOptions(root=ROOT, store=store, agent="a", **said)
+
+
+def work(placement: Placement, **more: Any) -> Work:
+    job, resume = more.pop("job", "j"), more.pop("resume", None)
+    program = Program(argv=["run", "$HOME", "$$", "$(RANK)"], **more)
+    return Work(job, 3, placement, program, resume, ROOT / "runs" / "j" / "3")
+
+
+def container(said: dict[str, Any]) -> dict[str, Any]:
+    (found,) = said["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_job_is_suspended_gated_and_never_restarted(tmp_path: Path) -> None:
+    said = job_body(work(EVEN), options(tmp_path))
+    assert said["spec"]["suspend"] is True
+    assert said["spec"]["completions"] == said["spec"]["parallelism"] == 4
+    assert said["spec"]["backoffLimit"] == 0
+    pod = said["spec"]["template"]["spec"]
+    assert (pod["restartPolicy"], pod["schedulingGates"]) == (
+        "Never",
+        [{"name": "tidegate.io/place"}],
+    )
+    assert said["metadata"]["labels"] == MARKS
+    assert container(said)["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_dollars_stay_the_programs(tmp_path: Path) -> None:
+    said = container(job_body(work(EVEN, env={"A": "$(B)"}), options(tmp_path)))
+    assert said["command"] == ["run", "$$HOME", "$$$$", "$$(RANK)"]
+    assert {"name": "A", "value": "$$(B)"} in said["env"]
+    names = [one["name"] for one in said["env"]]
+    assert names.index("RANK") < names.index("TIDEGATE_PROGRESS")
+
+
+def test_paths_are_those_of_the_pods(tmp_path: Path) -> None:
+    there = options(tmp_path, mount=Path("/mnt"))
+    said = container(job_body(work(EVEN, resume=ROOT / "runs/j/2/checkpoints/9"), there))
+    env = {one["name"]: one.get("value") for one in said["env"]}
+    assert env["TIDEGATE_RESUME"] == "/mnt/runs/j/2/checkpoints/9"
+    assert env["TIDEGATE_CHECKPOINT_DIR"] == "/mnt/runs/j/3/checkpoints"
+    assert said["workingDir"] == "/mnt/runs/j/3/work"
+    assert said["volumeMounts"] == [{"name": "tidegate", "mountPath": "/mnt"}]
+
+
+def test_a_pod_for_each_node_has_that_many_gpus(tmp_path: Path) -> None:
+    chosen = options(tmp_path, resources_per_gpu={"cpu": "500m", "memory": "1.5Gi"})
+    said = container(job_body(work(EVEN, workers="per_node"), chosen))
+    assert said["resources"]["limits"] == {"nvidia.com/gpu": "2", "cpu": "1000m", "memory": "3Gi"}
+    with pytest.raises(ValueError, match="equally many GPUs"):
+        job_body(work({"n1": (0,), "n2": (0, 1)}, workers="per_node"), chosen)
+
+
+def test_names_fit_whatever_the_job_is_called(tmp_path: Path) -> None:
+    jobs = ["j", "J", "a:b", "a.b", "x" * 128, "x" * 127, "a--", "-"]
+    names = {work(EVEN, job=job).name for job in jobs}
+    assert len(names) == len(jobs)
+    for name in names:
+        assert len(name) <= 52
+        assert name == name.lower()
+        assert name.replace("-", "").isalnum()
+    labels = {label(job) for job in jobs}
+    assert len(labels) == len(jobs)
+    assert all(len(one) <= 63 for one in labels)
+    assert selector("a b") == f"tidegate.io/agent={label('a b')}"
+
+
+@pytest.mark.parametrize(
+    ("end", "words", "runnable"),
+    [
+        (End(3, "Error", "first\nno such file\n\n"), "ended with exit code 3: no such file", True),
+        (End(137, "OOMKilled", ""), "ran out of memory (the limit of its container)", True),
+        (End(139, "Error", ""), "was killed by signal 11", True),
+        (
+            End(127, "Error", "sh: x: not found"),
+            "ended with exit code 127: sh: x: not found",
+            False,
+        ),
+        (End(128, "StartError", "no x"), "ended with exit code 128: no x", False),
+    ],
+)
+def test_ends_are_told_in_words(end: End, words: str, runnable: bool) -> None:
+    assert (end.words(), end.runnable) == (words, runnable)
+
+
+def test_pod_is_read(tmp_path: Path) -> None:
+    said: dict[str, Any] = {
+        "metadata": {
+            "name": "p",
+            "uid": "1",
+            "annotations": {**MARKS, "batch.kubernetes.io/job-completion-index": "2"},
+            "ownerReferences": [
+                {"uid": "x", "controller": False},
+                {"uid": "7", "controller": True},
+            ],
+        },
+        "spec": {"schedulingGates": [{"name": "tidegate.io/place"}]},
+        "status": {
+            "phase": "Pending",
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Full", "message": "no GPU"}
+            ],
+        },
+    }
+    pod = pod_seen(said)
+    assert pod is not None
+    assert (pod.job, pod.epoch, pod.rank, pod.owner, pod.node) == ("j", 3, 2, "7", None)
+    assert (pod.gated, pod.leaves, pod.is_over, pod.waits_for) == (
+        True,
+        False,
+        False,
+        "Full: no GPU",
+    )
+    said["status"] = {"phase": "Failed", "reason": "Evicted", "message": "no disk"}
+    pod = pod_seen(said)
+    assert pod is not None
+    assert (pod.is_over, pod.disrupted) == (True, "Evicted: no disk")
+
+
+def test_what_does_not_say_whose_it_is_is_none_of_ours() -> None:
+    bare: dict[str, Any] = {"metadata": {"name": "p", "uid": "1"}, "spec": {}, "status": {}}
+    assert pod_seen(bare) is None
+    assert job_seen(bare) is None
+    bare["metadata"]["annotations"] = {**MARKS, "tidegate.io/epoch": "three"}
+    assert job_seen(bare) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ({"mount": Path("here")}, "mount"),
+        ({"pod": {"restartPolicy": "Always"}}, "pod: restartPolicy"),
+        ({"poll_s": 0.0}, "poll_s"),
+        ({"grace_s": float("inf")}, "grace_s"),
+        ({"keep": 0}, "keep"),
+    ],
+)
+def test_options_out_of_range_are_named(tmp_path: Path, said: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        options(tmp_path, **said)
