@@ -87,7 +87,8 @@ def submit(
 ) -> None:
     """Submit a training job: a command that agents run, or one that they simulate.
 
-    Example: tidegate submit --gpus 1..4 --steps 200 --log run.db -- python examples/train_numpy.py
+    Example: tidegate submit --gpus 1..4 --steps 200 --workdir "$PWD" --log run.db --
+    python examples/train_numpy.py
 
     Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
     --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -112,7 +113,7 @@ def _executor(agent: str, specs: Sequence[NodeSpec], section: WorkersSection) ->
     store = CheckpointStore(section.checkpoints, rate_mib_per_s=section.rate_mib_per_s)
     alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
     chosen = {name: getattr(section, name) for name in alike - {"gpu_ids"}}
-    gpu_ids = {spec.node: _names(spec, section) for spec in specs if spec.gpu_type != CPU}
+    gpu_ids = _names(specs, section)
     return ProcessExecutor(
         ProcessOptions(root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen)
     )
@@ -146,13 +147,17 @@ def _on_kubernetes(
     )
 
 
-def _names(spec: NodeSpec, section: WorkersSection) -> tuple[str, ...]:
-    names = section.gpu_ids or tuple(map(str, range(spec.gpu_count)))
-    if len(names) != spec.gpu_count:
+def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tuple[str, ...]]:
+    """Give by node what CUDA calls its GPUs; nodes of one machine share its GPUs out."""
+    counts = {spec.node: spec.gpu_count for spec in specs if spec.gpu_type != CPU}
+    names = section.gpu_ids or tuple(map(str, range(sum(counts.values()))))
+    if len(set(names)) != sum(counts.values()):
         raise ValueError(
-            f"gpu_ids: {len(names)} are named, but node {spec.node} has {spec.gpu_count}"
+            f"gpu_ids: {len(set(names))} GPUs are named, but {', '.join(counts) or 'the nodes'} "
+            f"have {sum(counts.values())}; name each once, in the order of the nodes"
         )
-    return names
+    left = iter(names)
+    return {node: tuple(islice(left, count)) for node, count in counts.items()}
 
 
 class _Unmeasured:
@@ -168,7 +173,12 @@ class _Unmeasured:
 def _source(
     specs: Sequence[NodeSpec], section: MeterSection, workers: WorkersSection, *, here: bool
 ) -> GpuSource:
-    names = {spec.node: _names(spec, workers) for spec in specs}
+    gpus = {spec.node: spec.gpu_count for spec in specs}
+    names: Mapping[str, Sequence[str]] = (
+        _names(specs, workers)
+        if here
+        else {node: tuple(map(str, range(count))) for node, count in gpus.items()}
+    )
     if section.source == "dcgm":
         return DcgmGpus(section.dcgm_url, names)
     has_gpus = here and all(spec.gpu_type != CPU for spec in specs)
@@ -178,7 +188,6 @@ def _source(
         except NvmlUnavailable:
             if section.source == "nvml":
                 raise
-    gpus = {spec.node: spec.gpu_count for spec in specs}
     return HostSlots(gpus) if here else _Unmeasured(gpus)
 
 

@@ -176,7 +176,8 @@ class SchedulerSection(Section):
 
     #: Who this process is, as the journal and the other schedulers know it.
     name: Name = "scheduler-0"
-    #: Which policy decides: any of those that `tidegate policies` lists.
+    #: Which policy decides: any of those that `tidegate policies` lists, with options if wanted:
+    #: `tide:loans.cool_down_s=300`.
     policy: str = "tide"
     #: After the first record, wait this long for more; it is added to each decision.
     gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0

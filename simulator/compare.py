@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -202,7 +202,11 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
 
 
 def _policy(name: str) -> Policy:
-    return Fifo(sizes="requested") if name == "fifo" else make_policy(name)
+    made = make_policy(name)
+    # Its users ask for a size; who wants another says `sizes`.
+    if isinstance(made, Fifo) and ":sizes=" not in name:
+        return replace(made, sizes="requested")
+    return made
 
 
 class Watched:

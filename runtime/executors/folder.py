@@ -31,7 +31,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         OSError: the disk does not take it.
     """
     draft = path.with_name(path.name + ".draft")
-    with draft.open("w") as file:
+    # For its owner alone: a job's environment may hold secrets.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
         json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())

@@ -8,6 +8,7 @@ people and for error messages.
 import fcntl
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -15,9 +16,18 @@ class Locked(Exception):
     """Somebody else holds the GPU; the message names the holder."""
 
 
-def lock_path(folder: Path, node: str, gpu: int) -> Path:
-    """Name the lock file of a GPU."""
-    return folder / f"gpu-{node}-{gpu}.lock"
+def lock_path(
+    folder: Path, node: str, gpu: int, gpu_ids: Mapping[str, Sequence[str]] | None
+) -> Path:
+    """Name the lock file of a GPU: by what CUDA calls it, whatever agents and nodes are called.
+
+    A slot of a node without GPUs is that node's alone.
+    """
+    if gpu_ids is None:
+        return folder / f"gpu-{gpu}.lock"
+    ids = gpu_ids.get(node, ())
+    name = ids[gpu].replace("/", "_") if gpu < len(ids) else f"{node}-{gpu}"
+    return folder / f"gpu-{name}.lock"
 
 
 def take(path: Path, holder: dict[str, object]) -> int:

@@ -198,7 +198,7 @@ class Run:
             "env": shared_environment(gang, options.pass_env),
             "workers": [{"rank": rank, "env": own} for rank, own in enumerate(environments)],
             "locks": [
-                str(lock_path(options.lock_folder, node, gpu))
+                str(lock_path(options.lock_folder, node, gpu, options.gpu_ids))
                 for node, gpus in sorted(gang.placement.items())
                 for gpu in gpus
             ],

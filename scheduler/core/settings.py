@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+_DAY_S = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -48,6 +50,8 @@ class Settings:
             value = getattr(self, item.name)
             if not 0 < value < 1e9:
                 raise ValueError(f"settings: {item.name} must be above 0, got {value}")
+        if self.load_slot_s > _DAY_S:
+            raise ValueError(f"settings: load_slot_s must be at most {_DAY_S:g}, a day")
         if self.lease_s <= self.silence_s:
             raise ValueError("settings: lease_s must be above silence_s")
         if self.command_ttl_s > self.lease_s - self.silence_s:

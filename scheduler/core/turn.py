@@ -55,6 +55,8 @@ class Turn:
         for figure in reason.figures:
             if isinstance(figure.value, np.generic):  # a policy's slip must not stop the cell
                 figure.value = figure.value.item()
+            if isinstance(figure.age_s, np.generic):
+                figure.age_s = float(figure.age_s)
         for need in reason.needs:
             if isinstance(need.have, np.generic) or isinstance(need.want, np.generic):
                 need.have, need.want = float(need.have), float(need.want)

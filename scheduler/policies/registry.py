@@ -24,6 +24,8 @@ from scheduler.policies.themis import Themis
 from scheduler.policies.tide import Tide
 from scheduler.policies.tiresias import Tiresias
 
+#: The longest line that the journal takes (`schemas.journal.PolicyLine`).
+LINE_MOST = 4096
 #: Name -> what makes it with its default options; the default first, then as in docs/policies.md.
 POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tide": Tide,
@@ -61,6 +63,10 @@ def make_policy(line: str) -> Policy:
         ValueError: No policy has this name, or it has no such option; the message lists those
             there are.
     """
+    if line != line.strip() or not line.isprintable() or len(line) > LINE_MOST:
+        raise ValueError(
+            f"policy: must be one line of at most {LINE_MOST} characters without blanks at its ends"
+        )
     name, *options = split(line, ":")
     if name not in POLICIES:
         known = ", ".join(sorted(POLICIES))

@@ -7,6 +7,7 @@ The journal records this line, so that a replay decides as the options said.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -81,8 +82,12 @@ def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
             continue
         try:
             new[name] = TypeAdapter(kinds[name]).validate_python(value)
-            if new[name] != new[name]:
-                raise ValueError(f"{full}: must be a number, got {value!r}")
+            if (
+                isinstance(new[name], float)
+                and not math.isfinite(new[name])
+                and new[name] != present
+            ):
+                raise ValueError(f"{full}: must be a finite number, got {value!r}")
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ValueError(f"{full}: {reason[:1].lower()}{reason[1:]}, got {value!r}") from None

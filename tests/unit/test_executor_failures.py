@@ -109,7 +109,9 @@ def test_a_killed_supervisor_takes_the_workers_with_it(jig: Bench) -> None:
     assert "supervisor died" in failed.error
     assert failed.retriable
     assert jig.pids() == set()
-    os.close(take(lock_path(jig.options.lock_folder, NODE, 0), {}))  # free again
+    os.close(
+        take(lock_path(jig.options.lock_folder, NODE, 0, jig.options.gpu_ids), {})
+    )  # free again
 
 
 def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
@@ -122,14 +124,14 @@ def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
 
 
 def test_a_gpu_in_strange_hands_is_refused_and_the_holder_named(jig: Bench) -> None:
-    path = lock_path(jig.options.lock_folder, NODE, 1)
+    path = lock_path(jig.options.lock_folder, NODE, 1, jig.options.gpu_ids)
     held = take(path, {"job": "other", "epoch": 7, "pid": 4711})
     with pytest.raises(Locked, match="job other, epoch 7, process 4711"):
         take(path, {})
     jig.start(shell("sleep 1000"), 0, 1)
     failed = jig.hears(GangFailed)
     assert failed.error == (
-        "gpu-box-1.lock is held by job other, epoch 7, process 4711; it is free when that has ended"
+        "gpu-1.lock is held by job other, epoch 7, process 4711; it is free when that has ended"
     )
     assert failed.retriable
     os.close(held)

@@ -13,6 +13,7 @@ from runtime.core import GangStarted
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
 from runtime.executors.environment import Surroundings, worker_environments
 from runtime.executors.folder import read_json, write_json
+from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, catches, identity
@@ -280,3 +281,18 @@ def test_options_say_which_of_them_is_wrong(tmp_path: Path) -> None:
             ProcessOptions(tmp_path, store, "a", **wrong)
     with pytest.raises(ValueError, match="root"):
         ProcessOptions(Path("here"), store, "a")
+
+
+def test_a_gpu_has_one_lock_whatever_its_node_is_called(tmp_path: Path) -> None:
+    ids = {"a": ["GPU-1", "GPU-2"], "b": ["GPU-2"], "slots": []}
+    assert lock_path(tmp_path, "a", 1, ids) == lock_path(tmp_path, "b", 0, ids)
+    assert lock_path(tmp_path, "a", 0, ids) != lock_path(tmp_path, "a", 1, ids)
+    assert lock_path(tmp_path, "a", 0, None) == lock_path(tmp_path, "b", 0, None)
+    # Slots of processors are nobody else's.
+    assert lock_path(tmp_path, "slots", 0, ids) != lock_path(tmp_path, "more", 0, ids)
+    assert lock_path(tmp_path, "a", 0, {"a": ["MIG-x/1/0"]}).parent == tmp_path
+
+
+def test_orders_are_for_their_owner_alone(tmp_path: Path) -> None:
+    write_json(tmp_path / "order.json", {"env": {"TOKEN": "secret"}})
+    assert (tmp_path / "order.json").stat().st_mode & 0o777 == 0o600

@@ -11,7 +11,7 @@ from runtime.executor import Machine
 from runtime.executors.process import ProcessExecutor
 from runtime.owners import ServedOwner
 from services.config import Config, ConfigError, load
-from services.machines import RealMachine
+from services.machines import RealMachine, _names
 from tests.patience import wait_until
 
 SPECS = (NodeSpec("n1", "serve", "inference", 2, "cpu", 1000),)
@@ -55,6 +55,19 @@ def test_processes_of_a_machine_without_gpus(tmp_path: Path) -> None:
     assert (measured.node, len(measured.gpu_utilisation)) == ("n1", 2)
     assert (tmp_path / "runs").is_dir()
     assert real.problems(1001.0) == []
+
+
+def test_nodes_of_one_machine_share_its_gpus_out_and_none_is_given_twice(tmp_path: Path) -> None:
+    two = [NodeSpec(name, "train", "training", 2, "a100", 1000) for name in ("n1", "n2")]
+    four = config(tmp_path, WORKERS + '[agent.meter]\nsource = "host"\n').agent.workers
+    assert four is not None
+    assert _names(two, four) == {"n1": ("0", "1"), "n2": ("2", "3")}
+    named = four.model_copy(update={"gpu_ids": ("A", "B", "C", "D")})
+    assert _names(two, named) == {"n1": ("A", "B"), "n2": ("C", "D")}
+    for wrong in (("A", "B"), ("A", "B", "C", "A")):
+        with pytest.raises(ValueError, match=r"gpu_ids: [23] GPUs are named, but n1, n2 have 4"):
+            _names(two, four.model_copy(update={"gpu_ids": wrong}))
+    assert _names(SPECS, four) == {}  # slots have no names
 
 
 def test_an_owner_who_is_not_heard_needs_all_and_is_told_of(tmp_path: Path) -> None:
