@@ -100,9 +100,12 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     """Give the script that keeps one worker: its environment, signals, log and exit code."""
     program = work.program
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
-    wanted = {k: v for k, v in program.env.items() if not k.startswith(("TIDEGATE_", "SLURM_"))}
+    wanted = {
+        name: value
+        for name, value in program.env.items()
+        if not name.startswith(("TIDEGATE_", "SLURM")) and name not in _OURS
+    }
     said = {
-        **wanted,
         "TIDEGATE_AGENT": options.agent,
         "TIDEGATE_JOB": work.job,
         "TIDEGATE_EPOCH": str(work.epoch),
@@ -113,6 +116,8 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     if work.resume is not None:
         said["TIDEGATE_RESUME"] = str(work.resume)
     exports = "\n".join(f"export {name}={quote(value)}" for name, value in said.items())
+    # The worker's alone: a name that the keeper uses too must not change what the keeper does.
+    own = "".join(f"export {name}={quote(value)}; " for name, value in wanted.items())
     folder, workdir = quote(str(run.folder)), program.workdir or str(run.folder / WORK)
     return f"""#!/bin/bash
 # Written by Tidegate: keeps one worker of a gang.
@@ -133,9 +138,16 @@ cd {quote(workdir)} || exit 73
 heed
 [ -z "$leaving" ] || exit 0
 set -- {join(program.argv)}
-(trap - INT QUIT && exec -- "$@") &
+(trap - INT QUIT; {own}exec -- "$@") &
 worker=$!
 {_WAITING}"""
+
+
+#: What a worker is told of its gang is Tidegate's to say.
+_OURS = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"),
+}
 
 
 def _local_sizes(placement: Placement, program: Program) -> str:

@@ -24,7 +24,9 @@ EVEN = {"n1": (0, 1), "n2": (0, 1)}
 def test_gang_runs_with_torchruns_environment_and_completes(bench: SlurmBench) -> None:
     shown = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE '
     shown += '$TIDEGATE_NODE $CUDA_VISIBLE_DEVICES $MASTER_ADDR"; printenv'
-    bench.start(shell(shown, env={"MINE": "a 'b'", "TIDEGATE_JOB": "x"}), EVEN, total_steps=7)
+    # Names of Tidegate's are not a job's to set; names of the keeper's own change nothing.
+    own = {"MINE": "a 'b'", "TIDEGATE_JOB": "x", "RANK": "9", "run": "/nowhere", "IFS": "1"}
+    bench.start(shell(shown, env=own), EVEN, total_steps=7)
     assert bench.hears(GangCompleted) == GangCompleted("j", 1, 7)
     assert [type(one) for one in bench.said] == [GangStarted, GangCompleted]
     said = bench.logs()
@@ -32,6 +34,8 @@ def test_gang_runs_with_torchruns_environment_and_completes(bench: SlurmBench) -
     assert [line.split()[:2] for line in lines] == [["0", "0"], ["1", "1"], ["2", "0"], ["3", "1"]]
     assert [line.split()[6] for line in lines] == ["n1", "n1", "n2", "n2"]
     assert said.count("MINE=a 'b'\n") == said.count("TIDEGATE_JOB=j\n") == 4
+    assert said.count("\nrun=/nowhere\n") == 4
+    assert "/nowhere/" not in said
 
 
 def test_uneven_gang_gets_as_many_gpus_of_each_node_as_were_chosen(bench: SlurmBench) -> None:

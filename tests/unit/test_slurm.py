@@ -83,8 +83,8 @@ def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
     for text in (batch_script(run), keeper_script(work, run, options(tmp_path))):
         done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
         assert done.returncode == 0
-    said = keeper_script(work, run, options(tmp_path)).partition("exec >>")[2]
-    exports = "\n".join(["x=x", *said.splitlines()[1:]]).partition("case ")[0]
+    said = keeper_script(work, run, options(tmp_path))
+    exports = said.partition("(trap - INT QUIT; ")[2].partition("exec --")[0]
     shown = subprocess.run(
         ["bash", "-c", exports + '\nprintf %s "$ODD"'], capture_output=True, text=True, check=True
     )
