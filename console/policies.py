@@ -8,7 +8,8 @@ import argparse
 import inspect
 import re
 import sys
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from rich.text import Text
 
 from console.output import JsonPath, emit_json, out
 from scheduler.policies.catalogue import CATALOGUE, Entry
-from scheduler.policies.registry import POLICIES, make_policy
+from scheduler.policies.registry import POLICIES, make_policy, name_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "policies.md"
 _UNKNOWN = "–"
@@ -86,7 +87,7 @@ def _about(name: str) -> Entry:
 
 
 def _row(name: str) -> dict[str, str]:
-    return {"policy": name, **asdict(_about(name))}
+    return {"policy": name, **asdict(_about(name_of(name)))}
 
 
 def _listing(width: int) -> Table:
@@ -112,7 +113,7 @@ def _listing(width: int) -> Table:
 def _body(name: str) -> str:
     """Say all about a policy in Markdown, without its heading."""
     kind: Any = type(make_policy(name))
-    about = _about(name)
+    about = _about(name_of(name))
     text = inspect.getdoc(kind) or ""
     facts = [f"Code: `{kind.__module__.replace('.', '/')}.py`."]
     if about.source != _UNKNOWN:
@@ -123,9 +124,9 @@ def _body(name: str) -> str:
     if about.knows != _UNKNOWN and "nows " not in text:
         facts.insert(0, f"Knows {about.knows}.")
     lines = [_with_list(text), "", " ".join(facts)]
-    options = [one for one in fields(kind) if one.name != "name"] if is_dataclass(kind) else []
+    options = list(_options(POLICIES[name_of(name)]())) if is_dataclass(kind) else []
     if options:
-        shown = ", ".join(f"`{one.name}={_default(one)}`" for one in options)
+        shown = ", ".join(f"`{option}`" for option in options)
         lines += ["", f"Options and what the name alone selects: {shown}."]
     return "\n".join([*lines, ""])
 
@@ -140,11 +141,23 @@ def _with_list(text: str) -> str:
     return "\n".join([before, *lines])
 
 
-def _default(option: "Field[Any]") -> str:
-    if option.default_factory is not MISSING:
-        made = option.default_factory()
-        return type(made).__name__ + "()" if hasattr(made, "__dataclass_fields__") else repr(made)
-    return repr(option.default)
+def _options(of: Any, path: str = "") -> Iterator[str]:
+    """Give the options of a policy, or of a part of it, with what they are."""
+    for one in fields(of):
+        value = getattr(of, one.name)
+        if is_dataclass(value):
+            yield from _options(value, f"{path}{one.name}.")
+        elif one.name != "name":
+            yield f"{path}{one.name}={_written(value)}"
+
+
+def _written(value: object) -> str:
+    """Write a value as an option takes it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return value if isinstance(value, str) else repr(value)
 
 
 def main(argv: list[str] | None = None) -> int:
