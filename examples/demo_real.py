@@ -259,6 +259,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="give up after (%(default)s)")
     options = parser.parse_args()
     folder = options.folder.resolve()
+    if folder.exists():
+        print(f"{folder} exists: remove it, or name another with --folder.")
+        return 2
     folder.mkdir(parents=True)
     servers = ports(len(NODES))
     space = f"real-{secrets.token_hex(3)}"
