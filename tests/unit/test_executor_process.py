@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from runtime.core import (
     GangStopped,
     WorkersLeft,
 )
-from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 
@@ -141,31 +139,6 @@ def test_a_change_of_size_does_not_wait_for_an_upload(tmp_path: Path) -> None:
         jig.scale(1, 2, epoch=2)
         assert jig.hears(GangStarted, 2).step > 2
         assert jig.all(CheckpointDone) == []
-
-
-def _take_away(store: Path) -> None:
-    """Put a file in the store's place; what is still being tidied there may bring it back."""
-
-    def taken() -> bool:
-        shutil.rmtree(store, ignore_errors=True)
-        try:
-            store.write_text("no folder")
-        except OSError:
-            return False
-        return True
-
-    wait_until(taken)
-
-
-def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(tmp_path: Path) -> None:
-    with bench(tmp_path) as jig:
-        jig.start(python(TRAINER))
-        jig.until(lambda: jig.step() > 2)
-        jig.stop(1)
-        stopped = jig.hears(GangStopped)
-        _take_away(tmp_path / "store")
-        jig.start(python(TRAINER), epoch=2, step=stopped.step)
-        assert jig.hears(GangStarted, 2).step >= stopped.step
 
 
 def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
