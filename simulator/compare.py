@@ -21,6 +21,7 @@ from typing import Literal
 from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy, name_of
+from scheduler.policies.spec import split
 from simulator.csv_rows import WorkloadError
 from simulator.generated import Mix
 from simulator.metrics import Number, measure
@@ -176,7 +177,8 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
     """Run a case.
 
     Raises:
-        RunError: The policy needs a package that is not installed.
+        RunError: The policy needs a package that is not installed, or cannot decide with the
+            options that it was given.
     """
     physics = make_physics(case)
     entries = physics.entries(Path(case.workload), case.room, adaptive=case.tunes)
@@ -191,7 +193,7 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
         tick_s=physics.tick_s,
         horizon_s=case.horizon_s,
     )
-    policy = _policy(case.policy)
+    policy: Policy = _Blamed(_policy(case.policy), case.policy)
     if watch is not None:
         policy = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
     try:
@@ -207,6 +209,28 @@ def _policy(name: str) -> Policy:
     if isinstance(made, Fifo) and ":sizes=" not in name:
         return replace(made, sizes="requested")
     return made
+
+
+class _Blamed:
+    """A policy whose failure is put down to the options that it was given, if it was given any."""
+
+    def __init__(self, policy: Policy, line: str) -> None:
+        self.name = policy.name
+        self._policy, self._line = policy, line
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        try:
+            return self._policy.plan(snapshot)
+        except ModuleNotFoundError:
+            raise  # no matter of options
+        except Exception as error:
+            name, *options = split(self._line, ":")
+            if not options:
+                raise
+            raise RunError(
+                f"policy {name} cannot decide with {', '.join(options)}: "
+                f"{type(error).__name__}: {error}; leave it out, or give it another value."
+            ) from error
 
 
 class Watched:

@@ -7,6 +7,7 @@ import numpy as np
 
 from scheduler.policies.contest import Contest, contests, write
 from scheduler.policies.interface import Floats, Ints, Plan, Snapshot
+from scheduler.policies.ranges import Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Afs:
 
     name: str = "afs"
     lengths: Literal["known", "unknown"] = "known"
-    quantum_gpu_s: float = 3600.0  #: only for unknown lengths.
+    quantum_gpu_s: Positive = 3600.0  #: only for unknown lengths.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide all sizes."""

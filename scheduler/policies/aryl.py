@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from scheduler.policies.capacity import Capacity
 from scheduler.policies.draft import Draft
@@ -12,7 +14,7 @@ from scheduler.policies.interface import Ints, Kind, Plan, Snapshot, Target
 from scheduler.policies.knapsack import exact
 from scheduler.policies.lending import lend_and_reclaim
 from scheduler.policies.loans import LoanOptions
-from scheduler.policies.victims import RULES
+from scheduler.policies.victims import RULES, Rule
 from scheduler.policies.waits import waits
 
 
@@ -43,7 +45,8 @@ class Aryl:
 
     name: str = "aryl"
     loans: LoanOptions = field(default_factory=LoanOptions)
-    rules: Sequence[str] = RULES  #: ("fraction",) for the paper's alone.
+    #: ("fraction",) for the paper's alone.
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)] = RULES
     interval_s: float = 60.0
 
     def plan(self, snapshot: Snapshot) -> Plan:

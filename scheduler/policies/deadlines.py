@@ -13,6 +13,7 @@ from scheduler.policies.curves import level_within
 from scheduler.policies.draft import Draft
 from scheduler.policies.interface import RUNNING, WAITING, Bools, Figure, Floats, Ints
 from scheduler.policies.offload import Cloud, OffloadOptions, edge_ends, offload
+from scheduler.policies.ranges import Share
 from scheduler.policies.share import Shares, end_with_more, satisfy
 
 
@@ -24,7 +25,7 @@ class DeadlineOptions:
     grace_s: float = 600.0  #: a job this close to its latest start may preempt.
     #: A job keeps a size above its share while the share alone would leave less than this part of
     #: its time to spare; otherwise it would fall behind and climb again, with a pause each time.
-    spare_fraction: float = 0.1
+    spare_fraction: Share = 0.1
     settle_s: float = 600.0  #: a job that changed less long ago is not offloaded.
 
 

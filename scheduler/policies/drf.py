@@ -13,6 +13,7 @@ import numpy as np
 
 from scheduler.policies.fixed import Gangs, Verdict, gangs, write
 from scheduler.policies.interface import Floats, Ints, Kind, Phase, Plan, Snapshot
+from scheduler.policies.ranges import Positive
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +144,7 @@ class Drf:
     """
 
     name: str = "drf"
-    weights: Mapping[str, float] = field(default_factory=dict)  #: by path.
+    weights: Mapping[str, Positive] = field(default_factory=dict)  #: by path.
     behind: Literal["stop", "tenant", "job"] = "tenant"
 
     def plan(self, snapshot: Snapshot) -> Plan:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scheduler.policies.curves import Curves
 from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.ranges import Positive, Power
 
 #: Gains per GPU below this are noise.
 _LEAST_SLOPE = 1e-12
@@ -20,9 +21,9 @@ _LEAST_SLOPE = 1e-12
 class ElasticOptions:
     """Weights and inertia. The defaults were measured (policies.md 15)."""
 
-    rank_power: float = 0.25  #: good from 0.2 to 0.4.
-    length_power: float = 0.3  #: good from 0.25 to 0.5.
-    horizon_s: float = 600.0  #: within which a change of size must pay for its pause.
+    rank_power: Power = 0.25  #: good from 0.2 to 0.4.
+    length_power: Power = 0.3  #: good from 0.25 to 0.5.
+    horizon_s: Positive = 600.0  #: within which a change of size must pay for its pause.
     #: A job keeps its size for this long, but for a gang's base size, a deadline's share or a
     #: node that goes back: what was given must have the time to pay for its pause.
     interval_s: float = 300.0
@@ -62,7 +63,7 @@ def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
     Args:
         sizes: (k,) GPUs of each level, ascending.
         value: (n, k) worth at each level; -inf where not allowed.
-        start: (n,) level each job has anyway; allowed.
+        start: (n,) level each job has anyway; a job for which it is not allowed stays there.
         cap: (n,) level it must not exceed.
         gpus: To share out, on top of the start levels.
 
@@ -71,7 +72,8 @@ def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
     """
     k = len(sizes)
     level: Ints = start.copy()
-    rows = (cap > start).nonzero()[0]
+    # From a level that is not allowed no step has a gain that could be compared.
+    rows = ((cap > start) & np.isfinite(value[np.arange(len(start)), start])).nonzero()[0]
     if gpus <= 0 or not len(rows):
         return level
     columns = np.arange(k)
@@ -178,5 +180,7 @@ def settle(
     rows = np.flatnonzero(free != still)
     if not len(rows):
         return still
-    gain = float((value[rows, free[rows]] - value[rows, still[rows]]).sum())
-    return free if gain > options.gain_least * float(value[rows, still[rows]].sum()) else still
+    # A level that is not allowed is worth nothing: minus infinity would outweigh all other jobs.
+    after, before = (np.maximum(value[rows, one[rows]], 0.0) for one in (free, still))
+    gain = float((after - before).sum())
+    return free if gain > options.gain_least * float(before.sum()) else still

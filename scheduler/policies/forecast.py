@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.policies.interface import Floats
+from scheduler.policies.ranges import Positive, Share
 from scheduler.policies.seasons import SeasonOptions, seasonal
 
 DAY_S = 86_400.0
@@ -21,13 +22,13 @@ DAY_S = 86_400.0
 class ForecastOptions:
     """How far back to look, and how careful to be."""
 
-    half_life_slots: float = 3.0  #: of the moving average.
+    half_life_slots: Positive = 3.0  #: of the moving average.
     trend_slots: int = 6  #: that the line is fitted to.
     level_slots: int = 12  #: compared with yesterday's, to scale it.
     level_range: tuple[float, float] = (0.5, 2.0)
     burst_slots: int = 36  #: whose rises the headroom is taken from.
-    burst_quantile: float = 0.9
-    headroom_fraction: float = 0.02  #: least headroom, of the lender's GPUs; from memory of Aryl.
+    burst_quantile: Share = 0.9
+    headroom_fraction: Share = 0.02  #: least headroom, of the lender's GPUs; from memory of Aryl.
     season: SeasonOptions | None = field(default_factory=SeasonOptions)  #: None: views alone.
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.policies.fixed import Verdict, gangs, sweep, write
 from scheduler.policies.interface import Floats, Plan, Snapshot
+from scheduler.policies.ranges import Positive
 
 #: As many (attained, sample) pairs are looked at in one piece of work, to stay in the cache.
 _PIECE = 1 << 15
@@ -72,7 +73,7 @@ class Gittins:
     name: str = "gittins"
     samples: tuple[float, ...] = ()  #: GPU-seconds that jobs of the past took.
     thresholds: tuple[float, ...] = ()  #: GPU-seconds, ascending.
-    quantum: float | None = None  #: GPU-seconds; None: the exact index.
+    quantum: Positive | None = None  #: GPU-seconds; None: the exact index.
     settle: float = 2.0
 
     def plan(self, snapshot: Snapshot) -> Plan:

@@ -15,8 +15,10 @@ uses is kept: its owner does not need the node, and giving it back would only co
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from scheduler.policies.forecast import Forecast, ForecastOptions, forecast
 from scheduler.policies.interface import Figure, Kind, Lender, LoanPhase, Need, Reason, Snapshot
@@ -24,13 +26,17 @@ from scheduler.policies.interface import Figure, Kind, Lender, LoanPhase, Need, 
 _OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
 
 
+#: How far ahead demand is forecast: with the two slots more that are looked at, less than a day.
+Ahead = Annotated[float, Field(ge=0.0, le=72_000.0)]
+
+
 @dataclass(frozen=True, slots=True)
 class LoanOptions:
     """When to lend and when to reclaim."""
 
-    lend_horizon_s: float = 1800.0  #: a loan must look idle at least this long.
+    lend_horizon_s: Ahead = 1800.0  #: a loan must look idle at least this long.
     drain_s: float = 120.0  #: that the owner needs to bring a returned node into service.
-    lead_s: float = 300.0  #: least time before need that a reclaim begins.
+    lead_s: Ahead = 300.0  #: least time before need that a reclaim begins.
     loan_min_s: float = 600.0  #: a younger loan is not ended for headroom alone.
     cool_down_s: float = 900.0  #: rest of a node between return and the next loan.
     stale_s: float = 900.0  #: a load report older than this says nothing.

@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.policies.allot import Because
 from scheduler.policies.draft import Draft
 from scheduler.policies.interface import RUNNING, Figure, Ints
+from scheduler.policies.ranges import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class MoveOptions:
 
     interval_s: float = 600.0  #: a job that changed less long ago stays.
     gain_pauses: float = 3.0  #: the time saved must be this many pauses,
-    gain_fraction: float = 0.15  #: and this part of the time left.
+    gain_fraction: Share = 0.15  #: and this part of the time left.
     most: int = 2  #: moves per cycle; each changes what is left for the next.
 
 

@@ -1,6 +1,7 @@
 """Optimus (EuroSys '18): every GPU goes where it shortens a remaining run time most."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Optimus:
     """
 
     name: str = "optimus"
-    solver: str = "greedy"  #: `greedy`, as published, or `exact`.
+    solver: Literal["greedy", "exact"] = "greedy"  #: `greedy`, as published, or `exact`.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide all sizes."""

@@ -10,6 +10,7 @@ from scheduler.policies.contest import Contest, contests, write
 from scheduler.policies.elastic import grow
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.knapsack import exact
+from scheduler.policies.ranges import Positive, Power
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,10 @@ class Pollux:
     """
 
     name: str = "pollux"
-    power: float = -1.0
+    power: Power = -1.0
     base: Literal["fair", "one"] = "fair"  #: what speed-up is relative to; the paper: fair share.
     restart_s: float = 30.0  #: d.
-    nothing: float = 0.01  #: speed-up that a job without GPUs counts as.
+    nothing: Positive = 0.01  #: speed-up that a job without GPUs counts as.
     #: No job gets more than twice the most GPUs it ever had: beyond, its curve is a guess.
     doubling: bool = True
     #: Where the sum of speed-ups per GPU shall be: outside it another number of GPUs is better,

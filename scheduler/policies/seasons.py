@@ -8,10 +8,13 @@ idle all day. `benchmarks/forecast.py` measures both against a lender that knows
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from scheduler.policies.interface import Floats
+from scheduler.policies.ranges import PositiveShare, Share
 
 #: Days ago on which a step is believed: yesterday, and the same day last week.
 _STEP_DAYS = (1, 7)
@@ -23,13 +26,14 @@ class SeasonOptions:
 
     days: int = 7  #: whose growth is averaged.
     growth_range: tuple[float, float] = (0.25, 4.0)
-    smooth_slots: int = 3  #: on either side: one day's growth over a few slots is mostly noise.
+    #: On either side: one day's growth over a few slots is mostly noise.
+    smooth_slots: Annotated[int, Field(ge=0, le=1000)] = 3
     #: Growth that is not smoothed, of yesterday or a week ago, counts alone where it was steeper by
     #: this part: work that begins on the hour, or a working day that follows a weekend.
     step: float = 0.08
-    short_fraction: float = 0.0008  #: of the GPU-time needed; that the owner may be short of.
+    short_fraction: Share = 0.0008  #: of the GPU-time needed; that the owner may be short of.
     #: Part of a slot in which demand is near the slot's peak. Errors are known by peaks only.
-    peak_share: float = 0.42
+    peak_share: PositiveShare = 0.42
     doubt: float = 0.6  #: half-days of errors that count for nothing.
     error_days: int = 14  #: that the margin is learned from.
 

@@ -10,6 +10,7 @@ import numpy as np
 from scheduler.policies.fixed import Gangs, Verdict, gangs, write
 from scheduler.policies.interface import Bools, Floats, Ints, Plan, Snapshot
 from scheduler.policies.knapsack import exact
+from scheduler.policies.ranges import Power, Share
 
 
 def best_configs(value: Floats, sizes: Ints, capacity: Ints, gap: float = 0.0) -> Ints:
@@ -84,12 +85,12 @@ class Sia:
     """
 
     name: str = "sia"
-    power: float = -0.5  #: p.
+    power: Power = -0.5  #: p.
     idle: float = 1.1  #: lambda.
     change: float = 0.01  #: lambda_a.
     restart_s: float = 30.0  #: S.
     growth: float = 2.0
-    gap: float = 1e-4  #: relative, of the integer program; the knapsack is exact.
+    gap: Share = 1e-4  #: relative, of the integer program; the knapsack is exact.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Choose a configuration for every job."""

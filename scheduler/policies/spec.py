@@ -10,12 +10,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from scheduler.policies.interface import Policy
+from scheduler.policies.ranges import LEAST, MOST, out_of_range
 
 
 def split(text: str, separator: str) -> list[str]:
@@ -69,7 +70,7 @@ def _read(path: str, value: str) -> object:
 
 def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
     """Give a dataclass with these fields changed; tables change the fields of its parts."""
-    kinds = get_type_hints(type(before))
+    kinds = get_type_hints(type(before), include_extras=True)
     able = [one.name for one in dataclasses.fields(before) if one.name != "name" and one.init]
     new: dict[str, Any] = {}
     for name, value in given.items():
@@ -88,6 +89,9 @@ def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
                 and new[name] != present
             ):
                 raise ValueError(f"{full}: must be a finite number, got {value!r}")
+            says_nothing = get_origin(kinds[name]) is not Annotated
+            if says_nothing and new[name] != present and out_of_range(new[name]):
+                raise ValueError(f"{full}: must be from {LEAST:g} to {MOST:g}, got {value!r}")
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise ValueError(f"{full}: {reason[:1].lower()}{reason[1:]}, got {value!r}") from None

@@ -7,6 +7,7 @@ import numpy as np
 
 from scheduler.policies.fixed import Gangs, Verdict, gangs, write
 from scheduler.policies.interface import Bools, Floats, Ints, Phase, Plan, Snapshot
+from scheduler.policies.ranges import Share
 
 #: Work and times are taken as at least this, so that no ratio is infinite.
 _LEAST = 1e-9
@@ -29,7 +30,7 @@ class Themis:
     """
 
     name: str = "themis"
-    fairness: float = 0.8  #: f.
+    fairness: Share = 0.8  #: f.
     lease_s: float = 1200.0
 
     def plan(self, snapshot: Snapshot) -> Plan:

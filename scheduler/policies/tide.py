@@ -27,6 +27,7 @@ from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snap
 from scheduler.policies.lending import lend_and_reclaim
 from scheduler.policies.loans import LoanOptions
 from scheduler.policies.moves import MoveOptions, move
+from scheduler.policies.ranges import Positive
 from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
 from scheduler.policies.waits import backfilled, waits
 
@@ -59,7 +60,7 @@ class Tide:
     #: How one such pool, and the edge, is shared if some jobs have deadlines; None: likewise.
     timely: TimelyOptions | None = field(default_factory=TimelyOptions)
     backfill: Backfill = "easy"
-    starving_s: float = 3600.0
+    starving_s: Positive = 3600.0
     aging: float = 5.0  #: priority that a gang gains with every `starving_s` of waiting.
 
     def plan(self, snapshot: Snapshot) -> Plan:

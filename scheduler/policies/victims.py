@@ -8,10 +8,12 @@ how near the mended answer comes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from scheduler.policies.evacuation import Evacuation
 
-RULES = ("fraction", "count", "ratio")
+Rule = Literal["fraction", "count", "ratio"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,16 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
-from simulator.compare import Case, Done, Numbered
+from scheduler.policies.interface import Plan, Snapshot
+from scheduler.policies.registry import POLICIES
+from simulator.compare import Case, Done, Numbered, run_case
 from simulator.remote import ClusterError, DaskCluster
 from tests.console.conftest import Run
 
@@ -180,6 +183,8 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
     ("arguments", "says"),
     [
         (("--policy", "nonsense"), "policy 'nonsense' is not known; choose one of: "),
+        (("--policy", "tide:starving_s=-5"), "policy tide: starving_s: input should be greater"),
+        (("--policy", "tide:loans.lead_s=-5"), "policy tide: loans.lead_s: input should be great"),
         (("--policy", ","), "--policy: names nothing"),
         (("--physics", "quantum"), "physics 'quantum' is not known; choose one of: elasticflow, "),
         (("--physics", "pollux"), "needs the folder of the measured profiles: --profiles DIR"),
@@ -260,6 +265,32 @@ def test_a_policy_without_its_package_is_named_not_the_physics(
     assert (ran.code, ran.out) == (2, "")
     assert "policy gavel needs scipy" in ran.err
     assert "--physics" not in ran.err
+
+
+@dataclass(frozen=True)
+class Brittle:
+    """Raises at its first decision, as a policy does with an option that it cannot decide with."""
+
+    name: str = "brittle"
+    slot_s: float = 1.0
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        raise ZeroDivisionError("float division by zero")
+
+
+def test_options_that_a_policy_cannot_decide_with_are_named(
+    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast("dict[str, object]", POLICIES), "brittle", Brittle)
+    ran = tidegate(*small(trace, "--policy", "brittle:slot_s=7"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "policy brittle cannot decide with slot_s=7: ZeroDivisionError: float division by zero; "
+        "leave it out, or give it another value.\n"
+    )
+    # Without options it is a bug of the policy, which its author wants to see.
+    with pytest.raises(ZeroDivisionError):
+        run_case(Case("brittle", str(trace), "simple"))
 
 
 def dies(_: object) -> None:

@@ -341,3 +341,18 @@ def test_sizes_stay_unless_the_change_pays() -> None:
     assert eager.tolist() == [1, 2]
     taken = settle(sizes, value, np.array([2, 1]), args[0], args[1], 1, calm, options)
     assert sizes[taken].sum() == 3, "whoever must shrink does so at once"
+
+
+def test_a_job_at_a_size_that_is_not_allowed_does_not_spoil_the_others() -> None:
+    """Minus infinity at the start would make every gain of that job no number at all."""
+    no = -np.inf
+    sizes = np.array([1, 2, 4])
+    value = np.array([[no, 2.0, 3.0], [1.0, 2.0, 2.5], [no, no, no]])
+    start, cap = np.array([0, 0, 0]), np.array([2, 2, 2])
+    assert grow(sizes, value, start, cap, 3).tolist() == [0, 2, 0]
+    # The first holds 1 GPU and starts at none that is allowed; nobody gains by changing the others.
+    some = np.array([False, False, False])
+    for present in ([0, 2, -1], [0, 0, 1], [1, 1, 0]):
+        level = settle(sizes, value, np.array(present), start, cap, 3, some, ElasticOptions())
+        assert (sizes[level] - sizes[start]).sum() <= 3
+        assert level[1] > 0, "what there is goes to the job that can use it"

@@ -12,6 +12,7 @@ from scheduler.policies.queue_tree import Queue
 from scheduler.policies.registry import POLICIES, make_policy, name_of
 from scheduler.policies.spec import split
 from scheduler.policies.tide import Tide
+from scheduler.policies.tiresias import Tiresias
 
 QUEUES = 'capacity:queues=[{"path":"a","guaranteed":0.5,"gpus":false}]:leaf_of={"t":"a"}'
 
@@ -36,6 +37,10 @@ def test_lists_and_tables_are_json() -> None:
     assert split(f"tide,{QUEUES},fifo", ",") == ["tide", QUEUES, "fifo"]
 
 
+def test_a_range_does_not_refuse_what_a_bare_name_selects() -> None:
+    assert make_policy("tiresias:promote=inf:style=pack") == Tiresias(style="pack")
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_bare_name_selects_the_defaults(name: str) -> None:
     assert make_policy(name) == POLICIES[name]()
@@ -52,8 +57,9 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         ("tide:loans", "'loans' is no option; write OPTION=VALUE"),
         ("tide:", "'' is no option"),
         ("tide:loans.lead_s=soon", "loans.lead_s: input should be a valid number"),
-        ("tide:starving_s=nan", "starving_s: must be a finite number"),
-        ("tide:loans.lend_horizon_s=inf", "loans.lend_horizon_s: must be a finite number"),
+        ("tide:aging=nan", "aging: must be a finite number"),
+        ("tide:loans.stale_s=inf", "loans.stale_s: must be a finite number"),
+        ("tide:starving_s=nan", "starving_s: input should be less than or equal to"),
         (" tide", "must be one line"),
         ("tide:flow=none\n", "must be one line"),
         ("tide:" + "x" * 5000, "at most 4096 characters"),
@@ -61,6 +67,18 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         ("tide:starving_s=1:starving_s=2", "starving_s: is given twice"),
         ("tide:flow=none:flow.ripple=2", "flow.ripple: flow is given as a whole, too"),
         ("tide:flow.ripple=2:flow=none", "flow: is given twice"),
+        ("tide:loans.cool_down_s=-5", "cool_down_s: must be from 0 to 1e+09, got '-5'"),
+        ("tide:loans.lend_horizon_s=1e6", "lend_horizon_s: input should be less than or equal"),
+        ("tide:timely.tries=-1", "timely.tries: must be from 0 to 1e+09"),
+        ("tide:starving_s=0", "starving_s: input should be greater than 0"),
+        ("tide:loans.forecast.burst_quantile=1.5", "burst_quantile: input should be less than"),
+        ("tide:loans.forecast.level_range=[-1,2]", "level_range: must be from 0"),
+        ("sia:power=-9", "power: input should be greater than or equal to -8"),
+        ('drf:weights={"a":0}', "weights: input should be greater than 0"),
+        ("gittins:quantum=0", "quantum: input should be greater than 0"),
+        ("gittins:samples=[1,-1]", "samples: must be from 0"),
+        ("tiresias:promote=1e10", "promote: must be from 0 to 1e+09"),
+        ("aryl:rules=[]", "rules: tuple should have at least 1 item"),
         ("fifo:backfill=maybe", "backfill: input should be 'strict'"),
         ("capacity:queues=[", "queues: unexpected end"),
         ('capacity:queues=[{"x":1}]', "queues: field required"),
