@@ -7,8 +7,6 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -17,10 +15,9 @@ from typing import Self
 
 import pytest
 
+from tests.composed import ROOT, compose, lacks
 from tests.patience import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "compose" / "brokers"
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
 _RUN = secrets.token_hex(4)
 _numbers = itertools.count()
@@ -87,18 +84,8 @@ class Brokers:
         return int(json.loads((self.folder / "ports.json").read_text())[name])
 
     def _run(self, *arguments: str) -> None:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *arguments],
-            env={
-                **os.environ,
-                "TIDEGATE_BROKERS_DIR": str(self.folder),
-                "TIDEGATE_KAFKA_JARS": str(JARS),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr + done.stdout
+        folders = {"TIDEGATE_BROKERS_DIR": str(self.folder), "TIDEGATE_KAFKA_JARS": str(JARS)}
+        compose("brokers", *arguments, **folders)
 
 
 def _alive(pid: int) -> bool:
@@ -121,9 +108,7 @@ def missing() -> str | None:
 def need_brokers() -> None:
     """Skip where no broker can be started, saying so; on CI that is a failure."""
     if (reason := missing()) is not None:
-        if os.environ.get("CI"):
-            pytest.fail(f"no brokers: {reason}; on CI they must be there")
-        pytest.skip(f"NOT TESTED here: {reason}")
+        lacks("brokers", reason)
 
 
 @pytest.fixture(scope="session")

@@ -17,31 +17,21 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import (
-    CheckpointWorkers,
-    Placement,
-    Report,
-    ScaleWorkers,
-    StartWorkers,
-    StopWorkers,
-)
 from runtime.executors.processes import workers_of
-from schemas.programs import Program
+from tests.composed import ROOT, compose
+from tests.driven import ClusterBench
 from tests.patience import wait_until
-from tests.workers import spec
 
 if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
     from cloud_agent.kubernetes import KubernetesExecutor
 
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "compose" / "kubernetes"
 BIN = Path(os.environ.get("TIDEGATE_KUBERNETES_BIN") or ROOT / ".kubernetes" / "bin")
 NODES = ("n1", "n2")
 GPUS = 2
@@ -49,7 +39,6 @@ _GPU = "nvidia.com/gpu"
 _SWITCH = "TIDEGATE_KUBERNETES"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 _PODS = "/api/v1/namespaces/default/pods"
-_Report = TypeVar("_Report")
 Json = dict[str, Any]
 
 
@@ -63,19 +52,11 @@ class ControlPlane:
 
     def compose(self, *arguments: str) -> str:
         """Run `compose/kubernetes` for this cluster; give what it says."""
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *arguments],
-            env={
-                **os.environ,
-                "TIDEGATE_KUBERNETES_DIR": str(self.folder),
-                "TIDEGATE_KUBERNETES_BIN": str(BIN),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+        folders = {
+            "TIDEGATE_KUBERNETES_DIR": str(self.folder),
+            "TIDEGATE_KUBERNETES_BIN": str(BIN),
+        }
+        return compose("kubernetes", *arguments, **folders)
 
     def play_nodes(self) -> None:
         """Have the nodes played, and wait until Pods may go there."""
@@ -240,10 +221,7 @@ def need_kubernetes() -> None:
     if wanted == "0":
         pytest.skip(f"NOT TESTED here: {_SWITCH}=0")
     if wanted:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), "fetch"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        compose("kubernetes", "fetch")
     elif not (BIN / ".complete").exists() or shutil.which("etcd") is None:
         pytest.skip("NOT TESTED here: no Kubernetes is built (compose/kubernetes fetch builds it)")
 
@@ -262,7 +240,7 @@ def plane() -> Iterator[ControlPlane]:
             made.down()
 
 
-class KubernetesBench:
+class KubernetesBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
     def __init__(self, plane: ControlPlane, root: Path, **options: Any) -> None:
@@ -279,81 +257,39 @@ class KubernetesBench:
             service=None,
             **{"poll_s": 0.2, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
         )
-        self.executor = self._made()
-        #: All that was reported.
-        self.said: list[Report] = []
+        super().__init__(self.options.root)
 
-    def start(
-        self,
-        program: Program | None,
-        placement: Placement,
-        job: str = "j",
-        epoch: int = 1,
-        step: int = 0,
-        total_steps: int = 1_000_000,
-    ) -> None:
-        """Order a start."""
-        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
-        self.executor.start(order, time.time())
-
-    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
-        """Order another size."""
-        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
-
-    def save(self, epoch: int = 1, job: str = "j") -> None:
-        """Order a checkpoint."""
-        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
-
-    def stop(
-        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
-    ) -> None:
-        """Order the end."""
-        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
-
-    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
-        """Drive until something holds."""
-
-        def driven() -> object:
-            self.said += self.executor.advance(time.time())
-            return condition()
-
-        try:
-            wait_until(driven, what)
-        except AssertionError:
-            raise AssertionError(f"{what}; said: {self.said}; {self.executor.away}") from None
-
-    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
-        """Drive until there are so many reports of a kind; give the last of them."""
-        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
-        return self.all(kind)[-1]
-
-    def all(self, kind: type[_Report]) -> list[_Report]:
-        """Give the reports of a kind."""
-        return [report for report in self.said if isinstance(report, kind)]
-
-    def again(self) -> None:
-        """Put a new executor in the place of this one, as after a restart of the agent."""
-        self.executor.close()
-        self.executor = self._made()
-
-    def run(self, epoch: int = 1, job: str = "j") -> Path:
-        """Name a run folder."""
-        return self.options.root / "runs" / job / str(epoch)
-
-    def log(self, epoch: int = 1, job: str = "j", rank: int = 0) -> str:
-        """Give what a worker has printed."""
-        found = (self.plane.folder / "kubelet").glob(f"tidegate-{job}-{epoch}-*-{rank}-*.log")
-        mine = [path.read_text() for path in found if path.stat().st_mtime > self._since_s]
-        return "".join(mine)
-
-    def step(self, job: str = "j") -> int:
-        """How far a gang is; 0 if it does not say."""
-        return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
-
-    def _made(self) -> "KubernetesExecutor":
+    def make(self) -> "KubernetesExecutor":
         from cloud_agent.kubernetes import KubernetesExecutor
 
         return KubernetesExecutor(self.options)
+
+    @property
+    def agent(self) -> str:
+        return self.options.agent
+
+    @property
+    def agent_code(self) -> str:
+        return (
+            "from tests.kubernetes_bed import ControlPlane, KubernetesBench\n"
+            f"plane = ControlPlane(Path({str(self.plane.folder)!r}))\n"
+            f"bench = KubernetesBench(plane, Path({str(self.root)!r}))"
+        )
+
+    def jobs(self) -> list[str]:
+        return [one["metadata"]["uid"] for one in self.plane.jobs()]
+
+    def logs(self, epoch: int = 1, job: str = "j") -> str:
+        return self._printed(job, epoch, "*")
+
+    def log(self, epoch: int = 1, job: str = "j", rank: int = 0) -> str:
+        """Give what a worker has printed."""
+        return self._printed(job, epoch, str(rank))
+
+    def _printed(self, job: str, epoch: int, rank: str) -> str:
+        found = (self.plane.folder / "kubelet").glob(f"tidegate-{job}-{epoch}-*-{rank}-*.log")
+        mine = [path.read_text() for path in found if path.stat().st_mtime > self._since_s]
+        return "".join(mine)
 
 
 @pytest.fixture

@@ -5,36 +5,23 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pytest
 
 from cloud_agent.slurm import SlurmExecutor, SlurmOptions
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import (
-    CheckpointWorkers,
-    Placement,
-    Report,
-    ScaleWorkers,
-    StartWorkers,
-    StopWorkers,
-)
-from schemas.programs import Program
+from tests.composed import compose, lacks
+from tests.driven import ClusterBench
 from tests.patience import wait_until
-from tests.workers import spec
 
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "compose" / "slurm"
 NODES = ("n1", "n2")
 _PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-_Report = TypeVar("_Report")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 _HOLDS = re.compile(r"JobState=(RUNNING|COMPLETING|SUSPENDED) ")
 _DEVICES = re.compile(r"Nodes=(\S+) .*GRES=gpu(?::\w+)?:\d+\(IDX:([\d,-]+)\)")
@@ -55,15 +42,7 @@ class Cluster:
 
     def compose(self, *arguments: str) -> str:
         """Run `compose/slurm` for this cluster; give what it says."""
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *arguments],
-            env={**os.environ, "TIDEGATE_SLURM_DIR": str(self.folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+        return compose("slurm", *arguments, TIDEGATE_SLURM_DIR=str(self.folder))
 
     def ask(self, *command: str) -> str:
         """Give what a Slurm command answers, outside of any executor."""
@@ -150,10 +129,8 @@ def need_slurm() -> None:
     """Skip where Slurm is not installed, saying so; on CI that is a failure."""
     lacking = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
     if lacking:
-        reason = f"{' and '.join(lacking)} not found (sudo compose/slurm fetch installs them)"
-        if os.environ.get("CI"):
-            pytest.fail(f"no Slurm: {reason}; on CI it must be there")
-        pytest.skip(f"NOT TESTED here: {reason}")
+        them = " and ".join(lacking)
+        lacks("Slurm", f"{them} not found (sudo compose/slurm fetch installs them)")
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +145,7 @@ def cluster() -> Iterator[Cluster]:
             made.compose("down", "--wipe")
 
 
-class SlurmBench:
+class SlurmBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
     def __init__(self, cluster: Cluster, root: Path, **options: Any) -> None:
@@ -180,74 +157,28 @@ class SlurmBench:
             slurm_conf=cluster.conf,
             **{"poll_s": 0.1, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
         )
-        self.executor = SlurmExecutor(self.options)
-        #: All that was reported.
-        self.said: list[Report] = []
+        super().__init__(self.options.root)
 
-    def start(
-        self,
-        program: Program | None,
-        placement: Placement,
-        job: str = "j",
-        epoch: int = 1,
-        step: int = 0,
-        total_steps: int = 1_000_000,
-    ) -> None:
-        """Order a start."""
-        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
-        self.executor.start(order, time.time())
+    def make(self) -> SlurmExecutor:
+        return SlurmExecutor(self.options)
 
-    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
-        """Order another size."""
-        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
+    @property
+    def agent(self) -> str:
+        return self.options.agent
 
-    def save(self, epoch: int = 1, job: str = "j") -> None:
-        """Order a checkpoint."""
-        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
+    @property
+    def agent_code(self) -> str:
+        return (
+            "from tests.slurm import Cluster, SlurmBench\n"
+            f"cluster = Cluster(Path({str(self.cluster.folder)!r}))\n"
+            f"bench = SlurmBench(cluster, Path({str(self.root)!r}))"
+        )
 
-    def stop(
-        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
-    ) -> None:
-        """Order the end."""
-        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
-
-    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
-        """Drive until something holds."""
-
-        def driven() -> object:
-            self.said += self.executor.advance(time.time())
-            return condition()
-
-        try:
-            wait_until(driven, what)
-        except AssertionError:
-            raise AssertionError(f"{what}; said: {self.said}; {self.executor.away}") from None
-
-    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
-        """Drive until there are so many reports of a kind; give the last of them."""
-        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
-        return self.all(kind)[-1]
-
-    def all(self, kind: type[_Report]) -> list[_Report]:
-        """Give the reports of a kind."""
-        return [report for report in self.said if isinstance(report, kind)]
-
-    def again(self) -> None:
-        """Put a new executor in the place of this one, as after a restart of the agent."""
-        self.executor.close()
-        self.executor = SlurmExecutor(self.options)
-
-    def run(self, epoch: int = 1, job: str = "j") -> Path:
-        """Name a run folder."""
-        return self.options.root / "runs" / job / str(epoch)
+    def jobs(self) -> list[str]:
+        return [str(number) for number in self.cluster.jobs()]
 
     def logs(self, epoch: int = 1, job: str = "j") -> str:
-        """Give what all workers of a run have printed."""
         return "".join(path.read_text() for path in sorted(self.run(epoch, job).glob("logs/rank*")))
-
-    def step(self, job: str = "j") -> int:
-        """How far a gang is; 0 if it does not say."""
-        return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Protocol
 
 from cloud_agent.clusters.held import Started
-from runtime.checkpoints.store import CheckpointStore
 from runtime.executors.folder import CHECKPOINTS
 from runtime.executors.progress import Announced, ProgressFile
 from schemas.programs import Program
@@ -41,6 +40,17 @@ class Progress:
     def step(self) -> int | None:
         """The furthest step said; None before the first."""
         return max((file.step for file in self._files if file.step is not None), default=None)
+
+    @property
+    def moved_s(self) -> float | None:
+        """When the last new step of any worker was read; None before the first."""
+        return max((file.moved_s for file in self._files if file.moved_s is not None), default=None)
+
+    @property
+    def step_interval_s(self) -> float | None:
+        """Seconds from step to step of the first worker of whom they are known."""
+        intervals = (file.step_interval_s for file in self._files)
+        return next((one for one in intervals if one is not None), None)
 
     def samples_per_s(self, samples_per_step: float) -> float | None:
         """The rate of the first worker that knows one."""
@@ -105,43 +115,4 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """End calls that block, from any thread, again and again; what runs there goes on."""
-        ...
-
-
-class Terms(Protocol):
-    """What is chosen about gangs, on any cluster."""
-
-    @property
-    def root(self) -> Path:
-        """Folder for all that belongs to runs, shared with the nodes: `runs/`, `held/`."""
-        ...
-
-    @property
-    def store(self) -> CheckpointStore:
-        """Where checkpoints become durable."""
-        ...
-
-    @property
-    def poll_s(self) -> float:
-        """The cluster and the workers' files are looked at this often while a gang is held."""
-        ...
-
-    @property
-    def grace_s(self) -> float:
-        """What a change of size gives the workers to leave."""
-        ...
-
-    @property
-    def save_s(self) -> float:
-        """A checkpoint that was asked for must come within this."""
-        ...
-
-    @property
-    def upload_s(self) -> float:
-        """Beyond the grace, for the upload of the last checkpoint."""
-        ...
-
-    @property
-    def keep(self) -> int:
-        """Checkpoints of a job that are retained."""
         ...

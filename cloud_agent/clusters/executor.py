@@ -4,11 +4,13 @@ import logging
 import shutil
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cloud_agent.clusters.attempt import Cluster, Terms
+from cloud_agent.clusters.attempt import Cluster
+from cloud_agent.clusters.folder import SharedFolder
 from cloud_agent.clusters.gang import Gang, Site
 from cloud_agent.clusters.held import Final, Held, forget, load
+from cloud_agent.clusters.terms import Terms
 from runtime.core import (
     CheckpointDone,
     CheckpointWorkers,
@@ -38,17 +40,29 @@ _Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers
 class ClusterExecutor:
     """Runs gangs on a cluster; they outlive the agent. Never waits: a thread does the work.
 
-    While the cluster does not answer, nothing is concluded; what is observed converges when it is
-    back. `close` ends the thread, and no gang.
+    While the cluster or the folder does not answer, nothing is concluded; what is observed
+    converges when it is back. `close` ends the thread, and no gang.
     """
 
-    def __init__(self, terms: Terms, cluster: Cluster) -> None:
+    def __init__(
+        self, terms: Terms, cluster: Cluster, remembered: Mapping[str, int] | None = None
+    ) -> None:
         """Take over what an earlier agent of this name held.
+
+        Args:
+            terms: What is chosen about gangs.
+            cluster: Where they run.
+            remembered: The jobs and epochs that the agent knows it held. Where there are any and
+                the folder is not there, they count as running until it is.
 
         Raises:
             ValueError: the files of what is held cannot be read.
+            OSError: the folder cannot be used.
         """
         self._terms, self._cluster = terms, cluster
+        self._folder = SharedFolder(terms.root, remembered or {})
+        self._remembered = dict(remembered or {})
+        self._has_loaded = False
         self._site = Site(terms, cluster, self._say)
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -58,21 +72,22 @@ class ClusterExecutor:
         self._given: list[Final | CheckpointDone] = []
         self._stored: deque[Final | CheckpointDone] = deque()
         self._progress: tuple[GangProgress, ...] = ()
+        self._stuck: tuple[tuple[str, float], ...] = ()
         self._now_s, self._steady_s = 0.0, steady_s()
-        self._gangs = {held.job: Gang(self._site, held) for held in load(self._site.held)}
+        self._gangs: dict[str, Gang] = {}
         self._hurry_until_s = steady_s() + _HURRY_S
-        self._found = tuple(sorted(self._gangs))
-        self._is_busy = bool(self._gangs)
+        self._is_busy = True
         self._broken: Exception | None = None
-        for gang in self._gangs.values():
-            gang.repeat()
+        if self._folder.look():
+            self._load()
+        self._found = tuple(sorted(self._gangs if self._has_loaded else self._remembered))
         self._thread = threading.Thread(target=self._work, name="cluster", daemon=True)
         self._has_begun = False
 
     @property
     def away(self) -> str | None:
-        """Why the cluster does not answer; None: it does."""
-        return self._cluster.away
+        """Why the folder or the cluster does not answer; None: they do."""
+        return self._folder.problem or self._cluster.away
 
     # --- asked by the agent ---
 
@@ -111,6 +126,10 @@ class ClusterExecutor:
         """Every job whose end is not stored: its workers live, or may yet begin."""
         return self._found
 
+    def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
+        """Give the jobs whose workers live and take no steps, and since when."""
+        return self._stuck
+
     def close(self) -> None:
         """End the thread; the gangs go on, and the next executor of this name finds them."""
         self._ending.set()
@@ -140,6 +159,20 @@ class ClusterExecutor:
         with self._lock:
             self._said.append(report)
 
+    def _load(self) -> None:
+        """Take over what was held."""
+        self._gangs = {held.job: Gang(self._site, held) for held in load(self._site.held)}
+        self._has_loaded, self._is_busy = True, bool(self._gangs)
+        for gang in self._gangs.values():
+            gang.repeat()
+
+    def _load_late(self) -> None:
+        """Take over what was held, now that the folder is back; of what is not there, say so."""
+        self._load()
+        for job, epoch in sorted(self._remembered.items()):
+            if job not in self._gangs:
+                self._say(GangFailed(job, epoch, "the folder of its runs has nothing of it"))
+
     # --- the thread ---
 
     def _work(self) -> None:
@@ -155,6 +188,10 @@ class ClusterExecutor:
             self._wake.wait(self._pause_s())
 
     def _round(self) -> None:
+        if not self._folder.look():
+            return
+        if not self._has_loaded:
+            self._load_late()
         self._take_stored()
         self._obey()
         self._cluster.look()
@@ -165,12 +202,14 @@ class ClusterExecutor:
         self._cluster.end_strays({run for run in held if run is not None})
         progress = (gang.progress() for _, gang in sorted(self._gangs.items()))
         self._progress = tuple(one for one in progress if one is not None)
+        since = ((job, gang.stuck_since_s) for job, gang in sorted(self._gangs.items()))
+        self._stuck = tuple((job, since_s) for job, since_s in since if since_s is not None)
         with self._lock:
             self._is_busy = bool(self._gangs or self._orders or self._said)
 
     def _pause_s(self) -> float:
         poll_s = self._terms.poll_s
-        if not self._gangs:
+        if not self._gangs and self._folder.problem is None:
             return _IDLE_POLL_S
         return min(poll_s, _HURRY_POLL_S) if steady_s() < self._hurry_until_s else poll_s
 

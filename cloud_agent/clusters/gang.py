@@ -7,8 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloud_agent.clusters.attempt import Attempt, Cluster, Terms
+from cloud_agent.clusters.attempt import Attempt, Cluster
 from cloud_agent.clusters.held import Final, Held, Started
+from cloud_agent.clusters.stillness import Stillness
+from cloud_agent.clusters.terms import Terms
 from runtime.core import (
     CheckpointDone,
     CheckpointLost,
@@ -56,6 +58,7 @@ class Gang:
         self._site = site
         self._saver = Saver(held.job, site.terms.store, site.terms.keep, held.committed_step)
         self._attempt: Attempt | None = None
+        self._still = Stillness(site.terms, held.job)
         self._fetch: Future[Path] | None = None
         self._drop_fetch = threading.Event()
         self._has_started = False
@@ -76,6 +79,11 @@ class Gang:
         if self._attempt is None or self._attempt.ended is not None:
             return None
         return self.held.job, self._attempt.started.epoch
+
+    @property
+    def stuck_since_s(self) -> float | None:
+        """Since when its workers live and take no steps; None: they do, or never said any."""
+        return None if self.run is None or self._is_unwanted else self._still.since_s
 
     # --- wishes ---
 
@@ -172,6 +180,7 @@ class Gang:
             current.turn(now_s, self._leave_by_s(now_s))
             self._look(now_s)  # last words come before the end
             self._note_start(current)
+            self._still.look(current, now_s)
         if current is not None and current.ended is not None:
             if not self._is_freed:
                 self._free(current, now_s)
@@ -195,7 +204,7 @@ class Gang:
         if self._stop_by_s is not None:
             return self._stop_by_s
         if not self._is_unwanted:
-            return None
+            return self._still.end_by_s
         if self._scale_by_s is None:
             grace_s = self._site.terms.grace_s if self.held.anew_step is None else 0.0
             self._scale_by_s = now_s + grace_s
@@ -242,7 +251,7 @@ class Gang:
 
     def _begin(self, started: Started) -> None:
         self._scale_by_s, self._is_freed, self._is_complete = None, False, False
-        self._upload_by_s = math.inf
+        self._upload_by_s, self._still = math.inf, Stillness(self._site.terms, self.held.job)
         folder = job_folder(self._site.terms.root, self.held.job) / str(started.epoch)
         self._attempt = self._site.cluster.attempt(folder, self.held.job, self._program, started)
 
@@ -258,7 +267,8 @@ class Gang:
         """No worker is left: say what is free, and give the last checkpoint its time."""
         held, outcome = self.held, ended.ended
         # Workers that were asked to leave end well too; then only their steps tell.
-        is_whole = ended.step >= held.spec.total_steps or not self._is_unwanted
+        was_asked = self._is_unwanted or self._still.doom is not None
+        is_whole = ended.step >= held.spec.total_steps or not was_asked
         is_good = outcome is not None and outcome.is_success
         self._is_complete = is_good and is_whole and held.anew_step is None
         upload_s = _RESULT_S if self._is_complete else self._site.terms.upload_s
@@ -291,6 +301,8 @@ class Gang:
             self._finish(GangCompleted(held.job, held.epoch, held.spec.total_steps))
         elif self._stop_by_s is not None:
             self._finish(GangStopped(held.job, held.epoch, self._saver.step))
+        elif self._still.doom is not None:
+            self._finish(GangFailed(held.job, held.epoch, self._still.doom))
         else:
             self._finish(GangFailed(held.job, held.epoch, outcome.error, outcome.retriable))
 

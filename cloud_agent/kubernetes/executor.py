@@ -15,7 +15,7 @@ watch, create, patch and delete Jobs and Pods of one namespace.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from cloud_agent.clusters.attempt import Attempt as AnyAttempt
@@ -82,10 +82,17 @@ class _Kubernetes:
 class KubernetesExecutor(ClusterExecutor):
     """Runs gangs on a Kubernetes cluster."""
 
-    def __init__(self, options: KubernetesOptions) -> None:
+    def __init__(
+        self, options: KubernetesOptions, remembered: Mapping[str, int] | None = None
+    ) -> None:
         """Take over what an earlier agent of this name held.
+
+        Args:
+            options: How gangs are run.
+            remembered: The jobs and epochs that the agent knows it held.
 
         Raises:
             ValueError: the files of what is held cannot be read.
+            OSError: `options.root` cannot be used.
         """
-        super().__init__(options, _Kubernetes(options))
+        super().__init__(options, _Kubernetes(options), remembered)

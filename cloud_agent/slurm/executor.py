@@ -13,7 +13,7 @@ Programs that resize in place are restarted too.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
 
@@ -92,10 +92,15 @@ class _Cluster:
 class SlurmExecutor(ClusterExecutor):
     """Runs gangs on a Slurm cluster."""
 
-    def __init__(self, options: SlurmOptions) -> None:
+    def __init__(self, options: SlurmOptions, remembered: Mapping[str, int] | None = None) -> None:
         """Take over what an earlier agent of this name held.
+
+        Args:
+            options: How gangs are run.
+            remembered: The jobs and epochs that the agent knows it held.
 
         Raises:
             ValueError: the files of what is held cannot be read.
+            OSError: `options.root` cannot be used.
         """
-        super().__init__(options, _Cluster(options))
+        super().__init__(options, _Cluster(options), remembered)

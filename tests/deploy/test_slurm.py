@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.composed import ROOT
 from tests.patience import PATIENCE_S, wait_until
-from tests.slurm import ROOT, need_slurm
+from tests.slurm import need_slurm
 
 DAEMONS = ("munged", "slurmctld", "slurmd-n1", "slurmd-n2")
 
@@ -124,11 +125,11 @@ def test_folder_that_daemons_cannot_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_programs_are_named_with_what_installs_them(folder: Folder, tmp_path: Path) -> None:
-    text = (ROOT / "compose" / "slurm").read_text()
-    script = tmp_path / "slurm"
-    script.write_text(text.replace(":/usr/local/sbin:/usr/sbin:/sbin", ""))
+    for name in ("slurm", "daemons.py"):
+        text = (ROOT / "compose" / name).read_text()
+        (tmp_path / name).write_text(text.replace(":/usr/local/sbin:/usr/sbin:/sbin", ""))
     done = subprocess.run(
-        [sys.executable, str(script), "up"],
+        [sys.executable, str(tmp_path / "slurm"), "up"],
         env={"PATH": str(tmp_path), "TIDEGATE_SLURM_DIR": str(folder.path)},
         capture_output=True,
         text=True,

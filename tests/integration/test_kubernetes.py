@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from runtime.core import (
-    CheckpointDone,
     GangCompleted,
     GangFailed,
     GangStarted,
     GangStopped,
-    WorkersLeft,
 )
 from schemas.programs import Program
 from tests.kubernetes_bed import KubernetesBench
@@ -68,20 +66,6 @@ def test_pods_of_unlike_sizes_are_refused_in_words(kube: KubernetesBench) -> Non
     assert kube.plane.jobs() == []
 
 
-def test_reclaimed_it_saves_and_goes_on_elsewhere(kube: KubernetesBench) -> None:
-    kube.start(python(TRAINER), EVEN)
-    kube.until(lambda: kube.step() >= 20)
-    kube.stop()
-    stopped, saved = kube.hears(GangStopped), kube.hears(CheckpointDone)
-    assert stopped.step == saved.step >= 20
-    assert kube.plane.pods() == kube.plane.jobs() == []
-
-    kube.start(python(TRAINER), {"n2": (0,)}, epoch=2, step=stopped.step)
-    assert kube.hears(GangStarted, 2).step >= stopped.step
-    kube.until(lambda: kube.step() > stopped.step)
-    assert f"rank 0 of 1 goes on from {stopped.step}\n" in kube.log(2)
-
-
 def test_what_does_not_leave_is_ended_after_the_grace(kube: KubernetesBench) -> None:
     deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
     kube.start(python(deaf + "while True: time.sleep(1)"), {"n1": (0,)})
@@ -91,43 +75,6 @@ def test_what_does_not_leave_is_ended_after_the_grace(kube: KubernetesBench) -> 
     kube.stop(grace_s=1.0)  # hurried
     assert kube.hears(GangStopped).step == 0
     assert kube.log().count("heard") == 1
-
-
-def test_change_of_size_keeps_the_steps(kube: KubernetesBench) -> None:
-    kube.start(python(TRAINER), EVEN)
-    kube.until(lambda: kube.step() >= 20)
-    kube.scale({"n1": (0,)}, epoch=2)
-    left, started = kube.hears(WorkersLeft), kube.hears(GangStarted, 2)
-    assert (left.epoch, started.epoch) == (1, 2)
-    assert started.step >= left.step >= 20
-    assert f"rank 0 of 1 goes on from {left.step}\n" in kube.log(2)
-    kube.scale(EVEN, epoch=3)
-    assert kube.hears(GangStarted, 3).step >= started.step
-    assert kube.hears(CheckpointDone).epoch >= 2
-    assert len(kube.all(WorkersLeft)) == 1  # growing gives nothing up
-    assert len(kube.plane.jobs()) == 1
-
-
-def test_checkpoint_on_a_wish_and_training_goes_on(kube: KubernetesBench) -> None:
-    kube.start(python(TRAINER, saves="on_signal"), {"n1": (0,)})
-    kube.until(lambda: kube.step() >= 5)
-    kube.save()
-    saved = kube.hears(CheckpointDone)
-    assert Path(saved.uri.removeprefix("file://")).is_dir()
-    kube.until(lambda: kube.step() > saved.step)
-    kube.stop()
-    assert kube.hears(GangStopped).step > saved.step
-
-
-def test_failure_names_worker_code_and_last_words_and_ends_the_others(
-    kube: KubernetesBench,
-) -> None:
-    code = 'if [ $RANK = 2 ]; then echo "no such file: data"; exit 3; fi; sleep 3600'
-    kube.start(shell(code), EVEN)
-    failed = kube.hears(GangFailed)
-    assert failed.retriable
-    assert failed.error == "worker 2 on n2 ended with exit code 3: no such file: data"
-    assert kube.plane.pods() == kube.plane.jobs() == []
 
 
 def test_command_that_does_not_exist_is_not_tried_again(kube: KubernetesBench) -> None:

@@ -1,35 +1,19 @@
 """A gang on Kubernetes runs once, whatever breaks: agent, API server, node, somebody's hand."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
-from tests.kubernetes_bed import ROOT, ControlPlane, KubernetesBench
+from tests.kubernetes_bed import ControlPlane, KubernetesBench
 from tests.patience import wait_until
 from tests.workers import TRAINER, python, shell
 
 pytestmark = pytest.mark.slow
 
 EVEN = {"n1": (0, 1), "n2": (0, 1)}
-#: An agent as a process of its own: starts a gang and looks after it, until it is killed.
-AGENT = """
-import sys, time
-from pathlib import Path
-from tests.kubernetes_bed import ControlPlane, KubernetesBench
-from tests.workers import TRAINER, python
-bench = KubernetesBench(ControlPlane(Path(sys.argv[1])), Path(sys.argv[2]))
-bench.start(python(TRAINER), {"n1": (0, 1), "n2": (0, 1)})
-while True:
-    for report in bench.executor.advance(time.time()):
-        print(type(report).__name__, flush=True)
-    time.sleep(0.05)
-"""
 
 
 def begun(kube: KubernetesBench) -> str:
@@ -42,34 +26,6 @@ def begun(kube: KubernetesBench) -> str:
 
 def times_begun(kube: KubernetesBench, epoch: int = 1) -> int:
     return kube.log(epoch).count("goes on from")
-
-
-def test_killed_agents_gang_trains_on_and_is_found_again(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(plane.folder), str(kube.root)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as agent:
-        assert agent.stdout is not None
-        assert agent.stdout.readline() == "GangStarted\n"
-        agent.kill()
-    (job,) = plane.jobs()
-    kube.again()
-    assert kube.executor.running() == ("j",)
-    kube.hears(GangStarted)  # said again: it may never have been stored
-    before = kube.step()
-    kube.until(lambda: kube.step() > before)
-    assert [one["metadata"]["uid"] for one in plane.jobs()] == [job["metadata"]["uid"]]
-    kube.stop()
-    assert kube.hears(GangStopped).step > before
-    assert times_begun(kube) == 1
-    kube.until(lambda: kube.executor.next_due_s() is None)
-    kube.again()
-    assert kube.executor.running() == ()
 
 
 def created(kube: KubernetesBench, job: str = "j") -> str:

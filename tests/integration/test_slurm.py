@@ -57,21 +57,6 @@ def test_one_worker_for_each_node_has_all_its_gpus(bench: SlurmBench) -> None:
     assert sorted(bench.logs().splitlines()) == ["0 2 1 2 0,1", "1 2 1 2 0,1"]
 
 
-def test_sent_away_it_saves_and_goes_on_from_there(bench: SlurmBench) -> None:
-    bench.start(python(TRAINER), EVEN)
-    bench.hears(GangStarted)
-    bench.until(lambda: bench.step() >= 20)
-    bench.stop()
-    stopped, saved = bench.hears(GangStopped), bench.hears(CheckpointDone)
-    assert stopped.step == saved.step >= 20
-    assert bench.cluster.jobs() == []
-
-    bench.start(python(TRAINER), {"n2": (0,)}, epoch=2, step=stopped.step)
-    assert bench.hears(GangStarted, 2).step >= stopped.step
-    bench.until(lambda: bench.step() > stopped.step)
-    assert f"rank 0 of 1 goes on from {stopped.step}\n" in bench.logs(2)
-
-
 def test_sent_away_without_saving_it_is_gone_at_once(bench: SlurmBench) -> None:
     bench.start(python("import signal, time\nsignal.signal(15, print)\ntime.sleep(3600)"), EVEN)
     bench.hears(GangStarted)
@@ -86,41 +71,6 @@ def test_what_does_not_leave_is_ended_after_the_grace(bench: SlurmBench) -> None
     bench.stop(grace_s=2.0)
     assert bench.hears(GangStopped).step == 0
     assert bench.logs().count("heard") == 4  # each worker once
-
-
-def test_change_of_size_keeps_the_steps(bench: SlurmBench) -> None:
-    bench.start(python(TRAINER), EVEN)
-    bench.hears(GangStarted)
-    bench.until(lambda: bench.step() >= 20)
-    bench.scale({"n1": (0,)}, epoch=2)
-    left, started = bench.hears(WorkersLeft), bench.hears(GangStarted, 2)
-    assert (left.epoch, started.epoch) == (1, 2)
-    assert started.step >= left.step >= 20
-    bench.until(lambda: bench.step() > left.step)
-    assert f"rank 0 of 1 goes on from {left.step}\n" in bench.logs(2)
-    bench.scale(EVEN, epoch=3)
-    assert bench.hears(GangStarted, 3).step >= started.step
-    assert bench.hears(CheckpointDone).epoch >= 2
-    assert len(bench.all(WorkersLeft)) == 1  # growing gives nothing up
-    assert len(bench.cluster.jobs()) == 1
-
-
-def test_checkpoint_on_a_signal_and_training_goes_on(bench: SlurmBench) -> None:
-    bench.start(python(TRAINER, saves="on_signal"), {"n1": (0,)})
-    bench.until(lambda: bench.step() >= 5)
-    bench.save()
-    saved = bench.hears(CheckpointDone)
-    assert Path(saved.uri.removeprefix("file://")).is_dir()
-    bench.until(lambda: bench.step() > saved.step)
-
-
-def test_failure_names_worker_code_and_last_words_and_ends_the_others(bench: SlurmBench) -> None:
-    code = 'if [ $RANK = 2 ]; then echo "no such file: data"; exit 3; fi; sleep 3600'
-    bench.start(shell(code), EVEN)
-    failed = bench.hears(GangFailed)
-    assert failed.retriable
-    assert failed.error == "worker 2 on n2 ended with code 3: no such file: data"
-    assert bench.cluster.jobs() == []
 
 
 def test_command_that_does_not_exist_is_not_tried_again(bench: SlurmBench) -> None:
@@ -140,11 +90,35 @@ def test_what_slurm_refuses_fails_with_its_words(bench: SlurmBench) -> None:
 
 def test_what_waits_too_long_fails_with_slurms_reason(bench: SlurmBench, tmp_path: Path) -> None:
     bench.cluster.ask("sbatch", "--gres=gpu:2", "-wn1", "-o/dev/null", "--wrap=sleep 3600")
-    other = SlurmBench(bench.cluster, tmp_path / "other", pending_s=1.0)
+    other = SlurmBench(bench.cluster, tmp_path / "other", pending_s=5.0)
     try:
         other.start(shell("true"), {"n1": (0,)})
         assert re.search("it says (Resources|Priority);", other.hears(GangFailed).error)
         assert not other.run().joinpath("exit").exists()
+    finally:
+        other.executor.close()
+
+
+@pytest.mark.parametrize("end_stuck", [False, True])
+def test_gang_that_stands_still_is_noticed(
+    bench: SlurmBench, tmp_path: Path, end_stuck: bool
+) -> None:
+    root = tmp_path / f"stuck-{end_stuck}"  # names the agent
+    other = SlurmBench(bench.cluster, root, stuck_after_s=0.5, end_stuck=end_stuck)
+    # It leaves in good order when it is asked to, which does not make it complete.
+    say = """trap 'exit 0' TERM; echo '{"step": 4}' >> $TIDEGATE_PROGRESS; sleep 3600 & wait"""
+    try:
+        other.start(shell(say), {"n1": (0, 1)})
+        if end_stuck:
+            assert other.hears(GangFailed).error == "stuck: alive, but no step after 4"
+            assert other.executor.stuck(0.0) == ()
+            return
+        other.until(lambda: other.executor.stuck(0.0))
+        ((job, since_s),) = other.executor.stuck(0.0)
+        assert (job, other.all(GangFailed)) == ("j", [])
+        other.stop()
+        other.hears(GangStopped)
+        assert other.executor.stuck(since_s + 1e6) == ()
     finally:
         other.executor.close()
 

@@ -2,35 +2,22 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloud_agent.slurm import SlurmExecutor
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
 from tests.patience import wait_until
-from tests.slurm import ROOT, Cluster, SlurmBench
+from tests.slurm import Cluster, SlurmBench
 from tests.workers import TRAINER, python, shell
 
 pytestmark = pytest.mark.slow
 
 EVEN = {"n1": (0, 1), "n2": (0, 1)}
-#: An agent as a process of its own: starts a gang and looks after it, until it is killed.
-AGENT = """
-import sys, time
-from pathlib import Path
-from tests.slurm import Cluster, SlurmBench
-from tests.workers import TRAINER, python
-bench = SlurmBench(Cluster(Path(sys.argv[1])), Path(sys.argv[2]))
-bench.start(python(TRAINER), {"n1": (0, 1), "n2": (0, 1)})
-while True:
-    for report in bench.executor.advance(time.time()):
-        print(type(report).__name__, flush=True)
-    time.sleep(0.05)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -53,34 +40,27 @@ def times_begun(bench: SlurmBench, epoch: int = 1) -> int:
     return bench.logs(epoch).count("rank 0 of 4 goes on from")
 
 
-def test_killed_agents_gang_trains_on_and_is_found_again(
-    bench: SlurmBench, cluster: Cluster
-) -> None:
-    agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(cluster.folder), str(bench.root)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert agent.stdout is not None
-    with agent.stdout:
-        assert agent.stdout.readline() == "GangStarted\n"
-        agent.kill()
-        agent.wait()
-    (job,) = cluster.jobs()
-    bench.again()
+def test_gang_trains_on_while_the_folder_of_runs_is_not_mounted(bench: SlurmBench) -> None:
+    job, root = begun(bench), bench.options.root
+    # What the agent sees of it: the nodes have it mounted all the time.
+    view, empty = root.with_name("view"), root.with_name("empty")
+    empty.mkdir()
+    view.symlink_to(empty)
+    bench.executor.close()
+    bench.executor = SlurmExecutor(replace(bench.options, root=view), {"j": 1})
     assert bench.executor.running() == ("j",)
-    bench.hears(GangStarted)  # said again: it may never have been stored
+    looks = iter(range(60))
+    bench.until(lambda: next(looks, None) is None)
+    assert bench.cluster.jobs() == [job]
+    assert "mount the folder" in str(bench.executor.away)
+    assert not any(empty.iterdir())
+    view.unlink()
+    view.symlink_to(root)
+    bench.hears(GangStarted, 2)
     before = bench.step()
     bench.until(lambda: bench.step() > before)
-    assert cluster.jobs() == [job]
-    bench.stop()
-    assert bench.hears(GangStopped).step > before
-    assert times_begun(bench) == 1
-    bench.until(lambda: bench.executor.next_due_s() is None)
-    bench.again()
-    assert bench.executor.running() == ()
+    assert bench.cluster.jobs() == [job]
+    assert bench.all(GangFailed) == []
 
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])

@@ -31,7 +31,7 @@ SPEC = GangSpec(
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
     store = CheckpointStore(f"file://{folder}/store")
-    return SlurmOptions(folder / "root", store, "a", **more)
+    return SlurmOptions(root=folder / "root", store=store, agent="a", **more)
 
 
 def handed_in(folder: Path, placement: Placement, program: Program, **more: Any) -> list[str]:

@@ -1,0 +1,60 @@
+"""What an operator may choose about gangs on any cluster."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.checkpoints.store import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How gangs are run on a cluster; each kind of cluster adds its own."""
+
+    #: Folder for all that belongs to runs, on a file system that the agent and the nodes share:
+    #: `runs/`, `held/`.
+    root: Path
+    #: Where checkpoints become durable.
+    store: CheckpointStore
+    #: The agent's name; what it runs on the cluster is known by it.
+    agent: str
+    #: The workers' files are looked at this often while a gang is held, and the cluster if it does
+    #: not tell by itself; more often in the half minute after an order.
+    poll_s: float = 2.0
+    #: A gang that the cluster does not begin within this has failed.
+    pending_s: float = 900.0
+    #: A program that says nothing has started when it has run this long.
+    quiet_start_s: float = 5.0
+    #: A gang is stuck after this long without a step, or 20 of its usual intervals if longer.
+    stuck_after_s: float = 600.0
+    #: End a stuck gang as failed; otherwise it is only reported.
+    end_stuck: bool = False
+    #: What workers are told is usual (`TIDEGATE_GRACE_S`), and what a change of size gives them.
+    grace_s: float = 60.0
+    #: A checkpoint that was asked for must come within this.
+    save_s: float = 300.0
+    #: Beyond the grace, for the upload of the last checkpoint.
+    upload_s: float = 60.0
+    keep: int = 2  #: Checkpoints of a job that are retained.
+
+    def __post_init__(self) -> None:
+        if not self.agent:
+            raise ValueError("agent: must not be empty")
+        if not self.root.is_absolute():
+            raise ValueError(f"root: must be an absolute path, not {self.root}")
+        self.positive("poll_s", "pending_s", "stuck_after_s", "save_s")
+        for name in ("quiet_start_s", "grace_s", "upload_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: must be finite and not negative")
+        if self.keep < 1:
+            raise ValueError("keep: must be at least 1")
+
+    def positive(self, *names: str) -> None:
+        """Check that these fields are positive and finite.
+
+        Raises:
+            ValueError: one is not; the message names it.
+        """
+        for name in names:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: must be positive and finite")

@@ -1,0 +1,150 @@
+"""A folder of runs that is not there proves nothing: what runs on the cluster is left alone."""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloud_agent.clusters.attempt import Progress
+from cloud_agent.clusters.executor import ClusterExecutor
+from cloud_agent.clusters.folder import MARK
+from cloud_agent.clusters.held import Held, Started
+from cloud_agent.clusters.terms import Terms
+from runtime.checkpoints.store import CheckpointStore
+from runtime.core import GangFailed, Report, StartWorkers
+from tests.patience import wait_until
+from tests.workers import shell, spec
+
+
+class Looked:
+    """A cluster that notes whom it is told to keep: all others are ended."""
+
+    away: str | None = None
+
+    def __init__(self) -> None:
+        self.kept: list[set[tuple[str, int]]] = []
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Nothing has to be got ready."""
+
+    def look(self) -> None:
+        """Nothing is to be seen."""
+
+    def attempt(self, folder: Path, job: str, program: Any, started: Started) -> Any:
+        return SimpleNamespace(
+            started=started,
+            folder=folder,
+            progress=Progress(folder, []),
+            trains=False,
+            ended=None,
+            step=0,
+            turn=lambda now_s, leave_by_s: None,
+        )
+
+    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
+        self.kept.append(set(held))
+
+    def close(self) -> None:
+        """Nothing blocks."""
+
+
+class Agent:
+    """Executors on one folder, one after the other."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.made = root / "shared", list[ClusterExecutor]()
+        self.store = CheckpointStore(f"file://{root}/store")
+        self.said: list[Report] = []
+
+    def begin(self, **remembered: int) -> tuple[ClusterExecutor, Looked]:
+        """Start one that remembers these jobs and epochs."""
+        terms = Terms(root=self.root, store=self.store, agent="a", poll_s=0.02)
+        cluster = Looked()
+        executor = ClusterExecutor(terms, cluster, remembered)
+        self.made.append(executor)
+        return executor, cluster
+
+    def until(self, executor: ClusterExecutor, condition: Callable[[], object]) -> None:
+        """Ask for reports until something holds."""
+
+        def asked() -> object:
+            self.said += executor.advance(time.time())
+            return condition()
+
+        wait_until(asked)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    made = Agent(tmp_path)
+    yield made
+    for executor in made.made:
+        executor.close()
+
+
+def holds(agent: Agent) -> None:
+    """Let an earlier agent have held a gang in the folder."""
+    executor, _ = agent.begin()
+    executor.close()
+    started = Started(3, {"n1": (0,)}, 0, None)
+    held = Held("j", 3, {"n1": (0,)}, spec(shell("true")), 0, started)
+    held.write(agent.root / "held")
+
+
+def test_the_first_use_marks_the_folder_and_a_later_agent_goes_on(agent: Agent) -> None:
+    holds(agent)
+    assert (agent.root / MARK).exists()
+    executor, cluster = agent.begin(j=3)
+    assert executor.running() == ("j",)
+    agent.until(executor, lambda: cluster.kept)
+    assert cluster.kept[0] == {("j", 3)}
+    assert executor.away is None
+
+
+def test_a_folder_that_is_not_mounted_ends_nothing_and_is_taken_up_when_it_is_back(
+    agent: Agent,
+) -> None:
+    holds(agent)
+    away = agent.root.rename(agent.root.with_name("away"))
+    agent.root.mkdir()
+    executor, cluster = agent.begin(j=3)
+    assert executor.running() == ("j",), "as far as anybody knows"
+    looks = iter(range(20))
+    agent.until(executor, lambda: next(looks, None) is None)
+    assert executor.away is not None
+    assert f"{agent.root} has no file {MARK}" in executor.away
+    assert (cluster.kept, agent.said, list(agent.root.iterdir())) == ([], [], [])
+    agent.root.rmdir()
+    away.rename(agent.root)
+    agent.until(executor, lambda: cluster.kept)
+    assert cluster.kept[0] == {("j", 3)}
+    assert executor.away is None
+
+
+def test_a_folder_that_goes_away_while_gangs_run_is_waited_for(agent: Agent) -> None:
+    executor, cluster = agent.begin()
+    agent.until(executor, lambda: cluster.kept)
+    away = agent.root.rename(agent.root.with_name("away"))
+    order = StartWorkers("j", 1, {"n1": (0,)}, spec(shell("true")), 0, 0.0)
+    executor.start(order, time.time())
+    agent.until(executor, lambda: executor.away)
+    looks = iter(range(20))
+    agent.until(executor, lambda: next(looks, None) is None)
+    assert not agent.root.exists(), "nothing was written where nothing is mounted"
+    away.rename(agent.root)
+    agent.until(executor, lambda: (agent.root / "held" / "j.json").exists())
+    assert agent.said == []
+
+
+def test_what_is_remembered_and_not_in_the_folder_when_it_is_back_has_failed(agent: Agent) -> None:
+    executor, _ = agent.begin(j=3)
+    agent.until(executor, lambda: executor.away)
+    agent.root.mkdir()
+    (agent.root / MARK).touch()  # as the complaint says, of a folder that is the right one
+    agent.until(executor, lambda: agent.said)
+    (failed,) = agent.said
+    assert isinstance(failed, GangFailed)
+    assert (failed.job, failed.epoch, failed.retriable) == ("j", 3, True)
