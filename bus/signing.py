@@ -13,12 +13,6 @@ from typing import Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
 
 from bus.contract import BusError
 
@@ -41,6 +35,8 @@ class Signer:
         Raises:
             BusError: it cannot be read or is no Ed25519 key.
         """
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
         try:
             key = load_pem_private_key(Path(path).read_bytes(), None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -56,7 +52,7 @@ class Signer:
 
     def public(self) -> str:
         """Give the public key as agents are configured with it: base64 of its 32 bytes."""
-        raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        raw = self._key.public_key().public_bytes_raw()
         return base64.b64encode(raw).decode()
 
 
@@ -97,6 +93,9 @@ _MAKE = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
 def _public(key_id: str, text: str) -> Ed25519PublicKey:
     try:
         if text.endswith(".pem"):
+            # Takes 5 MiB: an edge agent does without if it is given its keys as base64.
+            from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
             key = load_pem_public_key(Path(text).read_bytes())
             if not isinstance(key, Ed25519PublicKey):
                 raise BusError(f"trusted key {key_id}: {text} is no Ed25519 key")

@@ -1,7 +1,7 @@
 """An agent for one edge server, which is its own lender and may be offline for hours.
 
-Offline, the server works on until its lease ends, then saves and stops; what it has to say waits
-in its spool and is published, in order, when the link is back.
+Offline, the server works on until its lease ends, through reboots too, then saves and stops; what
+it has to say waits in its spool and is published, in order, when the link is back: docs/offline.md.
 """
 
 from collections.abc import Sequence

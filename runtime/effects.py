@@ -4,7 +4,8 @@ One JSON object a line, flushed as it happens, numbered for good: `n`, `at_s`, `
 `node`, `gpus`, and of workers `job` and `epoch`. An effect on several nodes has a line for each.
 
     began              the agent is up; no worker of before lives but those of `running`
-    start, scale       workers take these GPUs under this epoch
+    start, scale       workers take these GPUs under this epoch; after `ended` under the same one,
+                       the agent itself resumed what went with its machine
     checkpoint, stop   asked of the workers that are there
     left               GPUs that a change of size gave up are free
     ended              the gang is gone and its GPUs are free; `how` says by what

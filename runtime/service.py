@@ -16,6 +16,7 @@ from datetime import datetime
 from bus.clock import Clock
 from bus.contract import BusError, Closed, Consumer, Link, Message, Record
 from bus.letters import dead_letter
+from runtime.addresses import addressed
 from runtime.core import (
     Action,
     AgentCore,
@@ -34,11 +35,11 @@ from runtime.core import (
 from runtime.executor import Machine
 from runtime.gate import Gate, Refusal, Verifier
 from runtime.publisher import Publisher
-from runtime.spool import Limit, Spool, Waiting
+from runtime.spool import Limit, Loss, Spool, Waiting
 from runtime.store import AgentStore
 from schemas.codec import encode, event
-from schemas.events import EventData, InferenceLoad, NodeMeasured
-from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from schemas.events import EventData
+from schemas.topics import COMMANDS
 
 _TICK = Tick()
 #: Records taken in one turn.
@@ -148,7 +149,7 @@ class AgentService:
 
     @property
     def telemetry_dropped(self) -> int:
-        """Telemetry that was dropped because the spool was full."""
+        """Messages dropped because the spool was full: telemetry, then what newer words replace."""
         return self._spool.dropped
 
     async def run(self) -> None:
@@ -237,7 +238,7 @@ class AgentService:
         self.counters.dead_letters += 1
         message = dead_letter(record, refusal.field, refusal.reason, self._group)
         # Dropped like telemetry when the spool is full: what strangers send must not fill it.
-        self._added.append(Waiting(self._store.next_row(), message, telemetry=True))
+        self._added.append(Waiting(self._store.next_row(), message, Loss.TELEMETRY))
 
     def _take(self, stimulus: Stimulus, now_s: float) -> None:
         self._collect(self.core.handle(stimulus, now_s), now_s)
@@ -260,15 +261,9 @@ class AgentService:
             cell=self._cell,
             causation=causation,
         )
-        topic, key, telemetry = TELEMETRY, "", True
-        if isinstance(data, NodeMeasured):
-            key = data.node
-        elif isinstance(data, InferenceLoad):
-            key = data.node or data.pool
-        else:
-            topic, key, telemetry = EVENTS, self._cell, False
-        message = Message(topic.name, key, encode(envelope))
-        self._added.append(Waiting(self._store.next_row(), message, telemetry))
+        topic, key, loss = addressed(data, self._cell)
+        message = Message(topic, key, encode(envelope))
+        self._added.append(Waiting.of(self._store.next_row(), message, loss))
 
     def _flush(self, now_s: float) -> None:
         """Write down what the turn changed, then let it take effect."""

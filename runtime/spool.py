@@ -1,14 +1,40 @@
 """The spool: messages on their way to the bus, in the order they were said, within bounds.
 
-When it is full, the oldest telemetry goes first. Acks, worker and life-cycle events are never
-dropped: without them the scheduler could not know what became of its work.
+When it is full, the oldest goes of the first of these kinds that has any to spare:
+
+1. telemetry, and dead letters;
+2. how far a job is, where a newer word of the same job waits;
+3. checkpoints of a job, births of a node, where a newer word of the same waits.
+
+All else is never dropped: acks, what became of workers, the newest checkpoint of each job. Without
+them the scheduler could not know what became of its work. They are few, for all of them answer
+commands, and none comes while the link is down.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
+from heapq import merge
+from itertools import islice
+from typing import Self
+
+import orjson
 
 from bus.contract import Message
+
+#: One in so many rows is never dropped: the scheduler does not believe a source that skips a
+#: million numbers at once (`scheduler.dedupe.JUMP_MAX`), and days offline are more than that.
+STEPPING_STONE = 500_000
+
+
+class Loss(IntEnum):
+    """How dear a message is when the spool is full; the numbers are in the agent's store."""
+
+    NEVER = 0
+    TELEMETRY = 1
+    PROGRESS = 2  #: May go once it is superseded.
+    STANDING = 3  #: Likewise, after those.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +58,18 @@ class Waiting:
     row: int
     message: Message
     #: Whether it may be dropped when the spool is full.
-    telemetry: bool
+    loss: Loss = Loss.NEVER
+    #: What it says something of, if a newer word of the same supersedes it.
+    subject: str = ""
+
+    @classmethod
+    def of(cls, row: int, message: Message, loss: Loss) -> Self:
+        """Put a message in its place; find its subject in what it says, if it needs one."""
+        if loss in (Loss.NEVER, Loss.TELEMETRY):
+            return cls(row, message, loss)
+        said = orjson.loads(message.value or b"{}")
+        of_what = said["data"].get("job") or said["data"]["node"]
+        return cls(row, message, loss, f"{said['type']}/{of_what}")
 
     @property
     def size_bytes(self) -> int:
@@ -46,47 +83,34 @@ class Spool:
     def __init__(self, limit: Limit | None = None, waiting: Iterable[Waiting] = ()) -> None:
         """Take over the rows of the last boot, in order."""
         self._limit = limit or Limit()
-        self._kept: deque[Waiting] = deque()
-        self._telemetry: deque[Waiting] = deque()
+        self._lanes: dict[Loss, deque[Waiting]] = {loss: deque() for loss in Loss}
+        self._words: Counter[str] = Counter()  # that wait, by subject
         self._freed: list[int] = []
         self.size_bytes = 0
-        #: Telemetry dropped for want of room since the agent began.
+        #: Messages dropped for want of room since the agent began.
         self.dropped = 0
         for message in waiting:
             self.add(message)
 
     def __len__(self) -> int:
-        return len(self._kept) + len(self._telemetry)
+        return sum(map(len, self._lanes.values()))
 
     def add(self, waiting: Waiting) -> None:
-        """Put a message at the end; drop the oldest telemetry if there is no room."""
-        (self._telemetry if waiting.telemetry else self._kept).append(waiting)
+        """Put a message at the end; drop what is dearest least if there is no room."""
+        stays = waiting.loss is Loss.TELEMETRY and (waiting.row + 1) % STEPPING_STONE == 0
+        self._lanes[Loss.NEVER if stays else waiting.loss].append(waiting)
+        self._words[waiting.subject] += 1
         self.size_bytes += waiting.size_bytes
-        while self._telemetry and (
-            len(self) > self._limit.messages or self.size_bytes > self._limit.size_bytes
-        ):
-            self._free(self._telemetry.popleft())
+        while self._is_full and self._drop():
             self.dropped += 1
 
     def next(self, count: int) -> list[Waiting]:
         """Give up to `count` messages to publish, oldest first; they stay until `sent`."""
-        kept, telemetry = iter(self._kept), iter(self._telemetry)
-        one, other = next(kept, None), next(telemetry, None)
-        batch: list[Waiting] = []
-        while len(batch) < count:
-            if one is not None and (other is None or one.row < other.row):
-                batch.append(one)
-                one = next(kept, None)
-            elif other is not None:
-                batch.append(other)
-                other = next(telemetry, None)
-            else:
-                break
-        return batch
+        return list(islice(merge(*self._lanes.values(), key=_row), count))
 
     def sent(self, up_to_row: int) -> None:
         """Let go of everything up to a row: the bus has it."""
-        for lane in (self._kept, self._telemetry):
+        for lane in self._lanes.values():
             while lane and lane[0].row <= up_to_row:
                 self._free(lane.popleft())
 
@@ -100,6 +124,32 @@ class Spool:
         freed, self._freed = self._freed, []
         return freed
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self) > self._limit.messages or self.size_bytes > self._limit.size_bytes
+
+    def _drop(self) -> bool:
+        """Drop one message; False if none may go."""
+        if lane := self._lanes[Loss.TELEMETRY]:
+            self._free(lane.popleft())
+            return True
+        for loss in (Loss.PROGRESS, Loss.STANDING):
+            lane = self._lanes[loss]
+            # Those passed over are the newest of their subjects: no more than there are jobs.
+            for index, waiting in enumerate(lane):
+                if self._words[waiting.subject] > 1:
+                    del lane[index]
+                    self._free(waiting)
+                    return True
+        return False
+
     def _free(self, waiting: Waiting) -> None:
         self.size_bytes -= waiting.size_bytes
+        self._words[waiting.subject] -= 1
+        if not self._words[waiting.subject]:
+            del self._words[waiting.subject]
         self._freed.append(waiting.row)
+
+
+def _row(waiting: Waiting) -> int:
+    return waiting.row

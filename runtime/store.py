@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import orjson
 
 from bus.contract import Message
-from runtime.spool import Waiting
+from runtime.spool import Loss, Waiting
 
 #: What a stored turn outlives.
 Durability = Literal["process_crash", "power_loss"]
@@ -26,7 +26,7 @@ CREATE TABLE boot (id INTEGER PRIMARY KEY CHECK (id = 1), bootid INTEGER NOT NUL
 INSERT INTO boot VALUES (1, -1);
 CREATE TABLE spool (
     row INTEGER PRIMARY KEY, topic TEXT NOT NULL, key TEXT NOT NULL, value BLOB,
-    headers BLOB, telemetry INTEGER NOT NULL
+    headers BLOB, telemetry INTEGER NOT NULL -- a `runtime.spool.Loss`
 );
 PRAGMA application_id = 1413955911;
 PRAGMA user_version = 1;
@@ -69,6 +69,8 @@ class AgentStore:
             raise StoreError(_unusable(path, error)) from error
         try:
             is_new = cls._is_new(connection)
+            if is_new and str(path) != ":memory:":
+                Path(path).chmod(0o600)  # what jobs run is in it, with their environment
             # Held for life once taken: two agents on one file would both be the same source.
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             connection.execute("PRAGMA journal_mode=WAL")
@@ -114,8 +116,8 @@ class AgentStore:
             "SELECT row, topic, key, value, headers, telemetry FROM spool ORDER BY row"
         )
         return [
-            Waiting(row, Message(topic, key, value, _headers(headers)), bool(telemetry))
-            for row, topic, key, value, headers, telemetry in rows
+            Waiting.of(row, Message(topic, key, value, _headers(headers)), Loss(loss))
+            for row, topic, key, value, headers, loss in rows
         ]
 
     def next_row(self) -> int:
@@ -167,6 +169,30 @@ class AgentStore:
         self._connection.close()
 
 
+def held_gangs(path: Path | str) -> dict[str, int]:
+    """Give the jobs, with their epochs, that an agent's file says it held when it ended.
+
+    To be asked before the file is opened; nothing where there is none.
+
+    Raises:
+        StoreError: another process has it open, or it is not an agent's file.
+    """
+    if not Path(path).exists():
+        return {}
+    connection = sqlite3.connect(path, timeout=1.0)
+    try:
+        if AgentStore._is_new(connection):
+            return {}
+        rows = connection.execute("SELECT key, value FROM state WHERE key LIKE 'gang/%'").fetchall()
+    except sqlite3.OperationalError as error:
+        raise StoreError(_unusable(path, error)) from error
+    except (sqlite3.DatabaseError, StoreError) as error:
+        raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
+    finally:
+        connection.close()
+    return {key.removeprefix("gang/"): int(orjson.loads(row)["epoch"]) for key, row in rows}
+
+
 def _unusable(path: Path | str, error: sqlite3.Error) -> str:
     return (
         f"state file {path}: {error}; stop the other agent that uses it, or check that the "
@@ -174,10 +200,10 @@ def _unusable(path: Path | str, error: sqlite3.Error) -> str:
     )
 
 
-def _spool_row(waiting: Waiting) -> tuple[int, str, str, bytes | None, bytes | None, bool]:
+def _spool_row(waiting: Waiting) -> tuple[int, str, str, bytes | None, bytes | None, int]:
     message = waiting.message
     headers = orjson.dumps(dict(message.headers)) if message.headers else None
-    return waiting.row, message.topic, message.key, message.value, headers, waiting.telemetry
+    return waiting.row, message.topic, message.key, message.value, headers, waiting.loss
 
 
 def _headers(stored: bytes | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ work goes on, and whatever is heard of the agent itself makes it alive again.
 
 from collections.abc import Iterable
 
+from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Input, NodeHeard, NodeSilent
 from scheduler.core.transitions import NodeState
@@ -32,6 +33,7 @@ class Contact:
         #: By agent, when a message of it was last taken.
         self.heard_s: dict[str, float] = {}
         self._agents: set[str] = set()  # those that have a node
+        self._edge: set[str] = set()  # those of them whose nodes are all of edge pools
         self._renewed_s: dict[str, float] = {}
         self._asked_s: dict[str, float] = {}
         self._looked_s = _NEVER
@@ -43,7 +45,7 @@ class Contact:
 
     def begin(self, state: ClusterState, now_s: float) -> None:
         """Count silence from now on; what was heard before a restart is not known."""
-        self._agents = {node.agent for node in state.nodes.values()}
+        self._know(state)
         for node in state.nodes.values():
             if node.state is NodeState.ALIVE:
                 self.heard_s.setdefault(node.agent, now_s)
@@ -81,7 +83,7 @@ class Contact:
             return []
         before_s, self._looked_s = self._looked_s, now_s
         self._out = any(node.state is not NodeState.ALIVE for node in state.nodes.values())
-        self._agents = {node.agent for node in state.nodes.values()}
+        self._know(state)
         if max(len(self.heard_s), len(self._session), len(self._lost)) > 1000 + 2 * len(
             self._agents
         ):
@@ -111,22 +113,31 @@ class Contact:
         spoke: Iterable[str],
         dedupe: Dedupe,
         now_s: float,
-        lease_s: float,
+        settings: Settings,
     ) -> list[tuple[str, CommandData]]:
         """Renew leases of agents that spoke; ask those with gaps to say all again."""
         given: list[tuple[str, CommandData]] = []
+        # Long leases are renewed as often as short ones: whoever falls silent has most of its own.
+        every_s = settings.lease_s / 3
         for agent in spoke:
             if agent not in self._agents:
                 # Born in this very tick, or a stranger, who has nothing that could have a lease.
-                self._agents = {node.agent for node in state.nodes.values()}
+                self._know(state)
             heard_s = self.heard_s.get(agent, now_s)
-            if agent in self._agents and heard_s > self._renewed_s.get(agent, _NEVER) + lease_s / 3:
+            if agent in self._agents and heard_s > self._renewed_s.get(agent, _NEVER) + every_s:
                 self._renewed_s[agent] = heard_s
+                lease_s = settings.lease_of("edge" if agent in self._edge else "training")
                 given.append((agent, RenewLease(until_s=heard_s + lease_s)))
             missing = dedupe.missing(f"/agents/{agent}")
             if missing and self._may_ask(agent, now_s):
                 given.append((agent, Rebirth(reason=f"{missing} messages missing")))
         return given
+
+    def _know(self, state: ClusterState) -> None:
+        """Note who looks after what. An agent has one lease: of several kinds, the shorter."""
+        nodes, pools = state.nodes.values(), state.pools
+        self._agents = {node.agent for node in nodes}
+        self._edge = self._agents - {n.agent for n in nodes if pools[n.pool].kind != "edge"}
 
     def _may_ask(self, agent: str, now_s: float) -> bool:
         if now_s < self._asked_s.get(agent, _NEVER) + REBIRTH_S:

@@ -126,7 +126,11 @@ def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> 
         return True
     if abs(data.samples_per_s - job.samples_per_s) > RATE_CHANGE * job.samples_per_s:
         return True
-    return at_s - job.step_at_s >= PROGRESS_S
+    # What waited in a spool comes all at once: of hours, a word for each stretch of work is taken.
+    quiet_s, steps_per_s = at_s - job.step_at_s, job.samples_per_s / job.samples_per_step
+    if data.step > job.step + steps_per_s * (quiet_s + PROGRESS_S):
+        return True
+    return quiet_s >= PROGRESS_S
 
 
 def _load_matters(state: ClusterState, data: InferenceLoad, at_s: float) -> bool:

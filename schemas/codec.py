@@ -5,13 +5,12 @@ The models are the only definition of what is valid; nothing is checked twice.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaValidator
 
 from schemas.commands import COMMANDS, CommandData
 from schemas.envelope import Envelope, moment
@@ -50,36 +49,41 @@ CellEnvelope: TypeAlias = Envelope[str, CellState]
 HorizonEnvelope: TypeAlias = Envelope[str, HorizonReached]
 
 
-def _envelopes(payloads: tuple[type[Strict], ...]) -> dict[str, type[BaseModel]]:
-    generic = cast("Any", Envelope)  # the arguments are known only now
-    return {payload.TYPE: generic[Literal[payload.TYPE], payload] for payload in payloads}
+class _Envelopes(Mapping[str, type[BaseModel]]):
+    """By wire type, the model of the whole message, made when it is first asked for.
+
+    To make all takes a quarter of a second and MiBs; a role reads and says a few of them.
+    """
+
+    def __init__(self, *payloads: type[Strict]) -> None:
+        self._payloads = {payload.TYPE: payload for payload in payloads}
+        self._made: dict[str, type[BaseModel]] = {}
+
+    def __getitem__(self, name: str) -> type[BaseModel]:
+        model = self._made.get(name)
+        if model is None:
+            payload, generic = self._payloads[name], cast("Any", Envelope)
+            model = self._made[name] = generic[Literal[payload.TYPE], payload]
+        return model
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._payloads
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._payloads)
+
+    def __len__(self) -> int:
+        return len(self._payloads)
 
 
-_EVENTS = _envelopes(EVENTS)
-_COMMANDS = _envelopes(COMMANDS)
-_CELLS = _envelopes((CellState,))
-_HORIZONS = _envelopes((HorizonReached,))
+_EVENTS = _Envelopes(*EVENTS)
+_COMMANDS = _Envelopes(*COMMANDS)
+_CELLS = _Envelopes(CellState)
+_HORIZONS = _Envelopes(HorizonReached)
 #: By wire type, the model of the whole message, envelope and data.
-MESSAGES: Mapping[str, type[BaseModel]] = {
-    **_EVENTS,
-    **_COMMANDS,
-    **_CELLS,
-    **_HORIZONS,
-    **_envelopes((JournalEntry, SnapshotTaken)),
-}
-
-
-def _validators(models: Mapping[str, type[BaseModel]]) -> dict[str, SchemaValidator]:
-    return {
-        name: cast("SchemaValidator", model.__pydantic_validator__)
-        for name, model in models.items()
-    }
-
-
-_EVENT_VALIDATORS = _validators(_EVENTS)
-_COMMAND_VALIDATORS = _validators(_COMMANDS)
-_CELL_VALIDATORS = _validators(_CELLS)
-_HORIZON_VALIDATORS = _validators(_HORIZONS)
+MESSAGES: Mapping[str, type[BaseModel]] = _Envelopes(
+    *EVENTS, *COMMANDS, CellState, HorizonReached, JournalEntry, SnapshotTaken
+)
 
 #: RFC 3339, as CloudEvents has it; `fromisoformat` alone would also take other forms.
 _is_rfc3339 = re.compile(
@@ -92,32 +96,32 @@ def decode_event(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> EventEnvelope | Rejected:
     """Read an event of an agent or a tenant (telemetry too); never raises."""
-    return cast("EventEnvelope | Rejected", _decode(value, _EVENT_VALIDATORS, upcasters))
+    return cast("EventEnvelope | Rejected", _decode(value, _EVENTS, upcasters))
 
 
 def decode_command(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> CommandEnvelope | Rejected:
     """Read a command of the scheduler; never raises."""
-    return cast("CommandEnvelope | Rejected", _decode(value, _COMMAND_VALIDATORS, upcasters))
+    return cast("CommandEnvelope | Rejected", _decode(value, _COMMANDS, upcasters))
 
 
 def decode_cell(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> CellEnvelope | Rejected:
     """Read the word on who leads a cell; never raises."""
-    return cast("CellEnvelope | Rejected", _decode(value, _CELL_VALIDATORS, upcasters))
+    return cast("CellEnvelope | Rejected", _decode(value, _CELLS, upcasters))
 
 
 def decode_horizon(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> HorizonEnvelope | Rejected:
     """Read which messages a bridge has stored; never raises."""
-    return cast("HorizonEnvelope | Rejected", _decode(value, _HORIZON_VALIDATORS, upcasters))
+    return cast("HorizonEnvelope | Rejected", _decode(value, _HORIZONS, upcasters))
 
 
 def _decode(
-    value: bytes, validators: Mapping[str, SchemaValidator], upcasters: Mapping[str, Step]
+    value: bytes, models: Mapping[str, type[BaseModel]], upcasters: Mapping[str, Step]
 ) -> object:
     raw = parse_object(value, MAX_MESSAGE_BYTES)
     if isinstance(raw, Rejected):
@@ -126,12 +130,12 @@ def _decode(
     if repeated is not None:
         return repeated
     name = raw.get("type")
-    validator = validators.get(name) if isinstance(name, str) else None
-    if validator is None:
-        problem = _bring_up_to_date(raw, validators, upcasters)
+    model = models.get(name) if isinstance(name, str) else None
+    if model is None:
+        problem = _bring_up_to_date(raw, models, upcasters)
         if problem is not None:
             return problem
-        validator = validators[raw["type"]]
+        model = models[raw["type"]]
     for attribute in ("time", "expirytime"):
         text = raw.get(attribute)
         if isinstance(text, str):
@@ -143,14 +147,14 @@ def _decode(
                 reason = f"should be a time such as 2026-01-31T12:00:00Z, got {shown(text)}"
                 return Rejected("invalid_field", attribute, reason)
     try:
-        return validator.validate_python(raw)
+        return model.__pydantic_validator__.validate_python(raw)
     except ValidationError as error:
         return first_error(error)
 
 
 def _bring_up_to_date(
     raw: dict[str, Any],
-    validators: Mapping[str, SchemaValidator],
+    models: Mapping[str, type[BaseModel]],
     upcasters: Mapping[str, Step],
 ) -> Rejected | None:
     name, data = raw.get("type"), raw.get("data")
@@ -159,9 +163,9 @@ def _bring_up_to_date(
             raw["type"], raw["data"] = upcast(name, data, upcasters)
         except CannotUpcast as error:
             return Rejected("invalid_field", "data", str(error))
-        if raw["type"] in validators:
+        if raw["type"] in models:
             return None
-    return wrong_type(raw, validators, MESSAGES)
+    return wrong_type(raw, models, MESSAGES)
 
 
 def encode(envelope: Envelope[Any, Any]) -> bytes:

@@ -42,7 +42,8 @@ class Program(Strict):
     resize: Literal["restart", "in_place"] = Field(
         default="restart",
         description="How its number of workers changes: it is stopped and started anew from its "
-        "checkpoint. `in_place`, for programs that could do without, is treated alike so far.",
+        "checkpoint, or `in_place`, as docs/jobs.md asks of it; where that cannot be, it is "
+        "restarted too.",
     )
     image: _Text | None = Field(
         default=None, description="The container image, where workers are containers."

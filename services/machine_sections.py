@@ -25,8 +25,8 @@ class WorkersSection(Section):
 
     #: Everything about runs: checkpoints before they are stored, logs. An absolute path.
     folder: Path
-    #: Where checkpoints become durable: file:///srv/checkpoints, s3://bucket/folder. All agents
-    #: that a job may move between name the same.
+    #: Where checkpoints become durable: file:///srv/checkpoints; s3://bucket/folder needs
+    #: `pip install tidegate[s3]` as well. All agents that a job may move between name the same.
     checkpoints: str
     #: The most that transfers of checkpoints take, together.
     rate_mib_per_s: Rate | None = None

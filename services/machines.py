@@ -1,16 +1,16 @@
 """Puts a real machine together from the configuration: workers, meters and an owner."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cloud_agent.slurm import SlurmExecutor, SlurmOptions
 from runtime.build import MachineMaker
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import NodeSpec
 from runtime.executor import Machine
+from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
 from runtime.metering.dcgm import DcgmGpus
@@ -23,6 +23,7 @@ from runtime.metering.servers import server_named
 from runtime.meters import Owner
 from runtime.owners import HookLender, Lender, ReplicaLender, ServedOwner, WebhookLender
 from services.config import Config, ConfigError
+from services.machine_metrics import of_executor, of_part, of_store
 from services.machine_sections import (
     KubernetesSection,
     LoadSection,
@@ -31,9 +32,11 @@ from services.machine_sections import (
     SlurmSection,
     WorkersSection,
 )
+from services.metrics import Sample
 
 if TYPE_CHECKING:
     from cloud_agent.kubernetes import KubernetesExecutor
+    from cloud_agent.slurm import SlurmExecutor
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
@@ -50,8 +53,11 @@ class RealMachine:
     config: Config
     #: Makes the owner where none is configured; None: the nodes have none.
     no_owner: Callable[[Sequence[NodeSpec], float], Owner | None]
+    #: Gives the jobs and epochs that the agent held when it ended.
+    remembered: Callable[[], Mapping[str, int]] = dict
     _parts: list[_Complains] = field(default_factory=list)
     _executor: "ProcessExecutor | SlurmExecutor | KubernetesExecutor | None" = None
+    _store: CheckpointStore | None = None
 
     def maker(self) -> MachineMaker:
         """Give what makes the machine.
@@ -68,49 +74,70 @@ class RealMachine:
 
         def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
             agent = str(section.name)
+            store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
+            self._store = store
             if section.runs == "slurm":
-                self._executor = _on_slurm(agent, workers, section.slurm)
+                self._executor = _on_slurm(agent, workers, store, section.slurm, self.remembered())
             elif section.kubernetes is not None:
-                self._executor = _on_kubernetes(agent, workers, section.kubernetes)
+                about = section.kubernetes
+                self._executor = _on_kubernetes(agent, workers, store, about, self.remembered())
             else:
-                self._executor = _executor(agent, specs, workers)
-            source = _source(specs, section.meter, workers, here=section.runs == "processes")
+                self._executor = _executor(agent, specs, workers, store)
+            here = self._executor if isinstance(self._executor, ProcessExecutor) else None
+            source = _source(specs, section.meter, workers, here)
             meter = SampledMeter(source, every_s=section.meter.every_s)
             self._parts.append(meter)
             if load is None or owner is None:
                 return Machine(self._executor, meter, self.no_owner(specs, now_s))
             metered = _metered(specs, load)
-            served = _owner(specs, metered, owner, workers.folder / "owner", now_s, self._parts)
+            # On a cluster, whoever runs it sees to it that nobody shares a GPU.
+            locks = _locks(specs, workers) if section.runs == "processes" else {}
+            served = _owner(specs, metered, owner, workers, locks, now_s, self._parts)
             return Machine(self._executor, meter, served)
 
         return make
 
+    def samples(self, now_s: float) -> Iterable[Sample]:
+        """Give the figures of what was made."""
+        if self._executor is not None:
+            yield from of_executor(self._executor, now_s)
+        if self._store is not None:
+            yield from of_store(self._store)
+        for part in tuple(self._parts):
+            yield from of_part(part)
+
     def problems(self, now_s: float) -> list[str]:
         """Say in sentences what is wrong."""
         found = [sentence for part in self._parts for sentence in part.problems()]
-        stuck: Sequence[tuple[str, float]] = ()
-        if isinstance(self._executor, ProcessExecutor):
-            stuck = self._executor.stuck(now_s)
-        elif self._executor is not None and self._executor.away:
+        if self._executor is None:
+            return found
+        if not isinstance(self._executor, ProcessExecutor) and self._executor.away:
             found.append(self._executor.away)
+        stuck = self._executor.stuck(now_s)
         return found + [f"{job}: alive, but no step for {now_s - s:.0f} s" for job, s in stuck]
 
 
-def real_machine(config: Config, simulated: MachineMaker) -> RealMachine | None:
+def real_machine(
+    config: Config,
+    simulated: MachineMaker,
+    remembered: Callable[[], Mapping[str, int]] = dict,
+) -> RealMachine | None:
     """Give the machine of an agent that runs real workers; None of one that simulates them.
 
     Args:
         config: What is configured.
         simulated: Gives the owner of lendable nodes where none is configured: one that needs
             `agent.simulated.demand_gpus`, which is nothing unless it is set.
+        remembered: Gives the jobs and epochs that the agent held when it ended.
     """
     if config.agent.runs == "simulated":
         return None
-    return RealMachine(config, lambda specs, now_s: simulated(specs, now_s).owner)
+    return RealMachine(config, lambda specs, now_s: simulated(specs, now_s).owner, remembered)
 
 
-def _executor(agent: str, specs: Sequence[NodeSpec], section: WorkersSection) -> ProcessExecutor:
-    store = CheckpointStore(section.checkpoints, rate_mib_per_s=section.rate_mib_per_s)
+def _executor(
+    agent: str, specs: Sequence[NodeSpec], section: WorkersSection, store: CheckpointStore
+) -> ProcessExecutor:
     alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
     chosen = {name: getattr(section, name) for name in alike - {"gpu_ids"}}
     gpu_ids = _names(specs, section)
@@ -119,16 +146,28 @@ def _executor(agent: str, specs: Sequence[NodeSpec], section: WorkersSection) ->
     )
 
 
-def _on_slurm(agent: str, workers: WorkersSection, section: SlurmSection) -> SlurmExecutor:
-    store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
+def _on_slurm(
+    agent: str,
+    workers: WorkersSection,
+    store: CheckpointStore,
+    section: SlurmSection,
+    remembered: Mapping[str, int],
+) -> "SlurmExecutor":
+    from cloud_agent.slurm import SlurmExecutor, SlurmOptions  # an edge agent does without
+
     chosen: dict[str, Any] = {**dict(section), "gres": section.gres or None}
     alike = {one.name for one in fields(SlurmOptions)} & set(WorkersSection.model_fields)
     chosen |= {name: getattr(workers, name) for name in alike}
-    return SlurmExecutor(SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen))
+    options = SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen)
+    return SlurmExecutor(options, remembered)
 
 
 def _on_kubernetes(
-    agent: str, workers: WorkersSection, section: KubernetesSection
+    agent: str,
+    workers: WorkersSection,
+    store: CheckpointStore,
+    section: KubernetesSection,
+    remembered: Mapping[str, int],
 ) -> "KubernetesExecutor":
     # Its client is a hundred MiB, and an extra of its own.
     try:
@@ -137,14 +176,12 @@ def _on_kubernetes(
         raise ConfigError(
             f"agent.runs: kubernetes needs {error.name}; install tidegate[kubernetes]"
         ) from None
-    store = CheckpointStore(workers.checkpoints, rate_mib_per_s=workers.rate_mib_per_s)
     chosen: dict[str, Any] = dict(section)
     chosen |= {name: chosen[name] or None for name in ("gpu_resource", "service")}
     alike = {one.name for one in fields(KubernetesOptions)} & set(WorkersSection.model_fields)
     chosen |= {name: getattr(workers, name) for name in alike}
-    return KubernetesExecutor(
-        KubernetesOptions(root=workers.folder, store=store, agent=agent, **chosen)
-    )
+    options = KubernetesOptions(root=workers.folder, store=store, agent=agent, **chosen)
+    return KubernetesExecutor(options, remembered)
 
 
 def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tuple[str, ...]]:
@@ -160,6 +197,15 @@ def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tupl
     return {node: tuple(islice(left, count)) for node, count in counts.items()}
 
 
+def _locks(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tuple[Path, ...]]:
+    """Give by node the lock files of its GPUs, which gangs take too."""
+    folder, names = section.locks or section.folder / "locks", _names(specs, section)
+    return {
+        spec.node: tuple(lock_path(folder, spec.node, n, names) for n in range(spec.gpu_count))
+        for spec in specs
+    }
+
+
 class _Unmeasured:
     """GPUs of other machines, of which nothing is known here."""
 
@@ -171,24 +217,27 @@ class _Unmeasured:
 
 
 def _source(
-    specs: Sequence[NodeSpec], section: MeterSection, workers: WorkersSection, *, here: bool
+    specs: Sequence[NodeSpec],
+    section: MeterSection,
+    workers: WorkersSection,
+    here: ProcessExecutor | None,
 ) -> GpuSource:
     gpus = {spec.node: spec.gpu_count for spec in specs}
     names: Mapping[str, Sequence[str]] = (
         _names(specs, workers)
-        if here
+        if here is not None
         else {node: tuple(map(str, range(count))) for node, count in gpus.items()}
     )
     if section.source == "dcgm":
         return DcgmGpus(section.dcgm_url, names)
-    has_gpus = here and all(spec.gpu_type != CPU for spec in specs)
+    has_gpus = here is not None and all(spec.gpu_type != CPU for spec in specs)
     if section.source == "nvml" or (section.source == "auto" and has_gpus):
         try:
             return NvmlGpus(names)
         except NvmlUnavailable:
             if section.source == "nvml":
                 raise
-    return HostSlots(gpus) if here else _Unmeasured(gpus)
+    return _Unmeasured(gpus) if here is None else HostSlots(gpus, here.pids)
 
 
 def _metered(
@@ -216,7 +265,8 @@ def _owner(
     specs: Sequence[NodeSpec],
     metered: Callable[[Callable[[], Sequence[str]]], ScrapedLoad],
     section: OwnerSection,
-    folder: Path,
+    workers: WorkersSection,
+    locks: Mapping[str, Sequence[Path]],
     now_s: float,
     parts: list[_Complains],
 ) -> ServedOwner:
@@ -228,9 +278,10 @@ def _owner(
         return meter
 
     gpus = {spec.node: spec.gpu_count for spec in specs}
+    folder = workers.folder / "owner"
     owner = ServedOwner(
         make,
-        _lender(gpus, section, folder),
+        _lender(gpus, section, folder, locks),
         gpus,
         folder / "owner.json",
         now_s,
@@ -241,10 +292,15 @@ def _owner(
     return owner
 
 
-def _lender(gpus: Mapping[str, int], section: OwnerSection, folder: Path) -> Lender:
+def _lender(
+    gpus: Mapping[str, int],
+    section: OwnerSection,
+    folder: Path,
+    locks: Mapping[str, Sequence[Path]],
+) -> Lender:
     folder.mkdir(parents=True, exist_ok=True)
     if section.hooks is not None:
         return HookLender(section.hooks, folder)
     if section.webhook is not None:
         return WebhookLender(section.webhook, folder)
-    return ReplicaLender(section.replica, gpus, folder, section.replicas)
+    return ReplicaLender(section.replica, gpus, folder, section.replicas, locks)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from runtime.executors.processes import workers_of
 from schemas.commands import GangSpec
 from schemas.events import RatePoint
 from schemas.programs import Program
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 NODE = "box"
 _Report = TypeVar("_Report")
@@ -50,6 +51,67 @@ while step < int(env.get("STEPS", "1000000")):
         if wishes.pop() == "leave":
             raise SystemExit(0)
 save()
+"""
+
+#: Becomes more or fewer as it runs: the first takes the steps, and goes on until all have met. What
+#: `JOIN` and `LEAVE` of its environment say is done by one that comes, or leaves alone.
+ELASTIC = """
+import json, os, pathlib, signal, subprocess, sys, time
+env, waits = os.environ, 0
+rank, generation = int(env["RANK"]), int(env["TIDEGATE_GENERATION"])
+folder, world = pathlib.Path(env["TIDEGATE_CHECKPOINT_DIR"]), pathlib.Path(env["TIDEGATE_WORLD"])
+resume = pathlib.Path(env["TIDEGATE_RESUME"]) if "TIDEGATE_RESUME" in env else None
+step, wishes = int(resume.read_text()) if resume else 0, []
+signal.signal(signal.SIGTERM, lambda *_: wishes.append("leave"))
+signal.signal(signal.SIGUSR2, lambda *_: wishes.append("resize"))
+def say(**said):
+    with open(env["TIDEGATE_PROGRESS"], "a") as file:
+        file.write(json.dumps(said) + chr(10))
+def save():
+    (folder / f"step-{step}").write_text(str(step))
+    say(step=step, checkpoint=f"step-{step}")
+def met(rank):
+    return folder / f"met-{generation}-{rank}"
+def all_met(size):
+    return all(met(other).exists() for other in range(size))
+if generation > int(env["TIDEGATE_EPOCH"]):
+    exec(env.get("JOIN", ""))
+met(rank).touch()
+while rank == 0 and not all_met(int(env["WORLD_SIZE"])):
+    time.sleep(0.01)
+while True:
+    time.sleep(0.02)
+    if rank == 0:
+        step += 1
+        say(step=step, samples_per_s=100.0)
+    wish = wishes.pop(0) if wishes else None
+    said = json.loads(world.read_text()) if wish and world.exists() else {}
+    if said.get("generation", 0) > generation:
+        if str(rank) not in said["ranks"]:
+            exec(env.get("LEAVE", ""))
+            sys.exit(0)
+        generation, rank = said["generation"], said["ranks"][str(rank)]
+        waits = said["world_size"]
+        met(rank).touch()
+    elif wish == "leave":
+        if rank == 0:
+            save()
+        sys.exit(0)
+    if rank == 0 and waits and all_met(waits):
+        say(generation=generation, step=step)
+        waits = 0
+"""
+
+#: An agent as far as workers can tell: drives an executor until it is killed.
+AGENT = """
+import sys, time
+from pathlib import Path
+from tests.workers import ELASTIC, TRAINER, Bench, python, shell
+jig = Bench(Path(sys.argv[1]), sys.argv[2])
+exec(sys.argv[3])
+while True:
+    jig.look()
+    time.sleep(0.02)
 """
 
 
@@ -178,6 +240,21 @@ class Bench:
         for path in (self.options.root / "runs").glob("*/*/shim.json"):
             if (cgroup := json.loads(path.read_text())["cgroup"]) is not None:
                 Cgroup(Path(cgroup)).remove()
+
+
+def kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> None:
+    """Let an agent carry out these orders, and kill it once something is seen."""
+    root = Path(__file__).parents[1]
+    child = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(jig.root), jig.agent, orders],
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    try:
+        wait_until(lambda: child.poll() is not None or seen())
+        assert child.poll() is None, "the agent ended by itself"
+    finally:
+        child.kill()
+        child.wait()
 
 
 @contextlib.contextmanager

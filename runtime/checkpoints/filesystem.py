@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,17 @@ class Filesystem:
                         raise
                     self._make_folders(path)
                     self._fs.pipe_file(f"{self._root}/{path}", data)
+
+    def written_s(self, path: str) -> float | None:
+        """Give when an object was written, in seconds since the Unix epoch by the store's clock.
+
+        None if the store does not say.
+        """
+        try:
+            written: datetime = self._fs.modified(f"{self._root}/{path}")
+        except Exception:  # noqa: BLE001  backends without such a thing say so in many ways
+            return None
+        return (written if written.tzinfo else written.replace(tzinfo=UTC)).timestamp()
 
     def remove(self, path: str) -> None:
         """Remove an object, if it is there.

@@ -25,7 +25,7 @@ from runtime.checkpoints.manifest import (
     encode,
 )
 from runtime.checkpoints.source import look
-from runtime.checkpoints.transfer import MIB, Flow, Progress, Rate, Transfer
+from runtime.checkpoints.transfer import MIB, Flow, Progress, Rate, Traffic, Transfer
 from runtime.checkpoints.upload import Upload, sweep
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "Damaged", "Transfer"]
@@ -65,6 +65,8 @@ class CheckpointStore:
         """
         self._filesystem = Filesystem(url)
         self._rate = Rate(rate_mib_per_s)
+        #: What transfers to the store have come to, and those from it.
+        self.commits, self.fetches = Traffic(), Traffic()
         self._reads_back = self._filesystem.is_local if verify is None else verify == "full"
         if part_bytes is None:
             part_bytes = _PART_BYTES
@@ -73,7 +75,8 @@ class CheckpointStore:
                 part_bytes = max(evenly, _LEAST_PART_BYTES)
         if not 1 <= part_bytes <= MAX_PART_BYTES:
             raise ValueError(f"part_bytes is {part_bytes}; give 1 to {MAX_PART_BYTES}")
-        self._part_bytes = part_bytes
+        #: Of a file that is cut, each part but the last.
+        self.part_bytes = part_bytes
         self._catalogue = Catalogue(self._filesystem)
         self._lock = threading.Lock()
         self._under_way: list[str] = []
@@ -109,37 +112,44 @@ class CheckpointStore:
         with self._lock:
             self._under_way.append(folder)
         try:
-            files = look(source)
-            committed = self._catalogue.manifest(folder)
-            upload = Upload(
-                self._filesystem,
-                folder,
-                Flow(self._rate, progress, stop),
-                committed,
-                self._reads_back or folder in self._catalogue.damaged,
-            )
-            # What is committed keeps its parts: the setting may have changed since.
-            part_bytes = self._part_bytes if committed is None else committed.part_bytes
-            stored = upload.send(files, part_bytes)
-            if look(source) != files:
-                raise CheckpointError(
-                    f"{source}: files came, went or changed while it was read; report a checkpoint "
-                    "only when it is complete on disk, and leave it alone after"
-                )
-            manifest = Manifest(
-                job=job,
-                epoch=epoch,
-                step=step,
-                created_s=float(created_s),
-                part_bytes=part_bytes,
-                files=stored,
-                empty_folders=list(files.empty_folders),
-                size_bytes=files.size_bytes,
-            )
-            manifest = self._seal(folder, manifest, committed)
+            with self.commits.counting(Flow(self._rate, progress, stop)) as flow:
+                return self._commit(folder, (job, epoch, step), source, created_s, flow)
         finally:
             with self._lock:
                 self._under_way.remove(folder)
+
+    def _commit(
+        self, folder: str, about: tuple[str, int, int], source: Path, created_s: float, flow: Flow
+    ) -> Checkpoint:
+        job, epoch, step = about
+        files = look(source)
+        committed = self._catalogue.manifest(folder)
+        upload = Upload(
+            self._filesystem,
+            folder,
+            flow,
+            committed,
+            self._reads_back or folder in self._catalogue.damaged,
+        )
+        # What is committed keeps its parts: the setting may have changed since.
+        part_bytes = self.part_bytes if committed is None else committed.part_bytes
+        stored = upload.send(files, part_bytes)
+        if look(source) != files:
+            raise CheckpointError(
+                f"{source}: files came, went or changed while it was read; report a checkpoint "
+                "only when it is complete on disk, and leave it alone after"
+            )
+        manifest = Manifest(
+            job=job,
+            epoch=epoch,
+            step=step,
+            created_s=float(created_s),
+            part_bytes=part_bytes,
+            files=stored,
+            empty_folders=list(files.empty_folders),
+            size_bytes=files.size_bytes,
+        )
+        manifest = self._seal(folder, manifest, committed)
         self._catalogue.damaged.discard(folder)
         return self._catalogue.checkpoint(manifest)
 
@@ -219,9 +229,9 @@ class CheckpointStore:
             CheckpointError: the store or the local disk failed; the text says what to do.
         """
         folder = checked(checkpoint.job, checkpoint.epoch, checkpoint.step)
-        flow = Flow(self._rate, progress, stop)
         try:
-            return Download(self._filesystem, folder, checkpoint.manifest, flow).fetch(into)
+            with self.fetches.counting(Flow(self._rate, progress, stop)) as flow:
+                return Download(self._filesystem, folder, checkpoint.manifest, flow).fetch(into)
         except Damaged:
             self._catalogue.damaged.add(folder)
             raise
@@ -262,12 +272,16 @@ class CheckpointStore:
             deleted.append(self._filesystem.address(folder))
         return deleted
 
-    def probe(self) -> None:
-        """Write, read and delete a small object.
+    def probe(self) -> float | None:
+        """Write, read and delete a small object; give when, by the store's clock, it was written.
+
+        In seconds since the Unix epoch; None if the store does not say.
 
         Raises:
             CheckpointError: the store cannot be used; the text says what to do.
         """
         self._filesystem.write(_PROBE, b"tidegate")
         self._filesystem.read(_PROBE, 100)
+        written_s = self._filesystem.written_s(_PROBE)
         self._filesystem.remove(_PROBE)
+        return written_s

@@ -3,8 +3,9 @@
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from runtime.checkpoints.errors import CheckpointError
 
@@ -22,6 +23,36 @@ class Transfer:
 
 
 Progress = Callable[[Transfer], None]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What the transfers of a store have come to, one way. Figures for people."""
+
+    done: int = 0  #: Commits or fetches that succeeded, repeated ones too.
+    failed: int = 0  #: Those that did not, stopped ones too.
+    moved_bytes: int = 0
+    under_way: "list[Flow]" = field(default_factory=list)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that those under way have still to bring."""
+        return sum(flow.left_bytes for flow in tuple(self.under_way))
+
+    @contextmanager
+    def counting(self, flow: "Flow") -> Iterator["Flow"]:
+        """Count a transfer."""
+        self.under_way.append(flow)
+        try:
+            yield flow
+        except BaseException:
+            self.failed += 1
+            raise
+        else:
+            self.done += 1
+        finally:
+            self.under_way.remove(flow)
+            self.moved_bytes += flow.moved_bytes
 
 
 class Rate:
@@ -72,9 +103,16 @@ class Flow:
         self._rate = rate
         self._progress = progress
         self._stop = threading.Event() if stop is None else stop
-        self._done_bytes = self._moved_bytes = 0
+        self._done_bytes = 0
+        #: Bytes that this call moved.
+        self.moved_bytes = 0
         #: Bytes of the whole checkpoint.
         self.total_bytes = 0
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that are not there yet."""
+        return self.total_bytes - self._done_bytes
 
     def take(self, size_bytes: int = 0) -> None:
         """Wait until so many bytes may flow.
@@ -88,6 +126,6 @@ class Flow:
     def done(self, size_bytes: int, file: str, moved: bool) -> None:
         """Tell that a part is there."""
         self._done_bytes += size_bytes
-        self._moved_bytes += size_bytes if moved else 0
+        self.moved_bytes += size_bytes if moved else 0
         if self._progress is not None:
-            self._progress(Transfer(self._done_bytes, self.total_bytes, file, self._moved_bytes))
+            self._progress(Transfer(self._done_bytes, self.total_bytes, file, self.moved_bytes))

@@ -5,6 +5,7 @@ and two writers of one checkpoint cannot harm each other.
 """
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
@@ -53,24 +54,25 @@ class Upload:
     def _send_file(self, file: SourceFile, part_bytes: int) -> StoredFile:
         parts: list[str] = []
         whole = hashlib.sha256()
-        with file.opened() as stream:
+        is_cut = file.size_bytes > part_bytes
+        # Hashing is what costs most here: a file that is cut is hashed as a whole in a thread of
+        # its own, while a part is sent. A file of one part has that part's digest.
+        with file.opened() as stream, ThreadPoolExecutor(1, "whole file") as beside:
             left = file.size_bytes  # a file that grows must not be read for ever
             while data := stream.read(min(part_bytes, left)):
                 left -= len(data)
                 self._flow.take()
+                hashed = beside.submit(whole.update, data) if is_cut else None
                 part = hashlib.sha256(data)
-                # A file of one part has that part's digest; hashing is what costs most here.
-                if file.size_bytes <= part_bytes:
-                    whole = part
-                else:
-                    whole.update(data)
                 parts.append(part.hexdigest())
                 moved = self._send_part(parts[-1], data)
+                if hashed is not None:
+                    hashed.result()
                 self._flow.done(len(data), file.path, moved)
-                data = b""  # or two parts would be held while the next is read
-        return StoredFile(
-            path=file.path, size_bytes=file.size_bytes, sha256=whole.hexdigest(), parts=parts
-        )
+                # Or two parts would be held while the next is read.
+                data, hashed = b"", None
+        sha256 = whole.hexdigest() if is_cut or not parts else parts[0]
+        return StoredFile(path=file.path, size_bytes=file.size_bytes, sha256=sha256, parts=parts)
 
     def _send_part(self, name: str, data: bytes) -> bool:
         """Bring a part there unless it is; tell whether it had to be moved."""

@@ -38,6 +38,7 @@ from runtime.core.messages import (
     Tick,
     WorkersLeft,
 )
+from runtime.core.resumes import Resumes
 from runtime.core.state import Gang, Limits, NodeSpec, NodeState
 from schemas.commands import (
     CheckpointGang,
@@ -67,7 +68,8 @@ class AgentCore:
         self.agent = agent
         self._limits = limits or Limits()
         self._memory = Memory(nodes)
-        self._gangs = Gangs(self._memory)
+        self._resumes = Resumes(self._memory, self._limits)
+        self._gangs = Gangs(self._memory, self._resumes)
         self._loans = Loans(self._memory)
 
     # --- what others may see ---
@@ -166,6 +168,7 @@ class AgentCore:
                 self._gangs.failed(stimulus, turn)
             case NodeDrained():
                 self._loans.drained(stimulus, turn)
+                self._resumes.drained(stimulus.node, turn)
             case NodeHandedBack():
                 self._loans.handed_back(stimulus, turn)
             case _:
@@ -175,6 +178,9 @@ class AgentCore:
     def farewell(self, reason: str, now_s: float) -> Outputs:
         """Say that every node goes away for good, its workers with it."""
         turn = Turn(now_s)
+        for job, gang in self._memory.gangs.items():
+            gang.spec = None  # the scheduler begins it elsewhere: it must not be resumed here
+            self._memory.touch(f"gang/{job}")
         for name in self._memory.specs:
             turn.say(NodeDied(node=name, reason=reason))
         return turn.outputs()
@@ -249,9 +255,10 @@ class AgentCore:
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
-        self._say_births(turn, None, without_jobs=tuple(gang.job for gang in lost))
+        gone = tuple(gang.job for gang in lost if not self._resumes.may(gang, turn.now_s))
+        self._say_births(turn, None, without_jobs=gone)
         for gang in lost:
-            self._gangs.fail(gang, "agent restarted", retriable=True, turn=turn)
+            self._gangs.lose(gang, "agent restarted", turn)
         for job, gang in self._memory.gangs.items():
             gang.checkpointing = False
             self._memory.touch(f"gang/{job}")
@@ -307,7 +314,7 @@ class AgentCore:
     def _tick(self, turn: Turn) -> Outputs:
         lease_s = self._memory.lease_until_s
         ended = lease_s is not None and lease_s <= turn.now_s
-        for gang in self._memory.gangs.values():
+        for gang in list(self._memory.gangs.values()):
             if ended and gang.phase != "stopping":
                 self._gangs.leave(gang, "lease_ended", True, self._limits.lease_grace_s, turn)
             elif gang.phase == "running" and not gang.checkpointing:
@@ -315,7 +322,7 @@ class AgentCore:
                 if since_s is not None and turn.now_s - since_s >= self._interval_s(gang.job):
                     self._gangs.save(gang, turn)
         self._memory.forget(turn.now_s - self._limits.memory_s)
-        return turn.outputs() if turn.actions else NOTHING
+        return turn.outputs() if turn.actions or turn.events else NOTHING
 
     def _interval_s(self, job: str) -> float:
         spread_s = self._limits.checkpoint_max_s - self._limits.checkpoint_min_s

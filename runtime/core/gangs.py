@@ -22,6 +22,7 @@ from runtime.core.messages import (
     StopWorkers,
     WorkersLeft,
 )
+from runtime.core.resumes import Resumes
 from runtime.core.state import Gang, without
 from schemas.commands import CheckpointGang, ScaleGang, StartGang, StopGang
 from schemas.events import (
@@ -41,8 +42,8 @@ _ERROR_MAX = 1000
 class Gangs:
     """Applies the rules to the memory. Commands return when accepted and raise when refused."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, memory: Memory, resumes: Resumes) -> None:
+        self._memory, self._resumes = memory, resumes
 
     # --- commands ---
 
@@ -66,6 +67,7 @@ class Gangs:
             checkpoint_step=data.step,
             checkpoint_cost_s=data.spec.checkpoint_cost_s,
             cause=command,
+            spec=data.spec,
         )
         self._memory.occupy(placement, data.job)
         self._touch(data.job)
@@ -88,8 +90,12 @@ class Gangs:
             gang.leaving.append((gang.epoch, left))
         self._memory.occupy(placement, data.job)
         gang.epoch, gang.placement, gang.phase = data.epoch, placement, "scaling"
-        gang.cause = command
+        gang.cause, gang.resumes = command, 0
         self._touch(data.job)
+        if self._resumes.call_off(gang):  # nothing of it runs: it begins where it now shall
+            self._free_leaving(gang, turn)
+            self._resumes.begin(gang, turn)
+            return
         turn.actions.append(ScaleWorkers(data.job, data.epoch, placement))
 
     def checkpoint(self, data: CheckpointGang, turn: Turn) -> None:
@@ -132,6 +138,9 @@ class Gangs:
             checkpoint = checkpoint and gang.stop_saves
         else:
             gang.phase, gang.stop_reason, gang.cause = "stopping", reason, command
+            if self._resumes.call_off(gang):
+                self.ended(GangStopped(gang.job, gang.epoch, gang.checkpoint_step), turn)
+                return
         gang.stop_by_s = by_s if gang.stop_by_s is None else min(by_s, gang.stop_by_s)
         gang.stop_saves = checkpoint
         self._touch(gang.job)
@@ -225,7 +234,8 @@ class Gangs:
         progress = JobProgressed(
             job=report.job,
             epoch=report.epoch,
-            step=report.step,
+            # A job that began anew, whatever it had saved, is not behind what is durable.
+            step=max(report.step, gang.checkpoint_step),
             samples_per_s=report.samples_per_s,
             checkpoint_step=gang.checkpoint_step,
             checkpoint_cost_s=gang.checkpoint_cost_s,
@@ -256,8 +266,24 @@ class Gangs:
 
     def failed(self, report: GangFailed, turn: Turn) -> None:
         gang = self._current(report.job, report.epoch)
-        if gang is not None:
+        if gang is not None and report.lost:
+            self.lose(gang, report.error, turn)
+        elif gang is not None:
             self.fail(gang, report.error, report.retriable, turn)
+
+    def lose(self, gang: Gang, error: str, turn: Turn) -> None:
+        """Resume a gang that went with its machine if that may be, else report it as failed."""
+        if not self._resumes.may(gang, turn.now_s):
+            again = f"; it had been resumed {gang.resumes} times" if gang.resumes else ""
+            self.fail(gang, error + again, True, turn)
+            return
+        self._free_leaving(gang, turn)
+        self._resumes.begin(gang, turn)
+
+    def _free_leaving(self, gang: Gang, turn: Turn) -> None:
+        for epoch, placement in gang.leaving:
+            self._free_left(gang, epoch, placement, gang.checkpoint_step, turn)
+        gang.leaving = []
 
     def fail(self, gang: Gang, error: str, retriable: bool, turn: Turn) -> None:
         """Report every worker of the gang as failed and let its GPUs go."""
@@ -279,6 +305,7 @@ class Gangs:
     def _drop(
         self, gang: Gang, step: int, say: Callable[[str, tuple[int, ...]], None], turn: Turn
     ) -> None:
+        self._resumes.call_off(gang)
         for epoch, placement in gang.leaving:
             self._free_left(gang, epoch, placement, step, turn)
         for node, gpus in gang.placement.items():

@@ -114,6 +114,9 @@ class GangFailed:
     epoch: int
     error: str
     retriable: bool = True
+    #: Whether nobody ended it: its machine or its supervisor went, and an agent that began
+    #: afterwards found it so.
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID`, `lease` and `le
 store writes only what a turn changed.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runtime.core.messages import Placement
+from schemas.commands import GangSpec
 from schemas.events import PoolKind, StopReason
 from schemas.topics import COMMANDS
 
@@ -18,6 +20,8 @@ MEMORY_S = (COMMANDS.retention_s or 0.0) + _DAY_S
 GangPhase = Literal["starting", "running", "scaling", "stopping"]
 LoanPhase = Literal["owned", "draining", "lent", "returning"]
 Outcome = Literal["done", "refused"]
+#: What is done about gangs whose workers went with their machine.
+AfterReboot = Literal["resume", "report"]
 Row = dict[str, Any]
 
 
@@ -35,6 +39,11 @@ class Limits:
     lease_grace_s: float = 120.0
     #: How long command ids and epochs are remembered, in seconds.
     memory_s: float = MEMORY_S
+    #: Of gangs that went with their machine while their lease runs on: resume them here, without
+    #: waiting for a word, or report them as failed. None: resume where workers are processes.
+    after_reboot: AfterReboot | None = None
+    #: A gang is resumed so often under one epoch, then reported as failed.
+    resumes_max: int = 5
 
     def __post_init__(self) -> None:
         if not 0 < self.checkpoint_min_s <= self.checkpoint_max_s:
@@ -42,6 +51,8 @@ class Limits:
         for name in ("lease_grace_s", "memory_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: must be positive")
+        if self.resumes_max < 0:
+            raise ValueError("resumes_max: must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,10 @@ class Gang:
     stop_saves: bool = False
     #: GPUs given up in changes of size and not yet free: epoch that had them, and which.
     leaving: list[tuple[int, dict[str, tuple[int, ...]]]] = field(default_factory=list)
+    #: What its workers run; None of one that an earlier release started.
+    spec: GangSpec | None = None
+    #: How often it was resumed under this epoch.
+    resumes: int = 0
 
     def to_row(self) -> Row:
         return {
@@ -124,14 +139,19 @@ class Gang:
             "stop_by_s": self.stop_by_s,
             "stop_saves": self.stop_saves,
             "leaving": [[epoch, _plain(left)] for epoch, left in self.leaving],
+            "spec": None if self.spec is None else self.spec.model_dump(mode="json"),
+            "resumes": self.resumes,
         }
 
     @classmethod
     def from_row(cls, job: str, row: Row) -> "Gang":
+        spec = row.get("spec")
         fields = {
             **row,
             "placement": _placement(row["placement"]),
             "leaving": [(epoch, _placement(left)) for epoch, left in row["leaving"]],
+            # Through JSON: lists stand for the tuples of a strict payload.
+            "spec": None if spec is None else GangSpec.model_validate_json(json.dumps(spec)),
         }
         return cls(job=job, **fields)
 

@@ -1,8 +1,8 @@
 """What an agent finds when it begins: runs that go on, and processes that should not.
 
-A process says in its environment which agent, job and epoch it works for. One that works for this
-agent and for no run that is adopted is left over, of an older epoch or of a run whose record says
-that it ended; it is ended, for nobody would ever ask it to leave.
+A process says in its environment which agent, job and epoch it works for, and below which folder.
+One that works for this agent and for no run that is adopted is left over, of an older epoch or of a
+run whose record says that it ended; it is ended, for nobody would ever ask it to leave.
 """
 
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def adoptable(options: ProcessOptions) -> list[list[Run]]:
     """Give the runs whose end was not reported yet, each followed by those it was scaled from."""
     alive: dict[tuple[str, int], Identity] = {}
-    for worker in workers_of(options.agent):
+    for worker in workers_of(options.agent, options.root):
         if worker.epoch.isdecimal():
             key = (worker.job, int(worker.epoch))
             # The supervisor began first.
@@ -44,7 +44,7 @@ def end_leftovers(options: ProcessOptions, adopted: list[Run]) -> int:
     kept = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
     ended: set[Identity] = set()
     for _ in range(_ROUNDS):
-        found = [w for w in workers_of(options.agent) if (w.job, w.epoch) not in kept]
+        found = [w for w in workers_of(options.agent, options.root) if (w.job, w.epoch) not in kept]
         if not found:
             break
         for worker in found:

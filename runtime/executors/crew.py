@@ -10,7 +10,7 @@ from typing import Any
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.kernel import die_with
 from runtime.executors.logs import RotatingLog, last_line
-from runtime.executors.processes import children
+from runtime.executors.processes import children, says
 
 _READ_BYTES = 64 * 1024
 #: A worker that prints without end must not keep the supervisor from its signals.
@@ -28,8 +28,19 @@ class Refused(Exception):
 class Member:
     """One worker."""
 
-    def __init__(self, rank: int, log: RotatingLog) -> None:
-        self.rank = rank
+    def __init__(self, worker: dict[str, Any], log: RotatingLog) -> None:
+        """Prepare one.
+
+        Args:
+            worker: The part of the plan that is its own.
+            log: Where its output goes.
+        """
+        self.rank: int = worker["rank"]
+        self.env: dict[str, str | None] = worker["env"]
+        #: The lock of its GPU, if it has one of its own; else it inherits all there are.
+        self.lock: str | None = worker.get("lock")
+        #: Whether it was asked to leave alone.
+        self.leaving = False
         self.pid = 0
         self.output = -1
         #: As `subprocess` counts: an exit code, or a signal as a negative number.
@@ -65,6 +76,16 @@ class Member:
             self._log.write(data)
         return True
 
+    def send(self, number: int) -> None:
+        """Signal the worker alone, if it lives."""
+        if self.pid and self.status is None:
+            _send(self.pid, number)
+
+    def left_behind(self, pid: int) -> bool:
+        """Whether the process was begun by this worker, or by what that began."""
+        own = (f"{name}={self.env[name]}" for name in ("TIDEGATE_GENERATION", "RANK"))
+        return says(pid, *(word.encode() for word in own))
+
     def signal_group(self, number: int) -> bool:
         """Signal the worker and all that share its group; False if there are none."""
         try:
@@ -97,20 +118,21 @@ class Crew:
     """All workers of a run."""
 
     def __init__(
-        self, plan: dict[str, Any], logs: Path, locks: list[int], cgroup: Cgroup | None
+        self, plan: dict[str, Any], logs: Path, locks: dict[str, int], cgroup: Cgroup | None
     ) -> None:
         """Prepare what `plan` asks for; nothing is started yet.
 
         Args:
             plan: The part `launch` of the order.
             logs: Folder of the log files.
-            locks: Descriptors of the GPU locks, which every worker inherits.
+            locks: Descriptors of the GPU locks, by their files; workers inherit them.
             cgroup: Where the workers go, if anywhere.
 
         Raises:
             Refused: the folder to start in is not usable.
         """
-        self._plan, self._locks, self._cgroup = plan, locks, cgroup
+        self.locks = locks
+        self._plan, self._logs, self._cgroup = plan, logs, cgroup
         workdir = plan["workdir"]
         if not Path(workdir).is_dir() or not os.access(workdir, os.X_OK):
             raise Refused(
@@ -118,18 +140,26 @@ class Crew:
                 "make it here, or name another"
             )
         logs.mkdir(exist_ok=True)
-        max_bytes, files = plan["log_max_bytes"], plan["log_files"]
-        self.members = [
-            Member(
-                worker["rank"], RotatingLog(logs / f"rank-{worker['rank']}.log", max_bytes, files)
-            )
-            for worker in plan["workers"]
-        ]
+        self.members: list[Member] = []
+        for worker in plan["workers"]:
+            self.enlist(worker)
+
+    def enlist(self, worker: dict[str, Any]) -> Member:
+        """Prepare one more worker; it is not started yet."""
+        name = worker.get("log", f"rank-{worker['rank']}.log")
+        max_bytes, files = self._plan["log_max_bytes"], self._plan["log_files"]
+        # What is all workers' own, in a crew whose workers may come and go.
+        env = {**self._plan["env"], **worker["env"]}
+        log = RotatingLog(self._logs / name, max_bytes, files)
+        member = Member({**worker, "env": env}, log)
+        self.members.append(member)
+        return member
 
     def start(self, member: Member) -> None:
         """Start one worker. A command that cannot be run is a worker that ended with 126 or 127."""
         parent = os.getpid()
-        env = {**self._plan["env"], **self._plan["workers"][member.rank]["env"]}
+        env = {name: value for name, value in member.env.items() if value is not None}
+        locks = [self.locks[member.lock]] if member.lock else list(self.locks.values())
         cgroup = self._cgroup
 
         def before_command() -> None:
@@ -147,7 +177,7 @@ class Crew:
                 cwd=self._plan["workdir"],
                 env=env,
                 process_group=0,
-                pass_fds=self._locks,
+                pass_fds=locks,
                 preexec_fn=before_command,
             )
         except OSError as error:
@@ -158,8 +188,7 @@ class Crew:
     def ask(self, number: int) -> None:
         """Signal every worker that lives, not what it started: that is the worker's to tell."""
         for member in self.members:
-            if member.status is None:
-                _send(member.pid, number)
+            member.send(number)
 
     def groups_alive(self) -> bool:
         """Whether any worker, or any process of a worker's group, lives."""
@@ -190,6 +219,28 @@ class Crew:
             if pid in by_pid:
                 by_pid[pid].status = os.waitstatus_to_exitcode(status)
                 ended.append(by_pid[pid])
+
+    def dismissed(self) -> list[Member]:
+        """End what is left of those who have left by themselves; give, and forget, who is gone.
+
+        Their GPUs are free then.
+        """
+        gone: list[Member] = []
+        for member in self.members:
+            if not member.leaving or member.status != 0:
+                continue
+            pids = {other.pid for other in self.members}
+            strays = [pid for pid in children(os.getpid()) if pid not in pids]
+            strays = [pid for pid in strays if member.left_behind(pid)]
+            for pid in strays:
+                _send(pid, signal.SIGKILL)
+            if not member.signal_group(signal.SIGKILL) and not strays:
+                gone.append(member)
+        for member in gone:
+            self.members.remove(member)
+            if member.lock is not None:
+                os.close(self.locks.pop(member.lock))
+        return gone
 
     def gone(self) -> bool:
         """Whether no process of the run is left."""

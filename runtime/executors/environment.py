@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.core import Placement
+from runtime.executors.folder import WORLD
 from schemas.programs import Program
 
 #: What every program may expect of a machine.
@@ -56,6 +57,9 @@ def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, s
     }
     if gang.resume is not None:
         said["TIDEGATE_RESUME"] = str(gang.resume)
+    if resizes_in_place(gang.program):
+        said["TIDEGATE_WORLD"] = str(gang.progress.with_name(WORLD))
+        said["TIDEGATE_GENERATION"] = str(gang.epoch)
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
     return {**own, **wanted, **said}
@@ -70,6 +74,12 @@ def worker_environments(
         ValueError: the placement names a GPU that `gpu_ids` does not.
     """
     nodes = sorted(gang.placement.items())
+    if resizes_in_place(gang.program):
+        alone = [(node, gpu) for node, gpus in nodes for gpu in gpus]
+        return [
+            lone_environment(rank, len(alone), node, gpu, gpu_ids)
+            for rank, (node, gpu) in enumerate(alone)
+        ]
     local_sizes = [len(gpus) if gang.program.workers == "per_gpu" else 1 for _, gpus in nodes]
     world = sum(local_sizes)
     environments: list[dict[str, str]] = []
@@ -92,6 +102,37 @@ def worker_environments(
                 }
             )
     return environments
+
+
+def resizes_in_place(program: Program) -> bool:
+    """Whether the workers can become more or fewer as they run."""
+    return program.resize == "in_place" and program.workers == "per_gpu"
+
+
+def lone_environment(
+    rank: int, world: int, node: str, gpu: int, gpu_ids: Mapping[str, Sequence[str]] | None
+) -> dict[str, str]:
+    """Give what is a worker's own if others may come and go while it runs.
+
+    It sees its GPU alone, as if that were a node of its own: what it sees cannot change later, and
+    a GPU that is given up must be free of all workers.
+
+    Raises:
+        ValueError: `gpu_ids` does not name the GPU.
+    """
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank),
+        "GROUP_WORLD_SIZE": str(world),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world),
+        "TIDEGATE_NODE": node,
+        "TIDEGATE_GPUS": "1",
+        "CUDA_VISIBLE_DEVICES": _visible(node, (gpu,), gpu_ids),
+    }
 
 
 def _visible(node: str, gpus: Sequence[int], gpu_ids: Mapping[str, Sequence[str]] | None) -> str:

@@ -4,9 +4,12 @@
 
     order.json       what to run, and all that is needed to go on with it after a restart
     shim.json        who supervises and who works: pids with their start times
+    resize.json      the wish for another size in place; the next one takes its place
+    world.json       for the workers: who they are by that wish, and where they meet
     stop.json        the wish that the workers leave, and within which grace
     exit.json        how each worker ended; written when none is left
     committed.json   the newest checkpoint of this run that is durable
+    kept.json        the newest that outlives a loss of power, on this disk alone perhaps
     closed           the agent has reported how the run ended, and that was stored
     progress.jsonl, checkpoints/, work/, logs/, shim.log
 
@@ -19,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
-COMMITTED, CLOSED = "committed.json", "closed"
+RESIZE, WORLD = "resize.json", "world.json"
+COMMITTED, KEPT, CLOSED = "committed.json", "kept.json", "closed"
 PROGRESS, CHECKPOINTS, WORK, LOGS = "progress.jsonl", "checkpoints", "work", "logs"
 SHIM_LOG = "shim.log"
 

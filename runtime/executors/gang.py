@@ -3,43 +3,44 @@
 fetching    its checkpoint is brought here
 launching   its workers live, none has said that it took a step
 running     they train
+resizing    they are to become more or fewer as they run
 leaving     they were asked to leave, for good or for a change of size
 between     they have left for a change of size that the agent, restarted, must be told again
 uploading   they are gone; the last checkpoint gets the time it may have
 over        all is said
 """
 
-import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from runtime.core import (
-    CheckpointDone,
-    CheckpointLost,
     CheckpointWorkers,
     GangCompleted,
     GangFailed,
     GangProgress,
-    GangStarted,
     GangStopped,
     Report,
     ScaleWorkers,
     StartWorkers,
     StopWorkers,
-    WorkersLeft,
 )
 from runtime.core.state import without
+from runtime.executors.change import Change
 from runtime.executors.fetching import Fetch
 from runtime.executors.live import Live
 from runtime.executors.options import ProcessOptions
 from runtime.executors.runs import Order, Run, Why
 from runtime.executors.saving import Committed, Saver
+from runtime.executors.stopping import Stop
+from runtime.executors.wishes import Wish
+from runtime.executors.words import Words
 
-Phase = Literal["fetching", "launching", "running", "leaving", "between", "uploading", "over"]
+Phase = Literal[
+    "fetching", "launching", "running", "resizing", "leaving", "between", "uploading", "over"
+]
 
 #: Workers that should be gone for so long are ended without their supervisor's help.
 _OVERDUE_S = 10.0
@@ -47,14 +48,8 @@ _OVERDUE_S = 10.0
 _BETWEEN_S = 60.0
 #: The last checkpoint of a completed job is its result: it is tried again for this long.
 _RESULT_S = 600.0
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Stop:
-    deadline_s: float
-    saves: bool
+#: Phases in which there may be workers.
+_STAFFED = ("launching", "running", "resizing", "leaving")
 
 
 class Gang:
@@ -69,14 +64,15 @@ class Gang:
         self.older: list[Live] = []
         #: What to do once the reports given so far are written down.
         self.settling: list[Callable[[], None]] = []
+        #: Changes of size in place that became restarts.
+        self.fallbacks = 0
         self._options, self._spec, self._saver = options, order.spec, saver
         self._now_s = -math.inf  # the moment of the present call
-        self._said: list[Report] = []
+        self._words = Words(order.job)
         self._fetch: Fetch | None = None
-        self._stop: _Stop | None = None
+        self._stop: Stop | None = None
         self._anew: StartWorkers | None = None
-        self._given_up: list[int] = []
-        self._left: tuple[int, ...] = ()
+        self._change: Change | None = None
         self._due_s = math.inf
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
@@ -97,13 +93,18 @@ class Gang:
         step = max([order.committed_step, *durable])
         gang = cls(options, order, Saver(order.job, options.store, options.keep, step))
         gang.older = [Live(options, one) for one in older]
-        gang._left = order.left
-        # Said again, for the agent may have died before it was written down.
-        gang._said += [WorkersLeft(order.job, epoch, order.step) for epoch in order.left]
+        gang._words.say_left_again(order.left, order.step)
         gang.live, asked = Live(options, run), run.asked_to()
         gang.phase = "launching" if asked is None else "leaving"
         if asked is None and not run.was_begun:
             gang._launch_run(run)
+        elif (wish := run.wish) is not None:
+            gang.epoch, gang.placement = wish.epoch, wish.placement
+            gang._words.say_left_again(wish.left, order.step)
+            if wish.takes:
+                gang._words.gives_up(wish.epoch_before)
+            if asked is None and run.this_boot:
+                gang._change, gang.phase = Change(gang.live, wish, options.resize_s), "resizing"
         return gang
 
     # --- what others may see ---
@@ -130,25 +131,25 @@ class Gang:
             return
         self._now_s, self._anew = now_s, order
         self.epoch, self.placement = order.epoch, order.placement
-        if self.phase in ("launching", "running", "leaving"):
+        if self.phase in _STAFFED:
             self._ask_to_leave(0.0, kill=True, why="stop")
         else:
             self._begin_anew(order)
 
     def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        """Go on with these GPUs: the workers save, leave, and begin anew."""
+        """Go on with these GPUs: in place, or the workers save, leave, and begin anew."""
         if order.epoch <= self.epoch:
             return
         self._now_s = now_s
         if without(self.placement, order.placement):
-            self._given_up.append(self.epoch)
+            self._words.gives_up(self.epoch)
         self.epoch, self.placement = order.epoch, order.placement
-        if self.phase in ("launching", "running"):
-            self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
+        if self.live is not None and self.phase in ("launching", "running"):
+            self._change_size(self.live)
         elif self.phase == "between":
             self._resize()
         elif self.phase == "fetching":
-            self._say_left()
+            self._say_left(self.epoch)
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have a checkpoint written; whatever comes of it is the answer."""
@@ -157,16 +158,13 @@ class Gang:
             return
         self._save_by_s = now_s + self._options.save_s
         if self.live is not None and self.phase == "running":
-            self._ask_to_save(self.live)
+            self.live.save()
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
         """Leave for good; asked again, only ever sooner and harder."""
         self._now_s, self._anew, self.epoch = now_s, None, max(self.epoch, order.epoch)
-        stop = self._stop or _Stop(math.inf, saves=True)
-        stop.deadline_s = min(stop.deadline_s, now_s + order.grace_s)
-        stop.saves = stop.saves and order.checkpoint
-        self._stop = stop
-        if self.phase in ("launching", "running", "leaving"):
+        self._stop = stop = (self._stop or Stop()).hurried(order, now_s)
+        if self.phase in _STAFFED:
             left_s = max(0.0, stop.deadline_s - now_s)
             self._ask_to_leave(left_s, kill=not stop.saves, why="stop")
         elif self.phase != "over":
@@ -189,8 +187,7 @@ class Gang:
                 break
         if self._save_by_s is not None and now_s >= self._save_by_s:
             self._lose(f"the job wrote no checkpoint within {self._options.save_s:g} s")
-        said, self._said = self._said, []
-        return said
+        return self._words.take()
 
     def abandon(self) -> None:
         """Let go of transfers; the workers live on."""
@@ -207,7 +204,9 @@ class Gang:
     def _look(self) -> None:
         outcome = self._saver.advance(self._now_s)
         if isinstance(outcome, Committed):
-            self._say_saved(outcome)
+            self._save_by_s = None
+            self._words.say_saved(self.epoch, outcome)
+            self.settling.append(partial(self._saver.reported, outcome))
         elif outcome is not None:
             self._lose(outcome.error)
         if self.phase == "fetching" and self._fetch is not None:
@@ -216,10 +215,12 @@ class Gang:
             self._fail("the agent was restarted while the gang changed its size")
         elif self.phase == "uploading":
             self._look_at_upload()
-        elif self.live is not None and self.phase == "leaving":
-            self._look_at_leavers(self.live)
         elif self.live is not None and self.phase in ("launching", "running"):
             self._look_at_workers(self.live)
+        elif self.live is not None and self.phase == "leaving":
+            self._look_at_leavers(self.live)
+        elif self.live is not None and self._change is not None and self.phase == "resizing":
+            self._look_at_change(self.live, self._change)
 
     def _look_at_fetch(self, fetch: Fetch) -> None:
         if not fetch.future.done():
@@ -237,20 +238,20 @@ class Gang:
             self._ended_unasked(live)
         elif self.phase == "launching":
             if live.has_started(self._now_s):
-                self._say_started(live)
-                self.phase = "running"
-                self._ask_to_save(live)
-        elif live.becomes_stuck(self._now_s):
-            said = f"alive, but no step after {live.step}"
-            _log.warning("job %s, epoch %d: %s", self.job, self.epoch, said)
-            if self._options.end_stuck:
-                live.doom = f"stuck: {said}"
-                live.run.kill()
+                self._now_runs(live)
+        else:
+            live.watch(self._now_s)
+
+    def _now_runs(self, live: Live) -> None:
+        self._words.say_started(self.epoch, live.step)
+        self.phase = "running"
+        if self._save_by_s is not None:
+            live.save()
 
     def _ended_unasked(self, live: Live) -> None:
         why = live.failure()
         if self.phase == "launching" and (why is None or live.file.step is not None):
-            self._say_started(live)
+            self._words.say_started(self.epoch, live.step)
         if why is None:
             self._complete()
         else:
@@ -271,7 +272,7 @@ class Gang:
             self._complete()
         elif self._stop is not None or live.run.asked_to() == "stop":
             self._end(self._stopped, self._upload_until_s())
-        elif live.run.order.epoch < self.epoch:
+        elif live.epoch < self.epoch:
             self._resize()
         else:
             self.phase, self._due_s = "between", self._now_s + _BETWEEN_S
@@ -283,8 +284,32 @@ class Gang:
             self._saver.abandon()
             self._lose("the last checkpoint was not durable in the time that was left")
         assert self._final is not None
-        self._said.append(self._final())
+        self._words.say(self._final())
         self.phase = "over"
+
+    # --- change of size ---
+
+    def _change_size(self, live: Live) -> None:
+        """Have the workers go on as they are if the job can; else they leave and begin anew."""
+        if live.resizes_in_place and self.phase != "launching":
+            wish = Wish(self.epoch, self.placement, live.epoch, live.placement, self._words.left)
+            self._change, self.phase = Change(live, wish, self._options.resize_s), "resizing"
+        else:
+            self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
+
+    def _look_at_change(self, live: Live, change: Change) -> None:
+        if gone := live.run.gone():
+            self._read()  # perhaps it was complete before they ended
+        outcome = change.look(self._now_s, gone=gone)
+        if outcome in ("freed", "done"):
+            self._say_left(change.wish.epoch)
+        if outcome == "failed":
+            self.fallbacks += 1
+            self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
+        elif outcome == "done" and change.wish.epoch < self.epoch:
+            self._change_size(live)  # to what was asked for meanwhile
+        elif outcome == "done":
+            self._now_runs(live)
 
     # --- begin ---
 
@@ -300,7 +325,8 @@ class Gang:
     def _begin_anew(self, order: StartWorkers) -> None:
         self.abandon()
         self._anew = self._stop = self._fetch = self._final = self._save_by_s = None
-        self._given_up, self._left, self._spec = [], (), order.spec
+        self._words.forget_left()
+        self._spec = order.spec
         self._saver = Saver(self.job, self._options.store, self._options.keep, order.step)
         if self.live is not None:
             self.settling.append(self.live.run.close)
@@ -310,18 +336,16 @@ class Gang:
     def _resize(self) -> None:
         """Begin with the new GPUs from the newest checkpoint here, durable or not yet."""
         assert self.live is not None
-        order, newest = self.live.run.order, self._saver.newest
-        self._say_left()
-        if newest is not None and newest.announced.path.exists():
-            self._launch(newest.step, newest.announced.path)
+        order, here = self.live.run.order, self._saver.newest_here()
+        self._say_left(self.epoch)
+        if here is None and self._saver.step > order.step:
+            self._begin(self._saver.step)  # what is here may be torn; what is durable is not
         else:
-            self._launch(order.step, order.resume)
+            self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
-        committed = self._saver.step
-        order = Order(
-            self.job, self.epoch, self.placement, self._spec, step, committed, resume, self._left
-        )
+        what = (self.job, self.epoch, self.placement, self._spec)
+        order = Order(*what, step, self._saver.step, resume, self._words.left)
         if self.live is not None:
             self.older.append(self.live)
             self.live = None
@@ -340,10 +364,7 @@ class Gang:
     def _ask_to_leave(self, grace_s: float, *, kill: bool, why: Why) -> None:
         assert self.live is not None
         self.phase, self._due_s = "leaving", self._now_s + grace_s + _OVERDUE_S
-        try:
-            self.live.run.stop(grace_s, kill=kill, why=why)
-        except OSError:  # the wish cannot be written down: the disk is full
-            self.live.run.kill()
+        self.live.run.stop(grace_s, kill=kill, why=why)
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
         """Say `final` once the last checkpoint is durable, or the time for it is over."""
@@ -355,10 +376,8 @@ class Gang:
         self._saver.insist(self._now_s + _RESULT_S)
 
     def _fail(self, error: str, *, retriable: bool = True) -> None:
-        def failed() -> Report:
-            return GangFailed(self.job, self.epoch, error, retriable)
-
-        self._end(failed, self._now_s + self._options.upload_s)
+        until_s = self._now_s + self._options.upload_s
+        self._end(lambda: GangFailed(self.job, self.epoch, error, retriable), until_s)
 
     def _completed(self) -> Report:
         return GangCompleted(self.job, self.epoch, self._spec.total_steps)
@@ -367,32 +386,12 @@ class Gang:
         return GangStopped(self.job, self.epoch, self._saver.step)
 
     def _upload_until_s(self) -> float:
-        if self._stop is None:
-            return self._now_s + self._options.upload_s
-        return self._stop.deadline_s + self._options.upload_s if self._stop.saves else self._now_s
+        stop = self._stop or Stop(self._now_s)
+        return stop.upload_until_s(self._now_s, self._options.upload_s)
 
-    # --- words ---
-
-    def _ask_to_save(self, live: Live) -> None:
-        program = self._spec.program
-        if self._save_by_s is not None and program and program.saves == "on_signal":
-            live.run.save()
-
-    def _say_started(self, live: Live) -> None:
-        self._said.append(GangStarted(self.job, self.epoch, live.step))
-
-    def _say_left(self) -> None:
-        step = self._saver.step if self.live is None else self.live.step
-        self._said += [WorkersLeft(self.job, epoch, step) for epoch in self._given_up]
-        self._left = (*self._left, *self._given_up)
-        self._given_up = []
-
-    def _say_saved(self, done: Committed) -> None:
-        self._save_by_s = None
-        step, mib = done.offer.step, done.size_mib
-        self._said.append(CheckpointDone(self.job, self.epoch, step, done.uri, mib, done.cost_s))
-        self.settling.append(partial(self._saver.reported, done))
+    def _say_left(self, below: int) -> None:
+        self._words.say_left(self._saver.step if self.live is None else self.live.step, below)
 
     def _lose(self, error: str) -> None:
         self._save_by_s = None
-        self._said.append(CheckpointLost(self.job, self.epoch, error))
+        self._words.say_lost(self.epoch, error)

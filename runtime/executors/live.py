@@ -1,17 +1,19 @@
 """The workers of a run and what they say of themselves, looked at together."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from runtime.core import GangProgress
+from runtime.core import GangProgress, Placement
 from runtime.executors.ends import Failure, failure
+from runtime.executors.environment import resizes_in_place
 from runtime.executors.options import ProcessOptions
 from runtime.executors.progress import ProgressFile
 from runtime.executors.runs import Run
 from runtime.executors.saving import Offer
+from runtime.executors.stillness import still_since_s
 
-#: Usual intervals without a step until workers count as stuck.
-_STUCK_INTERVALS = 20
+_log = logging.getLogger(__name__)
 
 
 class Live:
@@ -26,6 +28,29 @@ class Live:
         self.doom: str | None = None
         self._options = options
         self._begun_s: float | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in force: that of its beginning, or of the last size in place it confirmed."""
+        wish = self.run.wish
+        if wish is None:
+            return self.run.order.epoch
+        met = self.file.generation == wish.epoch and not wish.given_up
+        return wish.epoch if met else wish.epoch_before
+
+    @property
+    def placement(self) -> Placement:
+        """The GPUs of that epoch."""
+        wish = self.run.wish
+        if wish is None:
+            return self.run.order.placement
+        return wish.placement if self.epoch == wish.epoch else wish.placement_before
+
+    @property
+    def resizes_in_place(self) -> bool:
+        """Whether the job says that its workers can become more or fewer as they run."""
+        program = self.run.order.spec.program
+        return program is not None and resizes_in_place(program)
 
     @property
     def step(self) -> int:
@@ -61,17 +86,29 @@ class Live:
             self._begun_s = now_s
         return self._begun_s is not None and now_s - self._begun_s >= self._options.quiet_start_s
 
-    def becomes_stuck(self, now_s: float) -> bool:
-        """Notice workers that live and do not move; True the moment that they count as stuck."""
+    def watch(self, now_s: float) -> None:
+        """Notice workers that live and do not move; end them if that is wished for."""
+        if self._becomes_stuck(now_s):
+            said = f"alive, but no step after {self.step}"
+            _log.warning("job %s, epoch %d: %s", self.run.order.job, self.epoch, said)
+            if self._options.end_stuck:
+                self.doom = f"stuck: {said}"
+                self.run.kill()
+
+    def save(self) -> None:
+        """Ask the workers to write a checkpoint and go on, if the job says that they can."""
+        program = self.run.order.spec.program
+        if program is not None and program.saves == "on_signal":
+            self.run.save()
+
+    def _becomes_stuck(self, now_s: float) -> bool:
         moved_s = self.file.moved_s
         if moved_s is None and self.run.order.step > 0:
             moved_s = self._begun_s  # a job that has said steps before is expected to again
-        usual_s = _STUCK_INTERVALS * (self.file.step_interval_s or 0.0)
-        if moved_s is None or now_s - moved_s < max(self._options.stuck_after_s, usual_s):
-            self.stuck_since_s = None
-            return False
-        before, self.stuck_since_s = self.stuck_since_s, moved_s
-        return before is None
+        usual_s, least_s = self.file.step_interval_s, self._options.stuck_after_s
+        before = self.stuck_since_s
+        self.stuck_since_s = still_since_s(moved_s, usual_s, least_s, now_s)
+        return before is None and self.stuck_since_s is not None
 
     def progress(self, epoch: int) -> GangProgress | None:
         """How far it is, under this epoch; None of one that does not say."""

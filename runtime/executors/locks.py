@@ -1,8 +1,9 @@
 """One lock file for each GPU: two epochs can never work on one GPU, whoever started them.
 
 The lock is the kernel's (flock), held through a descriptor that the workers inherit: it lasts as
-long as any process that could use the GPU, and no crash leaves it behind. What the file says is for
-people and for error messages.
+long as any process that could use the GPU, and no crash leaves it behind. A gang has its GPUs
+alone; replicas of their owner, who may put several on one GPU, share the same locks among
+themselves. What the file says is for people and for error messages.
 """
 
 import fcntl
@@ -30,8 +31,13 @@ def lock_path(
     return folder / f"gpu-{name}.lock"
 
 
-def take(path: Path, holder: dict[str, object]) -> int:
+def take(path: Path, holder: dict[str, object], *, shared: bool = False) -> int:
     """Take the lock and write down who has it; give the descriptor that holds it.
+
+    Args:
+        path: The lock file; made if need be.
+        holder: Who takes it: `job`, `epoch`, `pid`; or `owner`.
+        shared: Whether others that share may have it too.
 
     Raises:
         Locked: another process has it.
@@ -39,7 +45,7 @@ def take(path: Path, holder: dict[str, object]) -> int:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
     except BlockingIOError:
@@ -58,6 +64,8 @@ def _named(said: bytes) -> str:
     """Say who the file names as the holder."""
     try:
         holder = json.loads(said)
+        if "owner" in holder:
+            return f"the owner's {holder['owner']}"
         return f"job {holder['job']}, epoch {holder['epoch']}, process {holder['pid']}"
     except (ValueError, KeyError, TypeError):
         return "a process that did not say who it is (fuser -v names it)"

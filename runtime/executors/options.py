@@ -69,6 +69,11 @@ class ProcessOptions:
             raise ValueError(f"root: must be an absolute path, not {self.root}")
 
     @property
+    def resize_s(self) -> float:
+        """How long a change of size in place may take: the rest is for a restart instead."""
+        return self.grace_s / 2
+
+    @property
     def lock_folder(self) -> Path:
         """Folder of the GPU locks."""
         return self.locks or self.root / "locks"

@@ -22,6 +22,7 @@ from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
 from runtime.executors.options import ProcessOptions
+from runtime.executors.resuming import begun, lost, marked, went_with_machine
 from runtime.executors.saving import in_thread
 
 #: How often what is under way is looked at, and what simply runs.
@@ -39,24 +40,39 @@ class ProcessExecutor:
         """
         self._options = options
         self._trash = options.root / "trash"
-        for folder in (options.root / "runs", options.lock_folder, self._trash):
-            folder.mkdir(parents=True, exist_ok=True)
+        options.lock_folder.mkdir(parents=True, exist_ok=True)
+        for folder in (options.root / "runs", self._trash):
+            # For the agent's user alone, as whom the workers run: weights are a tenant's own.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
         in_thread(lambda: _empty(self._trash))
         found = adoptable(options)
         #: Processes of this agent that were left over and have been ended.
         self.leftovers = end_leftovers(options, [runs[0] for runs in found])
         adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
+        #: Changes of size in place that became restarts.
+        self.fallbacks = 0
+        #: Those that went with their machine, until they are begun again.
+        self._lost = {
+            gang.job: lost(gang, runs)
+            for gang, runs in zip(adopted, found, strict=True)
+            if went_with_machine(runs[0])
+        }
         self._gangs = {gang.job: gang for gang in adopted}
         self._running = tuple(sorted(self._gangs))
         self._settled: list[Callable[[], None]] = []
         self._looked_s: float | None = None
+        jobs = [path for path in (options.root / "runs").iterdir() if path.name not in self._gangs]
+        self._remove([path / "fetched" for path in jobs if (path / "fetched").exists()])
 
     # --- orders ---
 
     def start(self, order: StartWorkers, now_s: float) -> None:
         gang = self._gangs.get(order.job)
         if gang is None:
-            self._gangs[order.job] = Gang.begun(self._options, order, now_s)
+            self._settle()
+            was_lost = self._lost.pop(order.job, None)
+            self._gangs[order.job] = begun(self._options, order, was_lost, now_s)
         else:
             gang.start(order, now_s)
         self._looked_s = None
@@ -84,22 +100,28 @@ class ProcessExecutor:
 
     def advance(self, now_s: float) -> Sequence[Report]:
         self._looked_s = now_s
-        # Whoever asks again has written down what was said before.
-        settled, self._settled = self._settled, []
-        for settle in settled:
-            with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
-                settle()
+        self._settle()
         reports: list[Report] = []
         for job, gang in sorted(self._gangs.items()):
-            reports += gang.advance(now_s)
+            said = gang.advance(now_s)
+            reports += map(marked, said) if job in self._lost else said
             self._settled += gang.settling
             gang.settling = []
+            self.fallbacks += gang.fallbacks
+            gang.fallbacks = 0
             if gang.older:
                 self._settled.append(self._close_older(gang))
             if gang.phase == "over":
                 del self._gangs[job]
                 self._settled.append(self._put_away(gang))
         return reports
+
+    def _settle(self) -> None:
+        """Put away what is over: whoever asks or orders has written down what was said before."""
+        settled, self._settled = self._settled, []
+        for settle in settled:
+            with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
+                settle()
 
     def next_due_s(self) -> float | None:
         if not self._gangs and not self._settled:
@@ -119,6 +141,15 @@ class ProcessExecutor:
             for job, gang in sorted(self._gangs.items())
             if gang.live is not None and gang.live.stuck_since_s is not None
         ]
+
+    def pids(self, node: str) -> dict[int, list[int]]:
+        """Give the processes of the gang on each GPU of a node. From any thread; reads files."""
+        found: dict[int, list[int]] = {}
+        for gang in tuple(self._gangs.values()):
+            live = gang.live
+            gpus = () if live is None else live.placement.get(node, ())
+            found |= dict.fromkeys(gpus, live.run.pids() if live is not None and gpus else [])
+        return found
 
     def close(self) -> None:
         """Let go of transfers, which go on with the next agent; the workers live on."""
@@ -147,8 +178,8 @@ class ProcessExecutor:
         def put_away() -> None:
             if gang.live is not None:
                 gang.live.run.close()
-            if gang.job in self._gangs:
-                return  # it has been started again, and may go on from what is there
+            if gang.job in self._gangs or gang.job in self._lost:
+                return  # it goes on, or may, from what is there
             old = [folder / "fetched"]
             if gang.result_is_safe:
                 old += folder.glob(f"*/{CHECKPOINTS}")

@@ -3,10 +3,12 @@
 Source of the formats: proc(5). Imports little, because the supervisor does.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -77,6 +79,15 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def says(pid: int, *words: bytes) -> bool:
+    """Whether the process began with all of these in its environment, as `NAME=value`."""
+    try:
+        environ = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return all(word in environ for word in words)
+
+
 def children(pid: int) -> list[int]:
     """Give the pids of a process's children, as far as they can be seen."""
     found: list[int] = []
@@ -85,6 +96,18 @@ def children(pid: int) -> list[int]:
             found += map(int, task.read_text().split())
         except OSError:
             continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Give the children of a process, and theirs, as far as main threads began them.
+
+    To ask each thread would take long: training has a hundred.
+    """
+    found: list[int] = []
+    for parent in chain([pid], found):  # which grows meanwhile
+        with contextlib.suppress(OSError):
+            found += map(int, (_PROC / f"{parent}/task/{parent}/children").read_text().split())
     return found
 
 
@@ -97,9 +120,15 @@ class Worker:
     epoch: str
 
 
-def workers_of(agent: str) -> Iterator[Worker]:
-    """Find the processes that run for this agent, supervisors and workers' children too."""
+def workers_of(agent: str, root: Path | None = None) -> Iterator[Worker]:
+    """Find the processes that run for this agent, supervisors and workers' children too.
+
+    Args:
+        agent: Its name.
+        root: Where its runs are. An agent of another fleet may have its name, on the same machine.
+    """
     wanted = b"TIDEGATE_AGENT=" + agent.encode()
+    below = None if root is None else os.fsencode(root.resolve()) + b"/"
     for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
@@ -110,6 +139,8 @@ def workers_of(agent: str) -> Iterator[Worker]:
         if wanted not in environ:
             continue
         said = dict(part.split(b"=", 1) for part in environ if b"=" in part)
+        if below and not os.path.realpath(said.get(b"TIDEGATE_PROGRESS", b"")).startswith(below):
+            continue
         found = identity(int(folder.name))
         if found is not None:
             job, epoch = said.get(b"TIDEGATE_JOB", b""), said.get(b"TIDEGATE_EPOCH", b"")

@@ -48,6 +48,8 @@ class ProgressFile:
         self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
         #: The last step said; None before the first.
         self.step: int | None = None
+        #: The last generation in which all workers have met, as the job says; None: it never did.
+        self.generation: int | None = None
         #: When the last new step was read.
         self.moved_s: float | None = None
         #: Whether there was more to read than the last reading took.
@@ -132,6 +134,8 @@ class ProgressFile:
                 self._rate = float(rate)
             else:
                 self.faults["bad_rate"] += 1
+        if type(said.get("generation")) is int:  # anything else is a key of the job's own
+            self.generation = said["generation"]
         step = said.get("step")
         if step is None:
             if "checkpoint" in said:

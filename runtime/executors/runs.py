@@ -3,6 +3,7 @@
 All that is needed to go on with it after a restart of the agent is in its folder.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import (
     Surroundings,
     free_port,
+    lone_environment,
+    resizes_in_place,
     shared_environment,
     worker_environments,
 )
@@ -31,6 +34,7 @@ from runtime.executors.folder import (
     EXIT,
     ORDER,
     PROGRESS,
+    RESIZE,
     SHIM,
     SHIM_LOG,
     STOP,
@@ -40,7 +44,15 @@ from runtime.executors.folder import (
 )
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
-from runtime.executors.processes import Identity, boot_id, identity, workers_of
+from runtime.executors.processes import (
+    Identity,
+    boot_id,
+    catches,
+    descendants,
+    identity,
+    workers_of,
+)
+from runtime.executors.wishes import Resized, Wish
 from schemas.commands import GangSpec
 
 Why = Literal["stop", "scale"]
@@ -110,6 +122,8 @@ class Run:
         self.progress = self.folder / PROGRESS
         self._options = options
         self._shim: Identity | None = None
+        #: The last wish for another size in place.
+        self.wish: Wish | None = None
         #: Whether the machine still runs as when the run began, so that its disk is whole.
         self.this_boot = True
         #: Whether there ever was a supervisor.
@@ -129,6 +143,8 @@ class Run:
             shim = Identity(said["pid"], said["started"]) if run.this_boot else None
         run.was_begun = said is not None or shim is not None or (folder / EXIT).exists()
         run._shim = shim
+        if (wish := read_json(folder / RESIZE)) is not None:
+            run.wish = Wish.from_dict(wish)
         return run
 
     # --- begin ---
@@ -190,18 +206,21 @@ class Run:
     def _plan(self, gang: Surroundings) -> dict[str, Any]:
         options = self._options
         environments = worker_environments(gang, options.gpu_ids)
+        workers: list[dict[str, Any]] = [
+            {"rank": rank, "env": own} for rank, own in enumerate(environments)
+        ]
+        locks = list(self._locks(gang.placement))
+        if resizes_in_place(gang.program):
+            for worker, lock in zip(workers, locks, strict=True):
+                worker["lock"] = lock
         return {
             "job": gang.job,
             "epoch": gang.epoch,
             "argv": gang.program.argv,
             "workdir": gang.program.workdir or str(self.folder / WORK),
             "env": shared_environment(gang, options.pass_env),
-            "workers": [{"rank": rank, "env": own} for rank, own in enumerate(environments)],
-            "locks": [
-                str(lock_path(options.lock_folder, node, gpu, options.gpu_ids))
-                for node, gpus in sorted(gang.placement.items())
-                for gpu in gpus
-            ],
+            "workers": workers,
+            "locks": locks,
             "lock_wait_s": options.lock_wait_s,
             "grace_s": options.grace_s,
             "log_max_bytes": options.log_max_mib * 1024 * 1024,
@@ -210,6 +229,15 @@ class Run:
             "cpus": options.cpus,
             "cgroup_name": _cgroup_name(gang),
             "cgroup": None if options.cgroup is None else str(options.cgroup),
+        }
+
+    def _locks(self, placement: Placement) -> dict[str, tuple[str, int]]:
+        """Give the GPUs by their lock files, in the order in which ranks are given at first."""
+        options = self._options
+        return {
+            str(lock_path(options.lock_folder, node, gpu, options.gpu_ids)): (node, gpu)
+            for node, gpus in sorted(placement.items())
+            for gpu in gpus
         }
 
     # --- look ---
@@ -222,10 +250,14 @@ class Run:
             self._reap()
         if (self.folder / EXIT).exists():
             return True
-        if end_workers(self._options.agent, self.order.job, self.order.epoch) > 0:
+        if end_workers(self._options, self.order.job, self.order.epoch) > 0:
             return False
         self._end_cgroup()
         return True
+
+    def pids(self) -> list[int]:
+        """Give the processes of its workers."""
+        return [] if self._shim is None else descendants(self._shim.pid)
 
     def begun(self) -> bool:
         """Whether all workers were started."""
@@ -249,7 +281,11 @@ class Run:
 
     def stop(self, grace_s: float, *, kill: bool, why: Why) -> None:
         """Ask the workers to leave within the grace, or at once."""
-        write_json(self.folder / STOP, {"grace_s": grace_s, "kill": kill, "why": why})
+        try:
+            write_json(self.folder / STOP, {"grace_s": grace_s, "kill": kill, "why": why})
+        except OSError:  # the disk is full; they would not know how long they have
+            self.kill()
+            return
         if self._shim is not None:
             self._shim.send(signal.SIGTERM)
 
@@ -258,12 +294,68 @@ class Run:
         if self._shim is not None:
             self._shim.send(signal.SIGUSR1)
 
+    def resize(self, wish: Wish) -> str | None:
+        """Ask for another size in place, or remind of it; give what is in the way, if it is known.
+
+        Who stays keeps the order of ranks, before those who come.
+        """
+        if self._shim is None or not catches(self._shim.pid, signal.SIGUSR2):
+            return "the gang's supervisor does not know how"
+        try:
+            if self.wish is None or self.wish.epoch != wish.epoch:
+                plan = self._resize_plan(wish)
+                write_json(self.folder / RESIZE, {**wish.to_dict(), "launch": plan})
+                self.wish = wish
+        except (OSError, ValueError) as error:
+            return str(error)
+        self._shim.send(signal.SIGUSR2)
+        return None
+
+    def give_up_resize(self) -> None:
+        """Write down that the workers are to begin anew instead; they are not told here."""
+        if self.wish is not None:
+            self.wish = replace(self.wish, given_up=True)
+            said = read_json(self.folder / RESIZE) or {}
+            with contextlib.suppress(OSError):
+                write_json(self.folder / RESIZE, {**said, **self.wish.to_dict()})
+
+    def resized(self, epoch: int) -> Resized:
+        """How far the supervisor is with the wish of this epoch."""
+        said = (read_json(self.folder / SHIM) or {}).get("resize") or {}
+        if said.get("epoch") != epoch:
+            return Resized()
+        return Resized(said["state"] == "done", said["hindrance"])
+
+    def _resize_plan(self, wish: Wish) -> dict[str, Any]:
+        gpus, size = self._locks(wish.placement), sum(map(len, wish.placement.values()))
+        said = read_json(self.folder / SHIM) or {"workers": []}
+        stay = [lock for _, _, lock in said["workers"] if lock in gpus]
+        if not stay:
+            raise ValueError("none of its workers stays")
+        port = free_port(self.order.job, wish.epoch)
+        workers: list[dict[str, Any]] = [
+            {"rank": rank, "lock": lock} for rank, lock in enumerate(stay)
+        ]
+        for lock in [lock for lock in gpus if lock not in stay]:
+            rank = len(workers)
+            own = lone_environment(rank, size, *gpus[lock], self._options.gpu_ids)
+            env = {
+                **own,
+                "TIDEGATE_GENERATION": str(wish.epoch),
+                "TIDEGATE_RESUME": None,  # it goes on with what the others have in memory
+                "MASTER_PORT": str(port),
+            }
+            # Another worker may have had the rank, and may still write to its log.
+            log = f"rank-{rank}-since-{wish.epoch}.log"
+            workers.append({"rank": rank, "lock": lock, "env": env, "log": log})
+        return {"workers": workers, "port": port, "lock_wait_s": self._options.lock_wait_s}
+
     def kill(self) -> None:
         """End every process of it without asking, the supervisor first."""
         if self._shim is not None:
             self._shim.send(signal.SIGKILL)
         self._end_cgroup()
-        end_workers(self._options.agent, self.order.job, self.order.epoch)
+        end_workers(self._options, self.order.job, self.order.epoch)
 
     def close(self) -> None:
         """Write down that its end was reported, and that the report was stored."""
@@ -297,9 +389,10 @@ def run_folder(root: Path, job: str, epoch: int) -> Path:
     return job_folder(root, job) / str(epoch)
 
 
-def end_workers(agent: str, job: str, epoch: int) -> int:
+def end_workers(options: ProcessOptions, job: str, epoch: int) -> int:
     """End the processes that still say they belong to the run; give how many there were."""
-    found = [w for w in workers_of(agent) if w.job == job and w.epoch == str(epoch)]
+    ours = workers_of(options.agent, options.root)
+    found = [w for w in ours if w.job == job and w.epoch == str(epoch)]
     for worker in found:
         worker.identity.send(signal.SIGKILL)
     return len(found)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.executors.folder import COMMITTED, write_json
+from runtime.executors.kept import Keeper
 from runtime.executors.progress import Announced
 
 _MIB = 1024 * 1024
@@ -90,6 +91,7 @@ class Saver:
         #: The newest checkpoint on the local disk, durable or not.
         self.newest: Offer | None = None
         self._on_disk: list[Offer] = []
+        self._keeper = Keeper()
         self._upload: _Upload | None = None
         self._waiting: Offer | None = None
         self._again_s = 0.0
@@ -106,6 +108,12 @@ class Saver:
         """Whether the newest checkpoint is durable."""
         return self.newest is None or self.newest.step <= self.step
 
+    def newest_here(self) -> tuple[int, Path] | None:
+        """Give step and path of the newest checkpoint on the local disk, durable or not yet."""
+        if self.newest is None or not self.newest.announced.path.exists():
+            return None
+        return self.newest.step, self.newest.announced.path
+
     def offer(self, offer: Offer) -> None:
         """Make this one durable too; of several that wait, the newest alone is."""
         step = offer.step
@@ -115,6 +123,8 @@ class Saver:
         under_way = self._upload.offer.step if self._upload is not None else -1
         if step > max(self.step, under_way):
             self._waiting = offer
+        self._keeper.keep(offer.run, step, offer.announced.path)
+        self._tidy()
 
     def insist(self, until_s: float) -> None:
         """Try again what fails, until the moment: it is the last chance."""
@@ -182,9 +192,16 @@ class Saver:
         return NotCommitted(f"checkpoint of step {step}: {error}")
 
     def _tidy(self) -> None:
-        """Remove from the local disk what is older than the newest durable ones."""
-        durable = sorted((o for o in self._on_disk if o.step <= self.step), key=lambda o: o.step)
+        """Remove from the local disk what is older than the newest, durable ones and others.
+
+        The others: a store that cannot be reached for hours must not fill the disk.
+        """
+        by_step = sorted(self._on_disk, key=lambda offer: offer.step)
+        durable = [offer for offer in by_step if offer.step <= self.step]
+        others = [offer for offer in by_step if offer.step > self.step]
+        needed = [self._waiting, None if self._upload is None else self._upload.offer]
         old = durable[: -self._keep]
+        old += [offer for offer in others[: -max(2, self._keep)] if offer not in needed]
         self._on_disk = [offer for offer in self._on_disk if offer not in old]
         # A job may write to one name again and again; what is kept may have the same.
         kept = {offer.announced.path for offer in self._on_disk}

@@ -6,10 +6,12 @@ death is theirs. Asked by signals to itself:
 
     SIGTERM   the workers leave, as `stop.json` says; without that file within the usual grace
     SIGUSR1   handed on to the workers that have a handler for it
+    SIGUSR2   the workers become more or fewer, as `resize.json` says
 
 Imports only the standard library, and little of it: it lives as long as its gang.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -21,10 +23,21 @@ from typing import Any
 
 from runtime.executors.cgroups import Cgroup, make_cgroup
 from runtime.executors.crew import Crew, Member, Refused
-from runtime.executors.folder import EXIT, LOGS, ORDER, SHIM, STOP, read_json, write_json
+from runtime.executors.folder import (
+    EXIT,
+    LOGS,
+    ORDER,
+    RESIZE,
+    SHIM,
+    STOP,
+    WORLD,
+    read_json,
+    write_json,
+)
 from runtime.executors.kernel import become_subreaper
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import boot_id, catches, identity
+from runtime.executors.resizing import Resizing
 
 _LOCK_RETRY_S = 0.1
 #: Ended processes are looked for again this often while some resist.
@@ -40,7 +53,7 @@ class Shim:
         if order is None:
             raise SystemExit(f"{folder / ORDER}: there is no order to carry out")
         self._plan: dict[str, Any] = order["launch"]
-        self._locks: list[int] = []
+        self._locks: dict[str, int] = {}
         self._cgroup: Cgroup | None = None
         self._notes: list[str] = []
         self._crew: Crew | None = None
@@ -50,7 +63,8 @@ class Shim:
         wakes.setblocking(False)
         self._wakes = wakes
         self._deadline_s: float | None = None
-        self._failed: int | None = None
+        self._failed: Member | None = None
+        self._resizing: Resizing | None = None
 
     def run(self) -> int:
         """Do it all; give the exit status."""
@@ -71,7 +85,8 @@ class Shim:
 
     def _hear_signals(self) -> None:
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD):
+        asked = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+        for number in (*asked, signal.SIGCHLD):
             signal.signal(number, _heard)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._selector.register(self._wake, selectors.EVENT_READ)
@@ -81,16 +96,18 @@ class Shim:
     def _take_locks(self) -> None:
         """Take every GPU, or none; one whose last worker is just dying gets a moment."""
         until_s = _now_s() + float(self._plan["lock_wait_s"])
-        holder = {"job": self._plan["job"], "epoch": self._plan["epoch"], "pid": os.getpid()}
-        for path in map(Path, self._plan["locks"]):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        for path in self._plan["locks"]:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
-                    self._locks.append(take(path, holder))
+                    self._locks[path] = take(Path(path), self._holder())
                     break
                 except Locked:
                     if _now_s() >= until_s or signal.SIGTERM in self._listen(_LOCK_RETRY_S):
                         raise
+
+    def _holder(self) -> dict[str, object]:
+        return {"job": self._plan["job"], "epoch": self._plan["epoch"], "pid": os.getpid()}
 
     def _begin(self) -> None:
         plan = self._plan
@@ -109,14 +126,21 @@ class Shim:
     def _say_who(self) -> None:
         """Write down who we are: first without workers, so that we are found in any case."""
         me = identity(os.getpid())
-        members = [] if self._crew is None else self._crew.members
+        members = [] if self._crew is None else [m for m in self._crew.members if not m.leaving]
+        resizing = self._resizing
         content = {
             "pid": os.getpid(),
             "started": 0 if me is None else me.started,
             "boot": boot_id(),
             "cgroup": None if self._cgroup is None else str(self._cgroup.path),
             "notes": self._notes,
-            "workers": [[member.rank, member.pid] for member in members],
+            "workers": sorted([member.rank, member.pid, member.lock] for member in members),
+            "resize": resizing
+            and {
+                "epoch": resizing.epoch,
+                "state": resizing.state,
+                "hindrance": resizing.hindrance,
+            },
             "begun": self._crew is not None,
         }
         write_json(self._folder / SHIM, content)
@@ -137,8 +161,11 @@ class Shim:
                 for member in left:
                     if catches(member.pid, signal.SIGUSR1):  # else it would end the worker
                         os.kill(member.pid, signal.SIGUSR1)
+            if signal.SIGUSR2 in heard and not self._stopping:
+                self._hear_wish()
             for member in crew.reap():
                 self._left(crew, member)
+            self._resize(crew)
             if self._deadline_s is not None and _now_s() >= self._deadline_s:
                 crew.kill()
 
@@ -148,7 +175,7 @@ class Shim:
 
     def _wait_s(self) -> float | None:
         if self._deadline_s is None:
-            return None
+            return _SWEEP_S if self._resizing is not None and self._resizing.waits else None
         return min(_SWEEP_S, max(0.0, self._deadline_s - _now_s())) or _SWEEP_S
 
     def _stop(self, crew: Crew) -> None:
@@ -168,8 +195,33 @@ class Shim:
             # Perhaps a wrapper died of the signal: what it started does the work, and saves it.
             member.signal_group(signal.SIGKILL if member.status == 0 else signal.SIGTERM)
         elif member.status != 0 and self._failed is None:
-            self._failed = member.rank
+            self._failed = member
             crew.kill()  # the others would wait for it for ever
+
+    def _hear_wish(self) -> None:
+        """Begin another size in place, unless that is under way, or over, already."""
+        wish = read_json(self._folder / RESIZE)
+        if wish is not None and (self._resizing is None or self._resizing.epoch < wish["epoch"]):
+            self._resizing = Resizing(wish, self._folder / WORLD, _now_s())
+
+    def _resize(self, crew: Crew) -> None:
+        """Go on with it, and say so in `shim.json`."""
+        if self._resizing is None or not self._resizing.waits or self._stopping:
+            return
+        before = self._resizing.state
+        for member in crew.dismissed():
+            member.take_output()
+            if member.output in self._selector.get_map():
+                self._selector.unregister(member.output)
+            member.close()
+        for member in self._resizing.advance(crew, self._holder(), _now_s()):
+            if member.status is not None:
+                self._left(crew, member)
+            else:
+                self._selector.register(member.output, selectors.EVENT_READ, member)
+        if self._resizing.state != before:
+            with contextlib.suppress(OSError):  # nobody learns of it, and a restart follows
+                self._say_who()
 
     def _listen(self, timeout_s: float | None) -> set[int]:
         """Wait for output, signals or the time; give the signals."""
@@ -191,10 +243,11 @@ class Shim:
             crew.kill()  # also those that left their group; what cannot be killed holds its GPU
             self._listen(_SWEEP_S)
             crew.reap()
-        for descriptor in self._locks:
+        for descriptor in self._locks.values():
             os.close(descriptor)
         workers = []
-        for member in crew.members if crew is not None else ():
+        # The one that failed first: one that was leaving may have the rank of one that came.
+        for member in sorted(crew.members if crew else (), key=lambda m: m is not self._failed):
             member.take_output()
             workers.append(member.record())
             member.close()
@@ -205,7 +258,7 @@ class Shim:
         content = {
             "refused": refused,
             "stopped": self._stopping,
-            "failed": self._failed,
+            "failed": None if self._failed is None else self._failed.rank,
             "oom_kills": oom_kills,
             "workers": workers,
             "notes": self._notes,

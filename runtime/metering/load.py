@@ -61,6 +61,11 @@ class ScrapedLoad:
         """What the scraping has come to."""
         return self._scraper.counters
 
+    @property
+    def unheard(self) -> int:
+        """How many replicas were too long silent, so that they count as fully loaded."""
+        return 0 if self._demand is None else len(self._demand.unheard)
+
     def loads(self, now_s: float) -> list[InferenceLoad]:
         self._scraper.watch(self._replicas())
         self._heard = self._scraper.heard()

@@ -300,6 +300,8 @@ def _by_uuid(devices: Sequence[_Device | None]) -> dict[str, _Device]:
 
 def _uuid(ref: int | str, devices: Sequence[_Device | None]) -> str:
     uuids = [None if device is None else device.uuid for device in devices]
+    if isinstance(ref, str) and ref.isdecimal():
+        ref = int(ref)  # an index, as CUDA_VISIBLE_DEVICES writes it
     if isinstance(ref, str):
         if ref in uuids:
             return ref

@@ -84,7 +84,8 @@ class SampledMeter:
             every_s: Seconds between samples.
             steady: What the age of a sample is read from.
         """
-        self._source = source
+        #: Where readings come from.
+        self.source = source
         self._every_s = every_s
         self._steady = steady
         self._samples: deque[_Sample] = deque(maxlen=_KEPT_MAX)
@@ -102,7 +103,7 @@ class SampledMeter:
             samples = [one.nodes for one in self._samples]
         return [
             self._node(node, count, samples, window_s)
-            for node, count in sorted(self._source.gpus.items())
+            for node, count in sorted(self.source.gpus.items())
         ]
 
     def problems(self) -> list[str]:
@@ -116,7 +117,7 @@ class SampledMeter:
 
     def _sample(self) -> None:
         try:
-            nodes = self._source.read()
+            nodes = self.source.read()
         except Unreadable as error:
             with self._lock:
                 self.counters.failures += 1

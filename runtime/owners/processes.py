@@ -59,7 +59,7 @@ def start(
     log: Path,
     env: Mapping[str, str] | None = None,
     workdir: Path | None = None,
-    lock: int | None = None,
+    locks: Sequence[int] = (),
 ) -> Child:
     """Start a command as the leader of a new session, after writing down who it is.
 
@@ -69,7 +69,7 @@ def start(
         log: The file that its output is appended to.
         env: Added to our environment.
         workdir: Where it starts; None: where we are.
-        lock: A descriptor that it inherits, with the lock on it.
+        locks: Descriptors that it inherits, with the locks on them.
 
     Raises:
         OSError: a folder or file is missing or closed to us, or there are too many processes.
@@ -83,7 +83,7 @@ def start(
             cwd=workdir,
             env={**os.environ, **(env or {})},
             start_new_session=True,
-            pass_fds=() if lock is None else (lock,),
+            pass_fds=locks,
         )
     word = process.stdin
     assert word is not None

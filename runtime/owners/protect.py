@@ -105,6 +105,10 @@ class Protection:
         """Give the states of a node's GPUs, by index."""
         return tuple(self._gpus[node])
 
+    def count(self, state: str) -> int:
+        """Give how many GPUs are in a state, as of the last call that passed a moment."""
+        return sum(gpu.state == state for gpus in self._gpus.values() for gpu in gpus)
+
     def need(self, count: int, nodes: Sequence[str], now_s: float) -> int:
         """Take note that so many GPUs of these nodes are needed; give how many are kept with them.
 

@@ -2,14 +2,16 @@
 
 It outlives the agent and is found again by the file that says who it is. A lock that it inherits
 is the second guard: as long as anything of it lives, even in a session of its own, its GPUs are not
-called free and no other one is started.
+called free and no other one is started. The locks of the GPUs themselves, which gangs hold too, are
+the third: where a gang lives, no replica is started, and where a replica lives, no gang.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.executors.locks import Locked, take
 from runtime.owners.lender import POLL_S, filled, filled_text
 from runtime.owners.processes import (
     Child,
@@ -76,8 +78,16 @@ class ReplicaOptions:
 class Replica:
     """Brings one replica up or down, as wished, and keeps it so."""
 
-    def __init__(self, spec: ReplicaSpec, options: ReplicaOptions, folder: Path) -> None:
+    def __init__(
+        self, spec: ReplicaSpec, options: ReplicaOptions, folder: Path, gpus: Sequence[Path] = ()
+    ) -> None:
         """Find it, if it runs.
+
+        Args:
+            spec: What it is.
+            options: How it is looked after.
+            folder: Where its log, lock and identity are kept.
+            gpus: The lock files of its node's GPUs.
 
         Raises:
             ValueError: `ready` is no address.
@@ -88,6 +98,7 @@ class Replica:
         self._record = folder / f"{spec.name}.json"
         self._lock = folder / f"{spec.name}.lock"
         self._log = folder / f"{spec.name}.log"
+        self._gpus = tuple(gpus)
         self._readiness = Readiness(filled_text(spec.ready, **self._words))
         self._who = self._found()
         self._child: Child | None = None
@@ -165,7 +176,7 @@ class Replica:
     def _begin(self, now_s: float) -> float:
         if now_s < self._start_s:
             return self._start_s
-        lock = None
+        held: list[int] = []
         try:
             lock = take_lock(self._lock)
             if lock is None:
@@ -174,6 +185,10 @@ class Replica:
                 if self._who is None:
                     self._ending = Ending(None, now_s, 0.0, self._lock)
                 return now_s
+            held.append(lock)
+            for path in self._gpus:
+                lock = take(path, {"owner": self.spec.name}, shared=True)
+                held.append(lock)
             self._readiness.reset(starts=True)
             self._child = start(
                 filled(self.spec.argv, **self._words),
@@ -181,15 +196,15 @@ class Replica:
                 log=self._log,
                 env={key: filled_text(v, **self._words) for key, v in self.spec.env.items()},
                 workdir=self.spec.workdir,
-                lock=lock,
+                locks=held,
             )
-        except OSError as error:
+        except (Locked, OSError) as error:
             self.error = f"it cannot be started: {error}"
             self._start_s = now_s + self._pause_s
             self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
             return self._start_s
         finally:
-            if lock is not None:
-                os.close(lock)
+            for descriptor in held:
+                os.close(descriptor)
         self._who, self._started_s = self._child.identity, now_s
         return now_s + POLL_S

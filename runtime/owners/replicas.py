@@ -5,7 +5,7 @@ the agent or the machine, and a replica that dies is started again.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class ReplicaLender:
         nodes: Iterable[str],
         folder: Path,
         options: ReplicaOptions | None = None,
+        gpus: Mapping[str, Sequence[Path]] | None = None,
     ) -> None:
         """Find the replicas that run already. Nothing is started before the first `poll`.
 
@@ -38,6 +39,8 @@ class ReplicaLender:
             nodes: The nodes that may be lent.
             folder: Where logs, locks and identities are kept; made if need be.
             options: How replicas are looked after.
+            gpus: By node, the lock files of its GPUs, which its replicas then hold together and
+                gangs hold alone (`runtime.executors.locks`).
 
         Raises:
             ValueError: two have one name, a name or `ready` is not usable, or a node has none.
@@ -56,7 +59,9 @@ class ReplicaLender:
             if not spec.argv:
                 raise ValueError(f"replicas: {spec.name} has no argv; name a command")
             names.add(spec.name)
-            self._nodes[spec.node].replicas.append(Replica(spec, self._options, folder))
+            self._nodes[spec.node].replicas.append(
+                Replica(spec, self._options, folder, (gpus or {}).get(spec.node, ()))
+            )
         for name, node in self._nodes.items():
             if not node.replicas:
                 raise ValueError(

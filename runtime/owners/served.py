@@ -135,6 +135,11 @@ class ServedOwner:
         """Give the nodes that the owner serves with now; not those it leaves or returns to."""
         return tuple(name for name, held in self._nodes.items() if held.kept == "served")
 
+    @property
+    def protected(self) -> int:
+        """How many GPUs are kept from lending because they served a moment ago."""
+        return self._protection.count("protect")
+
     def drain(self, node: str, now_s: float) -> None:
         held = self._nodes[node]
         self._now_s = now_s

@@ -10,6 +10,7 @@ Time is a field of the stimulus. Ids derive from the cell, the number of the sti
 from collections.abc import Callable
 
 from scheduler.core import due, facts, observe
+from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask, node_lost
 from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
@@ -111,9 +112,10 @@ class Engine:
             case NodeHeard():
                 _heard(turn, data)
             case LeaderStarted():
+                kept = kept_leases(turn.state, settings_from(data.settings))
                 turn.emit(
                     facts.LeaderChanged(
-                        data.leader, data.leader_epoch, data.policy, dict(data.settings)
+                        data.leader, data.leader_epoch, data.policy, {**data.settings, **kept}
                     )
                 )
                 self._adopt_leader()
@@ -163,8 +165,7 @@ def _frees(turn: Turn) -> bool:
 def _silent(turn: Turn, data: NodeSilent) -> None:
     node = turn.state.nodes.get(data.node)
     if node is not None and node.state is NodeState.ALIVE:
-        settings = turn.settings
-        end_s = data.last_heard_s + settings.lease_s + settings.lease_margin_s
+        end_s = lease_end_s(turn.state, turn.settings, node, data.last_heard_s)
         turn.emit(facts.NodeSilenced(node.id, max(end_s, turn.state.now_s)))
 
 

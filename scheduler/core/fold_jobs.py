@@ -164,6 +164,8 @@ def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
     job.state = step(JOB, job.id, job.state, "CheckpointSaved")
     job.checkpoint_step = max(job.checkpoint_step, fact.step)
     job.checkpoint_cost_s = fact.cost_s
+    if job.state is JobState.QUEUED:
+        job.step = max(job.step, job.checkpoint_step)
     if before is not job.state:
         state.dirty = True
 

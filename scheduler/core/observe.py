@@ -196,11 +196,19 @@ def worker_started(turn: Turn, report: events.WorkerStarted) -> None:
     job = _current(turn, report.job, report.epoch)
     if job is None or job.state not in UP:
         return
+    if report.node in job.ready and report.step < job.step:
+        _went_back(turn, job, report.step)
     if report.node not in job.cells or report.node in job.ready:
         return
     turn.emit(facts.WorkerReady(job.id, report.epoch, report.node))
     if job.state is not JobState.RUNNING and all(name in job.ready for name in job.cells):
         turn.emit(facts.GangRunning(job.id))
+
+
+def _went_back(turn: Turn, job: Job, step: int) -> None:
+    """Its machine was down, and its agent resumed it from a checkpoint, under the same epoch."""
+    saved, cost_s = min(job.checkpoint_step, step), job.checkpoint_cost_s
+    turn.emit(facts.JobAdvanced(job.id, step, 0.0, saved, cost_s))
 
 
 def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) -> None:
@@ -252,7 +260,7 @@ def _part_left(turn: Turn, job: Job, report: events.WorkerStopped | events.Worke
 
 def checkpoint_saved(turn: Turn, report: events.CheckpointCommitted) -> None:
     """Remember the step that a job can go on from."""
-    job = _gang(turn, report.job, report.epoch)
+    job = _gang(turn, report.job, report.epoch) or _waiting(turn, report.job, report.epoch)
     if job is not None and (job.state, "CheckpointSaved") in JOB:
         step = min(report.step, job.total_steps)
         turn.emit(facts.CheckpointSaved(job.id, step, report.cost_s))
@@ -325,6 +333,12 @@ def _gang(turn: Turn, job_id: str, epoch: int) -> Job | None:
     """Give the job if the report is about its present gang."""
     job = turn.state.jobs.get(job_id)
     return job if job is not None and _of_gang(job, epoch) else None
+
+
+def _waiting(turn: Turn, job_id: str, epoch: int) -> Job | None:
+    """Give the job if it waits since this allocation, whose agent may have been unheard."""
+    job = turn.state.jobs.get(job_id)
+    return job if job is not None and job.state is JobState.QUEUED and job.epoch == epoch else None
 
 
 def _current(turn: Turn, job_id: str, epoch: int) -> Job | None:

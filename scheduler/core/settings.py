@@ -18,6 +18,9 @@ class Settings:
     silence_s: float = 180.0
     #: Workers may run on for this long after their agent was last heard.
     lease_s: float = 900.0
+    #: The same for nodes of edge pools, whose links may be down for hours; none: as `lease_s`. It
+    #: is also how long the job of a server that is lost waits to go on elsewhere.
+    edge_lease_s: float | None = None
     #: A lease ends this much later here: 120 s for the agent to save its gangs, 60 s for clocks.
     lease_margin_s: float = 180.0
     #: A gang told to leave is given this long to save its work.
@@ -48,7 +51,7 @@ class Settings:
         """Refuse what cannot work."""
         for item in fields(self):
             value = getattr(self, item.name)
-            if not 0 < value < 1e9:
+            if value is not None and not 0 < value < 1e9:
                 raise ValueError(f"settings: {item.name} must be above 0, got {value}")
         if self.load_slot_s > _DAY_S:
             raise ValueError(f"settings: load_slot_s must be at most {_DAY_S:g}, a day")
@@ -56,6 +59,8 @@ class Settings:
             raise ValueError("settings: lease_s must be above silence_s")
         if self.command_ttl_s > self.lease_s - self.silence_s:
             raise ValueError("settings: command_ttl_s must be at most lease_s - silence_s")
+        if self.edge_lease_s is not None and self.edge_lease_s < self.lease_s:
+            raise ValueError("settings: edge_lease_s must be at least lease_s")
 
     @property
     def start_ttl_s(self) -> float:
@@ -66,9 +71,15 @@ class Settings:
         """
         return min(self.command_ttl_s, (self.lease_s - self.silence_s) / 2)
 
+    def lease_of(self, pool_kind: str) -> float:
+        """How long work in a pool of this kind may run on unheard, in seconds."""
+        if pool_kind != "edge" or self.edge_lease_s is None:
+            return self.lease_s
+        return self.edge_lease_s
+
     def to_dict(self) -> dict[str, float]:
-        """Give the settings as they are recorded."""
-        return asdict(self)
+        """Give the settings as they are recorded; what is not set is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def settings_from(recorded: Mapping[str, float]) -> Settings:

@@ -100,7 +100,9 @@ JOB: Table[JobState] = {
     (_J.MIGRATING, "GangStarting"): _J.STARTING,
     (_J.MIGRATING, "JobQueued"): _J.QUEUED,
     (_J.MIGRATING, "JobCancelled"): _J.CANCELLED,
-    # Saved or missed checkpoints of jobs that stay where they are change no state.
+    # Saved or missed checkpoints of jobs that stay where they are change no state, nor do those
+    # that are heard of only when the job waits again.
+    (_J.QUEUED, "CheckpointSaved"): _J.QUEUED,
     (_J.STARTING, "CheckpointSaved"): _J.STARTING,
     (_J.STARTING, "CheckpointMissed"): _J.STARTING,
     (_J.RUNNING, "CheckpointSaved"): _J.RUNNING,

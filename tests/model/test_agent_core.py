@@ -23,6 +23,7 @@ from runtime.core import (
     GangFailed,
     GangStarted,
     GangStopped,
+    Limits,
     NodeDrained,
     NodeHandedBack,
     NodeSpec,
@@ -83,11 +84,12 @@ class AgentMachine(RuleBasedStateMachine):
     """Commands lie in a bundle, so that they come late, again, and in any order."""
 
     commands = Bundle("commands")
+    limits = Limits()
 
     @initialize(warm=st.sampled_from([True, True, False]))
     def begin(self, warm: bool) -> None:
         self.now_s = 1000.0
-        self.core = AgentCore("a", SPECS)
+        self.core = AgentCore("a", SPECS, self.limits)
         self.rows: dict[str, Any] = self.core.to_dict()
         self.outcomes: dict[str, tuple[str, str]] = {}
         self.acted: set[str] = set()
@@ -242,7 +244,7 @@ class AgentMachine(RuleBasedStateMachine):
         for job, gang in list(self.core.gangs.items()):
             self.hear(GangStarted(job, gang.epoch, gang.step))
 
-    @rule(job=JOBS, back=st.integers(0, 2), step=st.integers(0, 100), kind=st.integers(0, 5))
+    @rule(job=JOBS, back=st.integers(0, 2), step=st.integers(0, 100), kind=st.integers(0, 6))
     def report(self, job: str, back: int, step: int, kind: int) -> None:
         gang = self.core.gangs.get(job)
         epoch = self.epoch(job, -back)
@@ -255,8 +257,16 @@ class AgentMachine(RuleBasedStateMachine):
             GangCompleted(job, epoch, 100),
             GangFailed(job, epoch, "died"),
             WorkersLeft(job, epoch, step),
+            GangFailed(job, epoch, "went with its machine", lost=True),
         )
-        self.hear(reports[kind])
+        resumed = 0 if gang is None else gang.resumes
+        lease_s = self.core.lease_until_s
+        outputs = self.hear(reports[kind])
+        for action in outputs.actions:
+            assert isinstance(action, StartWorkers)
+            assert (kind, action.epoch) == (6, epoch), "under the epoch that it had"
+            assert resumed < self.limits.resumes_max
+            assert lease_s is None or self.now_s < lease_s
 
     @rule(drained=st.booleans())
     def owner_reports(self, drained: bool) -> None:
@@ -266,15 +276,26 @@ class AgentMachine(RuleBasedStateMachine):
         if phase == ("draining" if drained else "returning"):
             assert [ack.data.command for ack in outputs.acks] == waiting
         else:
-            assert outputs == Outputs()
+            # One that waits for its owner to leave again may begin.
+            assert not outputs.acks
+            assert not outputs.events
+            lease_s = self.core.lease_until_s
+            begun = phase == "lent" and (lease_s is None or self.now_s < lease_s)
+            resumes = self.limits.after_reboot == "resume"
+            assert not outputs.actions or (drained and begun and resumes)
 
     @rule(survive=st.booleans())
     def restart(self, survive: bool) -> None:
         stored = json.loads(json.dumps(self.rows))
-        self.core = AgentCore.from_dict("a", SPECS, stored)
+        self.core = AgentCore.from_dict("a", SPECS, stored, self.limits)
         held = tuple(self.core.gangs)
         self.hear(Birth(running=held if survive else ()))
-        assert tuple(self.core.gangs) == (held if survive else ())
+        if survive:
+            assert tuple(self.core.gangs) == held
+        elif self.limits.after_reboot == "resume":
+            assert all(gang.phase == "starting" for gang in self.core.gangs.values())
+        else:
+            assert not self.core.gangs
 
     @invariant()
     def epochs_never_fall(self) -> None:
@@ -326,5 +347,13 @@ class AgentMachine(RuleBasedStateMachine):
         assert set(self.rows) == set(self.core.to_dict())
 
 
+class ResumingMachine(AgentMachine):
+    """The same, of an agent that resumes what went with its machine."""
+
+    limits = Limits(after_reboot="resume", resumes_max=2)
+
+
 AgentMachine.TestCase.settings = settings(stateful_step_count=50)
+ResumingMachine.TestCase.settings = settings(stateful_step_count=50)
 TestAgentCore = AgentMachine.TestCase
+TestResumingAgentCore = ResumingMachine.TestCase

@@ -2,14 +2,19 @@
 
 import pytest
 
+from runtime.core import Limits
+from scheduler.core.settings import Settings
 from scheduler.core.transitions import JobState
 from tests.simulation.world import Faults, World
 
 
+@pytest.mark.parametrize("autonomous", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_faults_break_no_law_and_when_they_stop_every_job_ends(seed: int) -> None:
+def test_faults_break_no_law_and_when_they_stop_every_job_ends(seed: int, autonomous: bool) -> None:
     print(f"seed {seed}")  # noqa: T201  pytest shows it with a failure
-    world = World(seed, Faults(loss=0.05, twice=0.1, late=0.3))
+    settings = Settings(edge_lease_s=3600.0) if autonomous else Settings()
+    limits = Limits(after_reboot="resume") if autonomous else Limits()
+    world = World(seed, Faults(loss=0.05, twice=0.1, late=0.3), settings, limits)
     rng = world.rng
     agents = list(world.agents.values())
     for _ in range(400):

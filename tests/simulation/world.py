@@ -18,6 +18,7 @@ from runtime.core import (
     Command,
     DrainNode,
     HandBackNode,
+    Limits,
     NodeSpec,
     ScaleWorkers,
     StartWorkers,
@@ -133,12 +134,14 @@ class RandomPolicy:
 class Agent:
     """A real core with simulated workers and owner; it can be cut off and restarted."""
 
-    def __init__(self, name: str, pool: str, kind: PoolKind, gpus: dict[str, int]) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits
+    ) -> None:
+        self.name, self.kind, self.limits = name, kind, limits
         self.specs = [
             NodeSpec(node, pool, kind, count, "A100", 80_000) for node, count in gpus.items()
         ]
-        self.core = AgentCore(name, self.specs)
+        self.core = AgentCore(name, self.specs, limits)
         self.executor = SimulatedExecutor({}, Physics(rate_noise=0.0, failures_per_gpu_hour=0.0))
         total = sum(gpus.values())
         self.owner: SimulatedOwner | None = None
@@ -159,7 +162,7 @@ class Agent:
 
     def restart(self, now_s: float) -> None:
         """The process dies, its workers with it, and comes back with what it wrote down."""
-        self.core = AgentCore.from_dict(self.name, self.specs, self.core.to_dict())
+        self.core = AgentCore.from_dict(self.name, self.specs, self.core.to_dict(), self.limits)
         self.executor = SimulatedExecutor({}, Physics(rate_noise=0.0, failures_per_gpu_hour=0.0))
         self.bootid, self.sequence, self.up = self.bootid + 1, 0, True
         self._hear(Birth(), now_s)
@@ -231,6 +234,7 @@ class World:
     seed: int
     faults: Faults = field(default_factory=Faults)
     settings: Settings = field(default_factory=Settings)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -245,10 +249,10 @@ class World:
         self.agents = {
             agent.name: agent
             for agent in (
-                Agent("a-train", "train", "training", {"t0": 4, "t1": 4}),
-                Agent("a-infer", "infer", "inference", {"i0": 2, "i1": 4}),
-                Agent("a-e0", "edge", "edge", {"e0": 2}),
-                Agent("a-e1", "edge", "edge", {"e1": 2}),
+                Agent("a-train", "train", "training", {"t0": 4, "t1": 4}, self.limits),
+                Agent("a-infer", "infer", "inference", {"i0": 2, "i1": 4}, self.limits),
+                Agent("a-e0", "edge", "edge", {"e0": 2}, self.limits),
+                Agent("a-e1", "edge", "edge", {"e1": 2}, self.limits),
             )
         }
         self.engine = Engine(ClusterState(), lambda _: self.policy)
@@ -306,10 +310,10 @@ class World:
         del agent.outbox[:count]
 
     def _contact(self) -> None:
-        lease_s = self.settings.lease_s
         for name, heard_s in self.heard_s.items():
-            if heard_s >= self.renewed_s.get(name, 0.0) + lease_s / 3:
+            if heard_s >= self.renewed_s.get(name, 0.0) + self.settings.lease_s / 3:
                 self.renewed_s[name] = heard_s
+                lease_s = self.settings.lease_of(self.agents[name].kind)
                 renewal = RenewLease(until_s=heard_s + lease_s)
                 id_ = f"renew-{name}-{self.now_s}"
                 self.agents[name].inbox.append(Command(id_, renewal, self.now_s, None))

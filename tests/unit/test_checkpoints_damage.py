@@ -175,7 +175,6 @@ def test_what_lies_in_the_way_of_a_fetch_is_put_right(
         ("", "give one"),
         ("nothing://x", "use file:///folder"),
         ("sftp://user:secret@host/x", "paramiko"),
-        ("s3://bucket/x", "install s3fs"),
         ("gs://bucket/x", "install gcsfs"),
     ],
 )

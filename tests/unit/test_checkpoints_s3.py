@@ -1,18 +1,18 @@
-"""The checkpoint store on a real S3 server, where the packages `s3fs` and `moto[server]` are."""
+"""The checkpoint store on an S3 server, moto's, over HTTP."""
 
 import os
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Damaged, Transfer
-
-s3fs = pytest.importorskip("s3fs")
-server = pytest.importorskip("moto.server")
 
 # Its packages warn about themselves.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A client that knows another way in than the store, with one bucket."""
-    s3 = server.ThreadedMotoServer("127.0.0.1", 0)
+    s3 = ThreadedMotoServer("127.0.0.1", 0)
     s3.start()
     host, port = s3.get_host_and_port()
     url = f"http://{host}:{port}"
@@ -55,7 +55,9 @@ def test_a_checkpoint_goes_there_and_back(
     url: str, bucket: Any, source: Path, tmp_path: Path
 ) -> None:
     store = CheckpointStore(url, part_bytes=3_000_000)
-    store.probe()
+    written_s = store.probe()
+    assert written_s is not None
+    assert abs(written_s - time.time()) < 120, "the store's clock, which is this machine's"
     assert store.find("job:1", 10) is None
     for epoch, step in ((1, 10), (2, 10), (2, 20)):
         store.commit("job:1", epoch, step, source, 1.0)

@@ -1,5 +1,6 @@
 """Real workers: they start, step, save, change size and end, and the reports say so."""
 
+import contextlib
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from runtime.core import (
     GangStopped,
     WorkersLeft,
 )
+from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 
@@ -46,6 +48,13 @@ def test_a_job_starts_steps_and_completes_and_its_result_is_durable(jig: Bench) 
     assert (done.step, done.size_mib) == (30, 1)
     assert jig.store.find("j", 30) is not None
     assert jig.pids() == set()
+
+
+def test_what_runs_is_for_the_agents_user_alone(tmp_path: Path) -> None:
+    (tmp_path / "agent" / "runs").mkdir(parents=True)  # by an earlier release, or by hand
+    with bench(tmp_path) as jig:
+        modes = {name: (jig.options.root / name).stat().st_mode for name in ("runs", "trash")}
+    assert {name: mode & 0o777 for name, mode in modes.items()} == {"runs": 0o700, "trash": 0o700}
 
 
 def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
@@ -139,6 +148,30 @@ def test_a_change_of_size_does_not_wait_for_an_upload(tmp_path: Path) -> None:
         jig.scale(1, 2, epoch=2)
         assert jig.hears(GangStarted, 2).step > 2
         assert jig.all(CheckpointDone) == []
+
+
+def _take_away(store: Path) -> None:
+    """Put a file in the store's place; what is still being tidied there may bring it back."""
+
+    def taken() -> bool:
+        with contextlib.suppress(OSError):
+            store.rename(store.with_name(f"away-{time.monotonic_ns()}"))
+        with contextlib.suppress(OSError):
+            store.write_text("no folder")
+        return store.is_file()
+
+    wait_until(taken, "the store cannot be taken away")
+
+
+def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(jig: Bench) -> None:
+    jig.start(python(TRAINER))
+    jig.until(lambda: jig.step() > 2)
+    jig.stop(1)
+    stopped = jig.hears(GangStopped)
+    jig.look()  # asked again, the executor notes what was reported: the checkpoint is durable
+    _take_away(jig.root / "store")
+    jig.start(python(TRAINER), epoch=2, step=stopped.step)
+    assert jig.hears(GangStarted, 2).step >= stopped.step
 
 
 def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:

@@ -4,9 +4,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,43 +22,16 @@ from runtime.core import (
     WorkersLeft,
 )
 from runtime.executors.folder import write_json
+from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import TRAINER, Bench, bench, python, shell
-
-ROOT = Path(__file__).parents[2]
-
-#: An agent as far as workers can tell: drives an executor until it is killed.
-AGENT = """
-import sys, time
-from pathlib import Path
-from tests.workers import TRAINER, Bench, python, shell
-jig = Bench(Path(sys.argv[1]), sys.argv[2])
-exec(sys.argv[3])
-while True:
-    jig.look()
-    time.sleep(0.02)
-"""
+from tests.workers import TRAINER, Bench, bench, kill_agent_after, python, shell
 
 
 @pytest.fixture
 def jig(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path) as made:
         yield made
-
-
-def _kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> None:
-    """Let an agent carry out these orders, and kill it once something is seen."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(jig.root), jig.agent, orders], env=environment
-    )
-    try:
-        wait_until(lambda: child.poll() is not None or seen())
-        assert child.poll() is None, "the agent ended by itself"
-    finally:
-        child.kill()
-        child.wait()
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:
@@ -69,7 +41,7 @@ def _steps(jig: Bench, epoch: int = 1) -> int:
 
 
 def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
-    _kill_agent_after(jig, "jig.start(python(TRAINER), 0, 1)", lambda: _steps(jig) > 5)
+    kill_agent_after(jig, "jig.start(python(TRAINER), 0, 1)", lambda: _steps(jig) > 5)
     before = jig.pids()
     assert len(before) == 3
     jig.again()
@@ -86,7 +58,7 @@ def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
 
 def test_a_job_that_ended_meanwhile_is_reported(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, env={'STEPS': '40'}), total_steps=40)"
-    _kill_agent_after(jig, orders, lambda: _steps(jig) > 2)
+    kill_agent_after(jig, orders, lambda: _steps(jig) > 2)
     wait_until(lambda: (jig.run() / "exit.json").exists() and not jig.pids())
     jig.again()
     assert jig.executor.running() == ("j",)
@@ -103,7 +75,7 @@ def test_a_job_that_ended_meanwhile_is_reported(jig: Bench) -> None:
 def test_an_agent_that_dies_while_workers_leave_hears_how_it_ended(jig: Bench) -> None:
     slow = TRAINER.replace("def save():", "def save():\n    time.sleep(1.5)")
     orders = f"jig.start(python({slow!r})); jig.until(lambda: jig.step() > 2); jig.stop(1)"
-    _kill_agent_after(jig, orders, (jig.run() / "stop.json").exists)
+    kill_agent_after(jig, orders, (jig.run() / "stop.json").exists)
     jig.again()
     assert jig.executor.running() == ("j",)
     jig.stop(1)  # as the core says again
@@ -116,7 +88,7 @@ def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> N
     orders = f"jig.start(python({slow!r}), 0, 1); jig.until(lambda: jig.step() > 2)"
     orders += "; jig.scale(1, epoch=2)"
     log = jig.run() / "logs" / "rank-0.log"
-    _kill_agent_after(jig, orders, lambda: log.exists() and "saves" in log.read_text())
+    kill_agent_after(jig, orders, lambda: log.exists() and "saves" in log.read_text())
     wait_until(lambda: not jig.pids(), "they never left")
     jig.again()
     assert jig.executor.running() == ("j",)
@@ -151,7 +123,7 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
 
 
 def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
-    _kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
+    kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
     shim = json.loads((jig.run() / "shim.json").read_text())["pid"]
     os.kill(shim, signal.SIGSTOP)  # it could not take them along
     (jig.run() / "closed").touch()
@@ -162,7 +134,7 @@ def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
 
 
 def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench) -> None:
-    _kill_agent_after(
+    kill_agent_after(
         jig,
         "jig.start(shell('sleep 1000')); jig.start(shell('sleep 1000'), 1, job='other')",
         lambda: (jig.run() / "shim.json").exists() and len(jig.pids()) == 4,
@@ -182,7 +154,7 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
 
 def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, saves='on_signal')); jig.until(lambda: jig.step() > 2)"
-    _kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
+    kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
     for pid in jig.pids():
         os.kill(pid, signal.SIGKILL)
     shim = json.loads((jig.run() / "shim.json").read_text())
@@ -194,6 +166,25 @@ def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) ->
     assert jig.executor.running() == ("j",)
     assert "machine was restarted" in jig.hears(GangFailed).error
     assert jig.all(CheckpointDone) == []
+
+
+def test_a_change_of_size_that_a_crash_of_the_machine_cut_off_goes_on_from_what_is_durable(
+    jig: Bench,
+) -> None:
+    jig.start(python(TRAINER, saves="on_signal"), 0, 1)
+    jig.until(lambda: jig.step() > 2)
+    jig.save()
+    done = jig.hears(CheckpointDone)
+    jig.look()
+    write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
+    for pid in jig.pids():
+        os.kill(pid, signal.SIGKILL)
+    shim = json.loads((jig.run() / "shim.json").read_text())
+    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.again()
+    jig.scale(1, epoch=2)  # as the core says again
+    assert jig.hears(GangStarted, 2).step >= done.step
+    assert "goes on from 0" not in (jig.run(2) / "logs" / "rank-0.log").read_text()
 
 
 def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
@@ -262,3 +253,20 @@ def test_a_job_the_core_forgot_gives_way_to_its_next_epoch(jig: Bench) -> None:
     jig.start(shell("sleep 1000"), epoch=4)
     assert jig.hears(GangStarted, 2).epoch == 4
     assert len(jig.pids()) == 2
+
+
+def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
+    jig: Bench, tmp_path: Path
+) -> None:
+    jig.start(shell("sleep 1000"))
+    wait_until(lambda: len(jig.pids()) == 2)
+    ours = jig.pids()
+    other = ProcessExecutor(
+        replace(jig.options, root=tmp_path / "elsewhere", locks=tmp_path / "elsewhere")
+    )
+    try:
+        assert other.leftovers == 0
+        assert other.running() == ()
+        assert jig.pids() == ours
+    finally:
+        other.close()

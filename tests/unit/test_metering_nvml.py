@@ -162,6 +162,11 @@ def test_without_the_binding_the_error_says_what_to_install(
         inventory()
 
 
+def test_an_index_may_be_written_as_cuda_does() -> None:
+    gpus = source(FakeNvml([Card("GPU-a"), Card("GPU-b", used_mib=7)]), "1")
+    assert gpus.read()["node"][0].memory_used_mib == 7
+
+
 def test_an_unknown_gpu_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="gpus: cannot use GPU 'GPU-x'; NVML lists GPU-a"):
         source(FakeNvml([Card("GPU-a")]), "GPU-x")

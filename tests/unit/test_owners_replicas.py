@@ -283,7 +283,8 @@ def agent(deeds, fatal_line):
         for i in range(2)
     ]
     sys.settrace(trace)
-    lender = ReplicaLender(specs, ["s1"], folder, ReplicaOptions(restart_s=0.01))
+    options, locks = ReplicaOptions(restart_s=0.01), {"s1": [folder / "gpu-0.lock"]}
+    lender = ReplicaLender(specs, ["s1"], folder, options, locks)
     for deed in deeds:
         getattr(lender, f"begin_{deed}")("s1", time.time())
         while not lender.poll(time.time()):
@@ -309,7 +310,7 @@ def test_a_kill_at_any_line_leaves_no_replica_twice(folder: Path, tmp_path: Path
     )
     assert agents.stdin is not None
     assert agents.stdout is not None
-    for turn in range(60):
+    for turn in range(70):
         deeds = ("drain hand_back", "hand_back drain")[turn % 2]
         print(deeds, 3 * turn, file=agents.stdin, flush=True)
         assert agents.stdout.readline() == f"{signal.SIGKILL.value}\n"

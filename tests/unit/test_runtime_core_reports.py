@@ -61,6 +61,13 @@ def test_progress_carries_what_a_crash_would_keep() -> None:
     ]
 
 
+def test_a_job_that_begins_anew_whatever_it_saved_is_not_behind_its_checkpoint() -> None:
+    core = running()
+    core.handle(CheckpointDone("j", 1, 50, "uri", 100, 6.0), NOW_S)
+    (said,) = events(core.handle(GangProgress("j", 1, 3, 12.5), NOW_S))
+    assert (said.step, said.checkpoint_step) == (50, 50)
+
+
 def test_completion_stops_every_worker_at_the_last_step() -> None:
     core = running(n1=[0], n2=[0])
     done = events(core.handle(GangCompleted("j", 1, 1000), NOW_S))

@@ -28,7 +28,7 @@ async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> 
     values = [b"0", b"1", b"unfit", b"3", b"unfit", b"5"]
     spool = Spool(
         None,
-        [Waiting(n, Message(EVENTS.name, "k", v), telemetry=False) for n, v in enumerate(values)],
+        [Waiting(n, Message(EVENTS.name, "k", v)) for n, v in enumerate(values)],
     )
     bus.down = 1
     publisher = Publisher(spool, bus, clock, retry_s=0.01)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from bus.contract import Message
-from runtime.spool import Limit, Spool, Waiting
-from runtime.store import AgentStore, StoreError
+from runtime.spool import Limit, Loss, Spool, Waiting
+from runtime.store import AgentStore, StoreError, held_gangs
 
 
 def waiting(row: int, *, telemetry: bool = False, size: int = 10) -> Waiting:
-    return Waiting(row, Message("t", "k", b"x" * size), telemetry)
+    loss = Loss.TELEMETRY if telemetry else Loss.NEVER
+    return Waiting(row, Message("t", "k", b"x" * size), loss)
 
 
 def rows(batch: list[Waiting]) -> list[int]:
@@ -59,7 +60,8 @@ def test_turns_come_back_in_the_next_boot(tmp_path: Path) -> None:
     assert (store.bootid, store.next_sequence(), store.next_sequence()) == (0, 0, 1)
     message = Message("t", "k", b"v", {"h": "1"})
     row = store.next_row()
-    store.write({"lease": 5.0, "gang/j": {"epoch": 1}}, [Waiting(row, message, True)], [])
+    assert path.stat().st_mode & 0o077 == 0, "for its owner alone"
+    store.write({"lease": 5.0, "gang/j": {"epoch": 1}}, [Waiting(row, message, Loss.TELEMETRY)], [])
     store.write({"gang/j": None, "epoch/j": [1, 2.0]}, [], [])
     store.close()
 
@@ -67,7 +69,7 @@ def test_turns_come_back_in_the_next_boot(tmp_path: Path) -> None:
     assert store.bootid == 1
     assert store.next_sequence() == 0
     assert store.load_state() == {"lease": 5.0, "epoch/j": [1, 2.0]}
-    assert store.load_spool() == [Waiting(row, message, True)]
+    assert store.load_spool() == [Waiting(row, message, Loss.TELEMETRY)]
     assert store.next_row() == row + 1
     store.write({}, [], [row])
     assert store.load_spool() == []
@@ -134,7 +136,7 @@ turn = 0
 while True:
     turn += 1
     message = Message("t", "k", str(turn).encode())
-    store.write({"lease": float(turn)}, [Waiting(store.next_row(), message, False)], [])
+    store.write({"lease": float(turn)}, [Waiting(store.next_row(), message)], [])
     print(turn, flush=True)
 """
 
@@ -172,3 +174,22 @@ def test_a_new_file_begins_above_what_a_lost_one_had(tmp_path: Path) -> None:
     store = AgentStore.open(tmp_path / "agent.db", first_boot=900)
     assert store.bootid == 501
     store.close()
+
+
+def test_what_an_agent_held_can_be_asked_before_its_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    assert held_gangs(path) == {}
+    assert not path.exists()
+    store = AgentStore.open(path)
+    store.write({"gang/j": {"epoch": 4}, "gang/k": {"epoch": 2}, "epoch/j": [4, 0.0]}, [], [])
+    with pytest.raises(StoreError, match="stop the other agent"):
+        held_gangs(path)
+    store.write({"gang/k": None}, [], [])
+    store.close()
+    assert held_gangs(path) == {"j": 4}
+    again = AgentStore.open(path)
+    assert again.bootid == store.bootid + 1, "to be asked is no boot"
+    again.close()
+    path.write_text("no such file")
+    with pytest.raises(StoreError, match="move it away"):
+        held_gangs(path)

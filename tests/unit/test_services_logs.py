@@ -11,7 +11,8 @@ import structlog
 
 from scheduler.core import facts
 from scheduler.core.stimuli import Cause, Decision, Stimulus, TimePassed
-from services.logs import configure, tell_decisions
+from services.decisions import tell_decisions
+from services.logs import configure
 from services.sections import LogSection
 
 

@@ -82,11 +82,14 @@ def test_an_owner_who_is_not_heard_needs_all_and_is_told_of(tmp_path: Path) -> N
     assert any("llm" in problem for problem in real.problems(1e9))
 
 
-def test_gangs_of_slurm(tmp_path: Path) -> None:
-    _, machine = made(config(tmp_path, WORKERS + "[agent.slurm]\ngres = ''\n", runs="slurm"))
+def test_gangs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, machine = made(config(tmp_path, WORKERS + "[agent.slurm]\ngres = ''\n", runs="slurm"))
     assert isinstance(machine.executor, SlurmExecutor)
     (measured,) = machine.meter.measure(1001.0, 1.0)
     assert measured.gpu_utilisation == [None, None]  # other machines are not measured from here
+    assert real.problems(1001.0) == []
+    monkeypatch.setattr(machine.executor, "stuck", lambda now_s: [("j", now_s - 900.0)])
+    assert real.problems(1001.0) == ["j: alive, but no step for 900 s"]
     machine.executor.close()
 
 

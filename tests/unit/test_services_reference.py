@@ -7,7 +7,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup, TyperOption
 
-from console.main import app
+from console.verbs import app
 from services import reference
 from services.config import Config
 from services.metrics import ALL as METRICS_ROLES

@@ -1,0 +1,71 @@
+"""The wish for another size in place, as the run folder keeps it for the next agent.
+
+Each size of a run has a generation: the epoch of the allocation that asked for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.core import Placement
+from runtime.core.state import without
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """How far the supervisor is with a change of size in place."""
+
+    #: Whether those who leave have left, and their GPUs are free.
+    freed: bool = False
+    #: Why it changed nothing, if it did not.
+    hindrance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Other GPUs for workers that stay."""
+
+    epoch: int
+    placement: Placement
+    #: What was in force when it was wished for.
+    epoch_before: int
+    placement_before: Placement
+    #: Epochs whose given-up GPUs had been reported free by then.
+    left: tuple[int, ...] = ()
+    #: Whether the workers were asked to leave instead: what they still say of it does not count.
+    given_up: bool = False
+
+    @property
+    def takes(self) -> bool:
+        """Whether GPUs are given up for it."""
+        return bool(without(self.placement_before, self.placement))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as JSON can hold it."""
+        return {
+            "epoch": self.epoch,
+            "placement": {node: list(gpus) for node, gpus in self.placement.items()},
+            "epoch_before": self.epoch_before,
+            "placement_before": {n: list(gpus) for n, gpus in self.placement_before.items()},
+            "left": list(self.left),
+            "given_up": self.given_up,
+        }
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> "Wish":
+        """Read what `to_dict` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(
+                said["epoch"],
+                {node: tuple(gpus) for node, gpus in said["placement"].items()},
+                said["epoch_before"],
+                {node: tuple(gpus) for node, gpus in said["placement_before"].items()},
+                tuple(said["left"]),
+                said["given_up"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"resize: not one of this release: {error!r}") from error

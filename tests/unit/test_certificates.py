@@ -1,0 +1,111 @@
+"""What is wrong with certificates is said by file, with what to do."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bus.clock import SystemClock
+from services.certificates import Complaint, Files, complaints
+from tests.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ours")
+
+
+def judge(files: Files, name: str = "edge-17") -> list[Complaint]:
+    return complaints(files, name, SystemClock().now_s())
+
+
+def only(files: Files, name: str = "edge-17") -> Complaint:
+    (found,) = judge(files, name)
+    assert found.fix
+    return found
+
+
+def test_good_files_have_no_complaint(authority: Authority) -> None:
+    assert judge(authority.sign("edge-17")) == []
+    assert judge(Files(authority.ca, None, None)) == []
+
+
+def test_an_authority_in_between_goes_into_the_agents_file(
+    authority: Authority, tmp_path: Path
+) -> None:
+    between = Authority(tmp_path / "between", "between", above=authority)
+    files = Files(authority.ca, *(lambda f: (f.cert, f.key))(between.sign("edge-17")))
+    assert "not signed by" in only(files).said
+    assert files.cert is not None
+    files.cert.write_bytes(files.cert.read_bytes() + between.ca.read_bytes())
+    assert judge(files) == []
+
+
+def test_one_that_ended_is_to_be_renewed(authority: Authority) -> None:
+    found = only(authority.sign("edge-17", begins=-9, ends=-2))
+    assert (found.about, found.serious) == ("cert", True)
+    assert "ended on" in found.said
+    assert "sign a new one for edge-17" in found.fix
+
+
+def test_one_that_ends_soon_is_worth_a_word_only(authority: Authority) -> None:
+    found = only(authority.sign("edge-17", ends=12))
+    assert not found.serious
+    assert "ends on" in found.said
+
+
+def test_one_that_begins_later_makes_the_clock_suspect(authority: Authority) -> None:
+    assert "timedatectl" in only(authority.sign("edge-17", begins=1)).fix
+
+
+def test_another_name_is_told_with_both_names(authority: Authority) -> None:
+    found = only(authority.sign("edge-18"))
+    assert "is for edge-18, but the agent is edge-17" in found.said
+    assert "compose/certs device edge-17" in found.fix
+
+
+def test_one_of_another_fleet_is_not_signed_by_ours(authority: Authority, tmp_path: Path) -> None:
+    theirs = Authority(tmp_path / "theirs").sign("edge-17")
+    found = only(Files(authority.ca, theirs.cert, theirs.key))
+    assert "not signed by the authority" in found.said
+    assert "one fleet" in found.fix
+
+
+def test_a_servers_certificate_lets_no_client_in(authority: Authority) -> None:
+    assert "clientAuth" in only(authority.sign("edge-17", server=True)).fix
+
+
+def test_a_key_of_another_certificate(authority: Authority) -> None:
+    files, other = authority.sign("edge-17"), authority.sign("edge-18")
+    found = only(Files(files.ca, files.cert, other.key))
+    assert (found.about, found.fix) == ("key", "give the two files that were made together")
+    assert only(Files(files.ca, files.cert, None)).about == "key"
+
+
+def test_an_authority_that_ended(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    old = authority.sign("old", begins=-9, ends=-2)
+    found = only(Files(old.cert, None, None))
+    assert (found.about, found.serious) == ("ca", True)
+    assert "whoever runs the broker" in found.fix
+
+
+@pytest.mark.parametrize("about", ["ca", "cert", "key"])
+def test_what_cannot_be_read_is_named(authority: Authority, tmp_path: Path, about: str) -> None:
+    good, junk = authority.sign("edge-17"), tmp_path / "junk.pem"
+    junk.write_text("junk")
+    for path, word in ((junk, "PEM"), (tmp_path / "none.pem", "No such file")):
+        files = Files(**{"ca": good.ca, "cert": good.cert, "key": good.key, about: path})
+        found = only(files)
+        assert found.about == about
+        assert word in found.said
+
+
+def test_a_key_with_a_password_could_not_be_opened(authority: Authority, tmp_path: Path) -> None:
+    files, locked = authority.sign("edge-17"), tmp_path / "locked.key"
+    command = ["openssl", "pkey", "-in", str(files.key), "-aes256", "-passout", "pass:secret"]
+    subprocess.run([*command, "-out", str(locked)], check=True, env={**os.environ})
+    found = only(Files(files.ca, files.cert, locked))
+    assert "has a password" in found.said
+    assert f"openssl pkey -in {locked}" in found.fix

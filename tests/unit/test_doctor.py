@@ -1,0 +1,318 @@
+"""The doctor's checks that need no broker: each finding says what is wrong and what to do."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.clock import SystemClock
+from services.config import load
+from services.doctor import bus, clock, disk, gpus, permissions, store, unit
+from services.doctor.examine import examine, worst
+from services.doctor.finding import Finding, Look, Patient, Teller
+from services.doctor.kafka import clock_against
+from services.doctor.kernel_clock import KernelClock, kernel_clock
+from services.install.systemd import Unit
+from services.install.texts import unit_text
+from tests.metering.fake_nvml import Card, FakeNvml
+
+
+@dataclass
+class Ward:
+    """A configuration to change, and what a check then says."""
+
+    folder: Path
+    settings: dict[str, object] = field(default_factory=dict)
+
+    def patient(self, **more: Any) -> Patient:
+        return Patient(load(None, [f"{k}={v}" for k, v in self.settings.items()]), **more)
+
+    def says(self, look: Look, **more: Any) -> list[Finding]:
+        return list(look(self.patient(clock=SystemClock(), **more)))
+
+    def only(self, look: Look, **more: Any) -> Finding:
+        (found,) = self.says(look, **more)
+        assert bool(found.fix) == (found.verdict != "ok")
+        return found
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Ward:
+    for name in ("runs", "store"):
+        (tmp_path / name).mkdir()
+    return Ward(
+        tmp_path,
+        {
+            "bus": f"sqlite:{tmp_path}/bus.db",
+            "agent.name": "edge-17",
+            "agent.state_file": tmp_path / "agent.db",
+            "agent.gpus": 2,
+            "agent.runs": "processes",
+            "agent.workers.folder": tmp_path / "runs",
+            "agent.workers.checkpoints": f"file://{tmp_path}/store",
+        },
+    )
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml([Card("GPU-1"), Card("GPU-2")])
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:
+    assert ward.only(gpus.look).found == "2 of 2 GPUs are offered: NVIDIA H100 80GB HBM3"
+    ward.settings["agent.workers.gpu_ids"] = "GPU-2,1"
+    assert ward.only(gpus.look).verdict == "ok"
+
+
+def test_a_wrong_count_of_gpus(ward: Ward, driver: FakeNvml) -> None:
+    ward.settings["agent.gpus"] = 3
+    found = ward.only(gpus.look)
+    assert (found.verdict, found.found) == (
+        "problem", "agent.gpus offers 3 GPUs, and the driver lists 2",
+    )  # fmt: skip
+    assert "set agent.gpus = 2" in found.fix
+    ward.settings["agent.gpus"] = 1
+    assert ward.only(gpus.look).verdict == "warning"
+
+
+def test_a_gpu_that_is_not_there(ward: Ward, driver: FakeNvml) -> None:
+    ward.settings["agent.workers.gpu_ids"] = "GPU-1,GPU-9"
+    found = ward.only(gpus.look)
+    assert "gpu_ids names GPU-9; the driver lists GPU-1, GPU-2" in found.found
+    assert "nvidia-smi -L" in found.fix
+
+
+def test_a_driver_that_is_gone(ward: Ward, driver: FakeNvml) -> None:
+    driver.driver_error = 9
+    found = ward.only(gpus.look)
+    assert found.verdict == "problem"
+    assert 'gpu_type = "cpu"' in found.fix
+
+
+def test_slots_of_processors(ward: Ward) -> None:
+    ward.settings |= {"agent.gpu_type": "cpu", "agent.gpus": 1}
+    assert ward.only(gpus.look).verdict == "ok"
+    ward.settings["agent.gpus"] = 4096
+    assert "set agent.gpus to " in ward.only(gpus.look).fix
+
+
+def test_simulated_workers_are_worth_a_word(ward: Ward) -> None:
+    ward.settings = {"agent.name": "e"}
+    assert 'agent.runs = "processes"' in ward.only(gpus.look).fix
+
+
+# --- clock ---------------------------------------------------------------------------------------
+
+
+def test_the_kernel_is_asked(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernel_clock() is not None
+    for said, verdict in (
+        (KernelClock(True, 0.01), "ok"),
+        (KernelClock(False, 16.0), "warning"),
+        (None, "warning"),
+    ):
+        monkeypatch.setattr(clock, "kernel_clock", lambda said=said: said)
+        assert ward.only(clock.look).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "verdict"), [(0.3, "ok"), (-30, "warning"), (61, "problem"), (-3600, "problem")]
+)
+def test_skew_is_judged_by_what_leases_allow_for(skew_s: float, verdict: str) -> None:
+    found = clock.against("the store", skew_s)
+    assert found.verdict == verdict
+    if verdict != "ok":
+        assert ("ahead of" if skew_s > 0 else "behind") in found.found
+        assert "leases allow for 60 s" in found.found
+        assert "timedatectl" in found.fix
+
+
+def test_the_schedulers_newest_word_bounds_the_skew() -> None:
+    assert clock_against(100.0, 130.0).verdict == "ok"
+    assert clock_against(200.0, 130.0).verdict == "problem"
+    assert clock_against(100.0, 1000.0).verdict == "warning"
+
+
+# --- disk, store, permissions --------------------------------------------------------------------
+
+
+def test_the_store_is_tried_and_left_clean(ward: Ward) -> None:
+    assert ward.only(store.look).verdict == "ok"
+    assert list((ward.folder / "store").iterdir()) == []
+
+
+def test_a_store_that_is_absent_is_not_made(ward: Ward) -> None:
+    ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/absent"
+    found = ward.only(store.look)
+    assert "there is no folder" in found.found
+    assert "mkdir -p" in found.fix
+    assert not (ward.folder / "absent").exists()
+
+
+def test_a_store_whose_kind_is_unknown_or_that_refuses(ward: Ward) -> None:
+    ward.settings["agent.workers.checkpoints"] = "ftpx://b/c"
+    assert "use file:///folder" in ward.only(store.look).fix
+    (ward.folder / "file").write_text("")
+    ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/file"
+    assert ward.only(store.look).verdict == "problem"
+
+
+def test_room_is_counted_in_checkpoints(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {one.verdict for one in ward.says(disk.look)} <= {"ok", "warning"}
+    saved = ward.folder / "runs/runs/j/1/checkpoints/step-1"
+    saved.mkdir(parents=True)
+    (saved / "w").write_bytes(b"x" * 2**20)
+    assert "3 checkpoints of 1 MiB" in ward.says(disk.look)[-1].found
+    usage = type("Usage", (), {"free": 2**21})()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    found = ward.says(disk.look)[-1]
+    assert found.verdict == "problem"
+    assert "free 1 MiB there" in found.fix
+
+
+def test_the_file_system_of_a_path_is_that_of_the_longest_mount() -> None:
+    line = "1 1 0:1 / {} rw - {} none rw"
+    mounts = "\n".join(
+        line.format(*one)
+        for one in (("/", "ext4"), ("/usr", "xfs"), ("/us", "nfs"), ("/usr/with\\040x", "tmpfs"))
+    )
+    assert disk.filesystem(Path("/usr/lib"), mounts) in ("xfs", "ext4")
+    assert disk.filesystem(Path("/usr/with x/y"), mounts) == "tmpfs"
+    assert disk.filesystem(Path("/nowhere"), mounts) == "ext4"
+
+
+def test_a_folder_in_memory_forgets(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "filesystem", lambda *_: "tmpfs")
+    found = ward.says(disk.look)
+    assert "set agent.workers.folder to a folder on a disk" in [one.fix for one in found]
+
+
+#: Root may write everywhere: then it is asked as a user without rights, once all is imported.
+_AS_NOBODY = """
+import json, os, sys
+from bus.clock import SystemClock
+from services.config import load
+from services.doctor import permissions
+from services.doctor.finding import Patient
+patient = Patient(load(None, sys.argv[1:]), SystemClock())
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(json.dumps([[f.check, f.verdict, f.found, f.fix] for f in permissions.look(patient)]))
+"""
+
+
+def test_a_folder_that_cannot_be_written(ward: Ward) -> None:
+    (ward.folder / "runs").chmod(0o500)
+    flags = [f"{key}={value}" for key, value in ward.settings.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, *flags], capture_output=True, check=True
+    )
+    found = [Finding(*one) for one in json.loads(done.stdout)]
+    closed = [one for one in found if one.found.startswith("agent.workers.folder")]
+    assert closed or found[0].found.startswith("agent.state_file")
+    assert {one.verdict for one in found} == {"problem"}
+    assert "may not write in" in found[0].found
+    assert "chown" in found[0].fix
+
+
+def test_where_all_may_be_written_that_is_said(ward: Ward) -> None:
+    assert ward.only(permissions.look).verdict == "ok"
+
+
+def test_a_key_that_everybody_can_read(ward: Ward) -> None:
+    key = ward.folder / "agent.key"
+    key.write_text("secret")
+    key.chmod(0o644)
+    ward.settings["mqtt.key_file"] = key
+    found = ward.only(permissions.look)
+    assert "every user of this machine can read" in found.found
+    assert found.fix.startswith(f"chmod o= {key}")
+    key.chmod(0o640)
+    assert ward.only(permissions.look).verdict == "ok"
+    key.unlink()
+    assert "correct mqtt.key_file" in ward.only(permissions.look).fix
+
+
+def test_a_bus_in_a_file(ward: Ward) -> None:
+    assert ward.only(bus.look).verdict == "warning"
+    (ward.folder / "bus.db").touch()
+    assert ward.only(bus.look).verdict == "ok"
+
+
+# --- the service ---------------------------------------------------------------------------------
+
+
+def test_the_unit_that_is_installed_is_good(ward: Ward) -> None:
+    text = unit_text("edge-17", ["/opt/tidegate"], "tidegate", "tidegate")
+    assert ward.only(unit.look, unit=Unit({}, text)).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"KillMode": "control-group", "Restart": "always", "ActiveState": "active"},
+        {},
+    ],
+)
+def test_a_unit_that_would_end_workers(ward: Ward, said: dict[str, str]) -> None:
+    text = "" if said else "[Service]\nKillMode=mixed\nRestart=always"
+    found = ward.only(unit.look, unit=Unit(said, text))
+    assert "a restart of the agent would end all workers" in found.found
+    assert "KillMode=process" in found.fix
+
+
+def test_a_unit_that_is_down(ward: Ward) -> None:
+    said = {"KillMode": "process", "Restart": "always", "ActiveState": "failed"}
+    assert "journalctl -u" in ward.only(unit.look, unit=Unit(said, "")).fix
+    said |= {"ActiveState": "activating", "SubState": "auto-restart"}
+    assert ward.only(unit.look, unit=Unit(said, "")).verdict == "problem"
+
+
+def test_cgroups_are_never_more_than_a_warning(ward: Ward) -> None:
+    assert ward.only(unit.look_at_cgroups).verdict in ("ok", "warning")
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def test_a_check_that_hangs_or_breaks_holds_up_nobody(ward: Ward) -> None:
+    forever = threading.Event()
+    tell = Teller("slow")
+
+    def slow(_: Patient) -> Iterator[Finding]:
+        yield tell.ok("begun")
+        forever.wait(60)
+
+    def broken(_: Patient) -> Iterator[Finding]:
+        raise RuntimeError("of its own")
+
+    began_s = time.monotonic()
+    found = examine(
+        ward.patient(clock=SystemClock()),
+        {"slow": slow, "broken": broken, "gpu": lambda _: [Teller("gpu").ok("fine")]},
+        limit_s=0.5,
+    )
+    forever.set()
+    assert time.monotonic() - began_s < 30
+    assert [(one.check, one.verdict) for one in found] == [
+        ("slow", "ok"), ("slow", "problem"), ("broken", "problem"), ("gpu", "ok"),
+    ]  # fmt: skip
+    assert "no answer within" in found[1].found
+    assert "RuntimeError: of its own" in found[2].found
+    assert worst(found) == 1
+    assert worst(found[:1]) == 0

@@ -1,0 +1,128 @@
+"""What `make demo-real` stands on: its inference servers, its load, and how it judges."""
+
+import importlib
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.public_data import DATA
+from runtime.metering.exposition import names_of, parse
+from runtime.metering.rates import CounterHistory
+from runtime.metering.reading import NoLoadError, ServerReading, read_page
+from runtime.metering.servers import recognise
+from tests.patience import PATIENCE_S, wait_until
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+@contextmanager
+def serving(kind: str, port: int) -> Iterator[None]:
+    program = [sys.executable, str(EXAMPLES / "inference_server.py"), "--port", str(port)]
+    with subprocess.Popen([*program, "--places", "2", "--format", kind]) as server:
+
+        def is_up() -> bool:
+            with suppress(OSError):
+                return bool(ask(port, "/health") == "")
+            return False
+
+        wait_until(is_up, "it serves")
+        yield
+        server.terminate()
+
+
+def ask(port: int, path: str, body: object = None) -> str:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", data, PATIENCE_S) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.parametrize("kind", ["vllm", "triton"])
+def test_a_servers_page_says_what_it_does(kind: str, example: Callable[[str], Any]) -> None:
+    (port,) = example("demo_real").ports(1)
+    history = CounterHistory(60.0)
+
+    def reading() -> ServerReading | None:
+        page = ask(port, "/metrics")
+        server = recognise(names_of(page))
+        assert server is not None
+        assert server.name == kind
+        with suppress(NoLoadError):
+            return read_page(server, parse(page, server.wanted), time.monotonic(), history)
+        return None
+
+    with serving(kind, port):
+        reading()
+        for _ in range(4):
+            ask(port, "/generate", {"service_s": 0.05})
+        found = reading()
+        assert found is not None
+        assert not found.doubts
+        assert found.rate_per_s is not None
+        assert found.rate_per_s > 0
+        assert found.service_s is not None
+        assert 0.05 <= found.service_s < PATIENCE_S
+        assert found.latency_p99_s is not None
+        assert found.latency_p99_s >= 0.05
+        # Three for two places: one waits.
+        three = [
+            threading.Thread(target=ask, args=(port, "/generate", {"service_s": 1.0}))
+            for _ in range(3)
+        ]
+        for thread in three:
+            thread.start()
+        wait_until(lambda: (now := reading()) is not None and now.waiting == 1, "one waits")
+        for thread in three:
+            thread.join()
+
+
+def test_only_requests_under_way_in_a_late_reclaim_are_laid_to_it(
+    example: Callable[[str], Any],
+) -> None:
+    verdict, served = example("verdict"), example("load").Served
+    facts = [
+        (10.0, "ReclaimStarted", {"node": "in-time", "due_s": 20.0}),
+        (12.0, "ReclaimStarted", {"node": "late", "due_s": 20.0}),
+        (19.0, "LoanReturned", {"node": "in-time"}),
+        (25.0, "LoanReturned", {"node": "late"}),
+        (30.0, "ReclaimStarted", {"node": "gone", "due_s": 40.0}),
+        (31.0, "LoanReturned", {"node": "never-reclaimed"}),
+        (35.0, "LoanLost", {"node": "gone"}),
+    ]
+    found = verdict.reclaims(facts)
+    assert [(one.node, one.is_late) for one in found] == [
+        ("in-time", False),
+        ("late", True),
+        ("gone", True),
+    ]
+    requests = [served(2.0, 11.0, 1), served(2.0, 13.0, 1), served(24.0, 29.0, 1)]
+    assert verdict.late_in(requests, found) == 2
+    assert verdict.late_in([*requests, served(90.0, 99.0, 1)], found) == 3
+    assert verdict.late_in(requests, found[:1]) == 0
+
+
+@pytest.mark.data
+@pytest.mark.skipif(
+    not (DATA / "inference").is_dir(),
+    reason="no public data: set TIDEGATE_DATA to a folder with inference/",
+)
+def test_azures_trace_is_read_whole(example: Callable[[str], Any]) -> None:
+    requests = example("load").trace(DATA / "inference" / "AzureLLMInferenceTrace_code.csv")
+    assert len(requests) == 8819
+    assert requests[1].gap_s == pytest.approx(0.052)
+    assert requests[0].service_s == pytest.approx(0.1 + 0.02 * 10)
+    assert all(0 <= one.gap_s <= 1 and 0.1 <= one.service_s <= 2 for one in requests)

@@ -1,0 +1,200 @@
+"""Machines that go down under a gang: power lost, everything killed, the disk as it was synced."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped
+from runtime.executors.folder import read_json, write_json
+from runtime.executors.kept import keep, kept_of
+from tests.patience import wait_until
+from tests.workers import TRAINER, Bench, bench, python, shell
+
+SAVES = python(TRAINER, saves="on_signal")
+
+
+@pytest.fixture
+def jig(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+class Unreachable(CheckpointStore):
+    """A store beyond a link that is down."""
+
+    def commit(self, *_: object, **__: object) -> Checkpoint:
+        raise CheckpointError("no route to the store")
+
+    def find(self, *_: object) -> Checkpoint | None:
+        raise CheckpointError("no route to the store")
+
+
+def saved(jig: Bench, epoch: int = 1) -> int:
+    """Train, have a checkpoint written, and wait until it is kept; its step."""
+    before = kept_of(jig.run(epoch))
+    jig.until(lambda: jig.step() > 2)
+    jig.save(epoch)
+    jig.until(lambda: kept_of(jig.run(epoch)) != before)
+    kept = kept_of(jig.run(epoch))
+    assert kept is not None
+    return kept.step
+
+
+def power_cut(jig: Bench, epoch: int = 1, *, boot: bool = True) -> None:
+    """Kill all of it at once; with `boot`, as if the machine had begun anew."""
+    for pid in sorted(jig.pids()):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not jig.pids(), "they outlive SIGKILL")
+    if boot:
+        said = read_json(jig.run(epoch) / "shim.json")
+        assert said is not None
+        write_json(jig.run(epoch) / "shim.json", {**said, "boot": "an earlier one"})
+    jig.said.clear()
+    jig.again()
+
+
+def first_step(jig: Bench, epoch: int = 1) -> int:
+    """The first step that the present run of an epoch said."""
+    path = jig.run(epoch) / "progress.jsonl"
+    jig.until(lambda: "\n" in path.read_text())
+    return int(json.loads(path.read_text().splitlines()[0])["step"])
+
+
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_lost_gang_goes_on_from_its_newest_checkpoint_under_its_epoch(
+    jig: Bench, boot: bool
+) -> None:
+    jig.start(SAVES, 0, 1)
+    step = saved(jig)
+    jig.hears(CheckpointDone)
+    jig.until(lambda: jig.step() > step + 3)
+    power_cut(jig, boot=boot)
+    assert jig.executor.running() == ("j",)
+    failed = jig.hears(GangFailed)
+    assert failed.lost
+    jig.start(SAVES, 0, 1, step=step)  # as the core decides
+    assert first_step(jig) == step + 1
+    assert jig.hears(GangStarted).epoch == 1
+    assert len(jig.pids()) == 3, "a supervisor and two workers"
+    jig.stop(1)
+    assert jig.hears(GangStopped).step > step
+    logs = (jig.run().with_name("1.1") / "logs" / "rank-0.log").read_text()
+    assert "goes on from 0" in logs, "what was said before is still there"
+
+
+def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
+    tmp_path: Path,
+) -> None:
+    with bench(tmp_path, store=Unreachable(f"file://{tmp_path}/far")) as jig:
+        jig.start(SAVES)
+        step = saved(jig)
+        for _ in range(2):
+            power_cut(jig)
+            assert jig.hears(GangFailed).lost
+            jig.start(SAVES, step=0)  # none was ever durable
+            jig.hears(GangStarted)
+            assert first_step(jig) == step + 1
+        again = saved(jig)
+        assert again > step
+        power_cut(jig)
+        jig.hears(GangFailed)
+        jig.start(SAVES, step=0)
+        jig.hears(GangStarted)
+        assert first_step(jig) == again + 1
+
+
+def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path: Path) -> None:
+    source = tmp_path / "step-40"
+    source.write_text("40")
+    jig.store.commit("j", 0, 40, source, 1.0)
+    jig.start(SAVES, step=40)
+    jig.hears(GangStarted)
+    shutil.move(tmp_path / "store", tmp_path / "away")
+    power_cut(jig)
+    assert jig.hears(GangFailed).lost
+    jig.look()
+    jig.start(SAVES, step=40)
+    jig.hears(GangStarted)
+    assert first_step(jig) == 41
+
+
+def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
+    jig.start(SAVES)
+    step = saved(jig)
+    jig.hears(CheckpointDone)
+    kept = kept_of(jig.run())
+    assert kept is not None
+    kept.path.write_text("99")
+    power_cut(jig)
+    jig.hears(GangFailed)
+    jig.start(SAVES, step=step)
+    jig.hears(GangStarted)
+    assert first_step(jig) == step + 1, "the store's"
+
+
+def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) -> None:
+    jig.start(SAVES)
+    step = saved(jig)
+    source = tmp_path / "elsewhere"
+    source.write_text("1")
+    jig.store.commit("j", 7, 1, source, 1.0)
+    power_cut(jig)
+    jig.hears(GangFailed)
+    jig.start(SAVES, epoch=8, step=1)  # the job was given to others meanwhile, and came back
+    jig.hears(GangStarted)
+    assert first_step(jig, 8) == 2 <= step
+
+
+def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(
+    jig: Bench, tmp_path: Path
+) -> None:
+    for step in (20, 60, 80):  # what an edge server stored while nobody heard it
+        source = tmp_path / f"step-{step}"
+        source.write_text(str(step))
+        jig.store.commit("j", 0, step, source, 1.0)
+    jig.start(SAVES, step=40)
+    jig.hears(GangStarted)
+    assert first_step(jig) == 81
+
+
+@pytest.mark.parametrize("ending", ["exit 3", "kill -9 $$"])
+def test_one_that_failed_by_itself_is_not_lost(jig: Bench, ending: str) -> None:
+    jig.start(shell(f"sleep 0.5; {ending}"))
+    wait_until((jig.run() / "exit.json").exists)
+    power_cut(jig)
+    assert not jig.hears(GangFailed).lost
+
+
+def test_a_supervisor_that_is_killed_under_a_living_agent_is_a_failure(jig: Bench) -> None:
+    jig.start(SAVES)
+    jig.until(lambda: jig.step() > 2)
+    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGKILL)
+    assert not jig.hears(GangFailed).lost
+
+
+def test_a_folder_is_kept_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints" / "step-7"
+    (path / "shards").mkdir(parents=True)
+    (path / "shards" / "0").write_text("x")
+    keep(tmp_path, 7, path)
+    kept = kept_of(tmp_path)
+    assert kept is not None
+    assert (kept.step, kept.path) == (7, path)
+    (path / "shards" / "1").write_text("y")
+    assert kept_of(tmp_path) is None
+
+
+def test_hours_without_a_store_do_not_fill_the_disk(tmp_path: Path) -> None:
+    often = TRAINER.replace("    if wishes:", "    step % 5 or save()\n    if wishes:")
+    with bench(tmp_path, store=Unreachable(f"file://{tmp_path}/far")) as jig:
+        jig.start(python(often))
+        jig.until(lambda: jig.step() > 150)
+        checkpoints = jig.run() / "checkpoints"
+        jig.until(lambda: len(list(checkpoints.iterdir())) <= 4)
+        assert checkpoints.joinpath(f"step-{jig.step() // 5 * 5 - 100}").exists() is False
