@@ -1,4 +1,4 @@
-"""What the meters cost: a scrape of a server's page, a sample of 8 GPUs, a measure of a minute.
+"""What meters cost: a scrape of a server's page, a sample of 8 GPUs, a minute's measure, our page.
 
 CPU of the thread that does it, so that the page's server is not counted. NVML is a stand-in: what
 the driver itself takes is not in it.
@@ -17,6 +17,8 @@ from runtime.metering.reading import read_page
 from runtime.metering.sampled import SampledMeter
 from runtime.metering.scrape import Scraper
 from runtime.metering.servers import VLLM
+from services.machine_metrics import of_part
+from services.metrics import Page
 from tests.metering.fake_nvml import Card, FakeNvml
 from tests.metering.pages import page, served, text
 
@@ -50,7 +52,7 @@ def _genuine() -> str:
 
 def run(seconds: float) -> dict[str, float]:
     """Measure for about so many seconds."""
-    part_s = seconds / 5
+    part_s = seconds / 6
     body, history, at_s = _genuine(), CounterHistory(_WINDOW_S), 0.0
     with served(text(body)) as site:
 
@@ -72,6 +74,7 @@ def run(seconds: float) -> dict[str, float]:
     time.sleep(0.05)
     with_all = meter.counters.samples
     measure_ms = _cpu_ms(lambda: meter.measure(0.0, 1e6), part_s) / with_all * _WINDOW_S
+    page_ms = _cpu_ms(Page("edge-agent", lambda: of_part(meter)).text, part_s)
     host_ms = _cpu_ms(HostSlots({"node": _GPUS}).read, part_s)
     model = DemandModel(DemandSettings(latency_target_s=5.0), 64)
     loads = [ReplicaLoad(f"r{n}", 1, 1.0, running=8.0, latency_p99_s=2.0) for n in range(_GPUS)]
@@ -89,4 +92,5 @@ def run(seconds: float) -> dict[str, float]:
         # A sample a second, and a measure of the last minute each second too: the worst schedule.
         "meter_8_gpus_1hz_core_percent": (sample_ms + measure_ms) / 10,
         "meter_host_sample_cpu_ms": host_ms,
+        "page_of_an_agent_cpu_ms": page_ms,
     }

@@ -171,7 +171,25 @@ def _file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
     """Tell a JSON file from a command."""
     if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
         return words[0], []
+    if len(words) == 1 and _looks_like_json(Path(words[0])):
+        fail(
+            f"{words[0]}: looks like the file of a job, but those end in .json; "
+            f"name it so. If it is a command, write: -- env {words[0]}"
+        )
     return None, words
+
+
+def _looks_like_json(path: Path) -> bool:
+    """Whether a word is more likely a mistyped or badly named file than a command."""
+    if path.suffix.lower().startswith(".js"):
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError:
+        return False
 
 
 def _guess(fields: dict[str, Any]) -> None:
@@ -205,9 +223,13 @@ def _from_file(name: str) -> dict[str, Any]:
 def _sizes(text: str) -> tuple[int, int]:
     low, dots, high = text.partition("..")
     try:
-        return _count(low), _count(high if dots else low)
+        sizes = _count(low), _count(high if dots else low)
     except ValueError:
         fail(f"--gpus: {text!r} is no size; write 4, or 1..8 for any size from 1 to 8.")
+    for size in sizes:
+        if not 1 <= size <= GPUS_MAX:
+            fail(f"--gpus: {size} is out of range; sizes go from 1 to {GPUS_MAX}.")
+    return sizes
 
 
 def _count(text: str) -> int:

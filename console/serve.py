@@ -1,12 +1,15 @@
 """`tidegate scheduler`, `bridge`, `cloud-agent`, `edge-agent`: the services, as verbs."""
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from console import service
 from console.output import fail
 
 ConfigPath = Annotated[
@@ -29,7 +32,7 @@ def scheduler(config: ConfigPath = None, settings: Settings = None) -> None:
 
     Example: tidegate scheduler --config tidegate.toml --set scheduler.name=scheduler-1
     """
-    _serve("services.scheduler", "scheduler", config, settings)
+    _serve("scheduler", config, settings)
 
 
 def bridge(config: ConfigPath = None, settings: Settings = None) -> None:
@@ -37,7 +40,7 @@ def bridge(config: ConfigPath = None, settings: Settings = None) -> None:
 
     Example: tidegate bridge --config tidegate.toml --set bridge.name=bridge-1
     """
-    _serve("services.bridge", "bridge", config, settings)
+    _serve("bridge", config, settings)
 
 
 def cloud_agent(config: ConfigPath = None, settings: Settings = None) -> None:
@@ -45,15 +48,23 @@ def cloud_agent(config: ConfigPath = None, settings: Settings = None) -> None:
 
     Example: tidegate cloud-agent --config tidegate.toml --set agent.name=train
     """
-    _serve("services.cloud_agent", "cloud", config, settings)
+    _serve("cloud-agent", config, settings)
 
 
-def edge_agent(config: ConfigPath = None, settings: Settings = None) -> None:
+def edge_agent(
+    context: typer.Context, config: ConfigPath = None, settings: Settings = None
+) -> None:
     """Look after one edge server, over MQTT; it works on while it is offline.
+
+    Without a verb it runs here and now. As a service of this machine: install, status, uninstall.
 
     Example: tidegate edge-agent --config tidegate.toml --set agent.name=edge-17
     """
-    _serve("services.edge_agent", "edge", config, settings)
+    verb = context.invoked_subcommand
+    if verb is None:
+        _serve("edge-agent", config, settings)
+    elif config is not None or settings:
+        fail(f"--config and --set go after {verb}; see `tidegate edge-agent {verb} --help`.")
 
 
 def config(config: ConfigPath = None, settings: Settings = None) -> None:
@@ -61,19 +72,19 @@ def config(config: ConfigPath = None, settings: Settings = None) -> None:
 
     Example: tidegate config --config tidegate.toml --set kafka.namespace=plant
     """
-    try:
+    with needing("service"):
         loading: Any = importlib.import_module("services.config")
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is not installed; pip install 'tidegate[service]' has all it needs.")
     sys.stdout.write(loading.load(config, settings or []).model_dump_json(indent=2) + "\n")
 
 
-def _serve(module: str, extra: str, config: Path | None, settings: list[str] | None) -> None:
+def _serve(verb: str, config: Path | None, settings: list[str] | None) -> None:
+    raise typer.Exit(service.serve(verb, config, settings or []))
+
+
+@contextlib.contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say which extra to install where a module turns out to be missing."""
     try:
-        # Not before they are needed: a plain install has no brokers' clients.
-        loading: Any = importlib.import_module("services.config")
-        role: Any = importlib.import_module(module)
-        code = role.main(loading.load(config, settings or []))
+        yield
     except ModuleNotFoundError as error:
         fail(f"{error.name} is not installed; pip install 'tidegate[{extra}]' has all it needs.")
-    raise typer.Exit(code)

@@ -1,5 +1,6 @@
 """`tidegate timeline JOB`: where a job ran, when and how large; as a table or a picture."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +69,10 @@ def timeline(
     stays = list(stays_of(story))
     samples = [] if loss is None else samples_of(loss)
     if plot is not None:
-        _draw(job, stays, samples, reading.state.now_s, plot)
-        say(f"Drawn: {plot}.")
+        drawn = [one for one in samples if math.isfinite(one.value)]
+        _draw(job, stays, drawn, reading.state.now_s, plot)
+        left_out = len(samples) - len(drawn)
+        say(f"Drawn: {plot}." + (f" Left out: {left_out} losses, nan or inf." if left_out else ""))
     if json_path is not None:
         emit_json({"job": job, "stays": [_document(stay) for stay in stays]}, json_path)
     if json_path != "-":
@@ -121,9 +124,12 @@ def samples_of(path: Path) -> list[Sample]:
     for number, line in enumerate(lines, 1):
         fields = line.split()
         try:
-            found.append(Sample(float(fields[0]), float(fields[-1])))
+            at_s, value = float(fields[0]), float(fields[-1])
+            if not math.isfinite(at_s):
+                raise ValueError(at_s)
         except (ValueError, IndexError):
             fail(f"--loss: {path}, line {number}: {line[:60]!r} does not begin and end in a number")
+        found.append(Sample(at_s, value))
     return sorted(found, key=lambda sample: sample.at_s)
 
 

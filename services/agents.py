@@ -15,8 +15,8 @@ from structlog.stdlib import BoundLogger
 
 from bus.clock import Clock
 from bus.contract import Link
-from bus.signing import Verifier
 from runtime.build import MachineMaker, Options
+from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
 from runtime.service import AgentService
 from runtime.simulated import Physics
@@ -152,6 +152,8 @@ class AgentRole:
             yield Sample("tidegate_commands_refused_total", count, (reason,))
         if self._line is not None:
             yield Sample("tidegate_reconnects_total", self._line.reconnects)
+        if self._machine is not None:
+            yield from self._machine.samples(self._clock.now_s())
 
 
 def given(
@@ -180,17 +182,33 @@ def given(
 
 def options_of(config: Config, usual: Options) -> Options:
     """Give what the configuration says of how the agent works, `usual` where it says nothing."""
-    section = config.agent
-    keys = section.trusted_keys
+    section, verifier = config.agent, None
+    if section.trusted_keys:
+        # Takes 7 MiB: who obeys unsigned commands does without.
+        from bus.signing import Verifier
+
+        verifier = Verifier.of(section.trusted_keys)
     return replace(
         usual,
         cell=config.cell,
         durability=section.durability or usual.durability,
         schedule=section.schedule,
-        limits=section.limits,
+        limits=_limits_of(config),
         spool=section.spool or usual.spool,
-        verifier=Verifier.of(keys) if keys else None,
+        verifier=verifier,
     )
+
+
+def _limits_of(config: Config) -> Limits:
+    section, limits = config.agent, config.agent.limits
+    if limits.after_reboot is None and section.runs == "processes":
+        return replace(limits, after_reboot="resume")
+    if limits.after_reboot == "resume" and section.runs in ("slurm", "kubernetes"):
+        raise ConfigError(
+            "agent.limits.after_reboot: the cluster's own workers outlive the agent's machine; "
+            "take it out"
+        )
+    return limits
 
 
 def state_file(config: Config) -> Path:

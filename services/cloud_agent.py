@@ -5,6 +5,7 @@ from structlog.stdlib import BoundLogger
 from bus.clock import SystemClock
 from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
 from runtime.build import Options
+from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
     demand_of,
@@ -31,7 +32,7 @@ def main(config: Config) -> int:
     simulated = config.agent.simulated
     owner = demand_of(simulated) if about.pool_kind == "inference" else None
     machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
-    real = real_machine(config, machine)
+    real = real_machine(config, machine, lambda: held_gangs(state_file(config)))
     options, clock = kafka_of(config), SystemClock()
 
     def make(log: BoundLogger) -> AgentRole:

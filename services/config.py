@@ -7,26 +7,21 @@
 A key that is not known is an error, so that a slip of the pen cannot pass for a setting.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+import orjson
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from bus.options import KAFKA_VARIABLE, MQTT_VARIABLE
 from schemas.values import Name
+from services.keys import Section
 from services.sections import (
     AgentSection,
     BridgeSection,
@@ -38,6 +33,7 @@ from services.sections import (
 )
 
 _PREFIX = "TIDEGATE_"
+_Tree = dict[str, Any]
 
 
 class ConfigError(ValueError):
@@ -48,12 +44,8 @@ class ConfigError(ValueError):
         self.lines = lines
 
 
-class Config(BaseSettings):
+class Config(Section):
     """Everything that can be configured."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
-    )
 
     #: The cell of an agent, and of a scheduler without Kafka.
     cell: Name = "default"
@@ -74,58 +66,57 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: names what is wrong, a line for each key.
     """
-    from_file = {} if file is None else _read(file)
-    from_flags = _nested(flags)
-    _check_environment()
-
-    class Loaded(Config):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            *_: PydanticBaseSettingsSource,
-            **__: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return (
-                InitSettingsSource(settings_cls, from_flags),
-                _Environment(settings_cls),
-                InitSettingsSource(settings_cls, _brokers(os.environ)),
-                InitSettingsSource(settings_cls, from_file),
-            )
-
+    tree: _Tree = {} if file is None else _read(file)
+    for above in (_brokers(os.environ), _from_environment(os.environ), _nested(flags)):
+        _put(above, tree)
     try:
-        return Loaded()
+        return Config.model_validate(tree)
     except ValidationError as error:
         where = "" if file is None else f"{file}: "
         raise ConfigError(*(where + line for line in _sentences(error))) from None
-    except SettingsError as error:
-        raise ConfigError(" ".join(str(error).split())) from None
 
 
-class _Environment(EnvSettingsSource):
-    """Variables with a section and a key; others of the prefix mean something else."""
-
-    def __init__(self, settings_cls: type[BaseSettings]) -> None:
-        super().__init__(settings_cls)
-        plain = {f"{_PREFIX}{name}".lower() for name in ("cell", "bus")}
-        self.env_vars = {
-            name: value
-            for name, value in self.env_vars.items()
-            if "__" in name or name.lower() in plain
-        }
+def _put(above: Mapping[str, Any], tree: _Tree) -> None:
+    """Put values in place of those that a tree has; what else it has stays."""
+    for key, value in above.items():
+        below = tree.get(key)
+        if isinstance(value, dict) and isinstance(below, dict):
+            _put(value, below)
+        else:
+            tree[key] = value
 
 
-def _check_environment() -> None:
-    for variable in os.environ:
-        section, delimiter, _ = variable.removeprefix(_PREFIX).partition("__")
-        if variable.startswith(_PREFIX) and delimiter:
-            if section.lower() not in Config.model_fields:
-                near = _near(section.lower(), list(Config.model_fields))
-                raise ConfigError(f"{variable}: {section.lower()} is no section{near}")
+def _from_environment(environment: Mapping[str, str]) -> _Tree:
+    """Read variables with a section and a key; others of the prefix mean something else."""
+    tree: _Tree = {}
+    for variable, text in sorted(environment.items()):
+        if not variable.upper().startswith(_PREFIX):
+            continue
+        *above, key = variable[len(_PREFIX) :].lower().split("__")
+        if not above and key not in ("cell", "bus"):
+            continue
+        if above and above[0] not in Config.model_fields:
+            near = _near(above[0], list(Config.model_fields))
+            raise ConfigError(f"{variable}: {above[0]} is no section{near}")
+        at, kind = tree, cast("object", Config)
+        for part in above:
+            at, kind = at.setdefault(part, {}), _fields(kind).get(part)
+            if not isinstance(at, dict):
+                raise ConfigError(f"{variable}: {part} was given a value by another variable")
+        at[key] = _decoded(text, _fields(kind).get(key))
+    return tree
 
 
-def _brokers(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _decoded(text: str, kind: object) -> object:
+    """Read lists and tables, which are written as JSON; all else is what it says."""
+    if text[:1] in ("[", "{") and kind not in (str, SecretStr):
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    return text
+
+
+def _brokers(environment: Mapping[str, str]) -> _Tree:
+    found: _Tree = {}
     if hosts := environment.get(KAFKA_VARIABLE):
         found["kafka"] = {"bootstrap": hosts}
     if url := environment.get(MQTT_VARIABLE):
@@ -133,7 +124,7 @@ def _brokers(environment: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> _Tree:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -142,9 +133,9 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: is not TOML: {error}") from None
 
 
-def _nested(flags: Sequence[str]) -> dict[str, Any]:
+def _nested(flags: Sequence[str]) -> _Tree:
     """Make a tree of `section.key=value`; values are read as TOML where they can be."""
-    tree: dict[str, Any] = {}
+    tree: _Tree = {}
     for flag in flags:
         name, sign, text = flag.partition("=")
         *above, key = name.strip().split(".")

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_settings import NoDecode
 
 from schemas.values import Name
 
@@ -16,7 +15,7 @@ def _listed(value: object) -> object:
 
 
 #: A list of names; in flags and in the environment also `a,b,c`.
-Names = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_listed)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
 
 
 class Section(BaseModel):

@@ -16,7 +16,7 @@ from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.service import SchedulerService, ServiceConfig, Signs
-from services.logs import tell_decisions
+from services.decisions import tell_decisions
 from services.metrics import Durations, Sample
 from services.probe import ANSWER_S
 from services.refusals import Refusals

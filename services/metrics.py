@@ -118,13 +118,54 @@ METRICS: dict[str, Meaning] = {
     "tidegate_spool_messages": _gauge("Messages that wait for the bus.", AGENTS),
     "tidegate_spool_bytes": _gauge("Their size.", AGENTS),
     "tidegate_spool_dropped_total": _counter(
-        "Telemetry dropped because the spool was full.", AGENTS
+        "Messages dropped because the spool was full.", AGENTS
     ),
     "tidegate_published_total": _counter("Messages that the bus has confirmed.", AGENTS),
     "tidegate_publish_failures_total": _counter("Times that the bus did not take a batch.", AGENTS),
     "tidegate_commands_refused_total": _counter("Commands not obeyed.", AGENTS, "reason"),
     "tidegate_reconnects_total": _counter(
         "Connections to the MQTT broker after the first.", ("bridge", "edge-agent")
+    ),
+    # --- agents of real machines
+    "tidegate_gangs_stuck": _gauge("Gangs whose workers live and take no steps.", AGENTS),
+    "tidegate_cluster_away": _gauge(
+        "1 while the cluster that runs the gangs, or its folder, does not answer.", AGENTS
+    ),
+    "tidegate_leftovers_total": _counter(
+        "Processes of ended runs that the agent found when it began, and ended.", AGENTS
+    ),
+    "tidegate_fallbacks_total": _counter(
+        "Starts from an older checkpoint, since a newer one could not be used.", AGENTS
+    ),
+    "tidegate_transfers_total": _counter(
+        "Checkpoints brought to the store or from it: done, or failed (or stopped).",
+        AGENTS,
+        "way",
+        "outcome",
+    ),
+    "tidegate_transfer_bytes_total": _counter("What of them was moved.", AGENTS, "way"),
+    "tidegate_transfer_left_bytes": _gauge(
+        "What transfers under way have still to bring.", AGENTS, "way"
+    ),
+    "tidegate_gpu_samples_total": _counter(
+        "Samples of the GPUs, failures to take one, values left out as absurd, and how often a "
+        "GPU or the driver was lost.",
+        AGENTS,
+        "outcome",
+    ),
+    "tidegate_load_unheard": _gauge(
+        "Servers of the owner that are not heard, and so count as fully loaded.", AGENTS
+    ),
+    "tidegate_load_scrapes_total": _counter(
+        "Scrapes of the owner's servers; doubtful ones, and restarts, are among the good.",
+        AGENTS,
+        "outcome",
+    ),
+    "tidegate_owner_moves_total": _counter(
+        "How the owner left its nodes and came back.", AGENTS, "outcome"
+    ),
+    "tidegate_gpus_protected": _gauge(
+        "GPUs kept from lending because they served a moment ago.", AGENTS
     ),
 }
 

@@ -113,7 +113,9 @@ def test_submit_from_a_file_and_from_standard_input(
         (("--steps", "10"), "--rate is missing"),
         ((*GOOD, "--gpus", "eight"), "--gpus: 'eight' is no size"),
         ((*GOOD, "--gpus", "8..1"), "--gpus (gpus_max): must be at least gpus_min"),
-        ((*GOOD, "--gpus", "0"), "--gpus (gpus_min): "),
+        ((*GOOD, "--gpus", "0"), "--gpus: 0 is out of range; sizes go from 1 to 65536."),
+        (("--gpus", "0", "--", "true"), "--gpus: 0 is out of range; sizes go from 1 to 65536."),
+        (("--gpus", "1..65537", "--", "true"), "--gpus: 65537 is out of range"),
         (("--steps", "10", "--rate", "1:5"), "--rate: '1:5' is no rate"),
         (("--steps", "10", "--rate", "1=-5"), "--rate (rates[0].samples_per_s): "),
         (("--steps", "10", "--rate", "1=nan"), "--rate (rates[0].samples_per_s): "),
@@ -217,3 +219,20 @@ def test_a_folder_without_a_command_is_refused(tidegate: Run, log: Path) -> None
     ran = tidegate("submit", "--steps", "5", "--rate", "1=1", "--workdir", "/srv", "--log", log)
     assert ran.code == 2
     assert "--workdir: goes with a command" in ran.err
+
+
+@pytest.mark.parametrize("name", ["job.jsn", "job.JSON", "job.jsonl", "job"])
+def test_a_file_that_is_named_badly_is_not_taken_for_a_command(
+    tidegate: Run, log: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    if name == "job":  # known by what is in it; the others by their name, there or not
+        path.write_text(json.dumps(DOCUMENT))
+    before = log.read_bytes()
+    ran = tidegate("submit", path, "--log", log)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"{path}: looks like the file of a job, but those end in .json;")
+    assert log.read_bytes() == before
+    # What the sentence says for a command does work; so do other commands of one word.
+    for words in (("env", path), (tmp_path / "train.sh",), (tmp_path,)):
+        assert tidegate("submit", "--log", log, "--", *words).code == 0

@@ -59,7 +59,8 @@ def test_a_command_works_as_written(
     tidegate: Run, demo_log: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.chdir(demo_log)
-    ran = tidegate(*words)
+    shorter = ("--days", "0.2") if words[0] == "simulate" else ()
+    ran = tidegate(*words, *shorter)
     assert ran.code == 0, ran.err
     assert ran.out
 

@@ -38,6 +38,19 @@ def test_the_picture_has_the_loss_that_the_job_wrote(
     assert len(drawn.read_text()) > len(bare.read_text()) > 1000
 
 
+@pytest.mark.parametrize(("lowest", "is_log"), [("0.25", True), ("0", False), ("-3.5", False)])
+def test_no_loss_is_lost_to_the_scale(
+    tidegate: Run, log: Path, tmp_path: Path, lowest: str, is_log: bool
+) -> None:
+    pytest.importorskip("matplotlib")
+    loss, drawn = tmp_path / "loss", tmp_path / "loss.svg"
+    values = ["800", "30", "nan", lowest, "inf"]
+    loss.write_text("".join(f"{START_S + n} {value}\n" for n, value in enumerate(values)))
+    ran = tidegate("timeline", "mover", "--log", log, "--plot", drawn, "--loss", loss)
+    assert (ran.code, "Left out: 2 losses, nan or inf." in ran.err) == (0, True), ran.err
+    assert ("10^{2}" in drawn.read_text()) == is_log  # a label of a log scale
+
+
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
@@ -45,6 +58,7 @@ def test_the_picture_has_the_loss_that_the_job_wrote(
         (("--loss", "missing"), "cannot be read"),
         (("--loss", "LOG"), "cannot be read"),
         (("--loss", "WORDS"), "line 2: 'a b' does not begin and end in a number"),
+        (("--loss", "NEVER"), "line 1: 'nan 1.0' does not begin and end in a number"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_of(
@@ -53,7 +67,9 @@ def test_what_cannot_be_drawn_is_told_of(
     pytest.importorskip("matplotlib")
     words = tmp_path / "words"
     words.write_text("1.0 2.0\na b\n")
-    named = {"LOG": str(log), "WORDS": str(words)}
+    never = tmp_path / "never"
+    never.write_text("nan 1.0\n")
+    named = {"LOG": str(log), "WORDS": str(words), "NEVER": str(never)}
     ran = tidegate("timeline", "mover", "--log", log, *(named.get(one, one) for one in more))
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.err

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.main import app, main
+from console.main import main
+from console.verbs import app
 from tests.console.conftest import Run
 
 READERS = ("jobs", "nodes", "loans")

@@ -18,7 +18,7 @@ import yaml
 from typer.core import TyperGroup
 
 from bus.signing import Signer, Verifier
-from console.main import app
+from console.verbs import app
 from services.config import Config, load
 
 ROOT = Path(__file__).resolve().parents[2]

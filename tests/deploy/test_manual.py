@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from console.main import app
+from console.verbs import app
 from scheduler.core.settings import Settings
 from services.config import load
 from services.process import PORTS
@@ -131,6 +131,9 @@ def test_four_terminals_without_docker(kafka_bootstrap: str, mqtt_url: str, tmp_
             assert all(one.poll() is None for one in terminals)
             return re.search(what, shell(command), re.DOTALL) is not None
 
+        # Each look is a process of its own, which four that begin should not have to share with.
+        logs = [tmp_path / f"{verb.split()[1]}.log" for verb in verbs]
+        wait_until(lambda: all("started" in log.read_text() for log in logs), "they do not start")
         wait_until(lambda: shown("edge-1 .*train-0 .*train-1 ", look))
         assert "first" in shell(submit).split()
         wait_until(lambda: shown(r"first [^\n]*\b(starting|running)\b", jobs))

@@ -116,7 +116,11 @@ def test_dashboards_have_distinct_panels_and_the_provisioned_source() -> None:
     source = ROOT / "compose/grafana/provisioning/datasources/tidegate.yaml"
     (provisioned,) = yaml.safe_load(source.read_text())["datasources"]
     documents = [json.loads(file.read_text()) for file in DASHBOARDS]
-    assert [one["title"] for one in documents] == ["Tidegate: bus", "Tidegate: scheduling"]
+    assert [one["title"] for one in documents] == [
+        "Tidegate: bus",
+        "Tidegate: machines",
+        "Tidegate: scheduling",
+    ]
     assert len({one["uid"] for one in documents}) == len(documents)
     for one in documents:
         assert len({panel["id"] for panel in one["panels"]}) == len(one["panels"])

@@ -1,0 +1,150 @@
+"""The verbs of the `tidegate` command, and one way for all of them to go wrong."""
+
+import os
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+
+from console import logs, service
+from console.demo import demo
+from console.doctor import doctor
+from console.install import edge_agent
+from console.operate import cancel, submit
+from console.output import say
+from console.policies import policies
+from console.replay import replay
+from console.serve import bridge, cloud_agent, config, scheduler
+from console.simulate import simulate
+from console.tables import jobs, loans, nodes
+from console.timeline import timeline
+from console.why import why
+from scheduler.core.transitions import InvalidTransition
+from simulator.workload import WorkloadError
+
+#: What all wrong usage derives from. Typer carries it under a private name, which has changed.
+WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[2]
+#: What a user can cause; anything else is a bug and keeps its traceback.
+KNOWN: tuple[type[Exception], ...] = (*service.KNOWN, WorkloadError, InvalidTransition)
+_WATCH, _ASK, _ACT, _AGAIN = "Start here", "Look", "Act", "Again, and elsewhere"
+_RUN = "Run it"
+
+app = typer.Typer(
+    name="tidegate",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=(
+        "New here? [bold]tidegate demo[/bold], then [bold]tidegate jobs[/bold] and "
+        "[bold]tidegate why JOB[/bold]. Every verb has --help with an example. "
+        "Exit codes: 0 good, 1 found a problem, 2 bad usage or input."
+    ),
+)
+for panel, verb in (
+    (_WATCH, demo),
+    (_ASK, why),
+    (_ASK, timeline),
+    (_ASK, jobs),
+    (_ASK, nodes),
+    (_ASK, loans),
+    (_ACT, submit),
+    (_ACT, cancel),
+    (_AGAIN, replay),
+    (_AGAIN, simulate),
+    (_AGAIN, policies),
+    (_RUN, scheduler),
+    (_RUN, bridge),
+    (_RUN, cloud_agent),
+    (_RUN, config),
+    (_RUN, doctor),
+):
+    app.command(rich_help_panel=panel)(verb)
+app.add_typer(edge_agent, name="edge-agent", rich_help_panel=_RUN)
+app.add_typer(logs.app, name="log", rich_help_panel=_AGAIN)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        try:
+            number = version("tidegate")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        typer.echo(f"tidegate {number}")
+        raise typer.Exit
+
+
+@app.callback()
+def tidegate(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say which release."),
+    ] = False,
+) -> None:
+    """Tidegate lends idle inference and edge GPUs to training, and has them back in time.
+
+    Every decision is recorded with its reasons: ask why, and replay it.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a verb; give its exit code.
+
+    Raises:
+        BrokenPipeError: whoever reads us has enough.
+    """
+    debug = os.environ.get("TIDEGATE_DEBUG") == "1"
+    try:
+        found = app(
+            args=list(arguments),
+            prog_name="tidegate",
+            standalone_mode=False,
+        )
+    except BrokenPipeError:
+        raise
+    except SystemExit as closed:  # what typer makes of a closed pipe
+        raise BrokenPipeError from closed
+    except WRONG_USAGE as error:
+        _explain(error)
+        return 2
+    except KeyboardInterrupt:
+        return _stopped()
+    except KNOWN as error:
+        if debug:
+            raise
+        say(_sentence(error))
+        return 2
+    code = found if isinstance(found, int) else 0
+    return _stopped() if code == 130 else code  # what typer makes of an interrupt
+
+
+def _stopped() -> int:
+    say(service.STOPPED)
+    return 2
+
+
+def _explain(error: Any) -> None:
+    """Say what is wrong with the usage; without any argument, show the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message())
+        return
+    context = getattr(error, "ctx", None)
+    path = "tidegate" if context is None else context.command_path
+    message = " ".join(error.format_message().split()).rstrip(".")
+    say(f"{message}{_log_hint(message, context)}. See `{path} --help`.")
+
+
+def _log_hint(message: str, context: Any) -> str:
+    """Tell who gave the log as an argument how to give it."""
+    extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((kafka:\S*|\S+\.db)\)", message)
+    takes = context is not None and any("--log" in one.opts for one in context.command.params)
+    return f"; the log is named by --log {extra[1]}" if extra and takes else ""
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, InvalidTransition):
+        return f"The log cannot be folded: {error}; was it written by another release?"
+    return service.sentence(error)

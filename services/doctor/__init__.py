@@ -1,0 +1,1 @@
+"""`tidegate doctor`: what is wrong with a machine and its surroundings, and what to do."""

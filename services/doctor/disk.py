@@ -1,0 +1,111 @@
+"""Whether there is room where the agent writes, on a disk that keeps it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from runtime.executors.folder import CHECKPOINTS
+from services.doctor.finding import Finding, Patient, Teller
+
+_tell = Teller("disk")
+_MIB, _GIB = 2**20, 2**30
+#: Without a checkpoint to go by: below the first nothing can be trained, below the second little.
+_NONE_BYTES, _LITTLE_BYTES = 1 * _GIB, 10 * _GIB
+#: The agent's memory and its spool.
+_MEMORY_BYTES = 64 * _MIB
+_FORGETS = {"tmpfs", "ramfs"}
+_SHARED = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"}
+
+
+def look(patient: Patient) -> Iterator[Finding]:
+    """Look at the folders of workers and of the agent's memory."""
+    workers = patient.config.agent.workers
+    if patient.memory is not None:
+        folder, what = patient.memory.parent, "the agent's memory"
+        yield from _of(folder, what, "agent.state_file", _MEMORY_BYTES, _MEMORY_BYTES)
+    if workers is not None:
+        size = _largest_checkpoint(workers.folder)
+        key = "agent.workers.folder"
+        if size:
+            need = size * (workers.keep + 1)  # one is being written while `keep` are held
+            what = f"runs, {workers.keep + 1} checkpoints of {_told(size)}"
+            yield from _of(workers.folder, what, key, need, need)
+        else:
+            yield from _of(workers.folder, "runs", key, _NONE_BYTES, _LITTLE_BYTES)
+
+
+def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> Iterator[Finding]:
+    place = existing(folder)
+    kind = filesystem(place, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    if kind in _FORGETS:
+        yield _tell.warning(
+            f"{folder} ({what}) is in memory ({kind}): all is lost when the machine restarts",
+            f"set {key} to a folder on a disk",
+        )
+    elif kind in _SHARED:
+        yield _tell.warning(
+            f"{folder} ({what}) is on {kind}: locks and the agent's memory want a disk of its own",
+            f"set {key} to a folder on a local disk",
+        )
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        yield _tell.problem(f"{folder} ({what}): {error.strerror}", f"correct {key}")
+        return
+    said = f"{folder}: {_told(free)} free for {what}"
+    if free < need_bytes:
+        fix = f"free {_told(need_bytes - free)} there, or set {key} to a larger disk"
+        yield _tell.problem(said, f"{fix}; agent.workers.keep says how many checkpoints stay")
+    elif free < good_bytes:
+        fix = f"checkpoints may be large: free some, or set {key} to a larger disk"
+        yield _tell.warning(said, fix)
+    else:
+        yield _tell.ok(said)
+
+
+def existing(path: Path) -> Path:
+    """Give the path, or the nearest folder above it that is there."""
+    while not is_there(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder, as far as this user can tell."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    """Give the type of the file system that a path is on, by the text of a mountinfo.
+
+    Source: proc(5). The longest mount point that holds the path counts, of equals the last.
+    """
+    found, best = "", -1
+    whole = str(path.resolve())
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].replace("\\040", " ")
+        inside = whole == point or whole.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            found, best = after.split(" ")[0], len(point)
+    return found
+
+
+def _largest_checkpoint(folder: Path) -> int:
+    """Give the size in bytes of the largest checkpoint that a run left here; 0 if there is none."""
+    sizes = [0]
+    for path in folder.glob(f"runs/*/*/{CHECKPOINTS}/*"):
+        files = path.rglob("*") if path.is_dir() else [path]
+        try:
+            sizes.append(sum(file.stat().st_size for file in files))
+        except OSError:
+            continue  # it is just being removed
+    return max(sizes)
+
+
+def _told(size_bytes: int) -> str:
+    large = size_bytes >= _GIB
+    return f"{size_bytes / _GIB:.1f} GiB" if large else f"{size_bytes / _MIB:.0f} MiB"

@@ -1,0 +1,76 @@
+"""What a check says: what was found, how bad it is, and what to do."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bus.clock import Clock
+from services.agents import state_file
+from services.config import Config
+from services.install.layout import STATE
+from services.install.systemd import Unit
+
+Verdict = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    #: What to do; empty where nothing need be done.
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A machine, as its configuration describes it."""
+
+    config: Config
+    clock: Clock
+    #: The installed service, where the configuration is that of one.
+    unit: Unit | None = None
+    #: Whether an agent of this configuration runs here now.
+    runs: bool = False
+    #: What that agent's own probe says.
+    ready: dict[str, Any] | None = None
+
+    @property
+    def memory(self) -> Path | None:
+        """The agent's state file; None where the configuration names no agent."""
+        if self.config.agent.name is None:
+            return None
+        # A relative one is meant from where the agent starts.
+        return (Path.cwd() if self.unit is None else STATE) / state_file(self.config)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is a cluster's agent, which speaks to Kafka."""
+        section = self.config.agent
+        return bool(section.nodes) or section.gpus_per_node is not None
+
+
+#: Looks at one thing; it may block, and is left alone when it does so for too long.
+Look = Callable[[Patient], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Makes the findings of one check."""
+
+    check: str
+
+    def ok(self, found: str) -> Finding:
+        """Say that something is as it should be."""
+        return Finding(self.check, "ok", found)
+
+    def warning(self, found: str, fix: str) -> Finding:
+        """Say that something may hurt one day."""
+        return Finding(self.check, "warning", found, fix)
+
+    def problem(self, found: str, fix: str) -> Finding:
+        """Say that something does not work."""
+        return Finding(self.check, "problem", found, fix)

@@ -1,0 +1,92 @@
+"""Whether Kafka answers, and knows the topics of this deployment."""
+
+import asyncio
+from collections.abc import Iterator
+
+from bus.clock import Clock
+from bus.contract import Bus, BusError
+from bus.options import KafkaOptions
+from schemas.codec import Rejected, decode_cell
+from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
+from services.backends import kafka_of, open_bus_of
+from services.config import Config
+from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.reach import Server, reach
+
+_tell = Teller("bus")
+_clock = Teller("clock")
+#: A scheduler says that it leads once a minute.
+_SILENT_S = 180.0
+
+
+def look(patient: Patient) -> Iterator[Finding]:
+    """Look at the cluster of `[kafka]`: each server, then the topics."""
+    try:
+        options = kafka_of(patient.config)
+    except (BusError, OSError) as error:
+        yield _tell.problem(str(error), "set kafka.bootstrap to HOST:PORT of the cluster")
+        return
+    assert options is not None
+    good = 0
+    for address in options.bootstrap.split(","):
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal():
+            yield _tell.problem(
+                f"kafka.bootstrap: {address} is not HOST:PORT", "write it with its port, as k:9092"
+            )
+            continue
+        server = Server(host, int(port), options.tls, "Kafka", "kafka.bootstrap", "kafka")
+        found = list(reach(server, _tell, patient.clock.now_s()))
+        yield from found
+        good += all(one.verdict != "problem" for one in found)
+    if good:
+        yield from asyncio.run(_asked(patient.config, options, patient.clock))
+
+
+async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Finding]:
+    try:
+        bus = open_bus_of(config, options, clock, config.cell)
+    except BusError as error:
+        return [_tell.problem(str(error), "correct cell, or kafka.cells")]
+    try:
+        for topic in (EVENTS, TELEMETRY, COMMANDS):
+            await bus.end(topic.name)
+        words = await _words(bus, clock)
+    except BusError as error:
+        return [
+            _tell.problem(
+                f"Kafka does not serve us: {error}",
+                "see kafka.sasl, kafka.username and kafka.password_file, kafka.tls, and the rights "
+                "of this user (compose/kafka/secure-acls gives them)",
+            )
+        ]
+    finally:
+        await bus.close()
+    return [_tell.ok(f"Kafka has the topics of cell {config.cell}; we may read them"), *words]
+
+
+async def _words(bus: Bus, clock: Clock) -> list[Finding]:
+    """Hold this clock against the newest word of the scheduler."""
+    said_s = None
+    end = await bus.end(CELLS.name)
+    async for record in bus.read(CELLS.name, max(0, end - 50)):
+        word = decode_cell(record.value or b"")
+        if not isinstance(word, Rejected):
+            said_s = word.data.at_s
+    return [] if said_s is None else [clock_against(said_s, clock.now_s())]
+
+
+def clock_against(said_s: float, now_s: float) -> Finding:
+    """Judge the clock by when the scheduler said last that it leads, both since the Unix epoch."""
+    age_s = now_s - said_s
+    if age_s < -1.0:
+        return _clock.problem(
+            f"this machine's clock is {-age_s:.0f} s or more behind the scheduler's",
+            "synchronise both (timedatectl set-ntp true); leases allow for 60 s",
+        )
+    if age_s > _SILENT_S:
+        return _clock.warning(
+            f"the scheduler spoke {age_s:.0f} s ago last, by this machine's clock",
+            "see that a scheduler runs; if one does, this clock is ahead: timedatectl",
+        )
+    return _clock.ok(f"the scheduler spoke {age_s:.0f} s ago, so the clocks agree as far as seen")

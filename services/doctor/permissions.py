@@ -1,0 +1,85 @@
+"""Whether the agent may write where it must, and nobody else may read what is secret."""
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from services.doctor.disk import existing, is_there
+from services.doctor.finding import Finding, Patient, Teller
+
+_tell = Teller("permissions")
+
+
+def look(patient: Patient) -> Iterator[Finding]:
+    """Look as the user that this runs as: for a service, its own."""
+    me = _user(os.geteuid())
+    memory = patient.memory
+    folders = {} if memory is None else {"agent.state_file": memory.parent}
+    workers = patient.config.agent.workers
+    if workers is not None:
+        folders["agent.workers.folder"] = workers.folder
+        folders["agent.workers.locks"] = workers.locks or workers.folder / "locks"
+    of_memory = [] if memory is None else _of_memory(memory, me)
+    found = [*_of_folders(folders, me), *of_memory, *_of_secrets(patient, me)]
+    yield from found
+    if not found:
+        yield _tell.ok(f"{me} may write where it must; keys are closed to others")
+
+
+def _of_folders(folders: dict[str, Path], me: str) -> Iterator[Finding]:
+    closed: set[Path] = set()
+    for key, folder in folders.items():
+        place = existing(folder)
+        if os.access(place, os.W_OK | os.X_OK) or place in closed:
+            continue
+        closed.add(place)
+        make = f"mkdir -p {folder} && " if place != folder else ""
+        yield _tell.problem(
+            f"{key}: {me} may not write in {place}",
+            f"{make}chown {me} {folder}, or set {key} to another folder",
+        )
+
+
+def _of_memory(memory: Path, me: str) -> Iterator[Finding]:
+    for file in (memory, memory.with_name(f"{memory.name}-wal")):
+        if is_there(file) and not os.access(file, os.R_OK | os.W_OK):
+            whose = _user(file.stat().st_uid)
+            fix = f"chown {me} {memory}*"
+            yield _tell.problem(f"{file} is {whose}'s, and {me} may not write it", fix)
+
+
+def _of_secrets(patient: Patient, me: str) -> Iterator[Finding]:
+    config = patient.config
+    files = {
+        "mqtt.key_file": config.mqtt.key_file,
+        "mqtt.password_file": config.mqtt.password_file,
+        "kafka.key_file": config.kafka.key_file,
+        "kafka.password_file": config.kafka.password_file,
+        "scheduler.signing_key_file": config.scheduler.signing_key_file,
+    }
+    for key, name in files.items():
+        if not name:
+            continue
+        file = Path(name)
+        try:
+            about = file.stat()
+        except OSError as error:
+            yield _tell.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
+            continue
+        if about.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            yield _tell.problem(
+                f"{key}: every user of this machine can read {file}",
+                f"chmod o= {file}; if others are on this machine, have a new one made",
+            )
+        if not os.access(file, os.R_OK):
+            fix = f"chgrp the file to a group of {me} and chmod g+r {file}"
+            yield _tell.problem(f"{key}: {me} may not read {file}", fix)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

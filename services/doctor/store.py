@@ -1,0 +1,52 @@
+"""Whether the checkpoint store takes, gives back and deletes; and what its clock says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.store import CheckpointStore
+from services.doctor import clock
+from services.doctor.disk import existing, filesystem, is_there
+from services.doctor.finding import Finding, Patient, Teller
+
+_tell = Teller("store")
+
+
+def look(patient: Patient) -> Iterator[Finding]:
+    """Write, read and delete a small object."""
+    workers = patient.config.agent.workers
+    if workers is None:
+        return
+    folder = _folder(workers.checkpoints)
+    if folder is not None and not is_there(folder):
+        yield _tell.problem(
+            f"agent.workers.checkpoints: there is no folder {folder}",
+            f"mount it if it is another machine's (findmnt {existing(folder)}), or make it: mkdir "
+            f"-p {folder}, and let the agent's user own it",
+        )
+        return
+    try:
+        store = CheckpointStore(workers.checkpoints)
+        written_s = store.probe()
+    except CheckpointError as error:
+        # What is wrong, and after it what to do, as `explained` makes it.
+        said, _, fix = str(error).rpartition(": ")
+        yield _tell.problem(f"agent.workers.checkpoints: {said}", fix)
+        return
+    where = workers.checkpoints.partition("://")[0] if folder is None else str(folder)
+    alone = folder is not None and _is_ours(folder)
+    more = "; on this machine's own disk, so jobs cannot move to others" if alone else ""
+    yield _tell.ok(f"{where}: wrote, read and deleted an object{more}")
+    if written_s is not None and not alone:
+        yield clock.against("the checkpoint store", patient.clock.now_s() - written_s)
+
+
+def _folder(url: str) -> Path | None:
+    parts = urlsplit(url)
+    return Path(parts.path) if parts.scheme in ("file", "local", "") else None
+
+
+def _is_ours(folder: Path) -> bool:
+    kind = filesystem(folder, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    return not kind.startswith(("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs"))

@@ -1,0 +1,193 @@
+"""A new configuration of an edge server, from the options that describe it."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bus.contract import BusError
+from bus.options import mqtt_options
+from bus.signing import Signer, Verifier
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.store import CheckpointStore
+from runtime.metering.nvml import NvmlUnavailable, inventory
+from services.certificates import Complaint, Files, complaints
+from services.config import Config, ConfigError, load
+from services.install import layout as at
+from services.install.layout import Layout
+from services.install.texts import Server, config_text
+from services.install.wanted import CLOSED, OPEN, File, InstallError, Prepared, Request
+
+
+def described(request: Request, layout: Layout, now_s: float) -> Prepared:
+    """Make the files of a new configuration; every mistake is named by its option, at once.
+
+    Raises:
+        InstallError: something is wrong or missing.
+    """
+    needed = {
+        "--name": (request.name, "who the agent is; its certificate's common name"),
+        "--broker": (request.broker, "where the MQTT broker is: mqtts://HOST:8883"),
+        "--checkpoints": (request.checkpoints, "where they are stored: s3://BUCKET/FOLDER"),
+    }
+    missing = [
+        f"{option} is missing: {what}" for option, (value, what) in needed.items() if not value
+    ]
+    if missing:
+        raise InstallError(*missing)
+    name, broker = str(request.name), str(request.broker)
+    wrong: list[str] = []
+    remarks: list[str] = []
+    wrong += _of_address(broker, request)
+    wrong += _of_store(str(request.checkpoints))
+    for one in complaints(Files(request.ca, request.cert, request.key), name, now_s):
+        (wrong if one.serious else remarks).append(_told(one))
+    if request.key is not None and request.cert is None:
+        wrong.append("--key: goes with --cert; give the certificate that it belongs to")
+    keys, wrong_keys = _trusted(request.trusted)
+    wrong += wrong_keys
+    counted, wrong_count = _counted(request, layout)
+    wrong += wrong_count
+    if wrong:
+        raise InstallError(*wrong)
+    if not keys:
+        remarks.append(
+            "--trusted-key was not given: commands are obeyed unsigned, from whoever can write to "
+            "the broker"
+        )
+    if broker.startswith("mqtt://"):
+        remarks.append(
+            "--broker: without TLS everybody on the way can read and write; say mqtts://"
+        )
+    server = replace(
+        counted,
+        has_ca=request.ca is not None,
+        has_cert=request.cert is not None,
+        trusted=tuple(keys),
+    )
+    text = config_text(server).encode()
+    files = [File(at.CONFIG, text, CLOSED)]
+    for source, path, mode in (
+        (request.ca, at.CA, OPEN),
+        (request.cert, at.CERT, OPEN),
+        (request.key, at.KEY, CLOSED),
+    ):
+        if source is not None:
+            files.append(File(path, source.read_bytes(), mode))
+    files += [File(at.trusted_key(kid), content) for kid, content in keys.items()]
+    return Prepared(_parsed(text), files, remarks)
+
+
+def _parsed(text: bytes) -> Config:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        file.write(text)
+        file.flush()
+        try:
+            return load(Path(file.name))
+        except ConfigError as error:
+            # In the words of the options: the file is not there yet.
+            said = {"agent.name": "--name", "agent.gpu_type": "--gpu-type", "agent.gpus": "--gpus"}
+            lines = [line.removeprefix(f"{file.name}: ") for line in error.lines]
+            named = [(said.get(line.partition(":")[0]), line.partition(":")[2]) for line in lines]
+            raise InstallError(
+                *(
+                    f"{o}:{rest}" if o else line
+                    for (o, rest), line in zip(named, lines, strict=True)
+                )
+            ) from None
+
+
+def _of_address(broker: str, request: Request) -> Iterator[str]:
+    try:
+        options = mqtt_options(broker)
+    except BusError as error:
+        yield f"--broker: {error}"
+        return
+    if options.password:
+        yield (
+            "--broker: a password in an address is seen by all; give a configuration with "
+            "mqtt.password_file, by --config"
+        )
+    if options.tls is None and (request.ca or request.cert):
+        yield f"--broker: certificates are for mqtts://{options.host}:8883, this is mqtt://"
+
+
+def _of_store(url: str) -> Iterator[str]:
+    if "://" not in url:
+        yield f"--checkpoints: {url!r} is no URL; write file:///srv/checkpoints or s3://bucket/folder"
+        return
+    try:
+        CheckpointStore(url)
+    except CheckpointError as error:
+        yield f"--checkpoints: {error}"
+
+
+def _told(complaint: Complaint) -> str:
+    return f"--{complaint.about}: {complaint.said}; {complaint.fix}"
+
+
+def _trusted(pairs: Sequence[str]) -> tuple[dict[str, bytes], list[str]]:
+    keys: dict[str, bytes] = {}
+    wrong = []
+    for pair in pairs:
+        key_id, sign, file = pair.partition("=")
+        if not sign or not key_id or not key_id.replace("-", "").replace("_", "").isalnum():
+            wrong.append(f"--trusted-key: {pair!r} is not KID=FILE, such as k1=trusted-k1.pem")
+            continue
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            wrong.append(f"--trusted-key: {file}: {error.strerror}; correct the path")
+            continue
+        try:
+            Signer.from_file(key_id, file)
+        except BusError:
+            keys[key_id] = content
+        else:
+            wrong.append(
+                f"--trusted-key: {file} is the scheduler's private key, which no agent may have; "
+                f"give its public half: openssl pkey -in {file} -pubout -out trusted-{key_id}.pem"
+            )
+            continue
+        with tempfile.NamedTemporaryFile(suffix=".pem") as copy:
+            copy.write(content)
+            copy.flush()
+            try:
+                Verifier.of({key_id: copy.name})
+            except BusError:
+                wrong.append(f"--trusted-key: {file} is no public Ed25519 key in PEM form")
+    return keys, wrong
+
+
+def _counted(request: Request, layout: Layout) -> tuple[Server, list[str]]:
+    """Describe the server, its GPUs counted where they are not given."""
+    server = Server(str(request.name), str(request.broker), str(request.checkpoints), 1, "cpu")
+    cpu = "give --gpus N --gpu-type cpu to offer N slots of its processors"
+    if request.gpus is not None and not (layout.staged and request.gpu_type is None):
+        return replace(server, gpus=request.gpus, gpu_type=request.gpu_type or _type()), []
+    if layout.staged:
+        return server, [f"--gpus, --gpu-type: a tree has none to look at; give both, or {cpu}"]
+    try:
+        found = inventory()
+    except NvmlUnavailable as error:
+        return server, [f"--gpus: none can be counted ({error}); {cpu}"]
+    if not found:
+        return server, [f"--gpus: the driver lists none; {cpu}"]
+    kind = request.gpu_type or type_name(found[0].name)
+    memory_mib = min(gpu.memory_mib for gpu in found)
+    return replace(server, gpus=len(found), gpu_type=kind, gpu_memory_mib=memory_mib), []
+
+
+def _type() -> str:
+    try:
+        found = inventory()
+    except NvmlUnavailable:
+        return "cpu"
+    return type_name(found[0].name) if found else "cpu"
+
+
+def type_name(product: str) -> str:
+    """Make a name of a product's: `NVIDIA A100-SXM4-80GB` is A100-SXM4-80GB."""
+    text = product.removeprefix("NVIDIA ").replace(" ", "-")
+    kept = "".join(c for c in text if c.isascii() and (c.isalnum() or c in "._:-"))
+    return kept.lstrip("._:-")[:128] or "gpu"

@@ -1,0 +1,42 @@
+"""Where an installed agent has its things; in a staged tree, below the tree's root."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+UNIT_NAME = "tidegate-edge-agent.service"
+UNIT = Path("/etc/systemd/system") / UNIT_NAME
+#: What `systemctl enable` makes.
+ENABLED = Path("/etc/systemd/system/multi-user.target.wants") / UNIT_NAME
+ETC = Path("/etc/tidegate")
+CONFIG = ETC / "edge-agent.toml"
+#: Lines NAME=VALUE that the agent finds in its environment, such as the checkpoint store's login.
+ENVIRONMENT = ETC / "edge-agent.env"
+CA, CERT, KEY = (ETC / f"edge-agent.{end}" for end in ("ca.pem", "pem", "key"))
+STATE = Path("/var/lib/tidegate")
+STATE_FILE = STATE / "agent.db"
+WORKERS = STATE / "workers"
+#: The user that the agent runs as, unless another is named.
+USER = "tidegate"
+#: Where an installed agent answers probes, on this machine alone.
+PORT = 9466
+
+
+def trusted_key(key_id: str) -> Path:
+    """Name the file of a public key of the scheduler's."""
+    return ETC / f"trusted-{key_id}.pem"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A machine, or a tree that is to become one."""
+
+    root: Path = Path("/")
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is a tree, so that nothing of this machine may be touched."""
+        return self.root != Path("/")
+
+    def here(self, path: Path) -> Path:
+        """Give where a file of the machine is now."""
+        return self.root / path.relative_to("/")

@@ -1,0 +1,130 @@
+"""Takes an installed agent away, and says what stays."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.install.gangs import RunningGang, end, named
+from services.install.layout import (
+    CONFIG,
+    ENABLED,
+    ENVIRONMENT,
+    ETC,
+    STATE,
+    UNIT,
+    UNIT_NAME,
+    Layout,
+)
+from services.install.status import Status
+from services.install.systemd import booted, systemctl
+from services.install.wanted import InstallError
+
+
+@dataclass(slots=True)
+class Removed:
+    """What is gone, and what is left where."""
+
+    gone: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def remove(status: Status, layout: Layout, *, purge: bool, force: bool) -> Removed:
+    """Stop and remove the agent; with `purge` its state on this machine, and its gangs, too.
+
+    Raises:
+        InstallError: gangs run and it is not forced; or one may not.
+        SystemdError, OSError: a step failed; the same command again goes on.
+    """
+    if not layout.staged and os.geteuid():
+        raise InstallError("uninstalling takes root: sudo tidegate edge-agent uninstall")
+    gangs = status.gangs or []
+    if gangs and not force:
+        raise InstallError(_refusal(gangs, purge))
+    done = Removed()
+    if not layout.staged and booted() and status.unit is not None:
+        systemctl("disable", "--now", UNIT_NAME)
+        done.gone.append(f"the service {UNIT_NAME}, stopped")
+    _remove_files(done, layout)
+    if not layout.staged and booted():
+        systemctl("daemon-reload")
+    if not purge:
+        _say_left(done, status, gangs, layout)
+        return done
+    still = end(gangs)
+    if still:
+        raise InstallError(
+            f"{named(still)} did not end; see their processes, then run the same command again"
+        )
+    if gangs:
+        done.gone.append(f"running gangs, told to save and leave: {named(gangs)}")
+    state = layout.here(STATE)
+    if state.exists():
+        shutil.rmtree(state)
+        done.gone.append(f"{STATE}, and all in it: memory, runs, logs, checkpoints")
+    _say_elsewhere(done, status)
+    return done
+
+
+def _refusal(gangs: Sequence[RunningGang], purge: bool) -> str:
+    what = (
+        "--force tells them to save and leave; what they save now is not stored elsewhere any more"
+        if purge
+        else "--force leaves them to themselves: they train on until they end, but nobody stores "
+        "their checkpoints, moves them or takes their GPUs back"
+    )
+    return (
+        f"gangs run here: {named(gangs)}; let them finish, or take them away first (tidegate "
+        f"cancel JOB). {what}"
+    )
+
+
+def _remove_files(done: Removed, layout: Layout) -> None:
+    added = layout.here(UNIT).with_name(f"{UNIT_NAME}.d")
+    own = [ENABLED, UNIT, CONFIG, ENVIRONMENT]
+    found = [layout.here(path) for path in own]
+    found += sorted(layout.here(ETC).glob("edge-agent.*")) + sorted(
+        layout.here(ETC).glob("trusted-*.pem")
+    )
+    for path in dict.fromkeys(found):
+        if path.exists() or path.is_symlink():
+            path.unlink()
+            done.gone.append(str(Path("/") / path.relative_to(layout.root)))
+    if added.is_dir():
+        done.left.append(f"{added}: settings that were added to the unit")
+    folder = layout.here(ETC)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _say_left(done: Removed, status: Status, gangs: Sequence[RunningGang], layout: Layout) -> None:
+    if layout.here(STATE).exists():
+        done.left.append(
+            f"{STATE}: the agent's memory, runs, logs and what else is there; --purge removes it"
+        )
+    if gangs:
+        done.left.append(f"gangs that run on, unwatched: {named(gangs)}")
+    _say_elsewhere(done, status)
+
+
+def _say_elsewhere(done: Removed, status: Status) -> None:
+    """Name what is not in the usual place, which nothing here ever removes."""
+    if status.config is None:
+        return
+    section = status.config.agent
+    if section.workers is not None:
+        url = section.workers.checkpoints
+        if not url.startswith(f"file://{STATE}/"):
+            done.left.append(f"the checkpoints in {_without_login(url)}")
+        if STATE not in section.workers.folder.parents:
+            done.left.append(f"{section.workers.folder}: run folders and logs")
+    if section.state_file is not None and STATE not in section.state_file.parents:
+        done.left.append(f"{section.state_file}: the agent's memory")
+    if status.unit is not None and (user := status.unit.get("User")):
+        done.left.append(f"the user {user}")
+
+
+def _without_login(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -1,0 +1,175 @@
+"""Carries an installation out: folders, files, owners, and systemd told of it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from services.config import Config
+from services.install import account as accounts
+from services.install.account import Account
+from services.install.changes import Change, changes
+from services.install.layout import (
+    CONFIG,
+    ENABLED,
+    ETC,
+    STATE,
+    UNIT,
+    UNIT_NAME,
+    USER,
+    WORKERS,
+    Layout,
+)
+from services.install.systemd import booted, find_unit, systemctl
+from services.install.texts import program_of, unit_text
+from services.install.wanted import OPEN, File, InstallError, Prepared
+
+#: Of folders: of the configuration, and of the state.
+_OPEN_FOLDER, _CLOSED_FOLDER = 0o755, 0o750
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """An installation that can be shown, or carried out."""
+
+    layout: Layout
+    user: str
+    #: None while there is no such user yet.
+    account: Account | None
+    changes: Sequence[Change]
+    #: Folders of the state; what is there keeps its content.
+    folders: Sequence[Path]
+    upgrade: bool
+
+
+def set_up(prepared: Prepared, layout: Layout, user: str | None) -> Setup:
+    """Put together what there is to do; a unit that is there keeps its user if none is named.
+
+    Raises:
+        InstallError: the user could not run the agent.
+    """
+    unit = find_unit(layout, UNIT)
+    before = unit.get("User") if unit else ""
+    if user and before and user != before:
+        raise InstallError(
+            f"--user: the installed agent runs as {before}, who owns its files; uninstall it "
+            f"first, and chown -R {user} {STATE}"
+        )
+    name = user or before or USER
+    account = accounts.find(name, layout)
+    if account is None and user is not None and user != USER and not layout.staged:
+        raise InstallError(f"--user: there is no {user} on this machine; make it first")
+    program = program_of(Path(sys.executable))
+    if not layout.staged:
+        _check_reach(account, name, program)
+    group = account.group if account else name
+    agent = str(prepared.config.agent.name)
+    text = unit_text(agent, program, name, group).encode()
+    found = changes([*prepared.files, File(UNIT, text, OPEN)], layout)
+    return Setup(layout, name, account, found, _folders(prepared.config), unit is not None)
+
+
+def _check_reach(account: Account | None, user: str, program: Sequence[str]) -> None:
+    real = Path(sys.executable).resolve()
+    for file in (Path(program[0]), real, Path(__file__).resolve().parent):
+        closed = accounts.closed_to(account, file)
+        if closed is not None:
+            raise InstallError(
+                f"--user: {user} may not enter {closed}, and {file} is below it; install tidegate "
+                "where every user can read it (python3 -m venv /opt/tidegate), or name another user"
+            )
+
+
+def _folders(config: Config) -> list[Path]:
+    """Give the folders of the state that this machine keeps in the usual place."""
+    found = [STATE, WORKERS]
+    section = config.agent
+    store = urlsplit(section.workers.checkpoints) if section.workers else None
+    wanted = [section.state_file.parent] if section.state_file else []
+    wanted += [section.workers.folder] if section.workers else []
+    wanted += [Path(store.path)] if store is not None and store.scheme == "file" else []
+    return found + [path for path in wanted if STATE in path.parents and path not in found]
+
+
+def carry_out(setup: Setup) -> None:
+    """Do it: as root, unless it is a tree.
+
+    Raises:
+        InstallError: this machine has no systemd, or one may not write here.
+        AccountError, SystemdError, OSError: a step failed; the same command again goes on.
+    """
+    layout = setup.layout
+    if not layout.staged:
+        _check_machine()
+    account = setup.account
+    if account is None and not layout.staged:
+        account = accounts.make(setup.user)
+    owner = None if account is None or os.geteuid() else account
+    _folder(layout.here(ETC), _OPEN_FOLDER, None)
+    for folder in setup.folders:
+        _folder(layout.here(folder), _CLOSED_FOLDER, owner)
+    for change in setup.changes:
+        _write(layout.here(change.file.path), change.file, owner)
+    if layout.staged:
+        enabled = layout.here(ENABLED)
+        enabled.parent.mkdir(parents=True, exist_ok=True)
+        if not enabled.is_symlink():
+            enabled.symlink_to(UNIT)
+        return
+    systemctl("daemon-reload")
+    systemctl("enable", UNIT_NAME)
+    # Also where nothing changed: the program itself may be a newer one.
+    systemctl("restart", UNIT_NAME)
+
+
+def _check_machine() -> None:
+    if not booted():
+        by_hand = " ".join([*program_of(Path(sys.executable)), "edge-agent", "--config FILE"])
+        raise InstallError(
+            "systemd does not run this machine, so no service can be installed; have what starts "
+            f"services here run: {by_hand} (with --dry-run you see a configuration for it, with "
+            "--root DIR it is written into a folder)"
+        )
+    if os.geteuid():
+        me = program_of(Path(sys.executable))[0]
+        raise InstallError(
+            f"installing takes root: sudo {me} edge-agent install ... (--dry-run shows it without)"
+        )
+
+
+def _folder(path: Path, mode: int, owner: Account | None) -> None:
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        path.chmod(mode)
+    if owner is not None:
+        os.chown(path, owner.uid, owner.gid)
+
+
+def _write(path: Path, file: File, owner: Account | None) -> None:
+    """Write a file whole, never open to more than it shall be; its owner is root."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(file.content)
+        stream.flush()
+        if owner is not None and file.path != UNIT:
+            os.fchown(descriptor, 0, owner.gid)
+        os.fchmod(descriptor, file.mode)
+        os.fsync(descriptor)
+    draft.replace(path)
+
+
+def left_to_do(setup: Setup) -> str | None:
+    """Say what a tree still needs on its machine; None if nothing."""
+    if not setup.layout.staged or (setup.account is not None and os.geteuid() == 0):
+        return None
+    closed = " ".join(str(c.file.path) for c in setup.changes if c.file.mode != OPEN)
+    return (
+        f"the tree has no user {setup.user} yet, or you are not root: on its machine, make the "
+        f"user, chown -R {setup.user} {STATE}, chgrp {setup.user} {closed} (or run there: "
+        f"tidegate edge-agent install, which keeps {CONFIG})"
+    )

@@ -1,0 +1,104 @@
+"""systemctl, and what it says of the unit: thin, so that all else can be tried without it."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.install.layout import UNIT_NAME, Layout
+
+#: It answers at once, unless the machine is in trouble; a stop waits for the agent's last words.
+_ANSWER_S, _STOP_S = 10.0, 90.0
+_ASKED = (
+    *("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts"),
+    *("KillMode", "Restart", "Delegate", "User", "ControlGroup", "Result"),
+)
+
+
+class SystemdError(ValueError):
+    """systemctl could not do what it was told; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is known of the installed unit."""
+
+    #: What systemd says by the names of systemctl(1); empty where it does not run this machine.
+    said: Mapping[str, str]
+    #: The unit's file, with what was added to it.
+    text: str
+
+    def get(self, name: str) -> str:
+        """Give a property: systemd's word, else the last one in the file; empty if none."""
+        if name in self.said:
+            return self.said[name]
+        given = [line.partition("=")[2] for line in self.text.splitlines() if _sets(line, name)]
+        return given[-1].strip() if given else ""
+
+    @property
+    def active(self) -> bool:
+        """Whether the agent goes, by systemd's word; one that fails again and again does not."""
+        going = self.said.get("ActiveState") in ("active", "activating", "reloading")
+        return going and self.said.get("SubState") != "auto-restart"
+
+    @property
+    def pid(self) -> int | None:
+        """The agent's process."""
+        return int(self.said.get("MainPID", "0")) or None
+
+
+def booted() -> bool:
+    """Whether systemd runs this machine; the test is that of sd_booted(3)."""
+    return Path("/run/systemd/system").is_dir() and shutil.which("systemctl") is not None
+
+
+def find_unit(layout: Layout, path: Path) -> Unit | None:
+    """Look for the installed unit; None if there is none."""
+    file = layout.here(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    for added in sorted(file.with_name(file.name + ".d").glob("*.conf")):
+        try:
+            text += "\n" + added.read_text(encoding="utf-8")
+        except OSError:
+            continue
+    return Unit(_shown() if booted() and not layout.staged else {}, text)
+
+
+def _shown() -> dict[str, str]:
+    try:
+        text = systemctl("show", f"--property={','.join(_ASKED)}", UNIT_NAME)
+    except SystemdError:
+        return {}
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return said if said.get("LoadState") == "loaded" else {}
+
+
+def systemctl(*words: str) -> str:
+    """Run it and give what it says.
+
+    Raises:
+        SystemdError: it failed, or did not answer.
+    """
+    program = shutil.which("systemctl") or "systemctl"
+    wait_s = _STOP_S if words[0] in ("stop", "restart") else _ANSWER_S
+    command = f"systemctl {' '.join(words)}"
+    try:
+        done = subprocess.run(
+            [program, *words], capture_output=True, text=True, timeout=wait_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SystemdError(f"{command}: no answer within {wait_s:.0f} s; see journalctl") from None
+    except OSError as error:
+        raise SystemdError(f"{command}: {error.strerror}") from None
+    if done.returncode:
+        why = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise SystemdError(f"{command}: {why}; see journalctl -u {UNIT_NAME}")
+    return done.stdout
+
+
+def _sets(line: str, name: str) -> bool:
+    return line.strip().startswith(f"{name}=")

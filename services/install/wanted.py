@@ -1,0 +1,85 @@
+"""What is asked of an installation, and what comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.config import Config
+
+#: Modes of files: for everybody, and for root and the agent's group.
+OPEN, CLOSED = 0o644, 0o640
+
+
+class InstallError(ValueError):
+    """It cannot be installed as asked; a sentence for each thing that is wrong."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that shall be there."""
+
+    path: Path
+    content: bytes
+    mode: int = OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `install`; None: not given."""
+
+    name: str | None = None
+    broker: str | None = None
+    checkpoints: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    #: KID=FILE, public keys of the scheduler.
+    trusted: Sequence[str] = ()
+    gpus: int | None = None
+    gpu_type: str | None = None
+    #: A configuration of the operator's own, instead of all of the above.
+    config: Path | None = None
+    #: Lines NAME=VALUE for the agent's environment.
+    environment: Path | None = None
+
+    @property
+    def said(self) -> list[str]:
+        """The options that describe a server, as far as they were given."""
+        given: dict[str, object] = {
+            "--name": self.name,
+            "--broker": self.broker,
+            "--checkpoints": self.checkpoints,
+            "--ca": self.ca,
+            "--cert": self.cert,
+            "--key": self.key,
+            "--trusted-key": self.trusted or None,
+            "--gpus": self.gpus,
+            "--gpu-type": self.gpu_type,
+        }
+        return [option for option, value in given.items() if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The files of a configuration, and what is in it."""
+
+    config: Config
+    files: Sequence[File]
+    #: What is good to know, and stops nothing.
+    remarks: Sequence[str] = field(default=())
+
+
+def content_of(option: str, path: Path) -> bytes:
+    """Read the file that an option names.
+
+    Raises:
+        InstallError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InstallError(f"{option}: {path}: {error.strerror}; correct the path") from None

@@ -1,0 +1,293 @@
+"""`tidegate edge-agent install`, `status`, `uninstall`, as an operator types them."""
+
+import json
+import re
+import shlex
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.core import TyperGroup
+
+from console.verbs import app
+from services.install import layout, systemd
+from services.install import setup as setups
+from services.install import status as statuses
+from services.install.layout import Layout
+from tests.certificates import Authority
+from tests.console.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class Site:
+    """A tree, and the files that an operator has been given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.authority = Authority(folder / "certs")
+        self.files = self.authority.sign("edge-17")
+        self.public = folder / "trusted.pem"
+        self.private = folder / "signing.pem"
+        openssl = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(self.private)]
+        subprocess.run(openssl, check=True, capture_output=True)
+        openssl = ["openssl", "pkey", "-in", str(self.private), "-pubout", "-out", str(self.public)]
+        subprocess.run(openssl, check=True)
+        self.options: dict[str, object] = {
+            "--name": "edge-17",
+            "--broker": "mqtts://broker:8883",
+            "--checkpoints": "file:///var/lib/tidegate/checkpoints",
+            "--ca": self.files.ca,
+            "--cert": self.files.cert,
+            "--key": self.files.key,
+            "--trusted-key": f"k1={self.public}",
+            "--gpus": 2,
+            "--gpu-type": "cpu",
+            "--root": self.tree,
+        }
+
+    def words(self, **other: object) -> list[object]:
+        """Give the command; `ca=None` leaves an option out."""
+        chosen = {**self.options, **{f"--{k.replace('_', '-')}": v for k, v in other.items()}}
+        options = [word for option, value in chosen.items() if value for word in (option, value)]
+        return ["edge-agent", "install", *options]
+
+    def at(self, path: str) -> Path:
+        return self.tree / path.lstrip("/")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_help_teaches_all_of_it(tidegate: Run) -> None:
+    ran = tidegate("edge-agent", "--help")
+    assert ran.code == 0
+    for word in ("--config", "--set", "install", "status", "uninstall"):
+        assert word in ran.out
+    for verb in ("install", "status", "uninstall"):
+        assert "Example: tidegate edge-agent" in tidegate("edge-agent", verb, "--help").out
+
+
+def test_without_a_verb_it_is_still_the_agent(tidegate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text("[mqtt]\nurl = 'mqtt://b'\n")
+    ran = tidegate("edge-agent", "--config", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert "agent.name is not set" in ran.err
+    ran = tidegate("edge-agent", "--config", file, "status")
+    assert ran.code == 2
+    assert "go after status" in ran.err
+
+
+def test_a_tree_holds_everything_with_the_right_modes(tidegate: Run, site: Site) -> None:
+    ran = tidegate(*site.words())
+    assert ran.code == 0, ran.err
+    assert "nothing was started" in ran.out
+    config = site.at("/etc/tidegate/edge-agent.toml").read_text()
+    assert 'key_file = "/etc/tidegate/edge-agent.key"' in config
+    assert mode(site.at("/etc/tidegate/edge-agent.toml")) == 0o640
+    assert mode(site.at("/etc/tidegate/edge-agent.key")) == 0o640
+    assert mode(site.at("/etc/tidegate/edge-agent.pem")) == 0o644
+    assert mode(site.at("/var/lib/tidegate")) == 0o750
+    assert site.at("/var/lib/tidegate/checkpoints").is_dir()
+    unit = site.at("/etc/systemd/system/tidegate-edge-agent.service")
+    assert "KillMode=process" in unit.read_text()
+    enabled = site.at("/etc/systemd/system/multi-user.target.wants/tidegate-edge-agent.service")
+    assert str(enabled.readlink()) == "/etc/systemd/system/tidegate-edge-agent.service"
+    assert not list(site.tree.rglob("*.draft"))
+
+
+def test_again_nothing_changes_and_without_options_all_is_kept(tidegate: Run, site: Site) -> None:
+    tidegate(*site.words())
+    config = site.at("/etc/tidegate/edge-agent.toml")
+    before = config.read_text()
+    ran = tidegate(*site.words())
+    assert "new " not in ran.out
+    assert "changed " not in ran.out
+    config.write_text(before.replace("gpus = 2", "gpus = 3"))
+    (site.at("/var/lib/tidegate") / "agent.db").write_text("kept")
+    ran = tidegate("edge-agent", "install", "--root", site.tree)
+    assert ran.code == 0, ran.err
+    assert "gpus = 3" in config.read_text()
+    ran = tidegate(*site.words())
+    assert "-gpus = 3" in ran.out
+    assert "+gpus = 2" in ran.out
+    assert config.read_text() == before
+    assert (site.at("/var/lib/tidegate") / "agent.db").read_text() == "kept"
+
+
+def test_a_dry_run_shows_all_and_writes_nothing(tidegate: Run, site: Site) -> None:
+    ran = tidegate(*site.words(), "--dry-run")
+    assert ran.code == 0
+    for part in ("name = ", "KillMode=process", "/etc/tidegate/edge-agent.key  0640"):
+        assert part in ran.out
+    assert "PRIVATE KEY" not in ran.out
+    assert not site.tree.exists()
+
+
+def test_every_mistake_is_named_by_its_option_at_once(
+    tidegate: Run, site: Site, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other").sign("edge-9", begins=-9, ends=-1)
+    ran = tidegate(
+        *site.words(
+            cert=other.cert,
+            checkpoints="ftpx://x",
+            broker="https://broker",
+            trusted_key=f"k1={site.private}",
+            gpu_type=None,
+        )
+    )
+    assert ran.code == 2
+    lines = ran.err.splitlines()
+    for start, part in {
+        "--broker": "write mqtt://HOST:PORT",
+        "--checkpoints": "use file:///folder",
+        "--cert": "ended on",
+        "--key": "not the key of the certificate",
+        "--trusted-key": "openssl pkey -in",
+        "--gpus": "a tree has none to look at",
+    }.items():
+        assert any(line.startswith(start) and part in line for line in lines), (start, ran.err)
+    assert any("is for edge-9, but the agent is edge-17" in line for line in lines)
+    assert any("not signed by the authority" in line for line in lines)
+    assert not site.tree.exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [
+        ({"name": None}, "--name is missing: who the agent is"),
+        ({"broker": "mqtt://broker"}, "certificates are for mqtts://broker:8883"),
+        ({"broker": "mqtts://u:secret@broker"}, "mqtt.password_file"),
+        ({"cert": None}, "--key: goes with --cert"),
+        ({"trusted_key": "k1"}, "is not KID=FILE"),
+        ({"key": "/none.key"}, "--key: /none.key: No such file"),
+        ({"config": "/none.toml"}, "--config: the file says what --name would"),
+        ({"gpus": -1}, "--gpus: input should be greater than or equal to 1"),
+        ({"gpu_type": "a b"}, "--gpu-type: string should match"),
+        ({"environment": "/none.env"}, "--environment: /none.env: No such file"),
+    ],
+)
+def test_a_mistake_leaves_nothing_behind(
+    tidegate: Run, site: Site, other: dict[str, object], part: str
+) -> None:
+    ran = tidegate(*site.words(**other))
+    assert ran.code == 2
+    assert part in ran.err
+    assert "secret" not in ran.err
+    assert not site.tree.exists()
+
+
+def test_a_configuration_of_ones_own_is_checked_and_kept(tidegate: Run, site: Site) -> None:
+    file = site.tree.parent / "own.toml"
+    file.write_text(
+        "[mqtt]\nurl='mqtt://b'\nca_file='ca.pem'\n[agent]\nname='edge-17'\nnodes=['a']"
+    )
+    command = ["edge-agent", "install", "--config", file, "--root", site.tree]
+    ran = tidegate(*command)
+    assert ran.code == 2
+    assert "agent.nodes is not of this kind of agent" in ran.err
+    file.write_text(file.read_text().replace("nodes=['a']", ""))
+    ran = tidegate(*command)
+    assert "mqtt.ca_file: ca.pem is relative" in ran.err
+    file.write_text(file.read_text().replace("'ca.pem'", "'/etc/ca.pem'"))
+    assert tidegate(*command).code == 0
+    assert site.at("/etc/tidegate/edge-agent.toml").read_text() == file.read_text()
+
+
+def test_nothing_to_go_by_is_told_with_an_example(tidegate: Run, site: Site) -> None:
+    ran = tidegate("edge-agent", "install", "--root", site.tree)
+    assert ran.code == 2
+    assert "tidegate edge-agent install --name edge-17 --broker mqtts://HOST:8883" in ran.err
+
+
+def test_without_systemd_it_says_how_to_run_it_by_hand(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setups, "booted", lambda: False)
+    monkeypatch.setattr(setups, "_check_reach", lambda *_: None)
+    own = site.tree.parent / "own.toml"
+    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
+    ran = tidegate("edge-agent", "install", "--config", own)
+    assert ran.code == 2
+    assert "systemd does not run this machine" in ran.err
+    assert "edge-agent --config FILE" in ran.err
+
+
+def test_what_the_user_may_not_enter_is_told_before_anything_is_done(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = site.tree.parent / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(setups, "program_of", lambda _: [str(closed / "tidegate")])
+    own = site.tree.parent / "own.toml"
+    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
+    ran = tidegate("edge-agent", "install", "--config", own, "--dry-run")
+    assert ran.code == 2
+    assert "--user: tidegate may not enter" in ran.err
+    assert "python3 -m venv /opt/tidegate" in ran.err
+
+
+def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
+    for verb in ("status", "uninstall"):
+        ran = tidegate("edge-agent", verb, "--root", site.tree)
+        assert (ran.code, ran.out) == (2, "")
+        assert "No agent is installed" in ran.err
+    tidegate(*site.words())
+    ran = tidegate("edge-agent", "status", "--root", site.tree, "--json", "-")
+    assert ran.code == 0
+    said = json.loads(ran.out)
+    assert (said["agent"], said["runs"], said["spool_messages"]) == ("edge-17", False, None)
+    assert said["unit"] == {"state": None, "enabled": None, "restarts": None, "user": "tidegate"}
+    ran = tidegate("edge-agent", "uninstall", "--root", site.tree)
+    assert ran.code == 0
+    assert "removed /etc/tidegate/edge-agent.key" in ran.out
+    assert "left    /var/lib/tidegate" in ran.out
+    assert [path for path in site.tree.rglob("*") if path.is_file()] == []
+    assert site.at("/var/lib/tidegate/workers").is_dir()
+    tidegate("edge-agent", "uninstall", "--purge", "--root", site.tree)
+    assert not site.at("/var/lib/tidegate").exists()
+
+
+def test_a_unit_that_failed_is_a_problem_with_what_to_do(
+    tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tidegate(*site.words())
+    said = {
+        "ActiveState": "failed",
+        "SubState": "failed",
+        "Result": "exit-code",
+        "UnitFileState": "enabled",
+    }
+    unit = systemd.Unit({**said, "NRestarts": "7", "MainPID": "0"}, "")
+    status = statuses.Status(site.at("/etc/tidegate/edge-agent.toml"), unit=unit)
+    monkeypatch.setattr(statuses, "booted", lambda: True)
+    statuses._look_at_unit(status, Layout())
+    (problem,) = status.problems
+    assert "failed (failed, exit-code)" in problem
+    assert "journalctl -u tidegate-edge-agent" in problem
+
+
+def test_the_manual_names_options_that_there_are() -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    commands = re.findall(r"tidegate/bin/tidegate (.+)", blocks.replace("\\\n", " "))
+    assert len(commands) > 6
+    group = typer.main.get_command(app)
+    for command in commands:
+        at, words = group, shlex.split(command)
+        while isinstance(at, TyperGroup) and words and words[0] in at.commands:
+            at = at.commands[words.pop(0)]
+        known = {flag for one in at.params for flag in one.opts}
+        assert {word for word in words if word.startswith("-") and word != "-"} <= known, command
+    for file in layout.CONFIG, layout.KEY, layout.UNIT, layout.STATE:
+        assert str(file) in text or file.name in text
