@@ -15,7 +15,7 @@ import orjson
 
 from bus.clock import SystemClock
 from bus.kafka import KafkaBus
-from bus.options import KAFKA_VARIABLE
+from bus.options import KAFKA_VARIABLE, KafkaOptions
 from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, TELEMETRY
 from tests.chaos.fleet import NAMESPACE, Fleet
 from tests.chaos.ledger import (
@@ -68,9 +68,9 @@ class Books:
     dead: list[tuple[str, Mapping[str, str], bytes]]  #: Topic, headers and bytes.
 
 
-async def read_books(fleet: Fleet) -> Books:
+async def read_books(kafka: KafkaOptions) -> Books:
     """Read every topic from its beginning."""
-    bus = KafkaBus.open(fleet.kafka, SystemClock())
+    bus = KafkaBus.open(kafka, SystemClock())
     try:
         values: dict[str, list[bytes]] = {}
         dead = []
@@ -95,18 +95,16 @@ async def settle_accounts(
 ) -> Account:
     """Check a run whose agents have ended and whose brokers still run."""
     account = Account()
-    books = await read_books(fleet)
-    _check_delivery(account, books, confirmed)
+    books = await read_books(fleet.kafka)
+    check_delivery(account, books, confirmed)
     _check_effects(account, books, fleet)
-    _check_jobs(account, books, accepted)
-    replay = await asyncio.to_thread(_replay, fleet)
-    account.figures["replay_identical"] = replay.get("identical") is True
-    if replay.get("identical") is not True:
-        account.problems.append(f"replay differs: {json.dumps(replay)[:1500]}")
+    check_jobs(account, books, accepted)
+    await asyncio.to_thread(check_replay, account, fleet.folder, fleet.kafka)
     return account
 
 
-def _check_delivery(account: Account, books: Books, confirmed: Sequence[Cause]) -> None:
+def check_delivery(account: Account, books: Books, confirmed: Sequence[Cause]) -> None:
+    """Check that what was accepted reached the engine, once."""
     reasons: Counter[str] = Counter()
     buried: set[Cause] = set()
     for topic, headers, value in books.dead:
@@ -156,7 +154,8 @@ def _check_effects(account: Account, books: Books, fleet: Fleet) -> None:
         account.problems.append("no agent ever did anything")
 
 
-def _check_jobs(account: Account, books: Books, accepted: Sequence[str]) -> None:
+def check_jobs(account: Account, books: Books, accepted: Sequence[str]) -> None:
+    """Check that every accepted job has completed, once."""
     found = jobs(accepted, books.journal)
     figures = account.figures
     figures["jobs_accepted"] = len(accepted)
@@ -177,18 +176,20 @@ def _cause(value: bytes) -> Cause:
         return "unreadable", 0, 0
 
 
-def _replay(fleet: Fleet) -> dict[str, Any]:
-    """Replay by the command, as an operator would."""
-    file = fleet.folder / "replay.json"
+def check_replay(account: Account, folder: Path, kafka: KafkaOptions) -> None:
+    """Replay by the command, as an operator would; `folder` is for what it says."""
+    file = folder / "replay.json"
     code = "from console.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "replay", f"kafka:/{NAMESPACE}", "--json", str(file)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, KAFKA_VARIABLE: fleet.kafka.bootstrap},
+        env={**os.environ, KAFKA_VARIABLE: kafka.bootstrap},
         capture_output=True,
         text=True,
         check=False,
     )
-    if not file.exists():
-        return {"error": (done.stderr + done.stdout)[-1000:]}
-    return dict(json.loads(file.read_text()))
+    said = file.read_text() if file.exists() else json.dumps(done.stderr + done.stdout)
+    is_identical = said[:1] == "{" and json.loads(said).get("identical") is True
+    account.figures["replay_identical"] = is_identical
+    if not is_identical:
+        account.problems.append(f"replay differs: {said[-1500:]}")
