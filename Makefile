@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Half of what tests do is wait, so two workers share them, file by file; a selection needs none.
+WORKERS ?= $(if $(ARGS),0,2)
 MINUTES ?= 30
 SEED ?= 1
 
@@ -17,12 +19,12 @@ unexport VIRTUAL_ENV
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-lint check-format check-types check-imports \
-	bench chaos soak format lock clean
+	bench chaos chaos-real soak format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 	@echo
 	@echo '  Pass arguments on with ARGS, as in: make test ARGS="-k loans"'
 
@@ -30,7 +32,7 @@ demo: $(READY) ## Run scheduler, agents and console in one process, no broker
 	@$(BIN)/tidegate demo $(ARGS)
 
 test: $(READY) ## Run the tests, fast layers first
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: check-lint check-format check-types check-imports ## Lint, format, types and import rules (-k: do not stop at the first)
 
@@ -53,13 +55,16 @@ check-imports: $(READY)
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-demo-real: $(READY) ## Real workers moved by a real tide, on real brokers (JSON=out.json TRACE=requests.csv)
+demo-real: $(READY) ## Real workers moved by a real tide, on real brokers (JOB=torch JSON=out.json TRACE=requests.csv)
 	@compose/brokers up > /dev/null
 	@eval "$$(compose/brokers env)" && $(BIN)/python examples/demo_real.py \
-		$(if $(JSON),--json "$(JSON)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
+		$(if $(JSON),--json "$(JSON)") $(if $(JOB),--job "$(JOB)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 chaos: $(READY) ## Break real brokers and services at random (MINUTES=30 SEED=1 JSON=out.json)
 	@$(BIN)/python -m tests.chaos.matrix --minutes $(MINUTES) --seed $(SEED) $(if $(JSON),--json "$(JSON)") $(ARGS)
+
+chaos-real: $(READY) ## Kill agents and workers in the middle of real training (MINUTES=30 SEED=1 JSON=out.json)
+	@$(BIN)/python -m tests.chaos.real_work --minutes $(MINUTES) --seed $(SEED) $(if $(JSON),--json "$(JSON)") $(ARGS)
 
 soak: $(READY) ## Run a fleet on real brokers for long (MINUTES=30 JSON=out.json)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(if $(JSON),--json "$(JSON)") $(ARGS)

@@ -1,13 +1,15 @@
 """Real workers, moved about by a real tide: what `make demo-real` runs.
 
 On the brokers of this machine: a scheduler, a bridge, a cloud agent with four inference servers of
-two slots each, and an edge agent with two slots. Slots are shares of this machine's processors. A
-job trains (`train_numpy.py`) wherever the servers' load leaves room; the load makes it start with 2
-workers, grow to 4, leave for the edge when users come back, return, and finish. Then its weights are
-compared with those of a run that nobody disturbed.
+two slots each (two speak of themselves as vLLM does, two as Triton), and an edge agent with two
+slots. Slots are shares of this machine's processors. A job trains (`train_numpy.py`, or PyTorch's
+`train_ddp.py`) wherever the servers' load leaves room; the load makes it start with 2 workers, grow
+to 4, leave for the edge when users come back, return, and finish. Then its weights are compared with
+those of a run that nobody disturbed.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -16,15 +18,16 @@ import socket
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from load import Load, trace
+from verdict import TIDEGATE, effects, judged, tidegate
 
 HERE = Path(__file__).resolve().parent
-TIDEGATE = [sys.executable, "-m", "console.main"]
-NODES, SLOTS, PLACES = ("serve-1", "serve-2", "serve-3", "serve-4"), 2, 8
+#: Inference servers, one to a node, and how each speaks of itself.
+NODES = {"serve-1": "vllm", "serve-2": "triton", "serve-3": "vllm", "serve-4": "triton"}
+SLOTS, PLACES = 2, 8
 #: Requests in service, from each second on: two servers' worth, one, four, one.
 TIDE = ((0.0, 5.0), (90.0, 0.7), (150.0, 22.0), (210.0, 0.7))
 STEPS, WORK_S = 1500, 0.5
@@ -34,6 +37,23 @@ POLICY = (
     "tide:loans.lend_horizon_s=10:loans.drain_s=8:loans.lead_s=10:loans.loan_min_s=5"
     ":loans.cool_down_s=5:loans.forecast.season=none:loans.forecast.burst_slots=1:elastic.interval_s=5:elastic.horizon_s=60:moves.interval_s=10"
 )
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job that can be moved, and how near its weights must be to those of an undisturbed run."""
+
+    command: tuple[str, ...]
+    start_cost_s: float
+    tolerance: float
+
+
+JOBS = {
+    # It adds gradients up in one order, whoever computed them.
+    "numpy": Work((sys.executable, str(HERE / "train_numpy.py")), 2.0, 0.0),
+    # Rounding stays below 1e-14, a lost or repeated step shows above 1e-4: see the file.
+    "torch": Work(("/usr/bin/python3", str(HERE / "train_ddp.py")), 6.0, 1e-9),
+}
 
 
 def ports(count: int) -> list[int]:
@@ -51,7 +71,10 @@ def wanted(now_s: float) -> float:
 
 
 def configure(folder: Path, servers: list[int], space: str) -> None:
-    """Write what an operator would: one file for the services, one for each agent."""
+    """Write what an operator would: one file for the services, one for each agent.
+
+    An agent knows its processes by its name, so each demonstration gives others.
+    """
     common = f"""
 [kafka]
 namespace = "{space}"
@@ -89,7 +112,7 @@ checkpoints = "file://{folder}/checkpoints"
 [[agent.owner.replica]]
 name = "llm-{node}"
 node = "{node}"
-argv = ["{sys.executable}", "{HERE}/inference_server.py", "--port", "{port}", "--places", "{PLACES}"]
+argv = ["{sys.executable}", "{HERE}/inference_server.py", "--port", "{port}", "--places", "{PLACES}", "--format", "{speaks}"]
 ready = "http://127.0.0.1:{port}/health"
 [[agent.load.server]]
 name = "llm-{node}"
@@ -97,14 +120,14 @@ node = "{node}"
 url = "http://127.0.0.1:{port}/metrics"
 gpus = {SLOTS}
 """
-        for node, port in zip(NODES, servers, strict=True)
+        for (node, speaks), port in zip(NODES.items(), servers, strict=True)
     )
     (folder / "cloud.toml").write_text(f"""{common}
 [agent]
-name = "cloud"
+name = "cloud-{space}"
 pool = "serving"
 pool_kind = "inference"
-nodes = {json.dumps(NODES)}
+nodes = {json.dumps(list(NODES))}
 gpus_per_node = {SLOTS}
 gpu_type = "cpu"
 runs = "processes"
@@ -129,7 +152,7 @@ multiplier = 0
 {replicas}""")
     (folder / "edge.toml").write_text(f"""{common}
 [agent]
-name = "edge-1"
+name = "edge-{space}"
 gpus = {SLOTS}
 gpu_type = "cpu"
 speed_factor = 1.0
@@ -143,30 +166,19 @@ warm_up_s = 1
 """)
 
 
-def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TIDEGATE, *arguments], capture_output=True, text=True, check=False)
-
-
-def submit(folder: Path, log: str) -> None:
+def submit(folder: Path, log: str, name: str, work: Work) -> None:
     """Submit the job, as soon as there is a scheduler."""
-    command = [sys.executable, str(HERE / "train_numpy.py"), "--steps", str(STEPS)]
-    command += [
-        "--work-s",
-        str(WORK_S),
-        "--loss",
-        f"{folder}/loss",
-        "--out",
-        f"{folder}/weights.npz",
-    ]
+    command = [*work.command, "--steps", str(STEPS), "--work-s", str(WORK_S)]
+    command += ["--loss", f"{folder}/loss", "--out", f"{folder}/weights.npz"]
     job = {
         "job": "train",
-        "model": "numpy",
+        "model": name,
         "gpus_min": 2,
         "gpus_max": 4,
         "total_steps": STEPS,
         "samples_per_step": 256.0,
         "rates": [{"gpus": n, "samples_per_s": 256.0 * n / WORK_S} for n in (2, 4)],
-        "start_cost_s": 2.0,
+        "start_cost_s": work.start_cost_s,
         "checkpoint_cost_s": 1.0,
         "program": {"argv": command, "saves": "on_signal"},
     }
@@ -180,87 +192,31 @@ def submit(folder: Path, log: str) -> None:
     sys.exit(f"the job could not be submitted: {said.stderr}")
 
 
-def effects(folder: Path) -> list[dict]:
-    """What both agents did to GPUs, in order of time."""
-    found = []
-    for name in ("cloud", "edge"):
-        file = folder / f"{name}.effects"
-        if file.exists():
-            found += [json.loads(line) for line in file.read_text().splitlines()]
-    return sorted(found, key=lambda one: one["at_s"])
-
-
-def double_owners(done: list[dict]) -> int:
-    """Count the times that a GPU was taken while it was held, or a job ran in two places."""
-    held: dict[tuple[str, int], tuple[str, int]] = {}
-    found = 0
-    for one in done:
-        gpus = [(one["node"], gpu) for gpu in one.get("gpus", [])] if "node" in one else []
-        if one["effect"] == "start":
-            found += sum(gpu in held for gpu in gpus)
-            found += any(
-                job == one["job"] and epoch != one["epoch"] for job, epoch in held.values()
-            )
-        if one["effect"] in ("start", "scale"):
-            held |= dict.fromkeys(gpus, (one["job"], one["epoch"]))
-        elif one["effect"] in ("left", "ended"):
-            for gpu in gpus:
-                held.pop(gpu, None)
-    return found
-
-
-def judged(folder: Path, space: str, load: Load) -> dict:
-    """Say what became of the job, of the owners' requests, and of the record."""
-    log = f"kafka:/{space}"
-    picture = folder / "timeline.png"
-    told = tidegate(
-        "timeline", "train", "--log", log, "--loss", f"{folder}/loss", "--plot", str(picture),
-        "--json", f"{folder}/timeline.json",
-    )  # fmt: skip
-    print(told.stdout, told.stderr)
-    stays = json.loads((folder / "timeline.json").read_text())["stays"]
-    loans = json.loads(tidegate("loans", "--log", log, "--json", "-").stdout)["totals"]
-    replayed = tidegate("replay", log)
-    print(replayed.stdout)
-    subprocess.run(
-        [sys.executable, str(HERE / "train_numpy.py"), "--steps", str(STEPS), "--out", "straight.npz"],
-        check=True, cwd=folder,
-    )  # fmt: skip
-    with np.load(folder / "straight.npz") as one, np.load(folder / "weights.npz") as other:
-        apart = [float(np.abs(one[key] - other[key]).max()) for key in one.files]
-    steps = [int(line.split()[1]) for line in (folder / "loss").read_text().splitlines()]
-    pools = [stay["pool"] for stay in stays]
-    return {
-        "moves": sum(a != b for a, b in pairwise(pools)),
-        "sizes": [stay["gpus"] for stay in stays],
-        "pools": pools,
-        "steps": STEPS,
-        "steps_repeated": len(steps) - len(set(steps)),
-        "steps_lost": STEPS - len(set(steps)),
-        "weights_equal": max(apart) == 0.0,
-        "max_weight_difference": max(apart),
-        "double_owners": double_owners(effects(folder)),
-        "loans": loans["loans_granted"],
-        "late_reclaims": loans["reclaims_late"],
-        "replay_identical": replayed.returncode == 0,
-        "requests": len(load.served),
-        "requests_late": len(load.late),
-        "requests_late_in_a_late_reclaim": len(load.late) if loans["reclaims_late"] else 0,
-        "requests_lost": load.lost,
-        "picture": str(picture),
-    }
+def end_rest(space: str, servers: list[int]) -> None:
+    """End what outlives its agent, as it should: the servers, and a gang that is not done."""
+    marks = [f"inference_server.py\0--port\0{port}\0".encode() for port in servers]
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            if f"-{space}\0".encode() in said or any(mark in said for mark in marks):
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("demo-real"))
+    parser.add_argument("--job", choices=JOBS, default="numpy", help="what trains (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--trace", type=Path, help="requests, as Azure publishes them (CSV)")
     parser.add_argument("--minutes", type=float, default=10.0, help="give up after (%(default)s)")
     options = parser.parse_args()
-    folder = options.folder.resolve()
+    folder, work = options.folder.resolve(), JOBS[options.job]
     if folder.exists():
         print(f"{folder} exists: remove it, or name another with --folder.")
+        return 2
+    ready = subprocess.run([*work.command, "--help"], capture_output=True, text=True, check=False)
+    if ready.returncode:
+        print(ready.stderr.strip())
         return 2
     folder.mkdir(parents=True)
     servers = ports(len(NODES))
@@ -274,13 +230,14 @@ def main() -> int:
         running[name] = subprocess.Popen([*TIDEGATE, *arguments], stdout=log, stderr=log)
 
     load = Load(trace(options.trace), servers, wanted, latency_target_s=4.0)
-    print(f"Everything is in {folder}.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    print(f"Everything is in {folder}.", flush=True)
     try:
         serve("scheduler", "scheduler", "--config", f"{folder}/services.toml")
         serve("bridge", "bridge", "--config", f"{folder}/services.toml")
         serve("cloud", "cloud-agent", "--config", f"{folder}/cloud.toml")
         load.start()
-        submit(folder, f"kafka:/{space}")
+        submit(folder, f"kafka:/{space}", options.job, work)
         shown, began = 0, time.monotonic()
         until = began + options.minutes * 60
         while time.monotonic() < until and not (folder / "weights.npz").exists():
@@ -300,10 +257,11 @@ def main() -> int:
             process.send_signal(signal.SIGTERM)
         for process in running.values():
             process.wait(60)
+        end_rest(space, servers)
     if not (folder / "weights.npz").exists():
         print(f"The job did not finish in {options.minutes:g} minutes; logs are in {folder}.")
         return 1
-    figures = judged(folder, space, load)
+    figures = judged(folder, f"kafka:/{space}", load, work.command, STEPS, work.tolerance)
     print(json.dumps(figures, indent=1))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

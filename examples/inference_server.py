@@ -1,10 +1,10 @@
-"""A server that behaves like one of vLLM's, without a model: places, a queue, and its metrics.
+"""A server that behaves like one of vLLM's or Triton's, without a model: places, a queue, metrics.
 
-    python examples/inference_server.py --port 8001 --places 8
+    python examples/inference_server.py --port 8001 --places 8 --format triton
 
 POST /generate {"service_s": 0.4}   waits for a place, is served for so long; {"latency_s": ...}
 GET /health                         200 once it is ready
-GET /metrics                        what vLLM says of itself, under the same names
+GET /metrics                        what vLLM or Triton says of itself, under the same names
 
 On SIGTERM it takes no more requests, serves those it has, and leaves.
 """
@@ -15,9 +15,13 @@ import contextlib
 import json
 import signal
 import time
+from collections import deque
 
 BUCKETS_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
-LABELS = 'engine="0",model_name="made-up"'
+VLLM = 'engine="0",model_name="made-up"'
+TRITON = 'model="made-up",version="1"'
+#: Triton's summaries are of the last minute; it has them with `summary_latencies=true`.
+SUMMARY_S, QUANTILES = 60.0, (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 class Served:
@@ -28,46 +32,83 @@ class Served:
         self.most = places
         self.running = self.waiting = 0
         self.latencies: list[int] = [0] * (len(BUCKETS_S) + 1)
-        self.sum_s = 0.0
+        self.sum_s = self.waited_s = 0.0
+        self.recent: deque[tuple[float, float]] = deque()  #: when they ended, and their latency.
         self.stopping = False
 
     async def generate(self, service_s: float) -> float:
         began = time.monotonic()
         self.waiting += 1
         async with self.places:
+            waited_s = time.monotonic() - began
             self.waiting -= 1
             self.running += 1
             await asyncio.sleep(service_s)
             self.running -= 1
-        latency_s = time.monotonic() - began
+        now_s = time.monotonic()
+        latency_s = now_s - began
+        self.waited_s += waited_s
+        self.recent.append((now_s, latency_s))
         self.latencies[next((i for i, le in enumerate(BUCKETS_S) if latency_s <= le), -1)] += 1
         self.sum_s += latency_s
         return latency_s
 
-    def metrics(self) -> str:
+    def vllm(self) -> str:
         done = sum(self.latencies)
         name = "vllm:e2e_request_latency_seconds"
         lines = [
             "# TYPE vllm:num_requests_running gauge",
-            f"vllm:num_requests_running{{{LABELS}}} {self.running}.0",
+            f"vllm:num_requests_running{{{VLLM}}} {self.running}.0",
             "# TYPE vllm:num_requests_waiting gauge",
-            f"vllm:num_requests_waiting{{{LABELS}}} {self.waiting}.0",
+            f"vllm:num_requests_waiting{{{VLLM}}} {self.waiting}.0",
             "# TYPE vllm:kv_cache_usage_perc gauge",
-            f"vllm:kv_cache_usage_perc{{{LABELS}}} {self.running / self.most / 2:.3f}",
+            f"vllm:kv_cache_usage_perc{{{VLLM}}} {self.running / self.most / 2:.3f}",
             "# TYPE vllm:request_success_total counter",
-            f'vllm:request_success_total{{{LABELS},finished_reason="stop"}} {done}.0',
+            f'vllm:request_success_total{{{VLLM},finished_reason="stop"}} {done}.0',
             f"# TYPE {name} histogram",
         ]
         below = 0
         for bound, count in zip((*BUCKETS_S, "+Inf"), self.latencies, strict=True):
             below += count
-            lines.append(f'{name}_bucket{{{LABELS},le="{bound}"}} {below}.0')
-        lines += [f"{name}_sum{{{LABELS}}} {self.sum_s}", f"{name}_count{{{LABELS}}} {done}.0"]
+            lines.append(f'{name}_bucket{{{VLLM},le="{bound}"}} {below}.0')
+        lines += [f"{name}_sum{{{VLLM}}} {self.sum_s}", f"{name}_count{{{VLLM}}} {done}.0"]
+        return "\n".join(lines) + "\n"
+
+    def triton(self) -> str:
+        done = sum(self.latencies)
+        since_s = time.monotonic() - SUMMARY_S
+        while self.recent and self.recent[0][0] < since_s:
+            self.recent.popleft()
+        ordered = sorted(latency_s for _, latency_s in self.recent)
+        served_us = round((self.sum_s - self.waited_s) * 1e6)
+        counters = {
+            "nv_inference_request_success": done,
+            "nv_inference_request_failure": 0,
+            "nv_inference_count": done,
+            "nv_inference_exec_count": done,
+            "nv_inference_request_duration_us": round(self.sum_s * 1e6),
+            "nv_inference_queue_duration_us": round(self.waited_s * 1e6),
+            "nv_inference_compute_infer_duration_us": served_us,
+        }
+        lines = []
+        for name, value in counters.items():
+            lines += [f"# TYPE {name} counter", f"{name}{{{TRITON}}} {value}"]
+        name = "nv_inference_pending_request_count"
+        lines += [f"# TYPE {name} gauge", f"{name}{{{TRITON}}} {self.waiting}"]
+        name = "nv_inference_request_summary_us"
+        lines += [
+            f"# TYPE {name} summary",
+            f"{name}_count{{{TRITON}}} {done}",
+            f"{name}_sum{{{TRITON}}} {round(self.sum_s * 1e6)}",
+        ]
+        for share in QUANTILES:
+            at = ordered[int(share * len(ordered))] * 1e6 if ordered else float("nan")
+            lines.append(f'{name}{{{TRITON},quantile="{share}"}} {at:.0f}')
         return "\n".join(lines) + "\n"
 
 
 async def answer(
-    served: Served, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    served: Served, speaks: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ValueError):
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -76,7 +117,7 @@ async def answer(
         body = await reader.readexactly(length)
         status, text = "200 OK", ""
         if head.startswith("GET /metrics"):
-            text = served.metrics()
+            text = served.triton() if speaks == "triton" else served.vllm()
         elif head.startswith("POST /generate") and not served.stopping:
             latency_s = await served.generate(float(json.loads(body)["service_s"]))
             text = json.dumps({"latency_s": latency_s})
@@ -92,11 +133,14 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--places", type=int, default=8, help="requests served at once")
+    parser.add_argument("--format", choices=["vllm", "triton"], default="vllm", help="of metrics")
     options = parser.parse_args()
     served, told = Served(options.places), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     server = await asyncio.start_server(
-        lambda reader, writer: answer(served, reader, writer), "127.0.0.1", options.port
+        lambda reader, writer: answer(served, options.format, reader, writer),
+        "127.0.0.1",
+        options.port,
     )
     await told.wait()
     served.stopping = True

@@ -43,6 +43,19 @@ def trace(path: Path | None) -> list[Request]:
     ]
 
 
+@dataclass(frozen=True)
+class Served:
+    """A request that was answered; moments in seconds since the Unix epoch."""
+
+    began_s: float
+    ended_s: float
+    port: int
+
+    @property
+    def latency_s(self) -> float:
+        return self.ended_s - self.began_s
+
+
 @dataclass
 class Load:
     """Sends requests from threads of its own until it is stopped."""
@@ -51,7 +64,7 @@ class Load:
     ports: Sequence[int]
     wanted: Callable[[float], float]  #: requests in service, by seconds since the beginning.
     latency_target_s: float
-    served: list[tuple[float, float]] = field(default_factory=list)  #: moment, latency in s.
+    served: list[Served] = field(default_factory=list)
     lost: int = 0
     stopped: threading.Event = field(default_factory=threading.Event)
     began: float = 0.0
@@ -68,8 +81,8 @@ class Load:
         self._thread.join()
 
     @property
-    def late(self) -> list[tuple[float, float]]:
-        return [one for one in self.served if one[1] > self.latency_target_s]
+    def late(self) -> list[Served]:
+        return [one for one in self.served if one.latency_s > self.latency_target_s]
 
     def _run(self) -> None:
         while not all(self._is_up(port) for port in self.ports):
@@ -99,7 +112,7 @@ class Load:
             return False
 
     def _send(self, service_s: float) -> None:
-        began, tried = time.monotonic(), set[int]()
+        began, began_s, tried = time.monotonic(), time.time(), set[int]()
         while time.monotonic() - began < 30:
             if len(tried) == len(self.ports):  # all are leaving or coming: look again
                 tried.clear()
@@ -111,7 +124,8 @@ class Load:
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 connection.request("POST", "/generate", json.dumps({"service_s": service_s}))
                 if connection.getresponse().status == 200:
-                    self.served.append((time.time(), time.monotonic() - began))
+                    ended_s = began_s + time.monotonic() - began
+                    self.served.append(Served(began_s, ended_s, port))
                     return
             except OSError:
                 pass  # it has left, or is not yet there: the next one

@@ -5,6 +5,8 @@ the same eight shards; each process takes some of them, the first adds their gra
 order of the shards. So the weights after a step do not depend, to the last bit, on how many
 processes took it, and an undisturbed run can be compared with one that was moved about.
 
+`train_elastic.py` does the same, and need not be restarted to become more or fewer processes.
+
 What Tidegate asks of a job is in `docs/jobs.md`; here it is the class `Job`.
 
     python examples/train_numpy.py --steps 200                          by itself
@@ -58,7 +60,7 @@ class Job:
 
     def read(self, path: str) -> tuple[int, Weights]:
         with np.load(path) as file:
-            return int(file["step"]), [file["arr_0"], file["arr_1"]]
+            return int(file["step"]), [file[f"arr_{n}"] for n in range(len(file.files) - 1)]
 
 
 class Hub:
@@ -84,31 +86,31 @@ class Hub:
     def gather(self, mine: list[Any]) -> list[Any]:
         """Give the hub what all said, in no certain order; others only speak."""
         if self.job.rank > 0:
-            _tell(self.peers[0], mine)
+            tell(self.peers[0], mine)
             return []
-        return [mine, *(_hear(peer) for peer in self.peers)]
+        return [mine, *(hear(peer) for peer in self.peers)]
 
     def spread(self, said: list[Any]) -> list[Any]:
         """Give everybody what the hub says."""
         if self.job.rank > 0:
-            return _hear(self.peers[0])
+            return hear(self.peers[0])
         for peer in self.peers:
-            _tell(peer, said)
+            tell(peer, said)
         return said
 
 
-def _tell(peer: socket.socket, said: list[Any]) -> None:
+def tell(peer: socket.socket, said: list[Any]) -> None:
     data = json.dumps(said).encode()
     peer.sendall(struct.pack("!I", len(data)) + data)
 
 
-def _hear(peer: socket.socket) -> list[Any]:
-    (size,) = struct.unpack("!I", _take(peer, 4))
-    said: list[Any] = json.loads(_take(peer, size))
+def hear(peer: socket.socket) -> list[Any]:
+    (size,) = struct.unpack("!I", take(peer, 4))
+    said: list[Any] = json.loads(take(peer, size))
     return said
 
 
-def _take(peer: socket.socket, size: int) -> bytes:
+def take(peer: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         part = peer.recv(size - len(data))
@@ -122,13 +124,22 @@ def gradient(weights: Weights, step: int, shard: int) -> tuple[int, float, list[
     """Shard, loss and gradient on one shard of a step's data, which these two alone decide."""
     draw = np.random.default_rng((step, shard))
     inputs = draw.standard_normal((SHARD, INPUTS))
-    wanted = np.sin(inputs.sum(axis=1, keepdims=True))
+    wanted = np.sin(inputs.sum(axis=1, keepdims=True) / 2)
     first, second = weights
     hidden = np.tanh(inputs @ first)
     off = hidden @ second - wanted
     back = (off @ second.T) * (1 - hidden**2)
     by_weight = (inputs.T @ back / SHARD).tolist(), (hidden.T @ off / SHARD).tolist()
     return shard, float((off**2).mean()), *by_weight
+
+
+def average(parts: list[Any]) -> list[Any]:
+    """Loss and gradient of a step, from all its shards; the order of sums is always the same."""
+    _, loss, *by_weight = (
+        np.sum([np.array(one) for one in of_shards], axis=0) / SHARDS
+        for of_shards in zip(*sorted(parts, key=lambda part: part[0]), strict=True)
+    )
+    return [float(loss), *(one.tolist() for one in by_weight)]
 
 
 def main() -> None:
@@ -155,16 +166,12 @@ def main() -> None:
         job.save = False
         answer: list[Any] = []
         if heard:
-            parts = sorted((part for said in heard for part in said[0]), key=lambda part: part[0])
-            _, loss, first, second = (
-                np.sum([np.array(one) for one in of_shards], axis=0) / SHARDS
-                for of_shards in zip(*parts, strict=True)
-            )
+            parts = [part for said in heard for part in said[0]]
             # All act on a signal after the same step, although it reaches each at its own moment.
             stop, save = (any(said[asked] for said in heard) for asked in (1, 2))
-            answer = [float(loss), first.tolist(), second.tolist(), stop, save]
+            answer = [*average(parts), stop, save]
         mean, *downhill, stop, save = hub.spread(answer)
-        weights = [old - 0.02 * np.array(by) for old, by in zip(weights, downhill, strict=True)]
+        weights = [old - 0.1 * np.array(by) for old, by in zip(weights, downhill, strict=True)]
         step += 1
         if job.rank == 0:
             taken_s = max(time.monotonic() - began, 1e-6)

@@ -21,7 +21,7 @@ def draw(
     Args:
         job: Its name.
         blocks: Stretches on the same GPUs.
-        samples: Moment and value; none: no such panel.
+        samples: Moment and value, both finite; none: no such panel.
         path: A file that ends in one of `FORMATS`.
 
     Raises:
@@ -65,7 +65,8 @@ def draw(
                 ha="right",
             )
         curve.set(ylabel="loss", title=job)
-        curve.set_yscale("log")
+        # A log scale would leave out what is not above 0, without a word.
+        curve.set_yscale("log" if min(value for _, value in samples) > 0.0 else "linear")
     else:
         used.set(title=job)
     figure.savefig(path, dpi=120)

@@ -20,7 +20,8 @@ from schemas.codec import Rejected, decode_cell, decode_command, encode, event
 from schemas.events import EventData, JobCancelled, NodeBorn
 from schemas.journal import CellState, decode_entry
 from schemas.topics import EVENTS, JOURNAL, dead_letters
-from tests.brokers import JARS, ROOT
+from tests.brokers import JARS
+from tests.composed import ROOT
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
 from tests.patience import PATIENCE_S
 
