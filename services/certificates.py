@@ -55,20 +55,31 @@ def complaints(files: Files, name: str, now_s: float) -> list[Complaint]:
         name: The agent, whose name must be the certificate's common name.
         now_s: Now, in seconds since the Unix epoch.
     """
-    try:
-        authorities = _chain("ca", files.ca) if files.ca else []
-        chain = _chain("cert", files.cert) if files.cert else []
-        found = list(_of_authorities(files.ca, authorities, now_s))
-        if files.cert is not None:
-            found += _of_certificate(files.cert, chain, authorities, name, now_s)
-            if files.key is None:
-                fix = "give the private key that the certificate was made for"
-                found.append(Complaint("key", f"{files.cert} has no key with it", fix))
-        if files.key is not None:
+    found: list[Complaint] = []
+    authorities = _chain_or_complaint("ca", files.ca, found)
+    chain = _chain_or_complaint("cert", files.cert, found)
+    found += _of_authorities(files.ca, authorities, now_s)
+    if files.cert is not None and chain:
+        found += _of_certificate(files.cert, chain, authorities, name, now_s)
+    if files.cert is not None and files.key is None:
+        fix = "give the private key that the certificate was made for"
+        found.append(Complaint("key", f"{files.cert} has no key with it", fix))
+    if files.key is not None:
+        try:
             found += _of_key(files.key, chain)
-    except _Wrong as wrong:
-        return [wrong.complaint]
+        except _Wrong as wrong:
+            found.append(wrong.complaint)
     return found
+
+
+def _chain_or_complaint(
+    about: About, path: Path | None, found: list[Complaint]
+) -> list[x509.Certificate]:
+    try:
+        return _chain(about, path) if path is not None else []
+    except _Wrong as wrong:
+        found.append(wrong.complaint)
+        return []
 
 
 def common_name(certificate: x509.Certificate) -> str:
@@ -147,8 +158,10 @@ def _of_certificate(
         yield Complaint(
             "cert",
             f"{path}: was not signed by the authority that the agent is to trust",
-            "give certificate and authority of one fleet; with an authority between them, put its "
-            "certificate into the same file, after the agent's",
+            "see that the broker trusts who signed it: give certificate and authority of one "
+            "fleet; with an authority between them, put its certificate into the same file, after "
+            "the agent's",
+            serious=False,  # brokers may have one authority for servers, another for clients
         )
     if not _may_be_a_client(own):
         yield Complaint(

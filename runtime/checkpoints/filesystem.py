@@ -197,6 +197,12 @@ class Filesystem:
 def _opened(url: str, shown: str) -> tuple[Any, str]:
     if not url:
         raise CheckpointError("no URL; give one, such as file:///srv/checkpoints")
+    kind, mark, rest = url.partition("://")
+    if mark and kind.lower() in ("file", "local") and not rest.startswith("/"):
+        raise CheckpointError(
+            f"{shown}: names another machine, or no whole path; mount the folder here and write "
+            "file:///folder, with three slashes"
+        )
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
     except ImportError as error:

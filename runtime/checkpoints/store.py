@@ -7,8 +7,10 @@ Whatever is interrupted leaves no manifest, and so no checkpoint; the same call 
 All calls block and may come from any thread.
 """
 
+import secrets
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -280,8 +282,14 @@ class CheckpointStore:
         Raises:
             CheckpointError: the store cannot be used; the text says what to do.
         """
-        self._filesystem.write(_PROBE, b"tidegate")
-        self._filesystem.read(_PROBE, 100)
-        written_s = self._filesystem.written_s(_PROBE)
-        self._filesystem.remove(_PROBE)
+        name = f"{_PROBE}-{secrets.token_hex(8)}"  # others of the fleet may probe now
+        try:
+            self._filesystem.write(name, b"tidegate")
+            self._filesystem.read(name, 100)
+            written_s = self._filesystem.written_s(name)
+        except CheckpointError:
+            with suppress(CheckpointError):  # what went wrong first is told
+                self._filesystem.remove(name)
+            raise
+        self._filesystem.remove(name)
         return written_s

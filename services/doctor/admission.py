@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bus.clock import Clock
+from services.agents import given
 from services.config import ConfigError, load
 from services.doctor.finding import Patient
 from services.install import account, environment
@@ -35,11 +36,18 @@ def admit(file: Path | None, settings: Sequence[str], clock: Clock) -> Patient:
     unit = find_unit(Layout(), UNIT) if file == CONFIG else None
     if unit is not None:
         _become(unit)
-    patient = Patient(load(file, settings), clock, unit)
+    patient = Patient(load(file, settings), clock, file, unit)
+    _check_kind(patient)
     if patient.memory is None:
         return patient
     runs, _ = held(patient.memory)
     return replace(patient, runs=runs, ready=ask(patient.config) if runs else None)
+
+
+def _check_kind(patient: Patient) -> None:
+    """Stop at what the installed agent would stop at; elsewhere it need not be an edge server's."""
+    if patient.unit is not None:
+        given(patient.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
 
 
 def _become(unit: Unit) -> None:

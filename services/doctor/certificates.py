@@ -1,8 +1,10 @@
-"""Whether the agent's own certificates are good, before a broker is asked."""
+"""Whether the agent's own certificates and trusted keys are good, before a broker is asked."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from bus.contract import BusError
+from bus.signing import Verifier
 from services import certificates
 from services.doctor.finding import Finding, Patient, Teller
 
@@ -10,7 +12,8 @@ _tell = Teller("certificates")
 
 
 def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the files of `[mqtt]`."""
+    """Look at the files of `[mqtt]`, and at the keys of those who may give commands."""
+    yield from _of_trusted_keys(patient)
     mqtt, name = patient.config.mqtt, patient.config.agent.name
     paths = mqtt.ca_file, mqtt.cert_file, mqtt.key_file
     files = certificates.Files(*(Path(path) if path else None for path in paths))
@@ -22,3 +25,17 @@ def look(patient: Patient) -> Iterator[Finding]:
         yield tell(f"mqtt.{one.about}_file: {one.said}", one.fix)
     if not found and files.cert is not None:
         yield _tell.ok(f"{files.cert} is for {name}, until {certificates.ends_on(files.cert)}")
+
+
+def _of_trusted_keys(patient: Patient) -> Iterator[Finding]:
+    for key_id, text in patient.config.agent.trusted_keys.items():
+        try:
+            Verifier.of({key_id: text})
+        except BusError as error:
+            said = str(error).removeprefix(f"trusted key {key_id}: ")
+            file = f"{text}: " if text.endswith(".pem") and text not in said else ""
+            yield _tell.problem(
+                f"agent.trusted_keys.{key_id}: {file}{said}",
+                "name a file that the agent's user can read, with the public half of the key that "
+                "the scheduler signs with: openssl pkey -in KEY -pubout -out trusted.pem",
+            )

@@ -1,6 +1,7 @@
 """Whether there is room where the agent writes, on a disk that keeps it."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,11 +25,12 @@ def look(patient: Patient) -> Iterator[Finding]:
         folder, what = patient.memory.parent, "the agent's memory"
         yield from _of(folder, what, "agent.state_file", _MEMORY_BYTES, _MEMORY_BYTES)
     if workers is not None:
-        size = _largest_checkpoint(workers.folder)
+        size, held = _largest_checkpoint(workers.folder)
         key = "agent.workers.folder"
         if size:
-            need = size * (workers.keep + 1)  # one is being written while `keep` are held
-            what = f"runs, {workers.keep + 1} checkpoints of {_told(size)}"
+            # One is being written while `keep` are held; what the job holds already is no more.
+            need = max(size, size * (workers.keep + 1) - held)
+            what = f"runs, {workers.keep + 1} checkpoints of {_told(size)}, {_told(held)} held"
             yield from _of(workers.folder, what, key, need, need)
         else:
             yield from _of(workers.folder, "runs", key, _NONE_BYTES, _LITTLE_BYTES)
@@ -94,16 +96,22 @@ def filesystem(path: Path, mounts: str) -> str:
     return found
 
 
-def _largest_checkpoint(folder: Path) -> int:
-    """Give the size in bytes of the largest checkpoint that a run left here; 0 if there is none."""
-    sizes = [0]
+def _largest_checkpoint(folder: Path) -> tuple[int, int]:
+    """Give the size of the largest checkpoint that a run left here, and what its job holds.
+
+    In bytes; 0 if there is none.
+    """
+    largest, held = dict[str, int](), Counter[str]()
     for path in folder.glob(f"runs/*/*/{CHECKPOINTS}/*"):
+        job = path.relative_to(folder).parts[1]
         files = path.rglob("*") if path.is_dir() else [path]
         try:
-            sizes.append(sum(file.stat().st_size for file in files))
+            size = sum(file.stat().st_size for file in files)
         except OSError:
             continue  # it is just being removed
-    return max(sizes)
+        largest[job] = max(size, largest.get(job, 0))
+        held[job] += size
+    return max(((size, held[job]) for job, size in largest.items()), default=(0, 0))
 
 
 def _told(size_bytes: int) -> str:

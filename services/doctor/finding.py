@@ -31,6 +31,8 @@ class Patient:
 
     config: Config
     clock: Clock
+    #: The configuration's file; None where flags say all.
+    file: Path | None = None
     #: The installed service, where the configuration is that of one.
     unit: Unit | None = None
     #: Whether an agent of this configuration runs here now.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from services.doctor.disk import existing, is_there
 from services.doctor.finding import Finding, Patient, Teller
+from services.install.changes import masked
+from services.install.layout import ENVIRONMENT
 
 _tell = Teller("permissions")
 
@@ -22,7 +24,8 @@ def look(patient: Patient) -> Iterator[Finding]:
         folders["agent.workers.folder"] = workers.folder
         folders["agent.workers.locks"] = workers.locks or workers.folder / "locks"
     of_memory = [] if memory is None else _of_memory(memory, me)
-    found = [*_of_folders(folders, me), *of_memory, *_of_secrets(patient, me)]
+    secrets = [*_of_secrets(patient, me), *_of_texts(patient)]
+    found = [*_of_folders(folders, me), *of_memory, *secrets]
     yield from found
     if not found:
         yield _tell.ok(f"{me} may write where it must; keys are closed to others")
@@ -68,7 +71,7 @@ def _of_secrets(patient: Patient, me: str) -> Iterator[Finding]:
         except OSError as error:
             yield _tell.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
             continue
-        if about.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        if _is_open(about.st_mode):
             yield _tell.problem(
                 f"{key}: every user of this machine can read {file}",
                 f"chmod o= {file}; if others are on this machine, have a new one made",
@@ -76,6 +79,27 @@ def _of_secrets(patient: Patient, me: str) -> Iterator[Finding]:
         if not os.access(file, os.R_OK):
             fix = f"chgrp the file to a group of {me} and chmod g+r {file}"
             yield _tell.problem(f"{key}: {me} may not read {file}", fix)
+
+
+def _of_texts(patient: Patient) -> Iterator[Finding]:
+    """Look at files that hold more than secrets: the configuration, and the environment."""
+    for file in (patient.file, None if patient.unit is None else ENVIRONMENT):
+        try:
+            if file is None or not _is_open(file.stat().st_mode):
+                continue
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        lines = "\n".join(line for line in text.splitlines() if line.lstrip()[:1] != "#")
+        if masked(lines) != lines or (file == ENVIRONMENT and lines):
+            yield _tell.problem(
+                f"every user of this machine can read {file}, which holds a login or token",
+                f"chmod o= {file}; if others are on this machine, change what is secret in it",
+            )
+
+
+def _is_open(mode: int) -> bool:
+    return bool(mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def _user(uid: int) -> str:

@@ -10,8 +10,15 @@ from typing import Literal
 from services.install.layout import CONFIG, UNIT, Layout
 from services.install.wanted import File
 
-#: What is never shown: passwords, in keys of their own or in an address.
-_SECRET = re.compile(r'(?<=password = ").*(?=")|(?<=://)[^/@"\s]+(?=@)')
+#: The value of a key that tells of a secret, to the end of its line, or of its longer string.
+_SECRET = re.compile(
+    r"""(?ix)
+    ( [\w.-]* (?: password | passwd | token | secret ) (?![\w-]*_file\b) [\w-]* ["']? \s* = \s* )
+    (?: \"{3} (?s:.*?) (?: \"{3} | \Z ) | '{3} (?s:.*?) (?: '{3} | \Z ) | .* )
+    """
+)
+#: In an address: user and password, and all that is asked with.
+_LOGIN = re.compile(r"""(?<=://)[^\s"']*(?=@)|(?<=\?)[^\s"']+""")
 _SHOWN = {CONFIG, UNIT}
 
 
@@ -46,8 +53,13 @@ def _change(file: File, layout: Layout) -> Change:
 def _lines(shown: bool, there: bytes, wanted: bytes) -> list[str]:
     if not shown:
         return []
-    old, new = (_SECRET.sub("…", text.decode(errors="replace")) for text in (there, wanted))
+    old, new = (masked(text.decode(errors="replace")) for text in (there, wanted))
     if not there:
         return [f"+{line}" for line in new.splitlines()]
     found = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
     return [line for line in found if not line.startswith(("---", "+++", "@@"))]
+
+
+def masked(text: str) -> str:
+    """Give a configuration as it may be shown: without passwords, tokens and other secrets."""
+    return _LOGIN.sub("…", _SECRET.sub(r"\1…", text))

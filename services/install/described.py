@@ -48,7 +48,16 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
     wrong += wrong_keys
     counted, wrong_count = _counted(request, layout)
     wrong += wrong_count
-    if wrong:
+    server = replace(
+        counted,
+        has_ca=request.ca is not None,
+        has_cert=request.cert is not None,
+        trusted=tuple(keys),
+    )
+    text = config_text(server).encode()
+    config, wrong_values = _parsed(text)
+    wrong += wrong_values
+    if wrong or config is None:
         raise InstallError(*wrong)
     if not keys:
         remarks.append(
@@ -59,13 +68,6 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         remarks.append(
             "--broker: without TLS everybody on the way can read and write; say mqtts://"
         )
-    server = replace(
-        counted,
-        has_ca=request.ca is not None,
-        has_cert=request.cert is not None,
-        trusted=tuple(keys),
-    )
-    text = config_text(server).encode()
     files = [File(at.CONFIG, text, CLOSED)]
     for source, path, mode in (
         (request.ca, at.CA, OPEN),
@@ -75,33 +77,35 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         if source is not None:
             files.append(File(path, source.read_bytes(), mode))
     files += [File(at.trusted_key(kid), content) for kid, content in keys.items()]
-    return Prepared(_parsed(text), files, remarks)
+    return Prepared(config, files, remarks)
 
 
-def _parsed(text: bytes) -> Config:
+def _parsed(text: bytes) -> tuple[Config | None, list[str]]:
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         file.write(text)
         file.flush()
         try:
-            return load(Path(file.name))
+            return load(Path(file.name)), []
         except ConfigError as error:
             # In the words of the options: the file is not there yet.
             said = {"agent.name": "--name", "agent.gpu_type": "--gpu-type", "agent.gpus": "--gpus"}
             lines = [line.removeprefix(f"{file.name}: ") for line in error.lines]
             named = [(said.get(line.partition(":")[0]), line.partition(":")[2]) for line in lines]
-            raise InstallError(
-                *(
-                    f"{o}:{rest}" if o else line
-                    for (o, rest), line in zip(named, lines, strict=True)
-                )
-            ) from None
+            return None, [
+                f"{option}:{rest}" if option else line
+                for (option, rest), line in zip(named, lines, strict=True)
+            ]
 
 
 def _of_address(broker: str, request: Request) -> Iterator[str]:
     try:
         options = mqtt_options(broker)
     except BusError as error:
-        yield f"--broker: {error}"
+        shown = broker.rpartition("@")[2]  # never the password
+        plain = (
+            f"{shown!r} is no MQTT address; write mqtts://HOST:PORT, such as mqtts://broker:8883"
+        )
+        yield f"--broker: {error if '://' in broker else plain}"
         return
     if options.password:
         yield (

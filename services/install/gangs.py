@@ -1,17 +1,31 @@
-"""The gangs that run on this machine, as their run folders and the kernel say; nobody is asked."""
+"""The gangs that run on this machine, as their run folders and the kernel say; nobody is asked.
 
+Jobs can write in these folders, and root reads them: what makes no sense there is no gang, and a
+process that is another user's than its file is never meant.
+"""
+
+import json
+import os
+import re
 import signal
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from runtime.executors.folder import ORDER, SHIM, read_json
+from runtime.executors.folder import ORDER, SHIM
 from runtime.executors.processes import Identity, boot_id
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
 _LONGER_S = 15.0
+#: No gang is waited for longer, whatever its file says.
+_GRACE_MAX_S = 3600.0
 _LOOK_S = 0.2
+#: An order holds a program with its environment; what is larger is none.
+_FILE_MAX_BYTES = 4 * 2**20
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,8 @@ class RunningGang:
     gpus: int
     workers: int
     supervisor: Identity
+    #: Who wrote the files of the run; its supervisor runs as the same user.
+    uid: int
     #: What its workers get to save when they are told to leave.
     grace_s: float
 
@@ -41,25 +57,66 @@ def running_gangs(workers: Path) -> list[RunningGang] | None:
 
 
 def _gang(folder: Path) -> RunningGang | None:
-    said, order = read_json(folder / SHIM), read_json(folder / ORDER)
-    if said is None or order is None or said.get("boot") != boot_id():
+    said, order = _said(folder / SHIM), _said(folder / ORDER)
+    if said is None or order is None or not _JOB.fullmatch(folder.parent.name):
         return None
-    supervisor = Identity(said["pid"], said["started"])
-    if not supervisor.alive():
+    try:
+        gang = _told(folder, said[0], said[1], order[0])
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+    is_this_boot = said[0].get("boot") == boot_id()
+    return gang if is_this_boot and gang.supervisor.alive() and _is_its_own(gang) else None
+
+
+def _told(folder: Path, said: dict[str, Any], uid: int, order: dict[str, Any]) -> RunningGang:
+    supervisor = Identity(_whole(said["pid"]), _whole(said["started"]))
     epoch, count = int(folder.name), len(said["workers"])
     gpus = sum(len(held) for held in order["placement"].values())
     resized = said.get("resize")
     if resized is not None and resized["state"] == "done":  # one worker for each GPU
-        epoch, gpus = resized["epoch"], count
+        epoch, gpus = _whole(resized["epoch"]), count
     grace_s = float(order["launch"]["grace_s"])
-    return RunningGang(folder.parent.name, epoch, gpus, count, supervisor, grace_s)
+    if not grace_s >= 0.0:  # nor is it NaN
+        raise ValueError(f"{grace_s} is no time")
+    grace_s = min(grace_s, _GRACE_MAX_S)
+    return RunningGang(folder.parent.name, epoch, gpus, count, supervisor, uid, grace_s)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no count")
+    return value
+
+
+def _said(path: Path) -> tuple[dict[str, Any], int] | None:
+    """Give what a file says and whose it is; a link or a pipe says nothing, and holds up nobody."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _FILE_MAX_BYTES:
+                return None
+            content = json.loads(file.read(_FILE_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return (content, about.st_uid) if isinstance(content, dict) else None
+
+
+def _is_its_own(gang: RunningGang) -> bool:
+    """Whether the supervisor has every user id of whoever wrote its file."""
+    try:
+        status = Path(f"/proc/{gang.supervisor.pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    uids = {uid for line in status.splitlines() if line[:4] == "Uid:" for uid in line.split()[1:]}
+    return uids == {str(gang.uid)}
 
 
 def end(gangs: Sequence[RunningGang]) -> list[RunningGang]:
     """Ask gangs to save and leave, wait for that, and give those that are still there. Blocks."""
     for gang in gangs:
-        gang.supervisor.send(signal.SIGTERM)
+        if _is_its_own(gang):  # it may have become another user's since
+            gang.supervisor.send(signal.SIGTERM)
     left = list(gangs)
     wait_s = max((gang.grace_s for gang in gangs), default=0.0) + _LONGER_S
     for _ in range(round(wait_s / _LOOK_S)):

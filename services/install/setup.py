@@ -28,6 +28,7 @@ from services.install.wanted import OPEN, File, InstallError, Prepared
 
 #: Of folders: of the configuration, and of the state.
 _OPEN_FOLDER, _CLOSED_FOLDER = 0o755, 0o750
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def _folders(config: Config) -> list[Path]:
     wanted = [section.state_file.parent] if section.state_file else []
     wanted += [section.workers.folder] if section.workers else []
     wanted += [Path(store.path)] if store is not None and store.scheme == "file" else []
-    return found + [path for path in wanted if STATE in path.parents and path not in found]
+    plain = [Path(os.path.normpath(path)) for path in wanted]  # `..` would lead out of the state
+    return found + [path for path in plain if STATE in path.parents and path not in found]
 
 
 def carry_out(setup: Setup) -> None:
@@ -107,9 +109,9 @@ def carry_out(setup: Setup) -> None:
     if account is None and not layout.staged:
         account = accounts.make(setup.user)
     owner = None if account is None or os.geteuid() else account
-    _folder(layout.here(ETC), _OPEN_FOLDER, None)
+    _open_folder(layout.here(ETC))
     for folder in setup.folders:
-        _folder(layout.here(folder), _CLOSED_FOLDER, owner)
+        _state_folder(layout, folder, owner)
     for change in setup.changes:
         _write(layout.here(change.file.path), change.file, owner)
     if layout.staged:
@@ -139,12 +141,48 @@ def _check_machine() -> None:
         )
 
 
-def _folder(path: Path, mode: int, owner: Account | None) -> None:
+def _open_folder(path: Path) -> None:
     if not path.is_dir():
         path.mkdir(parents=True)
-        path.chmod(mode)
-    if owner is not None:
-        os.chown(path, owner.uid, owner.gid)
+        path.chmod(_OPEN_FOLDER)
+
+
+def _state_folder(layout: Layout, folder: Path, owner: Account | None) -> None:
+    """Make a folder of the state and give it to the agent's user, without following a link.
+
+    Agent and jobs own what is below the state: a link there could have root give them any folder.
+    """
+    state = layout.here(STATE)
+    state.parent.mkdir(parents=True, exist_ok=True)
+    at = os.open(state.parent, _FOLDER)
+    try:
+        for number, name in enumerate((STATE.name, *folder.relative_to(STATE).parts)):
+            is_new = _made(name, at)
+            # What leads to the state, and the state itself, nobody but root can exchange.
+            below = os.open(name, _FOLDER | (os.O_NOFOLLOW if number else 0), dir_fd=at)
+            os.close(at)
+            at = below
+            if is_new:
+                os.fchmod(at, _CLOSED_FOLDER)
+            if is_new and owner is not None:
+                os.fchown(at, owner.uid, owner.gid)
+        if owner is not None:
+            os.fchown(at, owner.uid, owner.gid)
+    except NotADirectoryError:
+        raise InstallError(
+            f"{layout.here(folder)}: a part of this below {state} is a link or a file; jobs can "
+            "make such, and root follows none: look at it, remove it, and install again"
+        ) from None
+    finally:
+        os.close(at)
+
+
+def _made(name: str, at: int) -> bool:
+    try:
+        os.mkdir(name, _CLOSED_FOLDER, dir_fd=at)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _write(path: Path, file: File, owner: Account | None) -> None:

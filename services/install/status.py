@@ -134,7 +134,9 @@ def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
 def held(memory: Path) -> tuple[bool, int | None]:
     """Tell whether an agent has its state file open, and which process that is, if it is ours."""
     try:
-        with memory.open("rb") as file:
+        # A job may have put a pipe there, whose opening would wait for ever.
+        descriptor = os.open(memory, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, _LOCKS_AT, _LOCKS, 0)
             answer = fcntl.fcntl(file, fcntl.F_GETLK, asked)
     except OSError:
@@ -145,6 +147,8 @@ def held(memory: Path) -> tuple[bool, int | None]:
 
 def waiting(memory: Path) -> int | None:
     """Count the messages that an agent left unsent; None if that cannot be read."""
+    if not memory.is_file():
+        return None
     try:
         # Makes no file, neither this one nor one beside it: it could be another user's.
         connection = sqlite3.connect(f"file:{memory}?mode=ro&immutable=1", uri=True)

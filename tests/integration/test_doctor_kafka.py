@@ -53,7 +53,7 @@ def test_a_cluster_that_answers_and_a_scheduler_that_is_heard(
     asyncio.run(say(kafka_bootstrap, namespace, now_s + 3600))
     code, found = doctor(tmp_path, kafka_bootstrap, namespace)
     assert code == 1
-    assert "behind the scheduler's" in found[-1]["found"]
+    assert "behind the scheduler's last word" in found[-1]["found"]
     assert "timedatectl" in found[-1]["fix"]
 
 

@@ -127,7 +127,8 @@ def test_a_wrong_authority(ward: Ward) -> None:
     found = ward.problem(mqtt__ca_file=theirs.ca)
     assert "Tidegate test authority" in found["found"]
     assert "name in mqtt.ca_file the authority" in found["fix"]
-    found = ward.problem("certificates", mqtt__ca_file=theirs.ca)
+    (found,) = ward.doctor(mqtt__ca_file=theirs.ca)[1]["certificates"]
+    assert found["verdict"] == "warning", "the login decides"
     assert "not signed by the authority" in found["found"]
 
 
@@ -223,4 +224,5 @@ def test_an_agent_that_runs_keeps_its_session(ward: Ward) -> None:
         finally:
             agent.terminate()
             said = [json.loads(line)["event"] for line in agent.stderr]
-    assert said in (["not ready", "ready", "ending", "ended"], ["ready", "ending", "ended"])
+    assert "ready" in said
+    assert "not ready" not in said[1:], "its connection was cut"

@@ -70,6 +70,7 @@ def test_one_of_another_fleet_is_not_signed_by_ours(authority: Authority, tmp_pa
     found = only(Files(authority.ca, theirs.cert, theirs.key))
     assert "not signed by the authority" in found.said
     assert "one fleet" in found.fix
+    assert not found.serious, "a broker may have another authority for its clients"
 
 
 def test_a_servers_certificate_lets_no_client_in(authority: Authority) -> None:

@@ -6,6 +6,7 @@ path in the URL leads on from itself.
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -212,3 +213,30 @@ def test_a_probe_leaves_nothing_behind(store: CheckpointStore, tmp_path: Path) -
     written_s = store.probe()
     assert written_s is None or abs(written_s - time.time()) < 120, "by the store's clock"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_probes_of_a_whole_fleet_do_not_disturb_each_other(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = [one.result(60) for one in [pool.submit(store.probe) for _ in range(80)]]
+    assert len(found) == 80
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_probe_that_fails_half_way_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> bytes:
+        raise CheckpointError("cannot be read")
+
+    monkeypatch.setattr("runtime.checkpoints.filesystem.Filesystem.read", unreadable)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        CheckpointStore(f"file://{tmp_path}").probe()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["file://x/y", "FILE://x", "file://", "local://y"])
+def test_a_file_of_another_machine_is_no_folder_here(url: str) -> None:
+    with pytest.raises(CheckpointError, match="file:///folder"):
+        CheckpointStore(url)

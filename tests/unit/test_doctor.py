@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 
 from bus.clock import SystemClock
-from services.config import load
-from services.doctor import bus, clock, disk, gpus, permissions, store, unit
+from services.config import ConfigError, load
+from services.doctor import (
+    admission,
+    bus,
+    certificates,
+    clock,
+    disk,
+    gpus,
+    permissions,
+    store,
+    unit,
+)
+from services.doctor.admission import admit
 from services.doctor.examine import examine, worst
 from services.doctor.finding import Finding, Look, Patient, Teller
 from services.doctor.kafka import clock_against
@@ -141,9 +152,11 @@ def test_skew_is_judged_by_what_leases_allow_for(skew_s: float, verdict: str) ->
 
 
 def test_the_schedulers_newest_word_bounds_the_skew() -> None:
-    assert clock_against(100.0, 130.0).verdict == "ok"
-    assert clock_against(200.0, 130.0).verdict == "problem"
-    assert clock_against(100.0, 1000.0).verdict == "warning"
+    for age_s, verdict in (
+        *((30.0, "ok"), (119.0, "ok"), (121.0, "warning"), (1000.0, "warning")),
+        *((-0.5, "ok"), (-2.0, "ok"), (-10.0, "warning"), (-59.0, "warning"), (-61.0, "problem")),
+    ):
+        assert clock_against(2000.0, 2000.0 + age_s).verdict == verdict, age_s
 
 
 # --- disk, store, permissions --------------------------------------------------------------------
@@ -176,11 +189,31 @@ def test_room_is_counted_in_checkpoints(ward: Ward, monkeypatch: pytest.MonkeyPa
     saved.mkdir(parents=True)
     (saved / "w").write_bytes(b"x" * 2**20)
     assert "3 checkpoints of 1 MiB" in ward.says(disk.look)[-1].found
-    usage = type("Usage", (), {"free": 2**21})()
+    usage = type("Usage", (), {"free": 2**20})()
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     found = ward.says(disk.look)[-1]
     assert found.verdict == "problem"
     assert "free 1 MiB there" in found.fix
+
+
+def test_what_the_job_holds_already_need_not_be_free(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job, epoch, mib in (("j", 1, 3), ("j", 2, 4), ("small", 1, 1)):
+        saved = ward.folder / f"runs/runs/{job}/{epoch}/checkpoints/step"
+        saved.mkdir(parents=True)
+        (saved / "w").write_bytes(b"x" * mib * 2**20)
+    usage = type("Usage", (), {"free": 5 * 2**20})()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    # 12 MiB for three, of which the job holds 7.
+    assert ward.says(disk.look)[-1].verdict == "ok"
+    usage.free -= 1
+    assert ward.says(disk.look)[-1].verdict == "problem"
+    # However much it holds, the next one wants room.
+    (ward.folder / "runs/runs/j/1/checkpoints/more").write_bytes(b"x" * 4 * 2**20)
+    assert ward.says(disk.look)[-1].verdict == "ok"
+    usage.free = 4 * 2**20 - 1
+    assert ward.says(disk.look)[-1].verdict == "problem"
 
 
 def test_the_file_system_of_a_path_is_that_of_the_longest_mount() -> None:
@@ -246,6 +279,54 @@ def test_a_key_that_everybody_can_read(ward: Ward) -> None:
     assert ward.only(permissions.look).verdict == "ok"
     key.unlink()
     assert "correct mqtt.key_file" in ward.only(permissions.look).fix
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["password = 'x'", "'password'=\"x\"", "url = 'mqtt://u:x@b'"],
+)
+def test_a_configuration_with_a_password_that_everybody_can_read(ward: Ward, line: str) -> None:
+    file = ward.folder / "own.toml"
+    file.write_text(f"[mqtt]\n{line}\n")
+    file.chmod(0o644)
+    found = ward.only(permissions.look, file=file)
+    assert (found.verdict, found.fix.partition(";")[0]) == ("problem", f"chmod o= {file}")
+    file.chmod(0o640)
+    assert ward.only(permissions.look, file=file).verdict == "ok"
+
+
+def test_a_services_environment_that_everybody_can_read(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ward.folder / "edge-agent.env"
+    monkeypatch.setattr(permissions, "ENVIRONMENT", file)
+    assert ward.only(permissions.look, unit=Unit({}, "")).verdict == "ok"
+    file.write_text("AWS_SECRET_ACCESS_KEY=x\n")
+    file.chmod(0o644)
+    assert "edge-agent.env" in ward.only(permissions.look, unit=Unit({}, "")).found
+
+
+def test_trusted_keys_are_read_as_the_agent_would(ward: Ward) -> None:
+    ward.settings["agent.trusted_keys.k1"] = "/nope/k.pem"
+    found = ward.only(certificates.look)
+    assert found.verdict == "problem"
+    assert found.found == "agent.trusted_keys.k1: /nope/k.pem: No such file or directory"
+    assert "-pubout" in found.fix
+    ward.settings["agent.trusted_keys.k1"] = "A" * 43 + "="
+    assert ward.says(certificates.look) == []
+
+
+def test_keys_of_another_kind_of_agent_stop_the_doctor_of_an_installed_one(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ward.folder / "own.toml"
+    file.write_text("[agent]\nname = 'edge-17'\nnodes = ['a']\n")
+    admit(file, [], SystemClock())
+    for name, value in (("CONFIG", file), ("find_unit", lambda *_: Unit({}, ""))):
+        monkeypatch.setattr(admission, name, value)
+    monkeypatch.setattr(admission, "_become", lambda _: None)
+    with pytest.raises(ConfigError, match=r"agent\.nodes is not of this kind"):
+        admit(file, [], SystemClock())
 
 
 def test_a_bus_in_a_file(ward: Ward) -> None:

@@ -122,6 +122,45 @@ def test_what_changes_is_shown_and_secrets_are_not(tmp_path: Path) -> None:
     assert changes(files, layout)[0].kind == "same"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password='hidden'",
+        '"password" = "hidden"',
+        'password="hidden"',
+        "'password' = 'hidden' # of the broker",
+        "kafka = { username = 'u', password = 'hidden' }",
+        "mqtt.password = 'hid\\'den'",
+        'password = """\nhidden\n"""',
+        "password = '''\nhidden",
+        'url = "mqtt://u:hid@den@h"',
+        "url = 'mqtts://h/n?token=hidden'",
+        "checkpoints = 's3://b/c?sig=hidden'",
+        "api_token = 'hidden'",
+        "AWS_SECRET_ACCESS_KEY = 'hidden'",
+    ],
+)
+def test_no_spelling_shows_a_secret(tmp_path: Path, text: str) -> None:
+    layout = Layout(tmp_path)
+    wanted = File(CONFIG, f"gpus = 2\n{text}\nname = 'e'\n".encode(), CLOSED)
+    (new,) = changes([wanted], layout)
+    assert new.difference[0] == "+gpus = 2"
+    assert "hid" not in str(new.difference)
+    assert "den" not in str(new.difference)
+    place = layout.here(CONFIG)
+    place.parent.mkdir(parents=True)
+    place.write_text(f"{text.replace('hid', 'old')}\n")
+    (changed,) = changes([wanted], layout)
+    assert "hid" not in str(changed.difference)
+    assert "old" not in str(changed.difference)
+
+
+def test_names_of_files_that_hold_secrets_are_shown(tmp_path: Path) -> None:
+    line = 'password_file = "/etc/tidegate/password"'
+    (new,) = changes([File(CONFIG, line.encode(), CLOSED)], Layout(tmp_path))
+    assert new.difference == [f"+{line}"]
+
+
 def test_the_services_environment_is_its_files_and_nothing_of_the_shells(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     shell = {"TIDEGATE_MQTT_URL": "mqtt://elsewhere", "PATH": "/bin", "AWS_REGION": "x"}
