@@ -13,7 +13,7 @@ commands, and none comes while the link is down.
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from heapq import merge
 from itertools import islice
@@ -97,8 +97,10 @@ class Spool:
 
     def add(self, waiting: Waiting) -> None:
         """Put a message at the end; drop what is dearest least if there is no room."""
-        stays = waiting.loss is Loss.TELEMETRY and (waiting.row + 1) % STEPPING_STONE == 0
-        self._lanes[Loss.NEVER if stays else waiting.loss].append(waiting)
+        if (waiting.row + 1) % STEPPING_STONE == 0:
+            # Without a subject: it shall not make a newer word of its own look superseded.
+            waiting = replace(waiting, loss=Loss.NEVER, subject="")
+        self._lanes[waiting.loss].append(waiting)
         self._words[waiting.subject] += 1
         self.size_bytes += waiting.size_bytes
         while self._is_full and self._drop():

@@ -128,6 +128,9 @@ def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> 
         return True
     # What waited in a spool comes all at once: of hours, a word for each stretch of work is taken.
     quiet_s, steps_per_s = at_s - job.step_at_s, job.samples_per_s / job.samples_per_step
+    held_s = job.held_s + at_s - job.attained_at_s
+    if held_s > 0.0:  # one that says less than it does is ahead of its word all the time
+        steps_per_s = max(steps_per_s, data.step / held_s)
     if data.step > job.step + steps_per_s * (quiet_s + PROGRESS_S):
         return True
     return quiet_s >= PROGRESS_S

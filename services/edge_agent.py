@@ -7,6 +7,7 @@ from structlog.stdlib import BoundLogger
 from bus.clock import SystemClock
 from bus.mqtt import MqttLink
 from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
+from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
     demand_of,
@@ -36,7 +37,7 @@ def main(config: Config) -> int:
     about = replace(usual, options=options_of(config, usual.options))
     simulated = config.agent.simulated
     machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
-    real = real_machine(config, machine)
+    real = real_machine(config, machine, lambda: held_gangs(state_file(config)))
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
     options = None if on_file else config.mqtt.options()

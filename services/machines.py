@@ -82,7 +82,7 @@ class RealMachine:
                 about = section.kubernetes
                 self._executor = _on_kubernetes(agent, workers, store, about, self.remembered())
             else:
-                self._executor = _executor(agent, specs, workers, store)
+                self._executor = _executor(agent, specs, workers, store, self.remembered())
             here = self._executor if isinstance(self._executor, ProcessExecutor) else None
             source = _source(specs, section.meter, workers, here)
             meter = SampledMeter(source, every_s=section.meter.every_s)
@@ -136,14 +136,19 @@ def real_machine(
 
 
 def _executor(
-    agent: str, specs: Sequence[NodeSpec], section: WorkersSection, store: CheckpointStore
+    agent: str,
+    specs: Sequence[NodeSpec],
+    section: WorkersSection,
+    store: CheckpointStore,
+    remembered: Mapping[str, int],
 ) -> ProcessExecutor:
     alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
     chosen = {name: getattr(section, name) for name in alike - {"gpu_ids"}}
     gpu_ids = _names(specs, section)
-    return ProcessExecutor(
-        ProcessOptions(root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen)
+    options = ProcessOptions(
+        root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen
     )
+    return ProcessExecutor(options, remembered)
 
 
 def _on_slurm(

@@ -168,7 +168,8 @@ class Bench:
     ) -> None:
         """Order a start; on GPU 0 if none is named."""
         steps, step = more.pop("total_steps", 1_000_000), more.pop("step", 0)
-        order = StartWorkers(job, epoch, placed(*(gpus or (0,))), spec(program, steps), step, 0.0)
+        what, resumed = (job, epoch, placed(*(gpus or (0,)))), more.pop("resumed", False)
+        order = StartWorkers(*what, spec(program, steps), step, 0.0, resumed)
         self.executor.start(order, time.time())
 
     def scale(self, *gpus: int, epoch: int, job: str = "j") -> None:

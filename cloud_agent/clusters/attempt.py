@@ -32,7 +32,7 @@ class Progress:
         found: list[Announced] = []
         for file in self._files:
             found += file.read(now_s)
-            while file.behind:
+            for _ in range(file.pieces_left):  # what is written meanwhile is for the next time
                 found += file.read(now_s)
         return found
 

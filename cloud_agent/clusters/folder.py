@@ -1,14 +1,19 @@
 """The folder that agent and nodes share: whether it is there at all.
 
 A folder that is not mounted looks empty: nothing is held, and all that the cluster runs looks like
-strays to be ended. So a file marks it from its first use on. An agent that remembers gangs and
-does not find the mark touches nothing until it does.
+strays to be ended. So a file marks it from its first use on. That may be a use before it was first
+mounted, so what is held counts too: its folder is made with the first gang. An agent that remembers
+gangs and does not find both touches nothing until it does.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 
+from cloud_agent.clusters.held import file_of
+
 MARK = "tidegate-folder"
+#: The folder in it of the files of what is held.
+HELD = "held"
 _TEXT = "Tidegate knows by this file that its folder is here. Leave it.\n"
 
 
@@ -21,8 +26,8 @@ class SharedFolder:
         Raises:
             OSError: it cannot be written.
         """
-        self._mark = root / MARK
-        self._is_there = False
+        self._root, self._mark, self._remembered = root, root / MARK, tuple(remembered)
+        self._lacks: str | None = f"file {MARK}"
         if not remembered and not self._mark.exists():
             root.mkdir(parents=True, exist_ok=True)
             self._mark.write_text(_TEXT)
@@ -30,19 +35,24 @@ class SharedFolder:
     @property
     def problem(self) -> str | None:
         """What is wrong, as of the last look; None: nothing."""
-        if self._is_there:
+        if self._lacks is None:
             return None
-        folder = self._mark.parent
         return (
-            f"agent.workers.folder: {folder} has no file {MARK}, so what runs is left alone; mount "
-            f"the folder, or if it is the right one, make that file in it"
+            f"agent.workers.folder: {self._root} has no {self._lacks}, so what runs is left alone; "
+            "mount the folder, or if it is the right one, make that in it"
         )
 
     def look(self) -> bool:
-        """See whether it is there.
+        """See whether it is there; mark one that an agent of before marks were made has used.
 
         Raises:
             OSError: it does not answer.
         """
-        self._is_there = self._mark.exists()
-        return self._is_there
+        held = self._root / HELD
+        if not self._mark.exists() and any(file_of(held, job).exists() for job in self._remembered):
+            self._mark.write_text(_TEXT)
+        if not self._mark.exists():
+            self._lacks = f"file {MARK}"
+        else:
+            self._lacks = f"folder {HELD}" if self._remembered and not held.is_dir() else None
+        return self._lacks is None

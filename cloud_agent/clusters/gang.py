@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_agent.clusters.attempt import Attempt, Cluster
+from cloud_agent.clusters.folder import HELD
 from cloud_agent.clusters.held import Final, Held, Started
 from cloud_agent.clusters.stillness import Stillness
 from cloud_agent.clusters.terms import Terms
@@ -46,7 +47,7 @@ class Site:
     @property
     def held(self) -> Path:
         """Folder of the files of what is held."""
-        return self.terms.root / "held"
+        return self.terms.root / HELD
 
 
 class Gang:

@@ -66,7 +66,7 @@ class Held:
         """
         folder.mkdir(parents=True, exist_ok=True)
         del self.left[:-_LEFT_MAX]
-        write_json(_file(folder, self.job), self._to_dict())
+        write_json(file_of(folder, self.job), self._to_dict())
 
     def _to_dict(self) -> dict[str, Any]:
         started = self.started
@@ -115,10 +115,11 @@ def load(folder: Path) -> Iterator[Held]:
 
 def forget(folder: Path, job: str) -> None:
     """Remove the file of a gang that has ended."""
-    _file(folder, job).unlink(missing_ok=True)
+    file_of(folder, job).unlink(missing_ok=True)
 
 
-def _file(folder: Path, job: str) -> Path:
+def file_of(folder: Path, job: str) -> Path:
+    """Name the file of a gang."""
     return folder / f"{job}.json"
 
 

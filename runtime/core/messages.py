@@ -161,6 +161,8 @@ class StartWorkers:
     spec: GangSpec
     step: int
     transfer_s: float
+    #: It was lost here with its machine: it may go on from a newer checkpoint that is here.
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

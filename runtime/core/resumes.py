@@ -38,7 +38,6 @@ class Resumes:
         """Begin the gang again, as soon as the owners of its nodes are known to be off them."""
         gang.phase, gang.cause = "starting", None
         gang.step, gang.checkpointed_s, gang.checkpointing = gang.checkpoint_step, None, False
-        gang.resumes += 1
         self._memory.touch(f"gang/{gang.job}")
         self._waiting[gang.job] = True
         self._look(gang, turn)
@@ -63,8 +62,7 @@ class Resumes:
         if is_free and self._may_run(turn.now_s):
             del self._waiting[gang.job]
             assert gang.spec is not None
-            turn.actions.append(
-                StartWorkers(
-                    gang.job, gang.epoch, gang.placement, gang.spec, gang.checkpoint_step, 0.0
-                )
-            )
+            gang.resumes += 1  # one that only waited, perhaps over restarts of the agent, took none
+            self._memory.touch(f"gang/{gang.job}")
+            what = (gang.job, gang.epoch, gang.placement, gang.spec, gang.checkpoint_step)
+            turn.actions.append(StartWorkers(*what, transfer_s=0.0, resumed=True))

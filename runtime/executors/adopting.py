@@ -9,12 +9,14 @@ import logging
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.executors.fetching import epochs
 from runtime.executors.folder import CLOSED, ORDER
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, workers_of
+from runtime.executors.resuming import went_with_machine
 from runtime.executors.runs import Run
 
 #: Processes that die hard are ended again, a second all in all; their GPU locks hold meanwhile.
@@ -23,8 +25,13 @@ _ROUNDS, _ROUND_S = 50, 0.02
 _log = logging.getLogger(__name__)
 
 
-def adoptable(options: ProcessOptions) -> list[list[Run]]:
-    """Give the runs whose end was not reported yet, each followed by those it was scaled from."""
+def adoptable(
+    options: ProcessOptions, remembered: Mapping[str, int] | None = None
+) -> list[list[Run]]:
+    """Give the runs whose end was not reported yet, each followed by those it was scaled from.
+
+    One that went with its machine and is not `remembered` was reported, and is not to go on.
+    """
     alive: dict[tuple[str, int], Identity] = {}
     for worker in workers_of(options.agent, options.root):
         if worker.epoch.isdecimal():
@@ -34,17 +41,30 @@ def adoptable(options: ProcessOptions) -> list[list[Run]]:
     found = []
     for folder in sorted((options.root / "runs").glob("*")):
         runs = _of_job(options, folder, alive)
+        if runs and remembered is not None and folder.name not in remembered:
+            if went_with_machine(runs[0]):
+                runs[0].close()
+                continue
         if runs:
             found.append(runs)
     return found
 
 
-def end_leftovers(options: ProcessOptions, adopted: list[Run]) -> int:
-    """End the processes of this agent that belong to none of these runs; give how many."""
+def end_leftovers(
+    options: ProcessOptions, adopted: list[Run], remembered: Mapping[str, int] | None = None
+) -> int:
+    """End the processes of this agent that belong to none of these runs; give how many.
+
+    Those of another folder are another fleet's, except if the agent itself held the job in this
+    epoch (`remembered`): then it had the other folder before, and is about to begin the job again.
+    """
+    held = {(job, str(epoch)) for job, epoch in (remembered or {}).items()}
     kept = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
     ended: set[Identity] = set()
     for _ in range(_ROUNDS):
-        found = [w for w in workers_of(options.agent, options.root) if (w.job, w.epoch) not in kept]
+        ours = set(workers_of(options.agent, options.root))
+        ours |= {w for w in workers_of(options.agent) if (w.job, w.epoch) in held}
+        found = [w for w in ours if (w.job, w.epoch) not in kept]
         if not found:
             break
         for worker in found:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore
 from runtime.executors.folder import COMMITTED, read_json
+from runtime.executors.kept import epoch_of, run_folders
 from runtime.executors.saving import in_thread
 
 
@@ -63,8 +64,12 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
 
 def _here(folder: Path, step: int) -> tuple[int, Path] | None:
     """Find a checkpoint of the step that a run on this machine wrote and made durable."""
-    for epoch in epochs(folder):
-        said = read_json(folder / str(epoch) / COMMITTED)
-        if said is not None and said.get("step") == step and Path(said["path"]).exists():
-            return epoch, Path(said["path"])
+    for run in run_folders(folder):
+        said = read_json(run / COMMITTED)
+        if said is None or said.get("step") != step:
+            continue
+        # The run may have been put aside since, under another name.
+        path = run.joinpath(*Path(said["path"]).relative_to(folder).parts[1:])
+        if path.exists():
+            return epoch_of(run), path
     return None

@@ -1,20 +1,9 @@
-"""One gang as a machine of states, driven by `advance`.
-
-fetching    its checkpoint is brought here
-launching   its workers live, none has said that it took a step
-running     they train
-resizing    they are to become more or fewer as they run
-leaving     they were asked to leave, for good or for a change of size
-between     they have left for a change of size that the agent, restarted, must be told again
-uploading   they are gone; the last checkpoint gets the time it may have
-over        all is said
-"""
+"""One gang as a machine of states (`runtime.executors.phases`), driven by `advance`."""
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from runtime.core import (
     CheckpointWorkers,
@@ -30,26 +19,21 @@ from runtime.core import (
 from runtime.core.state import without
 from runtime.executors.change import Change
 from runtime.executors.fetching import Fetch
+from runtime.executors.kept import newest_kept
 from runtime.executors.live import Live
 from runtime.executors.options import ProcessOptions
+from runtime.executors.phases import STAFFED, Phase
+from runtime.executors.resuming import offer_of, resumed_from, went_with_machine
 from runtime.executors.runs import Order, Run, Why
 from runtime.executors.saving import Committed, Saver
 from runtime.executors.stopping import Stop
 from runtime.executors.wishes import Wish
 from runtime.executors.words import Words
 
-Phase = Literal[
-    "fetching", "launching", "running", "resizing", "leaving", "between", "uploading", "over"
-]
-
 #: Workers that should be gone for so long are ended without their supervisor's help.
 _OVERDUE_S = 10.0
 #: The agent core says its wishes again at once after a restart.
 _BETWEEN_S = 60.0
-#: The last checkpoint of a completed job is its result: it is tried again for this long.
-_RESULT_S = 600.0
-#: Phases in which there may be workers.
-_STAFFED = ("launching", "running", "resizing", "leaving")
 
 
 class Gang:
@@ -76,13 +60,23 @@ class Gang:
         self._due_s = math.inf
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
+        #: It went with its machine, and was not begun again.
+        self._lost = False
+        #: What it began from may have to be made durable.
+        self._began: Run | None = None
 
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
         """Begin what the order asks for."""
         gang = cls(options, order, Saver(order.job, options.store, options.keep, order.step))
         gang._now_s = now_s
-        gang._begin(order.step)
+        try:
+            if (kept := resumed_from(options.root, order)) is None:
+                gang._begin(order.step)
+            else:
+                gang._launch(kept.step, kept.path)
+        except OSError as error:
+            gang._fail(f"the folder of its run cannot be made: {error}")
         return gang
 
     @classmethod
@@ -95,6 +89,7 @@ class Gang:
         gang.older = [Live(options, one) for one in older]
         gang._words.say_left_again(order.left, order.step)
         gang.live, asked = Live(options, run), run.asked_to()
+        gang._lost, gang._began = went_with_machine(run), run if run.this_boot else None
         gang.phase = "launching" if asked is None else "leaving"
         if asked is None and not run.was_begun:
             gang._launch_run(run)
@@ -131,7 +126,7 @@ class Gang:
             return
         self._now_s, self._anew = now_s, order
         self.epoch, self.placement = order.epoch, order.placement
-        if self.phase in _STAFFED:
+        if self.phase in STAFFED:
             self._ask_to_leave(0.0, kill=True, why="stop")
         else:
             self._begin_anew(order)
@@ -164,7 +159,7 @@ class Gang:
         """Leave for good; asked again, only ever sooner and harder."""
         self._now_s, self._anew, self.epoch = now_s, None, max(self.epoch, order.epoch)
         self._stop = stop = (self._stop or Stop()).hurried(order, now_s)
-        if self.phase in _STAFFED:
+        if self.phase in STAFFED:
             left_s = max(0.0, stop.deadline_s - now_s)
             self._ask_to_leave(left_s, kill=not stop.saves, why="stop")
         elif self.phase != "over":
@@ -196,7 +191,10 @@ class Gang:
             self._fetch.cancel.set()
 
     def _read(self) -> None:
-        """Read what the workers say, and make durable what they announce."""
+        """Read what the workers say, and make durable what they announce, or began from."""
+        began, self._began = self._began, None
+        if began is not None and (offer := offer_of(began, self._now_s)) is not None:
+            self._saver.offer(offer)
         for live in (*self.older, self.live):
             for offer in live.offers(self._now_s) if live is not None else ():
                 self._saver.offer(offer)
@@ -234,8 +232,8 @@ class Gang:
 
     def _look_at_workers(self, live: Live) -> None:
         if live.run.gone():
-            self._read()  # its last words came before its end
-            self._ended_unasked(live)
+            if live.is_heard_out():  # its last words came before its end
+                self._ended_unasked(live)
         elif self.phase == "launching":
             if live.has_started(self._now_s):
                 self._now_runs(live)
@@ -265,7 +263,8 @@ class Gang:
             elif self._now_s >= self._due_s:
                 live.run.kill()
             return
-        self._read()
+        if not live.is_heard_out():
+            return
         if self._anew is not None:
             self._begin_anew(self._anew)
         elif live.reached_the_end:
@@ -283,6 +282,8 @@ class Gang:
         if self._saver.busy:
             self._saver.abandon()
             self._lose("the last checkpoint was not durable in the time that was left")
+        if self._final == self._completed and not self._saver.is_safe:
+            self._final = self._stopped  # told to stop before its result was stored
         assert self._final is not None
         self._words.say(self._final())
         self.phase = "over"
@@ -298,8 +299,8 @@ class Gang:
             self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
 
     def _look_at_change(self, live: Live, change: Change) -> None:
-        if gone := live.run.gone():
-            self._read()  # perhaps it was complete before they ended
+        if (gone := live.run.gone()) and not live.is_heard_out():
+            return  # perhaps it was complete before they ended
         outcome = change.look(self._now_s, gone=gone)
         if outcome in ("freed", "done"):
             self._say_left(change.wish.epoch)
@@ -337,6 +338,8 @@ class Gang:
         """Begin with the new GPUs from the newest checkpoint here, durable or not yet."""
         assert self.live is not None
         order, here = self.live.run.order, self._saver.newest_here()
+        if self._lost and (kept := newest_kept(self.live.run.folder.parent)) is not None:
+            here = (kept.step, kept.path) if kept.step >= self._saver.step else None
         self._say_left(self.epoch)
         if here is None and self._saver.step > order.step:
             self._begin(self._saver.step)  # what is here may be torn; what is durable is not
@@ -358,6 +361,7 @@ class Gang:
             self._fail(f"its workers cannot be started: {error}")
         else:
             self.live, self.phase = Live(self._options, run), "launching"
+            self._lost, self._began = False, run
 
     # --- end ---
 
@@ -372,12 +376,11 @@ class Gang:
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:
-        self._end(self._completed, math.inf)
-        self._saver.insist(self._now_s + _RESULT_S)
+        self._end(self._completed, math.inf if self._stop is None else self._upload_until_s())
 
     def _fail(self, error: str, *, retriable: bool = True) -> None:
         until_s = self._now_s + self._options.upload_s
-        self._end(lambda: GangFailed(self.job, self.epoch, error, retriable), until_s)
+        self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
 
     def _completed(self) -> Report:
         return GangCompleted(self.job, self.epoch, self._spec.total_steps)

@@ -6,13 +6,23 @@ a gang is resumed from what is kept, or else from what is in the store, and from
 """
 
 import contextlib
+import math
 import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.checkpoints.durable import sync_folder
-from runtime.executors.folder import KEPT, ORDER, read_json, write_json
+from runtime.executors.folder import (
+    CLOSED,
+    COMMITTED,
+    EXIT,
+    KEPT,
+    ORDER,
+    STOP,
+    read_json,
+    write_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,8 @@ class Kept:
 
     step: int
     path: Path
+    #: Folder of the run that wrote it; None: it was fetched, so the store has it.
+    run: Path | None
 
 
 class Keeper:
@@ -57,54 +69,105 @@ def keep(run: Path, step: int, path: Path) -> None:
     """Force a checkpoint of a run to the disk, then write down that it is kept. Blocks.
 
     Raises:
-        OSError: it is gone, or the disk does not take it.
+        OSError: it is gone, is being written over, or the disk does not take it.
     """
+    files = _files(path)
     for each in (path, *path.rglob("*")):
         if each.is_dir():
             sync_folder(each)
-        else:
+        elif each.is_file():  # what is neither has no bytes to lose, and a pipe would block
             _sync_file(each)
     sync_folder(path.parent)
-    said = {"step": step, "name": str(path.relative_to(run)), "files": _files(path)}
-    write_json(run / KEPT, said)
+    if not files or _files(path) != files:
+        raise OSError(f"{path}: it changes while it is kept")
+    write_json(run / KEPT, {"step": step, "name": str(path.relative_to(run)), "files": files})
 
 
 def kept_of(run: Path) -> Kept | None:
     """Give what a run has kept; None if nothing, or if its files are others than then."""
-    said = read_json(run / KEPT)
-    if said is None:
+    said = read_json(run / KEPT) or {}
+    step, name = said.get("step"), said.get("name")
+    # A job can write here as well.
+    if not isinstance(step, int) or not isinstance(name, str) or ".." in Path(name).parts:
         return None
-    path = run / said["name"]
-    if not path.exists() or _files(path) != said["files"]:
+    path = run / name
+    try:
+        as_then = run in path.parents and path.exists() and _files(path) == said.get("files")
+    except (OSError, ValueError):  # no name that a disk can have
         return None
-    return Kept(int(said["step"]), path)
+    return Kept(step, path, run) if as_then else None
 
 
 def began_from(run: Path) -> Kept | None:
     """Give the checkpoint on this machine that a run began from, if it is surely there."""
-    order = read_json(run / ORDER)
-    if order is None or order.get("resume") is None:
+    order = read_json(run / ORDER) or {}
+    step, resume, job = order.get("step"), order.get("resume"), run.parent
+    if not isinstance(step, int) or not isinstance(resume, str):
         return None
-    path, job = Path(order["resume"]), run.parent
-    if not path.exists() or job not in path.parents:
+    path = Path(resume)
+    if job not in path.parents or ".." in path.parts:
         return None
     place = path.relative_to(job).parts[0]
+    if place != "fetched":
+        kept = kept_of(job / place)
+        return kept if kept is not None and (kept.step, kept.path) == (step, path) else None
     # What was fetched was verified and forced to the disk before it got its name.
-    if place != "fetched" and kept_of(job / place) != Kept(int(order["step"]), path):
-        return None
-    return Kept(int(order["step"]), path)
+    return Kept(step, path, None) if path.exists() else None
 
 
-def put_aside(run: Path) -> Path | None:
-    """Make room for the same epoch to run again; give where what was there is now, if it was."""
-    if not run.exists():
-        return None
-    number = 1
-    while (aside := run.with_name(f"{run.name}.{number}")).exists():
-        number += 1
-    run.rename(aside)
-    sync_folder(aside.parent)
-    return aside
+def newest_kept(job: Path) -> Kept | None:
+    """Give the newest checkpoint of the runs of a job whose work the newest of them goes on with.
+
+    That is: its own, those that were put aside, and those that it was scaled from.
+    """
+    past: list[Path] = []
+    for run in run_folders(job):
+        if past and epoch_of(run) != epoch_of(past[-1]):
+            if (read_json(run / STOP) or {}).get("why") != "scale":
+                break
+        past.append(run)
+    found = (one for run in past for one in (kept_of(run), began_from(run)))
+    return max((one for one in found if one), key=lambda one: one.step, default=None)
+
+
+def unstored_result(run: Path) -> bool:
+    """Whether all workers of a run ended well, and its newest checkpoint here is not durable."""
+    record, kept = read_json(run / EXIT), kept_of(run)
+    if record is None or record.get("failed") is not None or kept is None:
+        return False
+    return kept.step > int((read_json(run / COMMITTED) or {"step": -1})["step"])
+
+
+def run_folders(job: Path) -> list[Path]:
+    """Give the run folders of a job, those put aside too, the newest first."""
+    found = []
+    for path in job.iterdir() if job.is_dir() else ():
+        epoch, _, number = path.name.partition(".")
+        if epoch.isdecimal() and (number.isdecimal() or path.name == epoch):
+            found.append((int(epoch), int(number) if number else math.inf, path))
+    return [path for *_, path in sorted(found, reverse=True)]
+
+
+def epoch_of(run: Path) -> int:
+    """Give the epoch of a run folder."""
+    return int(run.name.partition(".")[0])
+
+
+def make_room(run: Path) -> None:
+    """Have the same epoch begin again, or a job anew: what ran of it before is put aside, closed.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    if run.exists():
+        number = 1
+        while (aside := run.with_name(f"{run.name}.{number}")).exists():
+            number += 1
+        run.rename(aside)
+        sync_folder(aside.parent)
+    for before in run_folders(run.parent):
+        if not (before / CLOSED).exists():
+            (before / CLOSED).touch()
 
 
 def _sync_file(path: Path) -> None:

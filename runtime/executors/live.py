@@ -67,19 +67,22 @@ class Live:
         return well and self.step == self.run.order.spec.total_steps
 
     def offers(self, now_s: float) -> Iterator[Offer]:
-        """Read what is new; give the checkpoints that it announces.
+        """Read a piece of what is new; give the checkpoints that it announces.
 
         None of an earlier boot: after a crash of the machine, the disk may lack some of them.
         """
-        while self.run.this_boot:
-            for said in self.file.read(now_s):
-                announced = replace(said, step=min(said.step, self.run.order.spec.total_steps))
-                yield Offer(self.run.folder, self.run.order.epoch, announced, now_s)
-            if not self.file.behind:
-                return
+        for said in self.file.read(now_s) if self.run.this_boot else ():
+            announced = replace(said, step=min(said.step, self.run.order.spec.total_steps))
+            yield Offer(self.run.folder, self.run.order.epoch, announced, now_s)
+
+    def is_heard_out(self) -> bool:
+        """Whether all is read that its workers said. Ask once they are gone, before judging."""
+        return not self.run.this_boot or self.file.is_over()
 
     def has_started(self, now_s: float) -> bool:
         """Whether it said a step, or has lived long enough for one that says nothing."""
+        if not self.file.caught_up:
+            return False  # what is read yet was said to an agent of before
         if self.file.step is not None:
             return True
         if self._begun_s is None and self.run.begun():

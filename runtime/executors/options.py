@@ -70,7 +70,7 @@ class ProcessOptions:
 
     @property
     def resize_s(self) -> float:
-        """How long a change of size in place may take: the rest is for a restart instead."""
+        """How long a change of size in place may take; a restart instead has a whole grace."""
         return self.grace_s / 2
 
     @property

@@ -6,11 +6,12 @@ with it. What goes on is in the run folders, so that the next agent goes on with
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.core import (
     CheckpointWorkers,
+    GangFailed,
     GangProgress,
     Report,
     ScaleWorkers,
@@ -21,8 +22,8 @@ from runtime.executors.adopting import adoptable, end_leftovers
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
+from runtime.executors.kept import unstored_result
 from runtime.executors.options import ProcessOptions
-from runtime.executors.resuming import begun, lost, marked, went_with_machine
 from runtime.executors.saving import in_thread
 
 #: How often what is under way is looked at, and what simply runs.
@@ -32,8 +33,16 @@ _SOON_S, _LATER_S = 0.2, 1.0
 class ProcessExecutor:
     """Runs gangs on this machine (see `runtime.executor.Executor`, which it implements)."""
 
-    def __init__(self, options: ProcessOptions) -> None:
+    def __init__(
+        self, options: ProcessOptions, remembered: Mapping[str, int] | None = None
+    ) -> None:
         """Go on with what an agent of before began, and end what it left behind.
+
+        Args:
+            options: What an operator may choose.
+            remembered: The jobs and epochs that the agent knows it held. Its workers are ended
+                where they are not found below `options.root`, for the core may begin them again.
+                None: it does not know.
 
         Raises:
             OSError: `options.root` cannot be used.
@@ -46,18 +55,12 @@ class ProcessExecutor:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         in_thread(lambda: _empty(self._trash))
-        found = adoptable(options)
+        found = adoptable(options, remembered)
         #: Processes of this agent that were left over and have been ended.
-        self.leftovers = end_leftovers(options, [runs[0] for runs in found])
+        self.leftovers = end_leftovers(options, [runs[0] for runs in found], remembered or {})
         adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        #: Those that went with their machine, until they are begun again.
-        self._lost = {
-            gang.job: lost(gang, runs)
-            for gang, runs in zip(adopted, found, strict=True)
-            if went_with_machine(runs[0])
-        }
         self._gangs = {gang.job: gang for gang in adopted}
         self._running = tuple(sorted(self._gangs))
         self._settled: list[Callable[[], None]] = []
@@ -71,8 +74,7 @@ class ProcessExecutor:
         gang = self._gangs.get(order.job)
         if gang is None:
             self._settle()
-            was_lost = self._lost.pop(order.job, None)
-            self._gangs[order.job] = begun(self._options, order, was_lost, now_s)
+            self._gangs[order.job] = Gang.begun(self._options, order, now_s)
         else:
             gang.start(order, now_s)
         self._looked_s = None
@@ -104,16 +106,20 @@ class ProcessExecutor:
         reports: list[Report] = []
         for job, gang in sorted(self._gangs.items()):
             said = gang.advance(now_s)
-            reports += map(marked, said) if job in self._lost else said
+            reports += said
             self._settled += gang.settling
             gang.settling = []
             self.fallbacks += gang.fallbacks
             gang.fallbacks = 0
-            if gang.older:
+            is_read = not any(live.file.behind for live in gang.older)
+            if gang.older and (is_read or gang.phase == "over"):
                 self._settled.append(self._close_older(gang))
             if gang.phase == "over":
                 del self._gangs[job]
-                self._settled.append(self._put_away(gang))
+                if not any(isinstance(report, GangFailed) and report.lost for report in said):
+                    # One that is lost goes on from what is there, or may: perhaps after a while,
+                    # so that the next agent too must find it.
+                    self._settled.append(self._put_away(gang))
         return reports
 
     def _settle(self) -> None:
@@ -128,6 +134,12 @@ class ProcessExecutor:
             return None
         if self._looked_s is None:
             return 0.0  # an order has come: look at once
+        if any(
+            live is not None and live.file.behind
+            for gang in self._gangs.values()
+            for live in (gang.live, *gang.older)
+        ):
+            return self._looked_s  # there is more to read
         waits = self._settled or any(gang.waits for gang in self._gangs.values())
         return self._looked_s + (_SOON_S if waits else _LATER_S)
 
@@ -178,8 +190,8 @@ class ProcessExecutor:
         def put_away() -> None:
             if gang.live is not None:
                 gang.live.run.close()
-            if gang.job in self._gangs or gang.job in self._lost:
-                return  # it goes on, or may, from what is there
+            if gang.job in self._gangs:
+                return  # it goes on, from what is there
             old = [folder / "fetched"]
             if gang.result_is_safe:
                 old += folder.glob(f"*/{CHECKPOINTS}")
@@ -189,11 +201,11 @@ class ProcessExecutor:
         return put_away
 
     def _too_many(self) -> list[Path]:
-        """Find the ended runs beyond those that are kept for their logs."""
+        """Find the ended runs beyond those that are kept for their logs, or for a result."""
         closed = [
             (marker.stat().st_mtime, marker.parent)
             for marker in (self._options.root / "runs").glob(f"*/*/{CLOSED}")
-            if marker.parent.parent.name not in self._gangs
+            if marker.parent.parent.name not in self._gangs and not unstored_result(marker.parent)
         ]
         return [folder for _, folder in sorted(closed)[: -self._options.keep_runs]]
 

@@ -12,8 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeGuard
 
 _LINE_MAX = 64 * 1024
-#: Read at once: a job that writes faster than this is caught up with at later readings.
-_READ_MAX = 1024 * 1024
+#: Read at once, in much less than a second: what is more is caught up with at later readings.
+_READ_MAX = 64 * 1024
+#: Of what a job that has ended left unread, the last so much is read.
+_LAST_MAX = 1024**3
 _STEP_MAX = 2**53
 _RATE_MAX = 1e12
 _PAUSE_MAX_S = 86_400.0
@@ -21,7 +23,7 @@ _PAUSE_MAX_S = 86_400.0
 _MOMENTS = 32
 
 Fault = Literal[
-    "not_json", "too_long", "bad_step", "bad_rate", "bad_checkpoint", "step_back", "cut"
+    "not_json", "too_long", "bad_step", "bad_rate", "bad_checkpoint", "step_back", "cut", "unread"
 ]
 
 
@@ -42,6 +44,8 @@ class ProgressFile:
         """Follow `path`; checkpoints are names below `checkpoints`."""
         self._path, self._checkpoints = path, checkpoints
         self._offset = 0
+        self._beginning: int | None = None  # what was there at the first reading
+        self._end: int | None = None  # nothing counts that is written beyond
         self._rest = b""
         self._skipping = False
         self._rate: float | None = None
@@ -52,13 +56,13 @@ class ProgressFile:
         self.generation: int | None = None
         #: When the last new step was read.
         self.moved_s: float | None = None
-        #: Whether there was more to read than the last reading took.
-        self.behind = False
+        #: So many readings are missing to what was there at the last one.
+        self.pieces_left = 0
         #: What was wrong with lines.
         self.faults: Counter[Fault] = Counter()
 
     def read(self, now_s: float) -> list[Announced]:
-        """Take what is new; give the checkpoints announced in it, in order."""
+        """Take one piece of what is new; give the checkpoints announced in it, in order."""
         found: list[Announced] = []
         before = self.step
         for line in self._lines():
@@ -67,8 +71,35 @@ class ProgressFile:
                 found.append(said)
         if self.step is not None and self.step != before:
             self.moved_s = now_s
-            self._moments.append((now_s, self.step))
+            if not self.behind:  # else it was said at some moment before
+                self._moments.append((now_s, self.step))
         return found
+
+    @property
+    def behind(self) -> bool:
+        """Whether there was more to read than the last reading took."""
+        return self.pieces_left > 0
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all is read that was there when it was first read."""
+        return self._beginning is None or self._offset >= self._beginning
+
+    def is_over(self) -> bool:
+        """Take what is there by now for all there will ever be; say whether all of it is read."""
+        if self._end is None:
+            try:
+                self._end = self._path.stat().st_size
+            except OSError:
+                self._end = 0
+            if self._end - self._offset > _LAST_MAX:
+                self.faults["unread"] += 1
+                self._offset, self._rest, self._skipping = self._end - _LAST_MAX, b"", True
+            self._count_left(self._end)
+        return not self.behind
+
+    def _count_left(self, size: int) -> None:
+        self.pieces_left = math.ceil(abs(size - self._offset) / _READ_MAX)
 
     def samples_per_s(self, samples_per_step: float) -> float | None:
         """The rate as the job says, else as its steps show; None as long as neither is known."""
@@ -89,18 +120,24 @@ class ProgressFile:
         """Give the whole lines that are new; a last one without its end waits."""
         try:
             size = self._path.stat().st_size
+            if self._end is not None:
+                size = self._end = min(size, self._end)
             if size < self._offset:  # written anew
                 self.faults["cut"] += 1
                 self._offset, self._rest, self._skipping = 0, b"", False
-            self.behind = size - self._offset > _READ_MAX
+            if self._beginning is None or size < self._beginning:
+                self._beginning = size
             if size == self._offset:
+                self.pieces_left = 0
                 return []
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read(_READ_MAX)
+                data = file.read(min(_READ_MAX, size - self._offset))
         except OSError:
+            self.pieces_left = 0
             return []
         self._offset += len(data)
+        self._count_left(size)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if lines and self._skipping:
             del lines[0]
@@ -162,7 +199,8 @@ class ProgressFile:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number may be too great for a float, and compares all the same.
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_below(name: str) -> bool:

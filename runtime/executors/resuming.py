@@ -5,23 +5,14 @@ or of an earlier boot of the machine. It reports them as lost; whether they go o
 here, but by the agent's core, which then orders a start with the epoch that they had.
 """
 
-from dataclasses import dataclass, replace
+from pathlib import Path
 
-from runtime.core import GangFailed, Report, StartWorkers
-from runtime.executors.gang import Gang
-from runtime.executors.kept import Kept, began_from, kept_of, put_aside
-from runtime.executors.options import ProcessOptions
+from runtime.core import StartWorkers
+from runtime.executors.fetching import job_folder
+from runtime.executors.kept import Kept, began_from, epoch_of, make_room, newest_kept
+from runtime.executors.progress import Announced
 from runtime.executors.runs import Run, run_folder
-from runtime.executors.saving import Saver
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A gang that went with its machine."""
-
-    epoch: int
-    #: Its newest checkpoint here that is surely there; None: only the store has one, if any.
-    kept: Kept | None
+from runtime.executors.saving import Offer
 
 
 def went_with_machine(run: Run) -> bool:
@@ -33,30 +24,20 @@ def went_with_machine(run: Run) -> bool:
     return record is None or (record.get("failed") is None and not record.get("refused"))
 
 
-def lost(gang: Gang, runs: list[Run]) -> Lost:
-    """Find what a gang that went with its machine can go on from; its runs, the newest first."""
-    found = [kept_of(run.folder) for run in runs] + [began_from(runs[0].folder)]
-    return Lost(
-        gang.epoch, max((one for one in found if one), key=lambda one: one.step, default=None)
-    )
+def resumed_from(root: Path, order: StartWorkers) -> Kept | None:
+    """Make room for a start; give the checkpoint here that it goes on from, not the store's.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    make_room(run_folder(root, order.job, order.epoch))
+    kept = newest_kept(job_folder(root, order.job)) if order.resumed else None
+    return kept if kept is not None and kept.step >= order.step else None
 
 
-def marked(report: Report) -> Report:
-    """Say of a failure that the gang went with its machine."""
-    return replace(report, lost=True) if isinstance(report, GangFailed) else report
-
-
-def begun(options: ProcessOptions, order: StartWorkers, found: Lost | None, now_s: float) -> Gang:
-    """Begin what the order asks for, from the newest checkpoint that is here if it was lost."""
-    folder = run_folder(options.root, order.job, order.epoch)
-    aside = put_aside(folder)
-    kept = found.kept if found is not None and found.epoch == order.epoch else None
-    if kept is None or kept.step < order.step:
-        return Gang.begun(options, order, now_s)
-    path = kept.path
-    if aside is not None and folder in path.parents:
-        path = aside / path.relative_to(folder)
-    gang = Gang(options, order, Saver(order.job, options.store, options.keep, order.step))
-    gang._now_s = now_s
-    gang._launch(kept.step, path)
-    return gang
+def offer_of(run: Run, now_s: float) -> Offer | None:
+    """Give the checkpoint that a run began from, which perhaps only this disk has."""
+    kept = began_from(run.folder)
+    if kept is None or kept.run is None:
+        return None
+    return Offer(kept.run, epoch_of(kept.run), Announced(kept.step, kept.path, None), now_s)

@@ -4,6 +4,7 @@ Uploads and downloads run in threads of their own; the executor looks at them fr
 """
 
 import contextlib
+import logging
 import math
 import shutil
 import threading
@@ -19,7 +20,10 @@ from runtime.executors.kept import Keeper
 from runtime.executors.progress import Announced
 
 _MIB = 1024 * 1024
+#: A store that is back is noticed within this.
+_WAIT_MAX_S = 60.0
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 def in_thread(work: Callable[[], _T]) -> "Future[_T]":
@@ -105,8 +109,8 @@ class Saver:
 
     @property
     def is_safe(self) -> bool:
-        """Whether the newest checkpoint is durable."""
-        return self.newest is None or self.newest.step <= self.step
+        """Whether the newest checkpoint is durable, or none is here that could be."""
+        return self.newest_here() is None or self.newest is None or self.newest.step <= self.step
 
     def newest_here(self) -> tuple[int, Path] | None:
         """Give step and path of the newest checkpoint on the local disk, durable or not yet."""
@@ -116,19 +120,24 @@ class Saver:
 
     def offer(self, offer: Offer) -> None:
         """Make this one durable too; of several that wait, the newest alone is."""
-        step = offer.step
+        step, path = offer.step, offer.announced.path
+        self._on_disk = [
+            one for one in self._on_disk if (one.step, one.announced.path) != (step, path)
+        ]
         self._on_disk.append(offer)
         if self.newest is None or step >= self.newest.step:
             self.newest = offer
         under_way = self._upload.offer.step if self._upload is not None else -1
         if step > max(self.step, under_way):
             self._waiting = offer
-        self._keeper.keep(offer.run, step, offer.announced.path)
+        self._keeper.keep(offer.run, step, path)
         self._tidy()
 
     def insist(self, until_s: float) -> None:
-        """Try again what fails, until the moment: it is the last chance."""
+        """Try again what fails, or failed, until the moment: it is the last chance."""
         self._until_s = until_s
+        if not self.busy and not self.is_safe:
+            self._waiting = self.newest
 
     def advance(self, now_s: float) -> Committed | NotCommitted | None:
         """Begin what waits; give what became of what was under way."""
@@ -185,9 +194,17 @@ class Saver:
             pause_s = upload.offer.announced.pause_s
             cost_s = max(0.0, now_s - upload.begun_s) if pause_s is None else pause_s
             return Committed(upload.offer, stored.uri, math.ceil(stored.size_bytes / _MIB), cost_s)
-        if now_s < self._until_s:
+        if now_s < self._until_s and upload.offer.announced.path.exists():
             self._waiting = self._waiting or upload.offer
-            self._again_s, self._wait_s = now_s + self._wait_s, 2 * self._wait_s
+            _log.warning(
+                "job %s: its last checkpoint, of step %d, is not stored, tried again in %g s: %s",
+                self._job,
+                step,
+                self._wait_s,
+                error,
+            )
+            self._again_s = now_s + self._wait_s
+            self._wait_s = min(2 * self._wait_s, _WAIT_MAX_S)
             return None
         return NotCommitted(f"checkpoint of step {step}: {error}")
 

@@ -124,6 +124,26 @@ def test_a_folder_that_is_not_mounted_ends_nothing_and_is_taken_up_when_it_is_ba
     assert executor.away is None
 
 
+def test_a_folder_of_before_there_were_marks_is_known_by_what_is_held(agent: Agent) -> None:
+    holds(agent)
+    (agent.root / MARK).unlink()
+    executor, cluster = agent.begin(j=3)
+    agent.until(executor, lambda: cluster.kept)
+    assert cluster.kept[0] == {("j", 3)}
+    assert (agent.root / MARK).exists()
+
+
+def test_a_mark_made_before_the_folder_was_first_mounted_proves_nothing(agent: Agent) -> None:
+    bare, _ = agent.begin()
+    bare.close()
+    executor, cluster = agent.begin(j=3)
+    looks = iter(range(20))
+    agent.until(executor, lambda: next(looks, None) is None)
+    assert executor.away is not None
+    assert f"{agent.root} has no folder held" in executor.away
+    assert (cluster.kept, agent.said, executor.running()) == ([], [], ("j",))
+
+
 def test_a_folder_that_goes_away_while_gangs_run_is_waited_for(agent: Agent) -> None:
     executor, cluster = agent.begin()
     agent.until(executor, lambda: cluster.kept)
@@ -144,6 +164,8 @@ def test_what_is_remembered_and_not_in_the_folder_when_it_is_back_has_failed(age
     agent.until(executor, lambda: executor.away)
     agent.root.mkdir()
     (agent.root / MARK).touch()  # as the complaint says, of a folder that is the right one
+    agent.until(executor, lambda: "has no folder held" in (executor.away or ""))
+    (agent.root / "held").mkdir()
     agent.until(executor, lambda: agent.said)
     (failed,) = agent.said
     assert isinstance(failed, GangFailed)

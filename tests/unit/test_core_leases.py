@@ -37,6 +37,13 @@ def test_edge_nodes_have_a_lease_of_their_own() -> None:
     assert lease_left_s(cell, "e0") == 4 * 3600 + MARGIN_S
 
 
+def test_an_agent_that_got_another_kind_of_node_may_hold_the_long_lease_still() -> None:
+    cell = fleet(HOURS)
+    cell.feed(node_born("n9", agent="agent-edge"))
+    assert lease_left_s(cell, "n9") == lease_left_s(cell, "e0") == 4 * 3600 + MARGIN_S
+    assert lease_left_s(cell, "n0") == HOURS.lease_s + MARGIN_S
+
+
 def test_unless_it_is_set_all_leases_are_alike_and_recorded_as_ever() -> None:
     cell = fleet(Settings())
     assert lease_left_s(cell, "e0") == lease_left_s(cell, "n0") == 900 + MARGIN_S
@@ -110,6 +117,7 @@ def test_of_hours_of_progress_that_come_at_once_a_word_for_each_stretch_is_taken
         return JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
 
     cell.feed(progress(10))  # a step a second
+    cell.now_s += 12 * 3600.0
     taken = []
     for step in range(70, 12 * 3600, 60):  # said each minute, come in one tick
         word = stimulus_of(cell.state, progress(step), cell.now_s)
@@ -118,6 +126,21 @@ def test_of_hours_of_progress_that_come_at_once_a_word_for_each_stretch_is_taken
             taken.append(step)
     assert 44 <= len(taken) <= 48, "one for 15 minutes of work"
     assert job.step > 12 * 3600 - 960
+
+
+def test_a_job_that_is_faster_than_it_says_is_followed_no_more_closely() -> None:
+    cell = fleet(Settings())
+    cell.feed(submitted("j0", total_steps=10_000_000))
+    job = cell.run("j0", n0=1)
+    taken = 0
+    for minute in range(1, 12 * 60):
+        cell.now_s += 60.0
+        word = {"job": "j0", "epoch": job.epoch, "step": 6000 * minute, "samples_per_s": 1.0}
+        said = JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
+        if stimulus_of(cell.state, said, cell.now_s) is not None:
+            cell.feed(said)
+            taken += 1
+    assert 40 <= taken <= 49, "one for 15 minutes"
 
 
 def test_what_was_saved_unheard_counts_if_the_job_still_waits() -> None:

@@ -1,5 +1,6 @@
 """The job in the manual does what the manual says."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -20,15 +21,16 @@ def test_the_job_of_the_manual_loses_no_step_and_ends_as_if_undisturbed(tmp_path
     script = tmp_path / "job.py"
     script.write_text("import time\n" + slow)
     program = Program(argv=[sys.executable, str(script)], env={"OPENBLAS_NUM_THREADS": "1"})
-    with bench(tmp_path) as jig:
+    with bench(tmp_path, keep_runs=5) as jig:
         jig.start(program, total_steps=200, job="calm")
-        jig.start(program, 1, total_steps=200, job="moved")
+        jig.start(program, 1, 2, total_steps=200, job="moved")
         jig.until(lambda: jig.step("moved") >= 5)
         jig.stop(1, job="moved")
         stopped = jig.hears(GangStopped)
         assert 5 <= stopped.step < 200
-        jig.start(program, 1, total_steps=200, job="moved", epoch=2, step=stopped.step)
+        jig.start(program, 1, 2, total_steps=200, job="moved", epoch=2, step=stopped.step)
         jig.hears(GangCompleted, 2)
+        lines = (jig.run(2, "moved") / "progress.jsonl").read_text().splitlines()
         weights = []
         for job in ("calm", "moved"):
             checkpoint = jig.store.find(job, 200)
@@ -36,6 +38,9 @@ def test_the_job_of_the_manual_loses_no_step_and_ends_as_if_undisturbed(tmp_path
             with np.load(jig.store.fetch(checkpoint, tmp_path / job)) as saved:
                 weights.append(saved["weights"])
     assert np.array_equal(*weights)
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == sorted(steps), "one worker speaks"
+    assert steps[0] == stopped.step + 1, "and goes on from what was saved"
 
 
 def test_every_variable_of_the_manual_is_set(tmp_path: Path) -> None:

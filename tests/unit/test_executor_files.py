@@ -39,6 +39,8 @@ def _follow(tmp_path: Path, text: bytes) -> tuple[ProgressFile, list[Announced]]
         (b"\xff\xfe", "not_json"),
         (b"[" * 30_000, "not_json"),
         (b'{"step": ' + b"9" * 5000 + b"}", "not_json"),
+        (b'{"step": ' + b"9" * 400 + b"}", "bad_step"),
+        (b'{"samples_per_s": 1' + b"0" * 400 + b"}", "bad_rate"),
         (b'{"step": -1}', "bad_step"),
         (b'{"step": NaN}', "bad_step"),
         (b'{"step": 1e400}', "bad_step"),

@@ -78,7 +78,7 @@ def test_a_lost_gang_goes_on_from_its_newest_checkpoint_under_its_epoch(
     assert jig.executor.running() == ("j",)
     failed = jig.hears(GangFailed)
     assert failed.lost
-    jig.start(SAVES, 0, 1, step=step)  # as the core decides
+    jig.start(SAVES, 0, 1, step=step, resumed=True)  # as the core decides
     assert first_step(jig) == step + 1
     assert jig.hears(GangStarted).epoch == 1
     assert len(jig.pids()) == 3, "a supervisor and two workers"
@@ -97,14 +97,14 @@ def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
         for _ in range(2):
             power_cut(jig)
             assert jig.hears(GangFailed).lost
-            jig.start(SAVES, step=0)  # none was ever durable
+            jig.start(SAVES, step=0, resumed=True)  # none was ever durable
             jig.hears(GangStarted)
             assert first_step(jig) == step + 1
         again = saved(jig)
         assert again > step
         power_cut(jig)
         jig.hears(GangFailed)
-        jig.start(SAVES, step=0)
+        jig.start(SAVES, step=0, resumed=True)
         jig.hears(GangStarted)
         assert first_step(jig) == again + 1
 
@@ -119,7 +119,7 @@ def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path
     power_cut(jig)
     assert jig.hears(GangFailed).lost
     jig.look()
-    jig.start(SAVES, step=40)
+    jig.start(SAVES, step=40, resumed=True)
     jig.hears(GangStarted)
     assert first_step(jig) == 41
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
     kept.path.write_text("99")
     power_cut(jig)
     jig.hears(GangFailed)
-    jig.start(SAVES, step=step)
+    jig.start(SAVES, step=step, resumed=True)
     jig.hears(GangStarted)
     assert first_step(jig) == step + 1, "the store's"
 

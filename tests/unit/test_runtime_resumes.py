@@ -50,7 +50,7 @@ def test_a_lost_gang_goes_on_from_its_checkpoint_under_the_same_epoch() -> None:
     assert kinds(core.handle(Birth(("j",)), NOW_S + 60)) == ["NodeBorn", "NodeBorn"]
     outputs = core.handle(LOST, NOW_S + 60)
     assert outputs.events == ()
-    assert outputs.actions == (StartWorkers("j", 1, {"n1": (0, 1)}, SPEC, 100, 0.0),)
+    assert outputs.actions == (StartWorkers("j", 1, {"n1": (0, 1)}, SPEC, 100, 0.0, resumed=True),)
     (started,) = events(core.handle(GangStarted("j", 1, 105), NOW_S + 90))
     assert started == WorkerStarted(job="j", epoch=1, node="n1", gpus=[0, 1], step=105)
 

@@ -112,8 +112,11 @@ def test_gangs_of_kubernetes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('[agent]\nname = "a"\nruns = "processes"\n', "agent.workers"),
-        (WORKERS.replace('"{runs}"', '"simulated"'), "agent.workers"),
+        (
+            '[agent]\nname = "a"\nruns = "processes"\n',
+            r"workers: .agent.workers. is missing: runs = .processes. needs",
+        ),
+        (WORKERS.replace('"{runs}"', '"simulated"'), "workers: set agent.runs, or take"),
         (WORKERS.replace("{folder}/runs", "runs"), "not an absolute path"),
         (WORKERS + OWNER.partition("[agent.owner")[0], "agent.load"),
         (WORKERS + OWNER + '[agent.owner.webhook]\nurl = "http://h/"\n', "give one of hooks"),

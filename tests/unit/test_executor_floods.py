@@ -1,0 +1,76 @@
+"""A job that says more than anybody can read: nobody else waits for it, and its end counts."""
+
+import time
+from pathlib import Path
+
+from runtime.core import GangCompleted, GangStarted
+from runtime.executors.progress import ProgressFile
+from tests.patience import wait_until
+from tests.workers import bench, shell
+
+FLOOD = """
+yes '{}' | head -c 3M >> $TIDEGATE_PROGRESS
+echo '{"step": 9}' >> $TIDEGATE_PROGRESS
+"""
+
+
+def _follow(tmp_path: Path, text: bytes) -> ProgressFile:
+    path = tmp_path / "progress.jsonl"
+    path.write_bytes(text)
+    file = ProgressFile(path, tmp_path / "checkpoints")
+    file.read(1.0)
+    return file
+
+
+def test_a_writer_that_outruns_its_reader_is_read_piece_by_piece_and_no_further_than_its_end(
+    tmp_path: Path,
+) -> None:
+    file = _follow(tmp_path, b'{"step": 1}\n' * 100_000 + b'{"step": 2}\n')
+    assert (file.step, file.behind, file.caught_up) == (1, True, False)
+    path = tmp_path / "progress.jsonl"
+    readings = 0
+    while file.step != 2:
+        with path.open("ab") as more:
+            more.write(b"{}\n" * 25_000)
+        file.read(2.0)
+        readings += 1
+    assert 10 < readings < 50, "one piece each"
+    assert file.behind
+    assert file.caught_up
+    assert file.step_interval_s is None, "nobody knows when that was said"
+    assert not file.is_over()
+    left = file.pieces_left
+    while not file.is_over():
+        with path.open("ab") as more:
+            more.write(b'{"step": 3}\n' * 10_000)
+        file.read(3.0)
+        left -= 1
+    assert (left, file.step) == (0, 2), "what it held when its writers were gone, and no more"
+
+
+def test_of_an_endless_rest_the_last_part_is_read(tmp_path: Path) -> None:
+    file = _follow(tmp_path, b'{"step": 1}\n')
+    with (tmp_path / "progress.jsonl").open("r+b") as more:
+        more.truncate(2**40)
+    assert not file.is_over()
+    assert file.faults == {"unread": 1}
+    assert file.pieces_left < 20_000
+
+
+def test_a_flood_of_words_keeps_nobody_waiting_and_the_last_of_them_counts(tmp_path: Path) -> None:
+    with bench(tmp_path) as jig:
+        jig.start(shell(FLOOD), total_steps=9)
+        exit_file = jig.run() / "exit.json"
+        wait_until(exit_file.exists)
+        jig.look()
+        jig.look()
+        assert not jig.all(GangCompleted), "its end is judged by all that it said"
+        due_s = jig.executor.next_due_s()
+        assert due_s is not None
+        assert due_s <= time.time(), "the rest is read at once"
+        looks = 0
+        while not jig.all(GangCompleted):
+            jig.look()
+            looks += 1
+        assert looks > 20, "piece by piece"
+    assert [said.step for said in jig.all(GangStarted)] == [9]

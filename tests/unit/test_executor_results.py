@@ -1,0 +1,215 @@
+"""What only the local disk has: it is stored when the store is back, and never lost before."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from runtime.core import (
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    ScaleWorkers,
+    StopWorkers,
+)
+from runtime.executors.folder import write_json
+from runtime.executors.kept import keep, kept_of
+from runtime.executors.process import ProcessExecutor
+from tests.patience import wait_until
+from tests.unit.test_executor_resumes import SAVES, first_step, power_cut, saved
+from tests.workers import TRAINER, Bench, bench, placed, python
+
+#: Takes 20 more steps after a resume, and saves no more.
+LAST = python(
+    TRAINER.replace('int(env.get("STEPS", "1000000"))', "end").replace(
+        "while step <", "end = step + 20 if step else 10**6\nwhile step <"
+    )[: -len("save()\n")],
+    saves="on_signal",
+)
+
+
+class Distant(CheckpointStore):
+    """A store beyond a link that comes and goes."""
+
+    away = True
+
+    def commit(self, *what: Any, **more: Any) -> Checkpoint:
+        if self.away:
+            raise CheckpointError("no route to the store")
+        return super().commit(*what, **more)
+
+    def find(self, job: str, step: int) -> Checkpoint | None:
+        if self.away:
+            raise CheckpointError("no route to the store")
+        return super().find(job, step)
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, store=Distant(f"file://{tmp_path}/store"), keep_runs=2) as made:
+        yield made
+
+
+def link(jig: Bench, *, up: bool) -> None:
+    assert isinstance(jig.store, Distant)
+    jig.store.away = not up
+
+
+def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
+    far.start(LAST)
+    step = saved(far)
+    power_cut(far)
+    assert far.hears(GangFailed).lost
+    link(far, up=True)
+    far.start(LAST, resumed=True)
+    far.hears(GangStarted)
+    assert first_step(far) == step + 1
+    far.hears(GangCompleted)
+    assert [one.step for one in far.store.committed("j")] == [step]
+
+
+def test_an_agent_that_adopts_a_resumed_gang_makes_it_durable_too(far: Bench) -> None:
+    far.start(SAVES)
+    step = saved(far)
+    power_cut(far)
+    far.hears(GangFailed)
+    far.start(SAVES, resumed=True)
+    far.hears(GangStarted)
+    link(far, up=True)
+    far.again()
+    far.until(lambda: [one.step for one in far.store.committed("j")] == [step])
+
+
+def test_a_result_waits_for_the_store_over_restarts_of_the_agent(far: Bench) -> None:
+    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
+    wait_until((far.run() / "exit.json").exists)
+    far.look()
+    far.executor.advance(time.time() + 86_400)  # a day on the clock
+    far.again()
+    far.look()
+    assert far.all(GangCompleted) == []
+    link(far, up=True)
+    far.hears(GangCompleted)
+    assert [one.step for one in far.store.committed("j")] == [20]
+
+
+def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -> None:
+    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
+    wait_until((far.run() / "exit.json").exists)
+    far.until(lambda: kept_of(far.run()) is not None)
+    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
+    assert far.hears(GangStopped).step == 0, "what is stored"
+    for number in range(3):
+        far.start(python("raise SystemExit(3)"), job=f"k{number}")
+        far.hears(GangFailed, number + 1)
+        far.look()
+    wait_until(lambda: not far.run(job="k0").exists())
+    assert kept_of(far.run()) is not None
+    assert far.all(GangCompleted) == []
+
+
+def test_a_gang_that_waits_to_be_resumed_is_found_by_the_next_agent(far: Bench) -> None:
+    far.start(SAVES)
+    step = saved(far)
+    power_cut(far)
+    for _ in range(2):
+        assert far.hears(GangFailed).lost
+        far.look()
+        far.said.clear()
+        far.again()
+        assert far.executor.running() == ("j",)
+    far.hears(GangFailed)
+    far.start(SAVES, epoch=2, resumed=True)  # it was to have another size meanwhile
+    far.hears(GangStarted)
+    assert first_step(far, 2) == step + 1
+
+
+def test_an_agent_that_died_after_it_made_room_goes_on_from_what_was_put_aside(
+    far: Bench,
+) -> None:
+    far.start(SAVES)
+    step = saved(far)
+    power_cut(far)
+    far.hears(GangFailed)
+    far.run().rename(far.run().with_name("1.1"))
+    far.again()
+    far.start(SAVES, resumed=True)
+    far.hears(GangStarted)
+    assert first_step(far) == step + 1
+
+
+def test_one_that_is_not_to_go_on_is_closed_by_an_agent_that_knows(far: Bench) -> None:
+    far.start(SAVES)
+    saved(far)
+    power_cut(far)
+    far.hears(GangFailed)
+    far.executor.close()
+    far.executor = ProcessExecutor(far.options, {"other": 1})
+    assert far.executor.running() == ()
+    assert (far.run() / "closed").exists()
+
+
+def test_a_lost_gang_that_gets_another_size_is_lost_no_more(far: Bench) -> None:
+    late = TRAINER.replace(
+        "while step <",
+        'env["TIDEGATE_EPOCH"] == "2" and (say(step=step + 1), exit(3))\nwhile step <',
+    )
+    far.start(python(late, saves="on_signal"), 0, 1)
+    step = saved(far)
+    power_cut(far)
+    link(far, up=True)
+    far.executor.scale(ScaleWorkers("j", 2, placed(0)), time.time())
+    assert not far.hears(GangFailed).lost, "exit 3 is its own"
+    assert first_step(far, 2) == step + 1
+
+
+def test_workers_of_a_folder_of_before_are_ended_if_the_agent_held_their_job(
+    tmp_path: Path,
+) -> None:
+    name = f"moved-{os.getpid()}"
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+    with bench(tmp_path / "a", agent=name) as old, bench(tmp_path / "b", agent=name) as new:
+        old.start(SAVES)
+        old.start(SAVES, 1, job="of another fleet")
+        old.until(lambda: old.step() > 2 and old.step("of another fleet") > 2)
+        moved = ProcessExecutor(new.options, {"j": 1, "of another fleet": 7})
+        assert moved.leftovers == 2
+        assert len(old.pids()) == 2, "a supervisor and a worker"
+        moved.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"step": 1},
+        {"step": "x", "name": "checkpoints/a", "files": []},
+        {"step": 1, "name": 7, "files": []},
+        {"step": 1, "name": "checkpoints/" + "a" * 300, "files": []},
+        {"step": 1, "name": "a\0b", "files": []},
+        {"step": 1, "name": "../../other", "files": []},
+        {"step": float("inf"), "name": "checkpoints/a", "files": []},
+    ],
+)
+def test_a_record_that_a_job_wrote_over_is_none(tmp_path: Path, said: dict[str, Any]) -> None:
+    write_json(tmp_path / "kept.json", said)
+    assert kept_of(tmp_path) is None
+
+
+def test_links_to_nowhere_and_pipes_do_not_keep_a_checkpoint_from_being_kept(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "checkpoints" / "step-1"
+    path.mkdir(parents=True)
+    (path / "weights").write_text("x")
+    (path / "latest").symlink_to("gone")
+    os.mkfifo(path / "pipe")
+    keep(tmp_path, 1, path)
+    kept = kept_of(tmp_path)
+    assert kept is not None
+    assert kept.path == path
