@@ -80,6 +80,13 @@ class Answer:
                 return line.happening if line.happening.kind == "JobQueued" else None
         return None
 
+    @property
+    def failure(self) -> str:
+        """Why it failed for good; empty if it did not."""
+        if self.state != "failed":
+            return ""
+        return next(line.detail for line in reversed(self.lines) if line.what == "failed for good")
+
     def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:
         """Give the reclaims that drove what was done for this reason."""
         for happening in self.story.happenings:

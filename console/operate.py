@@ -1,10 +1,11 @@
 """`tidegate submit` and `cancel`: what a tenant says, put on the log's topic of events."""
 
 import asyncio
+import difflib
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from scheduler.core.transitions import TERMINAL
 from schemas.codec import Rejected, decode_cell, encode, event
 from schemas.events import JobCancelled, JobSubmitted
 from schemas.parse import first_error, parse_object, repeated_key
+from schemas.programs import Program
 from schemas.topics import CELLS, EVENTS
 from schemas.values import MAX_MESSAGE_BYTES
 
@@ -86,6 +88,8 @@ def submit(
     json_path: JsonPath = None,
 ) -> None:
     """Submit a training job: a command that agents run, or one that they simulate.
+
+    docs/jobs.md shows a whole file, whose fields say more than flags do.
 
     Example: tidegate submit --gpus 1..4 --steps 200 --workdir "$PWD" --log run.db --
     python examples/train_numpy.py
@@ -171,6 +175,11 @@ def _file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
     """Tell a JSON file from a command."""
     if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
         return words[0], []
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        fail(
+            "The job as JSON goes into a file whose name ends in .json, or to standard input: "
+            "tidegate submit - < FILE"
+        )
     if len(words) == 1 and _looks_like_json(Path(words[0])):
         fail(
             f"{words[0]}: looks like the file of a job, but those end in .json; "
@@ -214,10 +223,22 @@ def _from_file(name: str) -> dict[str, Any]:
     if isinstance(raw, Rejected):
         where = f"{name}: {raw.field}" if raw.field else name
         fail(f"{where}: {raw.reason}.")
-    unknown = sorted(raw.keys() - JobSubmitted.model_fields.keys())
+    ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
+    program = raw.get("program")
+    inner = set(program) if isinstance(program, dict) else set()
+    unknown = [*sorted(raw.keys() - ours), *(f"program.{key}" for key in sorted(inner - theirs))]
     if unknown:
-        fail(f"{name}: {unknown[0]!r} is no field of a job; see `tidegate submit --help`.")
+        known = [*ours, *(f"program.{key}" for key in theirs)]
+        _unknown(name, unknown[0], known)
     return raw
+
+
+def _unknown(name: str, field: str, known: list[str]) -> NoReturn:
+    # What is said on the wrong level is near, too.
+    last = {one.rpartition(".")[2]: one for one in reversed(known)}
+    near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
+    meant = f"did you mean {last[near[0]]}? " if near else ""
+    fail(f"{name}: {field!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
 
 
 def _sizes(text: str) -> tuple[int, int]:

@@ -36,7 +36,10 @@ def panel(answer: Answer) -> RenderableType:
     voice = Voice(answer.reading.origin_s)
     parts: list[RenderableType] = [*_head(answer, voice)]
     given = answer.given
-    if given is not None and answer.state not in ("completed", "cancelled"):
+    if answer.failure:
+        # Why it once had GPUs is no answer to why it failed.
+        parts += [*_section("Why"), Text(f"Failed for good: {answer.failure.rstrip('.')}.")]
+    elif given is not None and answer.state not in ("completed", "cancelled"):
         parts += _because(answer, given, voice)
     if missed(answer):
         parts += [*_section("Why it missed its deadline"), *missed_because(answer, voice)]

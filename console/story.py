@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bus.contract import Bus, Unreadable
+from console.failures import failure
 from console.phrases import reason_from
 from scheduler.policies.interface import Reason
 from schemas.journal import JournalEntry, decode_entry
@@ -84,6 +85,7 @@ class Story:
     _cells: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
     _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
+    _end: str = ""  #: How its last gang ended, as the agent said it.
 
     @property
     def latest(self) -> Given | None:
@@ -111,6 +113,8 @@ class Story:
             elif kind in ("CancelRequested", "JobCancelled"):
                 self._happened(entry.at_s, kind, {**fields, **self._asked})
                 self._asked = {}  # said once
+            elif kind == "JobFailed":
+                self._happened(entry.at_s, kind, {**fields, "detail": self._end})
             elif kind in LIFE:
                 self._happened(entry.at_s, kind, fields)
 
@@ -143,6 +147,10 @@ class Story:
         ):
             reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
         self.happenings.append(Happening(at_s, kind, fields, behind, reclaims))
+        if kind == "GangStarting":
+            self._end = ""
+        elif kind == "GangStopping":
+            self._end = self._end or fields.get("detail", "")
         if kind in ("GangStarting", "GangScaling"):
             self._cells = dict(fields["cells"])
         elif kind in ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled"):
@@ -243,6 +251,8 @@ def _told(happenings: list[Happening]) -> list[Happening]:
             )
         elif kind in _LEAVING and found and found[-1].kind in _LEAVING:
             continue
+        elif kind == "JobFailed" and found and found[-1].kind in _LEAVING:
+            found.pop()
         found.append(happening)
     return found
 
@@ -280,7 +290,8 @@ def _line(happening: Happening, size: int) -> Line:
         detail = f"on {gpus} of {fields['pool']} ({nodes}){step}"
         return Line(at_s, "started", detail, "good", happening)
     if kind in _LEAVING:
-        return Line(at_s, "told to leave", str(fields["reason"]), "bad", happening)
+        said = failure(str(fields["reason"]), str(fields.get("detail", "")))
+        return Line(at_s, "told to leave", said, "bad", happening)
     if kind == "JobQueued":
         why = {"failed": "failed"}.get(fields["reason"], "preempted")
         if fields["reason"] == "migrated":
@@ -299,7 +310,8 @@ def _line(happening: Happening, size: int) -> Line:
     if kind == "CancelRequested":
         return Line(at_s, "asked to cancel", _asked(fields), "quiet", happening)
     if kind == "JobFailed":
-        return Line(at_s, "failed for good", str(fields["reason"]), "bad", happening)
+        said = failure(str(fields["reason"]), str(fields["detail"]))
+        return Line(at_s, "failed for good", said, "bad", happening)
     if kind == "TargetDropped":
         return Line(at_s, "claim given up", str(fields["reason"]), "quiet", happening)
     if kind == "CheckpointMissed":

@@ -1,5 +1,6 @@
 """`tidegate jobs`, `nodes`, `loans`: what the state of a log says, as tables."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from console.bars import (
     uses_of_node,
 )
 from console.columns import LEFT, REST, RIGHT, Columns, fitted
+from console.failures import read_failures
 from console.outlook import outlook
 from console.output import JsonPath, day_clock, duration, emit_json, fail, out
 from console.phrases import SHORT, Voice, reason_from
@@ -91,15 +93,24 @@ def jobs(
     known = sorted(one.value for one in JobState)
     if state is not None and state not in known:
         fail(f"--state: {state!r} is no state of a job; choose one of: {', '.join(known)}.")
-    reading = read_log(log)
-    found = [
-        job
-        for job in reading.state.jobs.values()
-        if (state is None and (every or job.state not in TERMINAL)) or job.state == state
-    ]
+
+    async def ask(bus: Bus) -> tuple[Reading, list[Job], dict[str, str]]:
+        reading = await read_bus(bus)
+        found = [
+            job
+            for job in reading.state.jobs.values()
+            if (state is None and (every or job.state not in TERMINAL)) or job.state == state
+        ]
+        failed = {job.id for job in found if job.state is JobState.FAILED}
+        # It is a pass over the journal, which most questions do without.
+        failures = await read_failures(bus, failed, reading.state.number) if failed else {}
+        return reading, found, failures
+
+    reading, found, failures = with_log(log, ask)
     if json_path is not None:
         emit_json(
-            _framed(reading, "jobs", [_job_document(job, reading) for job in found]), json_path
+            _framed(reading, "jobs", [_job_document(job, reading, failures) for job in found]),
+            json_path,
         )
     if json_path == "-":
         return
@@ -117,7 +128,7 @@ def jobs(
                 f"{job.step / job.total_steps:.0%}",
                 _waited(job, reading),
                 _slack(job, reading),
-                _why_cell(job),
+                _why_cell(job, failures),
             ]
         )
     table = fitted(_title("Jobs", reading), _JOBS, rows, _JOBS_DROP, out())
@@ -147,13 +158,17 @@ def _slack(job: Job, reading: Reading) -> Text:
     return Text(duration(slack_s), "green" if slack_s >= 0 else "red")
 
 
-def _short_why(job: Job, voice: Voice) -> str:
+def _short_why(job: Job, voice: Voice, failures: Mapping[str, str]) -> str:
+    if job.id in failures:
+        return failures[job.id]
     if job.why is None or job.state in TERMINAL:
         return ""
     return voice.sentence(reason_from(job.why))
 
 
-def _why_cell(job: Job) -> Text:
+def _why_cell(job: Job, failures: Mapping[str, str]) -> Text:
+    if job.id in failures:
+        return Text(failures[job.id], "red")
     if job.why is None or job.state in TERMINAL:
         return Text()
     rule, needs = str(job.why["rule"]), job.why["needs"]
@@ -163,7 +178,7 @@ def _why_cell(job: Job) -> Text:
     return text
 
 
-def _job_document(job: Job, reading: Reading) -> dict[str, Any]:
+def _job_document(job: Job, reading: Reading, failures: Mapping[str, str]) -> dict[str, Any]:
     ahead = outlook(job, reading.state.now_s)
     return {
         "job": job.id,
@@ -192,7 +207,7 @@ def _job_document(job: Job, reading: Reading) -> dict[str, Any]:
         "migrations": job.migrations,
         "failures": job.failures,
         "why": job.why,
-        "why_in_words": _short_why(job, Voice(reading.origin_s)) or None,
+        "why_in_words": _short_why(job, Voice(reading.origin_s), failures) or None,
     }
 
 

@@ -54,7 +54,7 @@ def timeline(
     ] = None,
     json_path: JsonPath = None,
 ) -> None:
-    """Show where a job ran and how large, with its loss drawn over its moves.
+    """Show where a job ran and how large; with --loss and --plot, its loss over its moves.
 
     Example: tidegate timeline job-0042 --log run.db --plot moves.png
     """

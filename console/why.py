@@ -79,6 +79,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "ends_s": None if ahead is None else ahead.ends_s,
         "slack_s": None if ahead is None else ahead.slack_s,
         "spec": answer.spec,
+        "failure": answer.failure or None,
         "because": None if given is None else given_document(given, voice),
         "reclaims": [
             {

@@ -30,7 +30,7 @@ NODES = {"serve-1": "vllm", "serve-2": "triton", "serve-3": "vllm", "serve-4": "
 SLOTS, PLACES = 2, 8
 #: Requests in service, from each second on: two servers' worth, one, four, one.
 TIDE = ((0.0, 5.0), (90.0, 0.7), (150.0, 22.0), (210.0, 0.7))
-STEPS, WORK_S = 1500, 0.5
+STEPS, WORK_S = 2000, 0.5
 #: The edge server connects this late, so that the job begins in the cloud.
 EDGE_AFTER_S = 90.0
 POLICY = (

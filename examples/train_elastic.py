@@ -98,6 +98,8 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=50, help="steps (%(default)s)")
     parser.add_argument("--work-s", type=float, default=0.0, help="made-up work of one step")
     parser.add_argument("--state-mib", type=int, default=0, help="made-up size of the model")
+    parser.add_argument("--out", type=Path, help="write the final weights here (.npz)")
+    parser.add_argument("--loss", type=Path, help="append `time step world loss` lines here")
     options = parser.parse_args()
 
     job, env = ElasticJob(), os.environ
@@ -131,12 +133,15 @@ def main() -> None:
         ready = later is not None and later.let_in(newcomers, 0.0)
         mine = [gradient(weights, step, shard) for shard in range(gang.rank, SHARDS, gang.world)]
         time.sleep(options.work_s / gang.world)
-        _, *downhill, leave, save, change = gang.agree([mine, leave, save, ready])
+        mean, *downhill, leave, save, change = gang.agree([mine, leave, save, ready])
         weights = [old - 0.1 * np.array(by) for old, by in zip(weights, downhill, strict=True)]
         step += 1
         if gang.rank == 0:
             taken_s = max(time.monotonic() - began, 1e-6)
             job.say(step=step, samples_per_s=round(SHARDS * SHARD / taken_s, 1), at_s=time.time())
+            if options.loss:
+                with options.loss.open("a") as file:
+                    file.write(f"{time.time():.3f} {step} {gang.world} {mean!r}\n")
             if leave or save or step % options.save_every == 0 or step == options.steps:
                 job.write(step, [*weights, state])
         if leave and step < options.steps:
@@ -152,6 +157,8 @@ def main() -> None:
             gang, later = later, None
             if gang.rank == 0:
                 job.say(generation=job.generation, step=step)
+    if gang.rank == 0 and options.out:
+        np.savez(options.out, *weights)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ class AgentRole:
             return []
         if self._line is not None:
             return [f"no connection to the MQTT broker: {self._line.problem}"]
+        if self._seen == (0, 0):
+            return ["it starts: the bus has taken nothing of it yet"]
         return ["the bus does not take what this agent says; trying again"]
 
     def details(self) -> dict[str, object]:

@@ -327,8 +327,13 @@ class AgentSection(Section):
 
     @model_validator(mode="after")
     def _workers_fit(self) -> "AgentSection":
-        if (self.runs == "simulated") != (self.workers is None):
-            raise ValueError("workers: [agent.workers] goes with any runs but 'simulated'")
+        if self.runs == "simulated" and self.workers is not None:
+            raise ValueError("workers: set agent.runs, or take [agent.workers] out")
+        if self.runs != "simulated" and self.workers is None:
+            raise ValueError(
+                f"workers: [agent.workers] is missing: runs = {self.runs!r} needs its folder and "
+                "checkpoints"
+            )
         if (self.runs == "kubernetes") != (self.kubernetes is not None):
             raise ValueError("kubernetes: [agent.kubernetes] goes with runs = 'kubernetes'")
         if (self.load is None) != (self.owner is None):

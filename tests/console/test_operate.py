@@ -145,7 +145,14 @@ def test_what_is_wrong_is_said_with_its_flag(
         ("[]", "must be a JSON object"),
         ("{", "is not JSON"),
         ('{"job": "a", "job": "b"}', "occurs twice"),
-        (json.dumps({**DOCUMENT, "gpu": 3}), "'gpu' is no field of a job"),
+        (json.dumps({**DOCUMENT, "gpu": 3}), "'gpu' is no field of a job; did you mean gpus?"),
+        (json.dumps({**DOCUMENT, "steps": 3}), "did you mean total_steps? docs/jobs.md has"),
+        (json.dumps({**DOCUMENT, "saves": "on_signal"}), "did you mean program.saves?"),
+        (
+            json.dumps({**DOCUMENT, "program": {"argv": ["a"], "resise": "in_place"}}),
+            "'program.resise' is no field of a job; did you mean program.resize?",
+        ),
+        (json.dumps({**DOCUMENT, "zzz": 3}), "'zzz' is no field of a job; docs/jobs.md has"),
         (json.dumps({**DOCUMENT, "total_steps": "ten"}), "total_steps: "),
         (json.dumps({**DOCUMENT, "rates": []}), "rates: "),
         (json.dumps({**DOCUMENT, "rates": 7}), "rates: "),
@@ -219,6 +226,15 @@ def test_a_folder_without_a_command_is_refused(tidegate: Run, log: Path) -> None
     ran = tidegate("submit", "--steps", "5", "--rate", "1=1", "--workdir", "/srv", "--log", log)
     assert ran.code == 2
     assert "--workdir: goes with a command" in ran.err
+
+
+@pytest.mark.parametrize("words", ["{}", json.dumps(DOCUMENT), ' {"job": "a"}'])
+def test_a_job_as_json_is_not_taken_for_a_command(tidegate: Run, log: Path, words: str) -> None:
+    before = log.read_bytes()
+    ran = tidegate("submit", words, "--log", log)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("The job as JSON goes into a file whose name ends in .json")
+    assert log.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["job.jsn", "job.JSON", "job.jsonl", "job"])

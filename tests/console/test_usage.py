@@ -164,7 +164,7 @@ def test_an_interrupt_is_one_sentence(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.tables.read_log", interrupted)
+    monkeypatch.setattr("console.tables.with_log", interrupted)
     ran = tidegate("jobs", "--log", log)
     assert ran.code == 2
     assert ran.err.startswith("Stopped.")

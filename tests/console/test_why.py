@@ -9,7 +9,7 @@ import pytest
 from bus.contract import Bus
 from console.reading import Reading, read_log
 from scheduler.policies.interface import Figure, Need, Reason, Target
-from schemas.events import JobCancelled
+from schemas.events import JobCancelled, WorkerFailed
 from tests.console.conftest import Run
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
@@ -151,6 +151,47 @@ def test_a_missed_deadline_is_explained_by_the_waits(tidegate: Run, tmp_path: Pa
     assert "waited 1 h" in text
     assert "first" in text
     assert "Why it missed" not in tidegate("why", "first", "--log", path).out
+
+
+ERROR = "rank 0: the command was not found (exit code 127, pyton): No such file: pyton"
+
+
+@pytest.mark.parametrize(
+    ("retriable", "tries", "says"),
+    [(False, 1, f"cannot be run: {ERROR}"), (True, 20, f"failed too often: {ERROR}")],
+)
+def test_a_job_that_failed_for_good_says_what_its_agent_said(
+    tidegate: Run, tmp_path: Path, *, retriable: bool, tries: int, says: str
+) -> None:
+    t = Teller()
+    t.feed(node("n0", "training", "training"))
+    t.feed(job("bad"))
+    for _ in range(tries):
+        t.now_s += 4000.0  # past any pause after a failure
+        t.plan(
+            sized("bad", "starts", "gang.base", 0, 1),
+            targets={"bad": Target("training", (("n0", 1),))},
+        )
+        t.acknowledge()
+        known = t.state.jobs["bad"]
+        t.feed(
+            WorkerFailed(
+                job="bad", epoch=known.epoch, node="n0", gpus=known.cells["n0"],
+                error=ERROR, retriable=retriable, step=0,
+            )
+        )  # fmt: skip
+    path = tmp_path / "bad.db"
+    t.write(path)
+    found = answer(tidegate, path, "bad")
+    assert (found["state"], found["failure"]) == ("failed", says)
+    line = found["history"][-1]
+    assert (line["what"], line["detail"]) == ("failed for good", says)
+    assert "told to leave" not in [line["what"] for line in found["history"]]
+    text = " ".join(tidegate("why", "bad", "--log", path).out.replace("│", " ").split())
+    assert f"Why Failed for good: {says}. History" in text
+    (row,) = json.loads(tidegate("jobs", "--all", "--log", path, "--json", "-").out)["jobs"]
+    assert row["why_in_words"] == says
+    assert says[:12] in tidegate("jobs", "--state", "failed", "--log", path).out
 
 
 def test_an_unknown_job_gets_the_nearest_names(tidegate: Run, log: Path) -> None:

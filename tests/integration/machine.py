@@ -4,9 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tests.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -33,6 +36,11 @@ progress_every_s = 1
 folder = "{folder}/runs"
 checkpoints = "file://{folder}/store"
 """
+#: A job keeps its size for ten seconds.
+ELASTIC = """
+[scheduler]
+policy = "tide:elastic.interval_s=10:elastic.horizon_s=60"
+"""
 
 
 def tidegate(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -57,6 +65,56 @@ def served(folder: Path, *roles: str) -> Iterator[dict[str, subprocess.Popen[byt
             one.wait(120)
 
 
-def state(log: Path) -> str:
-    found = tidegate("why", "train", "--log", log, "--json", "-")
+def state(log: Path, job: str = "train") -> str:
+    found = tidegate("why", job, "--log", log, "--json", "-")
     return str(json.loads(found.stdout)["state"]) if found.returncode == 0 else found.stderr
+
+
+def grown(
+    folder: Path, program: dict[str, Any], steps: int, meanwhile: Callable[[], object]
+) -> list[int]:
+    """Train on two slots beside another job until it ends, then on four; give each step's world.
+
+    Args:
+        folder: Where everything is; the job appends its steps to `loss` there.
+        program: What the job runs.
+        steps: How many.
+        meanwhile: Called when the job trains on two.
+    """
+    log, loss, over = (folder / name for name in ("bus.db", "loss", "over"))
+    (folder / "t.toml").write_text(CONFIG.format(folder=folder) + ELASTIC)
+    wait = ["sh", "-c", f"until [ -e '{over}' ]; do sleep 0.1; done"]
+    jobs = [
+        {  # short, it seems, and quick to start: worth its two GPUs
+            "job": "other", "gpus_min": 2, "gpus_max": 2, "total_steps": 10, "start_cost_s": 0.1,
+            "samples_per_step": 1.0, "checkpoint_cost_s": 0.1,
+            "rates": [{"gpus": 2, "samples_per_s": 1.0}], "program": {"argv": wait},
+        },
+        {
+            "job": "train", "gpus_min": 2, "gpus_max": 4, "total_steps": steps,
+            "samples_per_step": 240.0, "start_cost_s": 1.0,
+            "rates": [{"gpus": 2, "samples_per_s": 1200.0}, {"gpus": 4, "samples_per_s": 2000.0}],
+            "program": program,
+        },
+    ]  # fmt: skip
+    for job in jobs:
+        (folder / f"{job['job']}.json").write_text(json.dumps(job))
+
+    def submitted(name: str) -> bool:
+        return tidegate("submit", "--log", log, folder / f"{name}.json").returncode == 0
+
+    def told() -> list[list[str]]:
+        lines = loss.read_text().splitlines() if loss.exists() else []
+        return [line.split() for line in lines]
+
+    with served(folder, "scheduler"):
+        # Both are there when the four GPUs come, so each gets two.
+        wait_until(lambda: submitted("other"), "a scheduler")
+        assert submitted("train")
+        with served(folder, "cloud-agent"):
+            wait_until(lambda: len(told()) > 5, "it trains")
+            meanwhile()
+            over.touch()
+            wait_until(lambda: state(log) == "completed", f"it completes in {folder}")
+    assert [int(line[1]) for line in told()] == list(range(1, steps + 1)), "none lost, none twice"
+    return [int(line[2]) for line in told()]

@@ -1,6 +1,5 @@
 """PyTorch under a real agent: a gang of DistributedDataParallel, resized on its way."""
 
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ import pytest
 
 from runtime.executors.processes import catches
 from tests.composed import lacks
-from tests.integration.machine import CONFIG, ROOT, served, state, tidegate
+from tests.integration.machine import ROOT, grown
 from tests.patience import PATIENCE_S, wait_until
 
 PYTHON = "/usr/bin/python3"
@@ -22,11 +21,6 @@ TRAIN = ROOT / "examples" / "train_ddp.py"
 STEPS = 200
 #: Far above rounding, far below a lost or repeated step: see examples/train_ddp.py.
 TOLERANCE = 1e-9
-#: A job keeps its size for ten seconds.
-ELASTIC = """
-[scheduler]
-policy = "tide:elastic.interval_s=10:elastic.horizon_s=60"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -79,46 +73,12 @@ def test_signals_at_the_rendezvous_wait_for_its_end(need_torch: None, tmp_path: 
 def test_a_gang_of_ddp_grows_and_its_weights_are_those_of_a_run_by_itself(
     need_torch: None, tmp_path: Path
 ) -> None:
-    log, weights, loss, over = (tmp_path / name for name in ("bus.db", "w.npz", "loss", "over"))
-    (tmp_path / "t.toml").write_text(CONFIG.format(folder=tmp_path) + ELASTIC)
-    wait = ["sh", "-c", f"until [ -e '{over}' ]; do sleep 0.1; done"]
+    weights = tmp_path / "w.npz"
     train = [PYTHON, str(TRAIN), "--steps", str(STEPS), "--work-s", "0.4"]
-    train += ["--loss", str(loss), "--out", str(weights)]
-    jobs = [
-        {  # short, it seems, and quick to start: worth its two GPUs
-            "job": "other", "gpus_min": 2, "gpus_max": 2, "total_steps": 10, "start_cost_s": 0.1,
-            "samples_per_step": 1.0, "checkpoint_cost_s": 0.1,
-            "rates": [{"gpus": 2, "samples_per_s": 1.0}], "program": {"argv": wait},
-        },
-        {
-            "job": "train", "gpus_min": 2, "gpus_max": 4, "total_steps": STEPS,
-            "samples_per_step": 240.0, "start_cost_s": 1.0,
-            "rates": [{"gpus": 2, "samples_per_s": 1200.0}, {"gpus": 4, "samples_per_s": 2000.0}],
-            "program": {"argv": train},
-        },
-    ]  # fmt: skip
-    for job in jobs:
-        (tmp_path / f"{job['job']}.json").write_text(json.dumps(job))
-
-    def submitted(name: str) -> bool:
-        return tidegate("submit", "--log", log, tmp_path / f"{name}.json").returncode == 0
-
-    def worlds() -> list[int]:
-        lines = loss.read_text().splitlines() if loss.exists() else []
-        return [int(line.split()[2]) for line in lines]
-
-    with served(tmp_path, "scheduler"):
-        # Both are there when the four GPUs come, so each gets two.
-        wait_until(lambda: submitted("other"), "a scheduler")
-        assert submitted("train")
-        with served(tmp_path, "cloud-agent"):
-            wait_until(lambda: len(worlds()) > 5, "it trains")
-            over.touch()
-            wait_until(lambda: state(log) == "completed", f"it completes in {tmp_path}")
-    assert worlds() == sorted(worlds())
-    assert set(worlds()) == {2, 4}
-    steps = [int(line.split()[1]) for line in loss.read_text().splitlines()]
-    assert steps == list(range(1, STEPS + 1)), "no step is lost, and none taken twice"
+    train += ["--loss", str(tmp_path / "loss"), "--out", str(weights)]
+    worlds = grown(tmp_path, {"argv": train}, STEPS, lambda: None)
+    assert worlds == sorted(worlds)
+    assert set(worlds) == {2, 4}
     straight = [PYTHON, str(TRAIN), "--steps", str(STEPS), "--out", "straight.npz"]
     subprocess.run(straight, cwd=tmp_path, check=True)
     with np.load(tmp_path / "straight.npz") as one, np.load(weights) as other:

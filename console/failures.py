@@ -1,0 +1,47 @@
+"""Why jobs failed for good, as their agents said it: the journal has it, the state does not."""
+
+from collections.abc import Collection
+
+from bus.contract import Bus, Unreadable
+from schemas.journal import decode_entry
+from schemas.parse import Rejected
+from schemas.topics import JOURNAL
+
+_TOLD_BY = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"')
+
+
+def failure(reason: str, detail: str) -> str:
+    """Put a failure in words: the scheduler's reason, and what the agent said of it."""
+    words = "cannot be run" if reason == "not_retriable" else reason
+    return f"{words}: {detail}" if detail else words
+
+
+async def read_failures(bus: Bus, jobs: Collection[str], end: int) -> dict[str, str]:
+    """Read why some jobs failed for good, before the journal's entry of number `end`.
+
+    Raises:
+        Unreadable: an entry that may concern them cannot be read.
+    """
+    details: dict[str, str] = {}
+    found: dict[str, str] = {}
+    async for record in bus.read(JOURNAL.name):
+        value = record.value
+        if value is None or not any(kind in value for kind in _TOLD_BY):
+            continue
+        entry = decode_entry(value)
+        if isinstance(entry, Rejected):
+            raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
+        if entry.number >= end:
+            break
+        for kind, fields in entry.decision.get("facts", ()):
+            job = fields.get("job")
+            if job not in jobs:
+                continue
+            if kind == "GangStarting":
+                details.pop(job, None)
+            elif kind == "GangStopping":
+                # What follows the first word of a gang's end says less.
+                details[job] = details.get(job) or fields.get("detail", "")
+            elif kind == "JobFailed":
+                found[job] = failure(fields["reason"], details.get(job, ""))
+    return found

@@ -1,0 +1,42 @@
+"""What the page about jobs shows is whole: its configuration runs, and its job ends there."""
+
+import re
+import sys
+from pathlib import Path
+
+from tests.integration.machine import ROOT, served, state, tidegate
+from tests.patience import wait_until
+
+PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def test_the_machine_of_the_page_takes_the_job_of_the_page_to_its_end(tmp_path: Path) -> None:
+    log, job = tmp_path / "bus.db", tmp_path / "job.json"
+    # Others on this machine may have the usual port.
+    (tmp_path / "t.toml").write_text(
+        block("toml").replace("/srv/tidegate", str(tmp_path)) + '[http]\nport = "off"\n'
+    )
+    job.write_text(
+        block("json")
+        .replace("/opt/tidegate", str(ROOT))
+        .replace('"python3"', f'"{sys.executable}"')
+    )
+    with served(tmp_path, "scheduler", "cloud-agent"):
+        wait_until(lambda: tidegate("submit", job, "--log", log).returncode == 0)
+        wait_until(
+            lambda: state(log, "elastic") == "completed",
+            (tmp_path / "cloud-agent.log").read_text(),
+        )
+        named = tidegate("submit", "--log", log, "--job", "bad", "--", "pyton", "my.py")
+        assert named.returncode == 0, named.stderr
+        wait_until(lambda: state(log, "bad") == "failed")
+    assert (
+        "No such file or directory: pyton"
+        in tidegate("jobs", "--all", "--log", log, "--json", "-").stdout
+    )
+    assert any((tmp_path / "checkpoints" / "elastic").iterdir())
