@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--job", choices=JOBS, default="numpy", help="what trains (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--trace", type=Path, help="requests, as Azure publishes them (CSV)")
-    parser.add_argument("--minutes", type=float, default=10.0, help="give up after (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=15.0, help="give up after (%(default)s)")
     options = parser.parse_args()
     folder, work = options.folder.resolve(), JOBS[options.job]
     if folder.exists():
