@@ -35,7 +35,8 @@ class Contact:
         self._agents: set[str] = set()  # those that have a node
         self._edge: set[str] = set()  # those of them whose nodes are all of edge pools
         self._renewed_s: dict[str, float] = {}
-        self._asked_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}  # to say again what is missing
+        self._greeted_s: dict[str, float] = {}  # since it was given up, to say who it is
         self._looked_s = _NEVER
         self._heard = False
         self._out = True  # at the last look, some node was not in contact
@@ -89,6 +90,7 @@ class Contact:
         ):
             self._forget_strangers()
         found: list[Input] = []
+        given_up: dict[str, float] = {}
         for node in state.nodes.values():
             heard_s = self.heard_s.get(node.agent)
             if heard_s is None:
@@ -97,14 +99,19 @@ class Contact:
                 continue  # those that were silent are still: their leases run on
             if node.state is NodeState.DEAD:
                 # Its agent speaks though it was given up: who are you?
-                if (heard_s > before_s or heard_s >= now_s) and self._may_ask(node.agent, now_s):
+                spoke = heard_s > before_s or heard_s >= now_s
+                if spoke and _may(self._greeted_s, node.agent, now_s):
                     found.append(NodeHeard(node.id))
-            elif now_s - heard_s > silence_s or node.agent in self._lost:
+                given_up[node.agent] = self._greeted_s.get(node.agent, _NEVER)
+                continue
+            if now_s - heard_s > silence_s or node.agent in self._lost:
                 if node.state is NodeState.ALIVE:
                     found.append(NodeSilent(node.id, heard_s))
                     self._out = True
             elif node.state is NodeState.UNKNOWN:
                 found.append(NodeHeard(node.id))
+        # Who came back is asked at once when it is given up again.
+        self._greeted_s = given_up
         return found
 
     def orders(
@@ -129,7 +136,7 @@ class Contact:
                 lease_s = settings.lease_of("edge" if agent in self._edge else "training")
                 given.append((agent, RenewLease(until_s=heard_s + lease_s)))
             missing = dedupe.missing(f"/agents/{agent}")
-            if missing and self._may_ask(agent, now_s):
+            if missing and _may(self._asked_s, agent, now_s):
                 given.append((agent, Rebirth(reason=f"{missing} messages missing")))
         return given
 
@@ -139,12 +146,6 @@ class Contact:
         self._agents = {node.agent for node in nodes}
         self._edge = self._agents - {n.agent for n in nodes if pools[n.pool].kind != "edge"}
 
-    def _may_ask(self, agent: str, now_s: float) -> bool:
-        if now_s < self._asked_s.get(agent, _NEVER) + REBIRTH_S:
-            return False
-        self._asked_s[agent] = now_s
-        return True
-
     def _forget_strangers(self) -> None:
         """A flood of made-up agents must not fill the memory, nor push out real ones."""
         for seconds in (self.heard_s, self._renewed_s, self._asked_s):
@@ -153,3 +154,11 @@ class Contact:
         for sessions in (self._session, self._lost):
             for agent in [name for name in sessions if name not in self._agents]:
                 del sessions[agent]
+
+
+def _may(asked_s: dict[str, float], agent: str, now_s: float) -> bool:
+    """Whether it may be asked, and from now on was."""
+    if now_s < asked_s.get(agent, _NEVER) + REBIRTH_S:
+        return False
+    asked_s[agent] = now_s
+    return True

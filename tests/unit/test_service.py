@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from bus.contract import Fenced, Message
+from scheduler.core.settings import Settings
 from scheduler.core.state import state_hash
 from scheduler.core.transitions import NodeState
 from scheduler.journal import recover
@@ -151,6 +152,29 @@ async def test_silence_contact_and_the_end_of_leases(desk: Desk) -> None:
     await desk.bus.publish(desk.say(node_born("n0")))
     await desk.wait(1.0)
     assert state_of(service) == "alive"
+
+
+async def test_whoever_was_given_up_is_asked_at_once_however_lately_it_was_asked(
+    desk: Desk,
+) -> None:
+    settings = Settings(silence_s=4.0, lease_s=20.0, lease_margin_s=5.0, command_ttl_s=10.0)
+    service = desk.start(settings=settings)
+    await desk.bus.publish(desk.say(node_born("n0")))
+    await desk.wait(1.0)
+    await desk.bus.publish(desk.say(measured(), sequence=2))
+    await desk.wait(1.0)
+    (asked,) = await desk.commands(Rebirth)
+    assert asked.data.reason == "1 messages missing"
+    for deaths in (1, 2):
+        await desk.wait(60.0)
+        assert state_of(service) == "dead"
+        await desk.bus.publish(desk.say(measured()))
+        await desk.wait(1.0)
+        assert len({one.id for one in await desk.commands(Rebirth)}) == 1 + deaths
+        await desk.wait(1.0)
+        await desk.bus.publish(desk.say(node_born("n0")))
+        await desk.wait(1.0)
+        assert state_of(service) == "alive", "long before the next question about what is missing"
 
 
 async def test_old_telemetry_goes_and_the_journal_stays(desk: Desk) -> None:
