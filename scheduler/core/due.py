@@ -3,7 +3,7 @@
 from typing import cast
 
 from scheduler.core import facts
-from scheduler.core.leave import ask, drop_claim, gang_died, node_lost, stop
+from scheduler.core.leave import ask, drop_claim, gang_died, is_overdue, node_lost, stop, transfer_s
 from scheduler.core.state import Job, OpenCommand
 from scheduler.core.stimuli import Command
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
@@ -63,13 +63,14 @@ def _jobs(turn: Turn) -> None:
             if (job.end_s or 0.0) + settings.forget_s <= state.now_s:
                 turn.emit(facts.JobForgotten(job.id))
         elif job.state in (JobState.STARTING, JobState.SCALING):
-            limit_s = settings.start_timeout_s + 2.0 * job.start_cost_s + _transfer_s(turn, job)
+            begins_s = transfer_s(turn, job) if job.checkpoint_step else 0.0
+            limit_s = settings.start_timeout_s + 2.0 * job.start_cost_s + begins_s
             if (job.changed_s or 0.0) + limit_s <= state.now_s and _in_contact(turn, job):
                 turn.because(job.id, "preempts", "gang.start_timeout", limit_s=limit_s)
                 stop(turn, job, "start_timeout")
         elif job.state in _LEAVING:
             # A gang that never was leaves without a word: its agent must be asked.
-            if job.stop_since_s + settings.grace_s + settings.resend_s <= state.now_s:
+            if is_overdue(turn, job):
                 _ask_about(turn, job)
         else:
             late = (job.changed_s or 0.0) + settings.start_timeout_s <= state.now_s
@@ -103,12 +104,6 @@ def _ask_about(turn: Turn, job: Job) -> None:
         node = turn.state.nodes[name]
         if node.state is NodeState.ALIVE:
             ask(turn, node, f"what is left of {job.id}?")
-
-
-def _transfer_s(turn: Turn, job: Job) -> float:
-    if job.checkpoint_step == 0 or not job.cells:
-        return 0.0
-    return job.checkpoint_mib / turn.state.nodes[next(iter(job.cells))].transfer_mib_per_s
 
 
 def _in_contact(turn: Turn, job: Job) -> bool:

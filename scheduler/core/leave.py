@@ -43,6 +43,21 @@ def stop(turn: Turn, job: Job, reason: str) -> None:
         turn.stop_gang(job, reason, checkpoint=True)
 
 
+def transfer_s(turn: Turn, job: Job) -> float:
+    """Give how long a checkpoint of the job takes to or from where its gang is."""
+    if not job.cells:
+        return 0.0
+    return job.checkpoint_mib / turn.state.nodes[next(iter(job.cells))].transfer_mib_per_s
+
+
+def is_overdue(turn: Turn, job: Job) -> bool:
+    """Whether a gang that was told to leave should be gone, its last checkpoint stored."""
+    time_s = turn.settings.grace_s + turn.settings.resend_s
+    if job.state is JobState.CHECKPOINTING:
+        time_s += transfer_s(turn, job)
+    return job.stop_since_s + time_s <= turn.state.now_s
+
+
 def end_gang(turn: Turn, job: Job, reason: str, detail: str = "") -> None:
     """A gang goes for good, without saving: what is left of it is told to leave."""
     drop_claim(turn, job, reason)

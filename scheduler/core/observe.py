@@ -12,6 +12,7 @@ from scheduler.core.leave import (
     drop_claim,
     end_gang,
     gang_died,
+    is_overdue,
     node_lost,
     release,
     release_parts,
@@ -101,7 +102,9 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
     if job is not None and _of_gang(job, gang.epoch):
         if all(node.holder[gpu] == job.id for gpu in gang.gpus):
             if job.state not in UP and not told:
-                turn.stop_gang(job, job.stop_reason, checkpoint=False)
+                # An agent that began anew, or was asked, does not lose for it what it saves.
+                saves = job.state is JobState.CHECKPOINTING and not is_overdue(turn, job)
+                turn.stop_gang(job, job.stop_reason, checkpoint=saves)
             return
     fresh = [gpu for gpu in gang.gpus if node.holder[gpu] is None]
     if fresh:

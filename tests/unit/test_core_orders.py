@@ -77,11 +77,36 @@ def test_a_refused_stop_frees_nothing(cell: Cell) -> None:
     assert cell.state.nodes["n0"].holder[:2] == ["j0", "j0"]
     cell.wait(300.0)
     assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
-    from schemas.events import GangHeld
-
     epoch = cell.job().epoch
     cell.feed(node_born("n0", held=[GangHeld(job="j0", epoch=epoch, gpus=[0, 1], step=0)]))
     assert cell.sent(StopGang), "it is told again"
+
+
+@pytest.mark.parametrize(("checkpoint_mib", "limit_s"), [(0, 180.0), (1_000_000, 1180.0)])
+def test_whoever_says_again_what_it_holds_may_save_it_until_that_must_be_over(
+    checkpoint_mib: int, limit_s: float
+) -> None:
+    """An agent was restarted while a gang saved: a harder stop would throw its work away."""
+    cell = Cell()
+    cell.feed(node_born("n0"))
+    cell.feed(submitted("j0").model_copy(update={"checkpoint_mib": checkpoint_mib}))
+    held = [GangHeld(job="j0", epoch=cell.run("j0", n0=2).epoch, gpus=[0, 1], step=9)]
+    cell.plan({"j0": None})
+    for wait_s, saves in ((0.0, True), (limit_s - 60.0, True), (60.0, False)):
+        cell.wait(wait_s)
+        cell.acks()
+        cell.feed(node_born("n0", held=held))
+        (stop,) = cell.sent(StopGang)
+        assert stop.checkpoint == saves
+
+
+def test_a_gang_that_is_not_to_save_is_told_so_again(cell: Cell) -> None:
+    job = cell.run("j0", n0=2, n1=2)
+    cell.fail_worker("j0", "n0")
+    cell.acks()
+    cell.feed(node_born("n1", held=[GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=9)]))
+    (stop,) = cell.sent(StopGang)
+    assert (job.state, stop.checkpoint) == ("stopping", False)
 
 
 def test_submitted_twice(cell: Cell) -> None:
