@@ -178,6 +178,7 @@ class AgentCore:
     def farewell(self, reason: str, now_s: float) -> Outputs:
         """Say that every node goes away for good, its workers with it."""
         turn = Turn(now_s)
+        self._memory.go()
         for job, gang in self._memory.gangs.items():
             gang.spec = None  # the scheduler begins it elsewhere: it must not be resumed here
             self._memory.touch(f"gang/{job}")
@@ -231,7 +232,7 @@ class AgentCore:
     def _carry_out(self, command: Command, turn: Turn) -> bool:
         match command.data:
             case StartGang():
-                self._check_lease(turn.now_s)
+                self._check_start(command, turn.now_s)
                 self._gangs.start(command.data, command.id, turn)
             case ScaleGang():
                 self._gangs.scale(command.data, command.id, turn)
@@ -254,6 +255,7 @@ class AgentCore:
     # --- births, leases, time ---
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
+        self._memory.come_back(turn.now_s)
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
         gone = tuple(gang.job for gang in lost if not self._resumes.may(gang, turn.now_s))
         self._say_births(turn, None, without_jobs=gone)
@@ -300,7 +302,10 @@ class AgentCore:
                     held.append(GangHeld(job=job, epoch=epoch, gpus=gpus, step=gang.step))
         return held
 
-    def _check_lease(self, now_s: float) -> None:
+    def _check_start(self, command: Command, now_s: float) -> None:
+        if command.said_s < self._memory.back_s:
+            # The scheduler gave it up then, and may have started the job elsewhere.
+            raise Refused("start: said before this agent, which had gone for good, was back")
         # The scheduler may have given up what it sent before the lease ended, and started the job
         # elsewhere; the renewal that shows that it has not comes first when the link is back.
         lease_s = self._memory.lease_until_s

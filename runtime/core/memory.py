@@ -12,6 +12,7 @@ from schemas.values import NodeGpus
 
 #: Longest reason an ack carries (`schemas.values.Note`).
 _REASON_MAX = 1000
+_GONE = -1.0
 
 
 class Refused(Exception):
@@ -61,6 +62,8 @@ class Memory:
         self.lease_until_s: float | None = None
         #: The highest leader epoch heard; never forgotten, or a former leader could come back.
         self.leader_epoch = -1
+        #: When it was born anew after it had said that it goes for good; 0: it never has.
+        self.back_s = 0.0
         self.holder: dict[str, list[str | None]] = {
             name: [None] * spec.gpu_count for name, spec in self.specs.items()
         }
@@ -103,6 +106,17 @@ class Memory:
         if epoch > self.leader_epoch:
             self.leader_epoch = epoch
             self.touch("leader")
+
+    def go(self) -> None:
+        """Remember that it said that it goes for good."""
+        self.back_s = _GONE
+        self.touch("back")
+
+    def come_back(self, now_s: float) -> None:
+        """Remember when it was born anew, if it had gone."""
+        if self.back_s == _GONE:
+            self.back_s = now_s
+            self.touch("back")
 
     # --- GPUs ---
 
@@ -155,6 +169,7 @@ class Memory:
         return {
             "lease": self.lease_until_s,
             "leader": self.leader_epoch,
+            "back": self.back_s,
             **{f"node/{name}": node.to_row() for name, node in self.nodes.items()},
             **{f"gang/{job}": gang.to_row() for job, gang in self.gangs.items()},
             **{f"epoch/{job}": list(epoch) for job, epoch in self.epochs.items()},
@@ -173,6 +188,8 @@ class Memory:
             return self.lease_until_s
         if kind == "leader":
             return self.leader_epoch
+        if kind == "back":
+            return self.back_s
         if kind == "inbox":
             return _inbox_row(self.inbox[name]) if name in self.inbox else None
         if kind == "epoch":
@@ -195,6 +212,8 @@ class Memory:
                 self.lease_until_s = row
             elif kind == "leader":
                 self.leader_epoch = row
+            elif kind == "back":
+                self.back_s = row
             elif kind == "node" and name in self.nodes:
                 self.nodes[name] = NodeState.from_row(row)
             elif kind == "gang":

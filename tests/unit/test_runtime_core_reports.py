@@ -36,6 +36,7 @@ from tests.gangs import (
     ack,
     agent,
     events,
+    refusal,
     running,
     scale,
     start,
@@ -166,6 +167,19 @@ def test_farewell_names_every_node() -> None:
         NodeDied(node="n1", reason="shut down"),
         NodeDied(node="n2", reason="shut down"),
     ]
+
+
+def test_a_start_of_before_it_said_goodbye_begins_nothing_when_it_is_back() -> None:
+    core = agent()
+    core.farewell("decommissioned", NOW_S)
+    core = AgentCore.from_dict("a", SPECS, json.loads(json.dumps(core.to_dict())))
+    core.handle(Birth(), NOW_S + 9)
+    late = tell(core, "late", start(), NOW_S + 10, said_s=NOW_S + 1)
+    assert "before this agent, which had gone for good, was back" in refusal(late)
+    core = AgentCore.from_dict("a", SPECS, json.loads(json.dumps(core.to_dict())))
+    core.handle(Birth(), NOW_S + 20)
+    new = tell(core, "new", start(epoch=2), NOW_S + 21, said_s=NOW_S + 10)
+    assert ack(new)[1] == "done", "another restart, without a goodbye, voids nothing"
 
 
 def test_all_changes_together_are_the_state() -> None:
