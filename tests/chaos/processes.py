@@ -59,6 +59,8 @@ class Process:
         self._popen = subprocess.Popen(
             self._command,
             cwd=Path(__file__).parents[2],
+            # A shell that names other brokers would have it use those.
+            env={k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -67,6 +67,10 @@ async def kill(fleet: RealFleet, victim: str, moment: Moment, away_s: float) -> 
         if not _kill_of_run(victim, moment):
             done.problem = "it had ended"
         return done
+    if victim == "zombie" and moment not in moments(fleet):
+        # Of a gang that is gone, the next epoch may run elsewhere: rightly, and with a zombie.
+        done.problem = "it had ended"
+        return done
     zombie: subprocess.Popen[bytes] | None = None
     if victim in ("reboot", "zombie"):
         await asyncio.to_thread(fleet.reboot, moment.agent)

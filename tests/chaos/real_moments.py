@@ -28,7 +28,7 @@ class Moment:
     phase: str
     agent: str
     job: str = ""
-    run: Path | None = None  #: The run folder, of a gang whose supervisor may live.
+    run: Path | None = None  #: The run folder, of a gang whose supervisor lives or begins.
 
 
 def moments(fleet: RealFleet) -> Iterator[Moment]:
@@ -72,7 +72,7 @@ def _of_run(fleet: RealFleet, agent: str, run: Path) -> Iterator[Moment]:
         if not (stored / "manifest.json").exists():
             yield Moment("uploading", agent, job, run)
             break
-    if (run / "exit.json").exists():
+    if (run / "exit.json").exists() or not _may_live(run):
         return
     asked = _read(run / "stop.json")
     if asked is not None:
@@ -83,6 +83,15 @@ def _of_run(fleet: RealFleet, agent: str, run: Path) -> Iterator[Moment]:
         yield Moment("checkpointing", agent, job, run)
     else:
         yield Moment("training", agent, job, run)
+
+
+def _may_live(run: Path) -> bool:
+    """Whether the run's supervisor lives, or has not begun: dead, it never says that it ended."""
+    said = supervisor(run)
+    try:
+        return said is None or bytes(run) in Path(f"/proc/{said[0]}/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def _read(file: Path) -> dict[str, Any] | None:
