@@ -32,9 +32,6 @@ from runtime.executors.fetching import fetched, job_folder
 from runtime.executors.saving import Committed, Offer, Saver, in_thread
 from schemas.programs import Program
 
-#: A completed job's last checkpoint is its result: it may take this long to become durable.
-_RESULT_S = 600.0
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -272,7 +269,8 @@ class Gang:
         is_whole = ended.step >= held.spec.total_steps or not was_asked
         is_good = outcome is not None and outcome.is_success
         self._is_complete = is_good and is_whole and held.anew_step is None
-        upload_s = _RESULT_S if self._is_complete else self._site.terms.upload_s
+        # A completed job's last checkpoint is its result: it has all the time that there is.
+        upload_s = math.inf if self._is_complete else self._site.terms.upload_s
         self._upload_by_s = min(now_s + upload_s, self._stop_upload_by_s)
         self._saver.insist(self._upload_by_s)
         self._is_freed = True
@@ -298,7 +296,7 @@ class Gang:
             held.write(self._site.held)
         elif self._saver.busy and now_s < self._upload_by_s:
             return
-        elif self._is_complete:
+        elif self._is_complete and self._saver.is_safe:
             self._finish(GangCompleted(held.job, held.epoch, held.spec.total_steps))
         elif self._stop_by_s is not None:
             self._finish(GangStopped(held.job, held.epoch, self._saver.step))

@@ -11,6 +11,7 @@ import pytest
 
 from cloud_agent.slurm import SlurmExecutor
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
+from tests.distant import Distant
 from tests.patience import wait_until
 from tests.slurm import Cluster, SlurmBench
 from tests.workers import TRAINER, python, shell
@@ -188,3 +189,22 @@ def test_newer_start_replaces_what_ran_and_strays_are_cancelled(
     before = time.monotonic()
     bench.until(lambda: time.monotonic() > before + 1.0)
     assert other in cluster.jobs()
+
+
+def test_a_result_waits_for_the_store_until_the_gang_is_told_to_stop(bench: SlurmBench) -> None:
+    store = Distant(f"file://{bench.root}/store")
+    bench.options = replace(bench.options, store=store)
+    bench.again()
+    ends = python(TRAINER.replace("1000000", "20"))
+    for job in ("kept", "given-up"):
+        bench.start(ends, {"n1": (0,)}, job=job, total_steps=20)
+        bench.hears(GangStarted)
+        bench.until(lambda: not bench.cluster.jobs(), "it does not end")
+        bench.said.clear()
+    bench.said += bench.executor.advance(time.time() + 86_400.0)
+    assert bench.said == [], "a day later"
+    bench.stop(job="given-up", saves=False)
+    assert (bench.hears(GangStopped).job, bench.all(GangStopped)[0].step) == ("given-up", 0)
+    store.away = False
+    assert bench.hears(GangCompleted).job == "kept"
+    assert [one.step for one in store.committed("kept")] == [20]

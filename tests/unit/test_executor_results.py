@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.core import (
     GangCompleted,
     GangFailed,
@@ -20,6 +19,7 @@ from runtime.core import (
 from runtime.executors.folder import write_json
 from runtime.executors.kept import keep, kept_of
 from runtime.executors.process import ProcessExecutor
+from tests.distant import Distant
 from tests.patience import wait_until
 from tests.unit.test_executor_resumes import SAVES, first_step, power_cut, saved
 from tests.workers import TRAINER, Bench, bench, placed, python
@@ -31,22 +31,6 @@ LAST = python(
     )[: -len("save()\n")],
     saves="on_signal",
 )
-
-
-class Distant(CheckpointStore):
-    """A store beyond a link that comes and goes."""
-
-    away = True
-
-    def commit(self, *what: Any, **more: Any) -> Checkpoint:
-        if self.away:
-            raise CheckpointError("no route to the store")
-        return super().commit(*what, **more)
-
-    def find(self, job: str, step: int) -> Checkpoint | None:
-        if self.away:
-            raise CheckpointError("no route to the store")
-        return super().find(job, step)
 
 
 @pytest.fixture

@@ -1,0 +1,21 @@
+"""A store that cannot always be reached."""
+
+from typing import Any
+
+from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+
+
+class Distant(CheckpointStore):
+    """A store beyond a link that comes and goes; at first it is away."""
+
+    away = True
+
+    def commit(self, *what: Any, **more: Any) -> Checkpoint:
+        if self.away:
+            raise CheckpointError("no route to the store")
+        return super().commit(*what, **more)
+
+    def find(self, job: str, step: int) -> Checkpoint | None:
+        if self.away:
+            raise CheckpointError("no route to the store")
+        return super().find(job, step)
