@@ -306,7 +306,7 @@ class AgentSection(Section):
     gpu_memory_mib: Count | None = None
     #: How fast the GPUs are, against those that jobs declare their rates for.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    #: How fast checkpoints are moved.
+    #: How fast checkpoints are moved, for the scheduler's plans and patience. Unset: 1000.
     transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
     #: What the agent's memory outlives.
     durability: Durability | None = None
