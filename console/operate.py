@@ -49,6 +49,8 @@ FLAGS = {
     "edge_allowed": "--no-edge",
     "program": "the command",
 }
+#: Which flag a field of the program comes from.
+PROGRAM_FLAGS = {"workdir": "--workdir", "resize": "--in-place", "saves": "--saves-on-signal"}
 
 
 def submit(
@@ -84,6 +86,14 @@ def submit(
     workdir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")
     ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="The command changes its size as it runs, on SIGUSR2."),
+    ] = False,
+    saves_on_signal: Annotated[
+        bool,
+        typer.Option("--saves-on-signal", help="The command saves and goes on, on SIGUSR1."),
+    ] = False,
     log: LogAddress = DEFAULT_LOG,
     json_path: JsonPath = None,
 ) -> None:
@@ -113,10 +123,16 @@ def submit(
     if gpus is not None:
         given["gpus_min"], given["gpus_max"] = _sizes(gpus)
     fields |= {name: value for name, value in given.items() if value is not None}
+    asked = {
+        "workdir": workdir,
+        "resize": "in_place" if in_place else None,
+        "saves": "on_signal" if saves_on_signal else None,
+    }
+    program = {name: value for name, value in asked.items() if value}
     if command:
-        fields["program"] = {"argv": command} | ({"workdir": workdir} if workdir else {})
-    elif workdir:
-        fail("--workdir: goes with a command; put it after --.")
+        fields["program"] = {"argv": command, **program}
+    elif program:
+        _without_command(next(iter(program)), has_file=file is not None)
     _complete(fields)
     deadline_after_s = None if deadline is None else _deadline_s(deadline)
     if deadline_after_s is not None:
@@ -186,6 +202,12 @@ def _file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
             f"name it so. If it is a command, write: -- env {words[0]}"
         )
     return None, words
+
+
+def _without_command(field: str, *, has_file: bool) -> NoReturn:
+    """Refuse what only a command can have; a job's file says it itself."""
+    instead = "put it after --" if not has_file else f"in a job's file it is program.{field}"
+    fail(f"{PROGRAM_FLAGS[field]}: goes with a command; {instead}.")
 
 
 def _looks_like_json(path: Path) -> bool:

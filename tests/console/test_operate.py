@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,10 +224,59 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
     assert [(point.gpus, point.samples_per_s) for point in job.rates] == [(1, 1), (2, 2), (4, 4)]
 
 
-def test_a_folder_without_a_command_is_refused(tidegate: Run, log: Path) -> None:
-    ran = tidegate("submit", "--steps", "5", "--rate", "1=1", "--workdir", "/srv", "--log", log)
+@pytest.mark.parametrize(
+    ("flags", "resize", "saves"),
+    [
+        ((), "restart", "by_itself"),
+        (("--in-place",), "in_place", "by_itself"),
+        (("--saves-on-signal",), "restart", "on_signal"),
+        (("--in-place", "--saves-on-signal"), "in_place", "on_signal"),
+    ],
+)
+def test_a_command_says_by_flags_what_else_it_can_do(
+    tidegate: Run, log: Path, flags: tuple[str, ...], resize: str, saves: str
+) -> None:
+    ran = tidegate("submit", *GOOD, *flags, "--log", log, "--", "train", "--in-place")
+    assert ran.code == 0, ran.err
+    job = said(log)[0].data
+    assert isinstance(job, JobSubmitted)
+    assert job.program is not None
+    assert (job.program.resize, job.program.saves) == (resize, saves)
+    assert job.program.argv == ["train", "--in-place"]
+
+
+def test_the_command_of_the_page_about_jobs_is_taken(tidegate: Run, log: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "jobs.md"
+    found = re.search(r"tidegate (submit --gpus(?:.*\\\n)*.*)", page.read_text(encoding="utf-8"))
+    assert found is not None
+    words = shlex.split(found[1].replace("/srv/tidegate/bus.db", str(log)))
+    assert tidegate(*words).code == 0
+    job = said(log)[0].data
+    assert isinstance(job, JobSubmitted)
+    assert job.program is not None
+    assert (job.program.resize, job.program.saves) == ("in_place", "on_signal")
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [
+        (("--workdir", "/srv"), "workdir"),
+        (("--in-place",), "resize"),
+        (("--saves-on-signal",), "saves"),
+    ],
+)
+def test_what_only_a_command_can_have_is_refused_without_one(
+    tidegate: Run, log: Path, tmp_path: Path, flags: tuple[str, ...], field: str
+) -> None:
+    before = log.read_bytes()
+    ran = tidegate("submit", *GOOD, *flags, "--log", log)
+    assert (ran.code, ran.err) == (2, f"{flags[0]}: goes with a command; put it after --.\n")
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**DOCUMENT, "program": {"argv": ["true"]}}))
+    ran = tidegate("submit", path, *flags, "--log", log)
     assert ran.code == 2
-    assert "--workdir: goes with a command" in ran.err
+    assert ran.err == f"{flags[0]}: goes with a command; in a job's file it is program.{field}.\n"
+    assert log.read_bytes() == before
 
 
 @pytest.mark.parametrize("words", ["{}", json.dumps(DOCUMENT), ' {"job": "a"}'])

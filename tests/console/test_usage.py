@@ -204,7 +204,7 @@ FLAGS = st.sampled_from(
     [
         "--json", "--state", "--all", "--job", "--gpus", "--steps", "--rate", "--deadline",
         "--memory-mib", "--priority", "--no-edge", "--tenant", "--samples-per-step", "--reason",
-        "--model", "--", "-", "-h", "--version", "--nope", "-x",
+        "--model", "--in-place", "--saves-on-signal", "--", "-", "-h", "--version", "--nope", "-x",
     ]
 )  # fmt: skip
 VALUES = st.one_of(
