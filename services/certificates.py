@@ -47,12 +47,12 @@ class _Wrong(Exception):
         self.complaint = Complaint(about, said, fix)
 
 
-def complaints(files: Files, name: str, now_s: float) -> list[Complaint]:
+def complaints(files: Files, name: str | None, now_s: float) -> list[Complaint]:
     """Find what is wrong with a client's files, the most telling first.
 
     Args:
         files: The files; a certificate may have those that lead to the authority after it.
-        name: The agent, whose name must be the certificate's common name.
+        name: The agent, whose name must be the certificate's common name; None: any will do.
         now_s: Now, in seconds since the Unix epoch.
     """
     found: list[Complaint] = []
@@ -130,10 +130,12 @@ def _of_certificate(
     path: Path,
     chain: Sequence[x509.Certificate],
     authorities: Sequence[x509.Certificate],
-    name: str,
+    name: str | None,
     now_s: float,
 ) -> Iterator[Complaint]:
     own = chain[0]
+    if name is None:
+        name = common_name(own)
     renew = f"have the authority sign a new one for {name}"
     if ends_s(own) <= now_s:
         yield Complaint("cert", f"{path}: ended on {day(own)}", renew)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from services.config import Config
 from services.doctor import kafka, mqtt
 from services.doctor.disk import existing, is_there
 from services.doctor.finding import Finding, Patient, Teller
@@ -12,15 +13,27 @@ _tell = Teller("bus")
 
 
 def look(patient: Patient) -> Iterator[Finding]:
-    """Look at what the agent speaks over; a configuration without an agent has both brokers."""
-    config = patient.config
+    """Look at what the agent speaks over; without an agent, at what the other roles do."""
+    config, is_agents = patient.config, _is_agents(patient.config)
+    if is_agents and config.agent.name is None:
+        yield _tell.problem(
+            "agent.name is not set: no agent starts without it; what needs no name is looked at",
+            "write it below [agent], or say it with --set agent.name=NAME or TIDEGATE_AGENT__NAME; "
+            "with a certificate, it is the certificate's common name",
+        )
     if config.bus.startswith("sqlite:"):
         yield from _file(Path(config.bus.removeprefix("sqlite:")))
-        return
-    if config.agent.name is None or patient.is_cluster:
-        yield from kafka.look(patient)
-    if config.agent.name is not None and not patient.is_cluster:
+    elif is_agents and not patient.is_cluster:
         yield from mqtt.look(patient)
+    else:
+        yield from kafka.look(patient)
+
+
+def _is_agents(config: Config) -> bool:
+    """Whether it is for an agent: it says something of one, or names what only those do with."""
+    has_kafka = bool(config.kafka.bootstrap) or config.bus != "kafka:"
+    has_mqtt = bool(config.mqtt.url.get_secret_value())
+    return bool(config.agent.model_fields_set) or (has_mqtt and not has_kafka)
 
 
 def _file(path: Path) -> Iterator[Finding]:

@@ -19,12 +19,13 @@ def look(patient: Patient) -> Iterator[Finding]:
     files = certificates.Files(*(Path(path) if path else None for path in paths))
     if files.cert is None and files.ca is None:
         return
-    found = certificates.complaints(files, str(name), patient.clock.now_s())
+    found = certificates.complaints(files, name, patient.clock.now_s())
     for one in found:
         tell = _tell.problem if one.serious else _tell.warning
         yield tell(f"mqtt.{one.about}_file: {one.said}", one.fix)
     if not found and files.cert is not None:
-        yield _tell.ok(f"{files.cert} is for {name}, until {certificates.ends_on(files.cert)}")
+        whose = "good" if name is None else f"for {name},"
+        yield _tell.ok(f"{files.cert} is {whose} until {certificates.ends_on(files.cert)}")
 
 
 def _of_trusted_keys(patient: Patient) -> Iterator[Finding]:

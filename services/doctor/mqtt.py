@@ -42,11 +42,13 @@ def look(patient: Patient) -> Iterator[Finding]:
             "what is said to the broker can be read and forged on the way",
             "write mqtts:// in mqtt.url, and name an authority in mqtt.ca_file",
         )
+    if config.agent.name is None:
+        return  # nobody to log in as
     named = bool(options.username or (options.tls and options.tls.cert_file))
     if named and patient.runs:
         yield _of_running(patient)
         return
-    yield asyncio.run(_let_in(options, str(config.agent.name), named, patient.clock))
+    yield asyncio.run(_let_in(options, config.agent.name, named, patient.clock))
 
 
 def _of_running(patient: Patient) -> Finding:

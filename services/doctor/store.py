@@ -1,5 +1,6 @@
 """Whether the checkpoint store takes, gives back and deletes; and what its clock says."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +21,14 @@ def look(patient: Patient) -> Iterator[Finding]:
         return
     folder = _folder(workers.checkpoints)
     if folder is not None and not is_there(folder):
+        if _can_be_made(folder):
+            yield _tell.warning(
+                f"agent.workers.checkpoints: there is no folder {folder} yet; the first checkpoint "
+                f"makes it, on {_kind(folder.parent)}",
+                f"if it is another machine's, mount it first (findmnt {folder.parent}); else there "
+                "is nothing to do",
+            )
+            return
         yield _tell.problem(
             f"agent.workers.checkpoints: there is no folder {folder}",
             f"mount it if it is another machine's (findmnt {existing(folder)}), or make it: mkdir "
@@ -47,6 +56,17 @@ def _folder(url: str) -> Path | None:
     return Path(parts.path) if parts.scheme in ("file", "local", "") else None
 
 
+def _can_be_made(folder: Path) -> bool:
+    """Whether the store will make it; a link to nowhere is no place to make one."""
+    above = folder.parent
+    may = os.access(above, os.W_OK | os.X_OK)
+    return may and above.is_dir() and not folder.is_symlink()
+
+
+def _kind(folder: Path) -> str:
+    return filesystem(folder, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+
+
 def _is_ours(folder: Path) -> bool:
-    kind = filesystem(folder, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    kind = _kind(folder)
     return not kind.startswith(("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs"))

@@ -167,14 +167,6 @@ def test_the_store_is_tried_and_left_clean(ward: Ward) -> None:
     assert list((ward.folder / "store").iterdir()) == []
 
 
-def test_a_store_that_is_absent_is_not_made(ward: Ward) -> None:
-    ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/absent"
-    found = ward.only(store.look)
-    assert "there is no folder" in found.found
-    assert "mkdir -p" in found.fix
-    assert not (ward.folder / "absent").exists()
-
-
 def test_a_store_whose_kind_is_unknown_or_that_refuses(ward: Ward) -> None:
     ward.settings["agent.workers.checkpoints"] = "ftpx://b/c"
     assert "use file:///folder" in ward.only(store.look).fix

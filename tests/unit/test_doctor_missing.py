@@ -1,0 +1,161 @@
+"""What the doctor says of what is not there, a name or a folder, and looks at all the same."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bus.clock import SystemClock
+from runtime.checkpoints.store import CheckpointStore
+from services.doctor import bus, certificates, store
+from services.doctor.examine import examine
+from services.doctor.finding import Finding
+from tests.certificates import Authority
+from tests.ports import free_port
+from tests.unit.test_doctor import Ward, ward
+
+__all__ = ["ward"]  # the fixture
+
+_NAMELESS = "agent.name is not set: no agent starts without it;"
+
+
+@pytest.fixture(autouse=True)
+def only_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("TIDEGATE_KAFKA_BOOTSTRAP", "TIDEGATE_MQTT_URL"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture
+def edge(ward: Ward) -> Ward:
+    """An edge server whose broker is away, and which has no name."""
+    del ward.settings["agent.name"], ward.settings["bus"]
+    ward.settings["mqtt.url"] = f"mqtt://127.0.0.1:{free_port()}"
+    return ward
+
+
+def _of_name(found: list[Finding]) -> list[Finding]:
+    return [one for one in found if "agent.name" in one.found + one.fix]
+
+
+# --- a name --------------------------------------------------------------------------------------
+
+
+def test_a_nameless_edge_agent_is_told_so_once_and_its_broker_is_looked_at(edge: Ward) -> None:
+    name, broker = edge.says(bus.look)
+    assert (name.verdict, name.found.startswith(_NAMELESS)) == ("problem", True)
+    assert "--set agent.name=NAME or TIDEGATE_AGENT__NAME" in name.fix
+    assert broker.verdict == "problem"
+    assert "nothing listens" in broker.found
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        edge.settings["mqtt.url"] = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        found = edge.says(bus.look)
+    assert [one.verdict for one in found] == ["problem", "ok"]
+
+
+def test_of_all_checks_one_speaks_of_the_name_and_none_of_kafka(edge: Ward) -> None:
+    files = Authority(edge.folder).sign("edge-17")
+    edge.settings |= {"mqtt.ca_file": files.ca, "mqtt.cert_file": files.cert}
+    edge.settings["mqtt.key_file"] = files.key
+    found = examine(edge.patient(clock=SystemClock()))
+    assert len(_of_name(found)) == 1
+    assert not any("kafka." in one.found + one.fix for one in found)
+    assert {"store", "disk", "permissions"} <= {one.check for one in found}
+
+
+def test_a_certificate_is_judged_without_a_name(edge: Ward) -> None:
+    files = Authority(edge.folder).sign("edge-17")
+    edge.settings["mqtt.cert_file"], edge.settings["mqtt.key_file"] = files.cert, files.key
+    good = edge.only(certificates.look)
+    assert (good.verdict, "is good until" in good.found) == ("ok", True)
+    old = Authority(edge.folder).sign("edge-17", begins=-20.0, ends=-10.0)
+    edge.settings["mqtt.cert_file"], edge.settings["mqtt.key_file"] = old.cert, old.key
+    assert "sign a new one for edge-17" in edge.only(certificates.look).fix
+
+
+@pytest.mark.parametrize(
+    ("settings", "speaks_of"),
+    [
+        ({"mqtt.url": "mqtt://127.0.0.1:1"}, "127.0.0.1"),
+        ({"agent.gpus": 2}, "mqtt.url is not set"),
+        ({"agent.nodes": "a,b"}, "kafka.bootstrap is not set"),
+        ({"agent.gpus": 2, "bus": "sqlite:/nowhere/bus.db"}, "/nowhere/bus.db"),
+    ],
+)
+def test_whoever_means_an_agent_needs_its_name(
+    ward: Ward, settings: dict[str, object], speaks_of: str
+) -> None:
+    ward.settings = settings
+    name, other = ward.says(bus.look)
+    assert name.found.startswith(_NAMELESS)
+    assert speaks_of in other.found
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"kafka.bootstrap": ""}, {"kafka.bootstrap": "127.0.0.1:1"}]
+)
+def test_other_roles_have_no_agent_and_speak_to_kafka(
+    ward: Ward, settings: dict[str, object]
+) -> None:
+    ward.settings = settings
+    if settings.get("kafka.bootstrap"):
+        ward.settings["mqtt.url"] = "mqtt://127.0.0.1:1"  # a bridge's
+    (found,) = ward.says(bus.look)
+    assert "name is not set" not in found.found
+    assert "kafka" in (found.found + found.fix).lower()
+
+
+# --- the folder of the store ---------------------------------------------------------------------
+
+
+def test_a_store_that_can_be_made_is_said_to_be_made_and_is(ward: Ward) -> None:
+    url = f"file://{ward.folder}/absent"
+    ward.settings["agent.workers.checkpoints"] = url
+    found = ward.only(store.look)
+    assert found.verdict == "warning"
+    assert f"no folder {ward.folder}/absent yet; the first checkpoint makes it" in found.found
+    assert f"findmnt {ward.folder}" in found.fix
+    assert not (ward.folder / "absent").exists()
+    (ward.folder / "weights").write_text("x")
+    CheckpointStore(url).commit("j", 1, 1, ward.folder / "weights", 1.0)
+    assert (ward.folder / "absent").is_dir()
+    assert ward.only(store.look).verdict == "ok"
+
+
+def test_a_store_of_which_more_is_missing_is_rather_not_mounted(ward: Ward) -> None:
+    (ward.folder / "link").symlink_to(ward.folder / "unmounted")
+    (ward.folder / "file").write_text("")
+    for path in ("absent/store", "link", "link/store", "file/store"):
+        ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/{path}"
+        found = ward.only(store.look)
+        assert (found.verdict, "there is no folder" in found.found) == ("problem", True), path
+        assert "mkdir -p" in found.fix
+    assert not (ward.folder / "absent").exists()
+
+
+#: Root may write everywhere: then it is asked as a user without rights, once all is imported.
+_AS_NOBODY = """
+import json, os, sys
+from bus.clock import SystemClock
+from services.config import load
+from services.doctor import store
+from services.doctor.finding import Patient
+patient = Patient(load(None, sys.argv[1:]), SystemClock())
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(json.dumps([found.verdict for found in store.look(patient)]))
+"""
+
+
+def test_a_store_that_may_not_be_made_is_a_problem(ward: Ward, tmp_path: Path) -> None:
+    (tmp_path / "store").chmod(0o500)
+    ward.settings["agent.workers.checkpoints"] = f"file://{tmp_path}/store/absent"
+    flags = [f"{key}={value}" for key, value in ward.settings.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, *flags], capture_output=True, check=True
+    )
+    assert json.loads(done.stdout) == ["problem"]
