@@ -50,7 +50,7 @@ class Gang:
         self.settling: list[Callable[[], None]] = []
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        self._options, self._spec, self._saver = options, order.spec, saver
+        self._options, self._spec, self.saver = options, order.spec, saver
         self._now_s = -math.inf  # the moment of the present call
         self._words = Words(order.job)
         self._fetch: Fetch | None = None
@@ -107,12 +107,12 @@ class Gang:
     @property
     def waits(self) -> bool:
         """Whether something is under way that ends soon."""
-        return self.phase != "running" or self._saver.busy or self._save_by_s is not None
+        return self.phase != "running" or self.saver.busy or self._save_by_s is not None
 
     @property
     def result_is_safe(self) -> bool:
         """Whether the job is complete, and its newest checkpoint durable."""
-        return self._final == self._completed and self._saver.is_safe
+        return self._final == self._completed and self.saver.is_safe
 
     def progress(self) -> GangProgress | None:
         """How far it is; None before the first step, and of one that does not say."""
@@ -186,7 +186,7 @@ class Gang:
 
     def abandon(self) -> None:
         """Let go of transfers; the workers live on."""
-        self._saver.abandon()
+        self.saver.abandon()
         if self._fetch is not None:
             self._fetch.cancel.set()
 
@@ -194,17 +194,17 @@ class Gang:
         """Read what the workers say, and make durable what they announce, or began from."""
         began, self._began = self._began, None
         if began is not None and (offer := offer_of(began, self._now_s)) is not None:
-            self._saver.offer(offer)
+            self.saver.offer(offer)
         for live in (*self.older, self.live):
             for offer in live.offers(self._now_s) if live is not None else ():
-                self._saver.offer(offer)
+                self.saver.offer(offer)
 
     def _look(self) -> None:
-        outcome = self._saver.advance(self._now_s)
+        outcome = self.saver.advance(self._now_s)
         if isinstance(outcome, Committed):
             self._save_by_s = None
             self._words.say_saved(self.epoch, outcome)
-            self.settling.append(partial(self._saver.reported, outcome))
+            self.settling.append(partial(self.saver.reported, outcome))
         elif outcome is not None:
             self._lose(outcome.error)
         if self.phase == "fetching" and self._fetch is not None:
@@ -226,7 +226,7 @@ class Gang:
         self._fetch = None
         error = fetch.future.exception()
         if error is None:
-            self._launch(self._saver.step, fetch.future.result())
+            self._launch(self.saver.step, fetch.future.result())
         else:
             self._fail(f"its checkpoint cannot be brought here: {error}")
 
@@ -277,12 +277,12 @@ class Gang:
             self.phase, self._due_s = "between", self._now_s + _BETWEEN_S
 
     def _look_at_upload(self) -> None:
-        if self._saver.busy and self._now_s < self._due_s:
+        if self.saver.busy and self._now_s < self._due_s:
             return
-        if self._saver.busy:
-            self._saver.abandon()
+        if self.saver.busy:
+            self.saver.abandon()
             self._lose("the last checkpoint was not durable in the time that was left")
-        if self._final == self._completed and not self._saver.is_safe:
+        if self._final == self._completed and not self.saver.is_safe:
             self._final = self._stopped  # told to stop before its result was stored
         assert self._final is not None
         self._words.say(self._final())
@@ -328,7 +328,7 @@ class Gang:
         self._anew = self._stop = self._fetch = self._final = self._save_by_s = None
         self._words.forget_left()
         self._spec = order.spec
-        self._saver = Saver(self.job, self._options.store, self._options.keep, order.step)
+        self.saver = Saver(self.job, self._options.store, self._options.keep, order.step)
         if self.live is not None:
             self.settling.append(self.live.run.close)
         self.live, self.older = None, []  # what they saved is of another past
@@ -337,18 +337,18 @@ class Gang:
     def _resize(self) -> None:
         """Begin with the new GPUs from the newest checkpoint here, durable or not yet."""
         assert self.live is not None
-        order, here = self.live.run.order, self._saver.newest_here()
+        order, here = self.live.run.order, self.saver.newest_here()
         if self._lost and (kept := newest_kept(self.live.run.folder.parent)) is not None:
-            here = (kept.step, kept.path) if kept.step >= self._saver.step else None
+            here = (kept.step, kept.path) if kept.step >= self.saver.step else None
         self._say_left(self.epoch)
-        if here is None and self._saver.step > order.step:
-            self._begin(self._saver.step)  # what is here may be torn; what is durable is not
+        if here is None and self.saver.step > order.step:
+            self._begin(self.saver.step)  # what is here may be torn; what is durable is not
         else:
             self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
         what = (self.job, self.epoch, self.placement, self._spec)
-        order = Order(*what, step, self._saver.step, resume, self._words.left)
+        order = Order(*what, step, self.saver.step, resume, self._words.left)
         if self.live is not None:
             self.older.append(self.live)
             self.live = None
@@ -372,7 +372,7 @@ class Gang:
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
         """Say `final` once the last checkpoint is durable, or the time for it is over."""
-        self._saver.insist(until_s)
+        self.saver.insist(until_s)
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:
@@ -386,14 +386,14 @@ class Gang:
         return GangCompleted(self.job, self.epoch, self._spec.total_steps)
 
     def _stopped(self) -> Report:
-        return GangStopped(self.job, self.epoch, self._saver.step)
+        return GangStopped(self.job, self.epoch, self.saver.step)
 
     def _upload_until_s(self) -> float:
         stop = self._stop or Stop(self._now_s)
         return stop.upload_until_s(self._now_s, self._options.upload_s)
 
     def _say_left(self, below: int) -> None:
-        self._words.say_left(self._saver.step if self.live is None else self.live.step, below)
+        self._words.say_left(self.saver.step if self.live is None else self.live.step, below)
 
     def _lose(self, error: str) -> None:
         self._save_by_s = None

@@ -178,8 +178,10 @@ class ProcessExecutor:
         def close_older() -> None:
             for live in older:
                 live.run.close()
-            too_many = epochs(folder)[self._options.keep_runs :]
-            self._remove([folder / str(epoch) for epoch in too_many])
+            # The workers may just be reading what they go on from, and uploads read it as well.
+            stay = {live.run.folder for live in older} | gang.saver.runs
+            too_many = (folder / str(epoch) for epoch in epochs(folder)[self._options.keep_runs :])
+            self._remove([run for run in too_many if run not in stay])
 
         return close_older
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from runtime.executors.folder import COMMITTED, write_json
-from runtime.executors.kept import Keeper
+from runtime.executors.folder import CHECKPOINTS, COMMITTED, write_json
+from runtime.executors.kept import Keeper, run_folders
 from runtime.executors.progress import Announced
 
 _MIB = 1024 * 1024
@@ -111,6 +111,11 @@ class Saver:
     def is_safe(self) -> bool:
         """Whether the newest checkpoint is durable, or none is here that could be."""
         return self.newest_here() is None or self.newest is None or self.newest.step <= self.step
+
+    @property
+    def runs(self) -> set[Path]:
+        """Folders of the runs whose checkpoints are retained, or on their way."""
+        return {offer.run for offer in self._on_disk}
 
     def newest_here(self) -> tuple[int, Path] | None:
         """Give step and path of the newest checkpoint on the local disk, durable or not yet."""
@@ -223,6 +228,11 @@ class Saver:
         # A job may write to one name again and again; what is kept may have the same.
         kept = {offer.announced.path for offer in self._on_disk}
         paths = [offer.announced.path for offer in old if offer.announced.path not in kept]
+        if len(durable) >= self._keep:
+            # Of a run that was put aside we know what the gang began from, not what is older.
+            runs = run_folders(durable[-1].run.parent)
+            aside = [run / CHECKPOINTS for run in runs if "." in run.name and run not in self.runs]
+            paths += [folder for folder in aside if folder.exists()]
         if paths:
             in_thread(lambda: _remove(paths))
 
