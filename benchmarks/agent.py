@@ -17,7 +17,6 @@ is divided among them). What the driver itself takes is not in it.
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -29,22 +28,21 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.figures import show
 from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
-from bus.mqtt_client import MqttClient
 from bus.signing import Signer
-from bus.wire import Incoming, Wire
 from runtime.executors.processes import workers_of
-from schemas.codec import command, encode
 from schemas.commands import CommandData, GangSpec, LendNode, StartGang
 from schemas.events import RatePoint
 from schemas.programs import Program
 from schemas.topics import COMMANDS
 from schemas.values import NodeGpus
 from tests.metering.pages import page, served, text
-from tests.mosquitto import Mosquitto
+from tests.mosquitto import Mosquitto, wired
+from tests.post import ordered
 
 MACHINES = ("simulated", "slots", "nvml")
 _ROOT = Path(__file__).resolve().parent.parent
@@ -196,14 +194,7 @@ async def _watched(
 @contextlib.asynccontextmanager
 async def _bridge(broker: Mosquitto, bus: MemoryBus) -> AsyncIterator[Bridge]:
     clock = SystemClock()
-
-    def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> Wire:
-        client = MqttClient(
-            broker.options, "bench-bridge", subscriptions=subscriptions, hear=hear, clock=clock
-        )
-        client.start()
-        return client
-
+    wire = wired(broker.options, "bench-bridge", clock)
     bridge = Bridge(name="bench", wire=wire, buses={"default": bus}, clock=clock)
     running = asyncio.create_task(bridge.run(["default"]))
     try:
@@ -258,16 +249,7 @@ def _environment(folder: Path) -> dict[str, str]:
 async def _order(
     bus: MemoryBus, agent: str, data: CommandData, sequence: int, signer: Signer
 ) -> None:
-    envelope = command(
-        data,
-        id=f"bench-{sequence}",
-        source="/schedulers/default",
-        sequence=sequence,
-        bootid=1,
-        time_s=time.time(),
-        subject=agent,
-    )
-    value = encode(envelope)
+    value = ordered(data, sequence, agent, time.time())
     await bus.publish(Message(COMMANDS.name, agent, value, signer.headers(value)))
 
 
@@ -332,14 +314,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
     options = parser.parse_args()
     figures = run(options.seconds, options.machines.split(","))
-    document = json.dumps({"machine": {"cpus": os.cpu_count()}, "figures": figures})
-    if options.json == "-":
-        sys.stdout.write(document + "\n")
-        return 0
-    for name, value in figures.items():
-        print(f"{name:48} {value:10.2f}")
-    if options.json:
-        Path(options.json).write_text(document + "\n")
+    show(figures, "{:48} {:10.2f}", options.json)
     return 0
 
 

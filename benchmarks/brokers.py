@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -28,7 +27,6 @@ from bus.clock import SystemClock
 from bus.contract import Message, Record
 from bus.kafka import KafkaBus
 from bus.kafka_namespaces import remove_namespace
-from bus.mqtt_client import MqttClient
 from bus.options import (
     KAFKA_VARIABLE,
     MQTT_VARIABLE,
@@ -37,10 +35,11 @@ from bus.options import (
     kafka_options,
     mqtt_options,
 )
-from bus.wire import Incoming, Wire
 from schemas.codec import encode, event
 from schemas.events import NodeMeasured
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
+from tests.mosquitto import wired
+from tests.ports import free_port
 
 DEVICES = (100, 1_000, 10_000)
 #: Far from what this machine can do, and what is aimed at.
@@ -155,14 +154,7 @@ async def _raw_bridge(kafka: KafkaOptions, mqtt: MqttOptions, values: Sequence[b
 
 async def _our_bridge(kafka: KafkaOptions, mqtt: MqttOptions, values: Sequence[bytes]) -> float:
     bus, clock = KafkaBus.open(kafka, SystemClock()), SystemClock()
-
-    def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> Wire:
-        client = MqttClient(
-            mqtt, "bench-bridge", subscriptions=subscriptions, hear=hear, clock=clock
-        )
-        client.start()
-        return client
-
+    wire = wired(mqtt, "bench-bridge", clock)
     bridge = Bridge(name="bench", wire=wire, buses={"default": bus}, clock=clock, limits=_NO_LIMIT)
     running = asyncio.create_task(bridge.run())
     while not bridge.wire.connected:
@@ -214,7 +206,7 @@ class Processes:
     async def start(self, role: str, name: str) -> None:
         """Start a role and return when it is ready."""
         port_file = self._folder / f"{name}.log"
-        port = _free_port()
+        port = free_port()
         with port_file.open("wb") as log:
             self.running[name] = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "console.main", role, "--config", str(self._config),
@@ -353,12 +345,6 @@ async def _answers(port: int) -> bool:
             return False
 
     return await asyncio.to_thread(ask)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _percentiles(name: str, samples: Sequence[float]) -> dict[str, float]:

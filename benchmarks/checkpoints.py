@@ -8,7 +8,6 @@ the machine.
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.figures import show
 from runtime.checkpoints.store import CheckpointStore
 
 _MIB = 2**20
@@ -86,14 +86,7 @@ def main() -> int:
     sizes_mib = [int(size) for size in options.sizes.split(",")]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         figures = run(Path(folder), sizes_mib, options.rounds)
-    document = json.dumps({"machine": {"cpus": os.cpu_count()}, "figures": figures})
-    if options.json == "-":
-        sys.stdout.write(document + "\n")
-        return 0
-    for name, mib_per_s in figures.items():
-        print(f"{name:32} {mib_per_s:10,.1f} MiB/s")
-    if options.json:
-        Path(options.json).write_text(document + "\n")
+    show(figures, "{:32} {:10,.1f} MiB/s", options.json)
     return 0
 
 

@@ -22,15 +22,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks.figures import show
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangStarted, GangStopped
 from tests.workers import Bench, python
 
 _MIB = 2**20
-_PATIENCE_S = 600.0
 PARTS = ("save", "upload", "fetch", "start")
 #: Holds bytes that no other round has, and of which no two MiB are alike: parts are stored once.
 _JOB = """
@@ -99,24 +100,25 @@ def measure(
 def _moved(folder: Path, size_mib: int, rate: float | None) -> dict[str, float]:
     """Move a job once; give the seconds of each part."""
     store = CheckpointStore(f"file://{folder}/store", rate_mib_per_s=rate)
-    options = {"quiet_start_s": 60.0, "grace_s": 600.0, "upload_s": 600.0}
+    options: dict[str, Any] = {"quiet_start_s": 60.0, "grace_s": 600.0, "upload_s": 600.0}
+    options |= {"every_s": 0.002, "patience_s": 600.0}
     here = Bench(folder / "here", f"bench-here-{os.getpid()}", store, **options)
     there = Bench(folder / "there", f"bench-there-{os.getpid()}", store, **options)
     job = python(_JOB.format(size_mib=size_mib))
     try:
         here.start(job)
-        _drive(here, lambda: here.all(GangStarted))
+        here.hears(GangStarted)
         ordered_s = time.time()
         here.stop(grace_s=600.0)
-        _drive(here, lambda: here.all(CheckpointDone))
+        here.hears(CheckpointDone)
         durable_s = time.time()
-        _drive(here, lambda: here.all(GangStopped))
+        here.hears(GangStopped)
         last = json.loads((here.run() / "progress.jsonl").read_text().splitlines()[-1])
         began_s = time.time()
         there.start(job, epoch=2, step=last["step"])
-        _drive(there, lambda: (there.run(2) / "shim.json").exists())
+        there.until(lambda: (there.run(2) / "shim.json").exists())
         fetched_s = time.time()
-        _drive(there, lambda: there.all(GangStarted))
+        there.hears(GangStarted)
         started_s = time.time()
     finally:
         here.end()
@@ -130,15 +132,6 @@ def _moved(folder: Path, size_mib: int, rate: float | None) -> dict[str, float]:
         "start": started_s - fetched_s,
         "hashed_mib": float(passes * size_mib),
     }
-
-
-def _drive(bench: Bench, condition: Callable[[], object]) -> None:
-    until_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        if time.monotonic() > until_s:
-            raise RuntimeError(f"it never came to that; said: {bench.said}")
-        time.sleep(0.002)
-        bench.look()
 
 
 def _hash_mib_per_s() -> float:
@@ -162,14 +155,7 @@ def main() -> int:
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",")]
     figures = measure(sizes, given.rounds, thin_mib_per_s=given.thin, folder=given.folder)
-    document = json.dumps({"machine": {"cpus": os.cpu_count()}, "figures": figures})
-    if given.json == "-":
-        sys.stdout.write(document + "\n")
-        return 0
-    for name, value in figures.items():
-        print(f"{name:44} {value:10.3f}")
-    if given.json:
-        Path(given.json).write_text(document + "\n")
+    show(figures, "{:44} {:10.3f}", given.json)
     return 0
 
 

@@ -16,7 +16,6 @@ command of yours instead, as it is on a machine with GPUs:
 
 import argparse
 import fcntl
-import json
 import os
 import shlex
 import statistics
@@ -27,13 +26,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import show
 from runtime.core import GangStarted, GangStopped
 from runtime.executors.processes import workers_of
 from runtime.metering.nvml import NvmlUnavailable, inventory
 from schemas.programs import Program
 from tests.workers import NODE, Bench, python
 
-_PATIENCE_S = 600.0
 _GRACE_S = {"quick": 60.0, "saves": 60.0, "deaf": 1.0, "command": 60.0}
 _JOB = """
 import json, os, signal, time
@@ -87,6 +86,8 @@ def measure(
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 # A command may say no steps; the jobs here do, and are not begun before.
                 waits: dict[str, Any] = {
+                    "every_s": 0.002,
+                    "patience_s": 600.0,
                     "quiet_start_s": 5.0 if name == "command" else 600.0,
                     "upload_s": 600.0,
                 }
@@ -108,16 +109,12 @@ def _reclaimed(bench: Bench, program: Program, count: int, job: str, grace_s: fl
     """Start a gang, take its GPUs away; give the seconds until they are free."""
     bench.said.clear()
     bench.start(program, *range(count), job=job)
-    _drive(bench, GangStarted)
+    bench.hears(GangStarted)
     ordered_s = time.perf_counter()
     bench.stop(job=job, grace_s=grace_s)
-    while not _is_free(bench, job):
-        if time.perf_counter() - ordered_s > _PATIENCE_S:
-            raise RuntimeError("its GPUs are never free")
-        time.sleep(0.002)
-        bench.look()
+    bench.until(lambda: _is_free(bench, job), "its GPUs are never free")
     free_s = time.perf_counter() - ordered_s
-    _drive(bench, GangStopped)
+    bench.hears(GangStopped)
     return free_s
 
 
@@ -141,15 +138,6 @@ def _supervises(pid: int) -> bool:
         return os.getsid(pid) == pid
     except ProcessLookupError:
         return True  # it has just ended
-
-
-def _drive(bench: Bench, kind: type) -> None:
-    until_s = time.perf_counter() + _PATIENCE_S
-    while not bench.all(kind):
-        if time.perf_counter() > until_s:
-            raise RuntimeError(f"no {kind.__name__}; said: {bench.said}")
-        time.sleep(0.002)
-        bench.look()
 
 
 def _program(name: str) -> Program:
@@ -183,16 +171,9 @@ def main() -> int:
         programs = {name: _program(name) for name in given.jobs.split(",")}
     gpus = [int(count) for count in given.gpus.split(",")]
     figures = measure(programs, gpus, given.rounds, gpu_ids, given.folder)
-    machine = {"cpus": os.cpu_count(), "gpus": names}
-    document = json.dumps({"machine": machine, "figures": figures})
-    if given.json == "-":
-        sys.stdout.write(document + "\n")
-        return 0
-    print(f"GPUs: {', '.join(names) or 'none'}")
-    for name, value in figures.items():
-        print(f"{name:44} {value:10.3f}")
-    if given.json:
-        Path(given.json).write_text(document + "\n")
+    if given.json != "-":
+        print(f"GPUs: {', '.join(names) or 'none'}")
+    show(figures, "{:44} {:10.3f}", given.json, gpus=names)
     return 0
 
 

@@ -12,7 +12,6 @@ forced to the disk, and each worker reads it. New processes share the cores with
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import show
 from runtime.core import GangStarted
 from schemas.programs import Program
 from tests.workers import Bench, bench
@@ -122,14 +122,7 @@ def main() -> int:
     options = parser.parse_args()
     states_mib = [int(size) for size in options.states.split(",")]
     figures = run(states_mib, options.rounds, options.folder)
-    document = json.dumps({"machine": {"cpus": os.cpu_count()}, "figures": figures})
-    if options.json == "-":
-        sys.stdout.write(document + "\n")
-        return 0
-    for name, value_s in figures.items():
-        print(f"{name:44} {value_s:8.3f} s")
-    if options.json:
-        Path(options.json).write_text(document + "\n")
+    show(figures, "{:44} {:8.3f} s", options.json)
     return 0
 
 

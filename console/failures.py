@@ -2,10 +2,8 @@
 
 from collections.abc import Collection
 
-from bus.contract import Bus, Unreadable
-from schemas.journal import decode_entry
-from schemas.parse import Rejected
-from schemas.topics import JOURNAL
+from bus.contract import Bus
+from console.reading import entries
 
 _TOLD_BY = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"')
 
@@ -24,15 +22,7 @@ async def read_failures(bus: Bus, jobs: Collection[str], end: int) -> dict[str, 
     """
     details: dict[str, str] = {}
     found: dict[str, str] = {}
-    async for record in bus.read(JOURNAL.name):
-        value = record.value
-        if value is None or not any(kind in value for kind in _TOLD_BY):
-            continue
-        entry = decode_entry(value)
-        if isinstance(entry, Rejected):
-            raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
-        if entry.number >= end:
-            break
+    async for entry in entries(bus, _TOLD_BY, end):
         for kind, fields in entry.decision.get("facts", ()):
             job = fields.get("job")
             if job not in jobs:

@@ -5,7 +5,7 @@ A log is a SQLite file, or Kafka's: `kafka:`, `kafka:/NAMESPACE`, `kafka://HOST:
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,12 +13,14 @@ from typing import Annotated, TypeVar
 import typer
 
 from bus.clock import Clock, SystemClock
-from bus.contract import Bus
+from bus.contract import Bus, Unreadable
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, open_kafka, resolved
 from console.output import day_clock, duration, fail, is_simulated, say
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover
+from schemas.journal import JournalEntry, decode_entry
+from schemas.parse import Rejected
 from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
 
 CELL = "default"
@@ -127,6 +129,24 @@ async def read_bus(bus: Bus) -> Reading:
     now_s = found.state.now_s
     origin_s = now_s if origin_s is None else origin_s
     return Reading(found.state, origin_s, max(newest_s, now_s), max(said_s, now_s))
+
+
+async def entries(bus: Bus, wanted: Collection[bytes], end: int) -> AsyncIterator[JournalEntry]:
+    """Read the journal's entries that hold one of these bytes, before that of number `end`.
+
+    Raises:
+        Unreadable: one of them cannot be read.
+    """
+    async for record in bus.read(JOURNAL.name):
+        value = record.value
+        if value is None or not any(part in value for part in wanted):
+            continue
+        entry = decode_entry(value)
+        if isinstance(entry, Rejected):
+            raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
+        if entry.number >= end:
+            return
+        yield entry
 
 
 async def newest(bus: Bus, topics: Iterable[Topic]) -> float:

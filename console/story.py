@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bus.contract import Bus, Unreadable
+from bus.contract import Bus
 from console.failures import failure
 from console.phrases import reason_from
+from console.reading import entries
 from scheduler.policies.interface import Reason
-from schemas.journal import JournalEntry, decode_entry
-from schemas.parse import Rejected
-from schemas.topics import JOURNAL
+from schemas.journal import JournalEntry
 
 #: Facts that tell of a job's life; others about it (progress, commands) are details.
 LIFE = (
@@ -168,15 +167,7 @@ async def read_story(bus: Bus, job: str, end: int) -> Story:
     story = Story(job)
     # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
     wanted = (f'"{job}"'.encode(), b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"')
-    async for record in bus.read(JOURNAL.name):
-        value = record.value
-        if value is None or not any(part in value for part in wanted):
-            continue
-        entry = decode_entry(value)
-        if isinstance(entry, Rejected):
-            raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
-        if entry.number >= end:
-            break
+    async for entry in entries(bus, wanted, end):
         story.take(entry)
     return story
 

@@ -13,7 +13,7 @@ from cloud_agent.clusters.executor import ClusterExecutor
 from runtime.build import Options
 from runtime.executor import Machine
 from runtime.service import Schedule
-from schemas.codec import Rejected, command, decode_event, encode
+from schemas.codec import Rejected, decode_event
 from schemas.commands import CommandData
 from schemas.events import (
     CheckpointCommitted,
@@ -24,6 +24,7 @@ from schemas.events import (
 )
 from schemas.topics import COMMANDS, EVENTS
 from tests.patience import PATIENCE_S
+from tests.post import ordered
 
 _Workers = type[WorkerStarted | WorkerStopped]
 
@@ -74,16 +75,8 @@ class ClusterDesk:
     async def order(self, data: CommandData) -> None:
         """Give the agent a command."""
         self._orders += 1
-        envelope = command(
-            data,
-            id=f"c{self._orders}",
-            source="/schedulers/default",
-            sequence=self._orders,
-            bootid=0,
-            time_s=self.clock.now_s(),
-            subject=self._agent,
-        )
-        await self.bus.publish(Message(COMMANDS.name, self._agent, encode(envelope)))
+        value = ordered(data, self._orders, self._agent, self.clock.now_s())
+        await self.bus.publish(Message(COMMANDS.name, self._agent, value))
 
     async def said(self) -> list[EventData]:
         """Give all that agents have said."""

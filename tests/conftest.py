@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-#: The fixtures that give brokers and clusters.
-pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm"]
+#: The fixtures that give brokers, clusters and real workers.
+pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm", "tests.workers"]
 
 LAYERS = (
     "unit",

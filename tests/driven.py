@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from cloud_agent.clusters.executor import ClusterExecutor
+from cloud_agent.clusters.terms import Terms
 from runtime.core import (
     CheckpointWorkers,
     Placement,
@@ -16,9 +17,24 @@ from runtime.core import (
     StopWorkers,
 )
 from runtime.executor import Executor
+from schemas.commands import GangSpec
+from schemas.events import RatePoint
 from schemas.programs import Program
-from tests.patience import wait_until
-from tests.workers import spec
+from tests.patience import PATIENCE_S
+
+
+def spec(program: Program | None, total_steps: int = 1_000_000) -> GangSpec:
+    """Give what an agent is told about a job."""
+    return GangSpec(
+        model="m",
+        total_steps=total_steps,
+        samples_per_step=8,
+        rates=[RatePoint(gpus=1, samples_per_s=100.0)],
+        checkpoint_mib=1,
+        checkpoint_cost_s=1.0,
+        start_cost_s=1.0,
+        program=program,
+    )
 
 
 class Closed(Executor, Protocol):
@@ -32,7 +48,10 @@ _Report = TypeVar("_Report")
 
 
 class Driven(ABC, Generic[_Executor]):
-    """Orders and reports of one executor, which can be put away and made anew."""
+    """Reports of one executor, which can be put away and made anew, and orders to it."""
+
+    #: How often it is looked at, and for how long before a test gives up.
+    every_s, patience_s = 0.02, PATIENCE_S
 
     def __init__(self, folder: Path) -> None:
         """Make the executor; `folder` is where it keeps its runs."""
@@ -45,23 +64,6 @@ class Driven(ABC, Generic[_Executor]):
     def make(self) -> _Executor:
         """Make an executor, as an agent does that begins."""
 
-    def start(
-        self,
-        program: Program | None,
-        placement: Placement,
-        job: str = "j",
-        epoch: int = 1,
-        step: int = 0,
-        total_steps: int = 1_000_000,
-    ) -> None:
-        """Order a start."""
-        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
-        self.executor.start(order, time.time())
-
-    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
-        """Order another size."""
-        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
-
     def save(self, epoch: int = 1, job: str = "j") -> None:
         """Order a checkpoint."""
         self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
@@ -72,18 +74,19 @@ class Driven(ABC, Generic[_Executor]):
         """Order the end."""
         self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
 
+    def look(self) -> None:
+        """Let the executor look once."""
+        self.said += self.executor.advance(time.time())
+
     def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
         """Drive until something holds."""
-
-        def driven() -> object:
-            self.said += self.executor.advance(time.time())
-            return condition()
-
-        try:
-            wait_until(driven, what)
-        except AssertionError:
-            away = getattr(self.executor, "away", None)
-            raise AssertionError(f"{what}; said: {self.said}; {away}") from None
+        deadline_s = time.monotonic() + self.patience_s
+        while not condition():
+            assert time.monotonic() < deadline_s, (
+                f"{what}; said: {self.said}; {getattr(self.executor, 'away', '')}"
+            )
+            time.sleep(self.every_s)
+            self.look()
 
     def hears(self, kind: type[_Report], count: int = 1) -> _Report:
         """Drive until there are so many reports of a kind; give the last of them."""
@@ -108,13 +111,49 @@ class Driven(ABC, Generic[_Executor]):
         return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
 
 
+class _Cluster(Protocol):
+    folder: Path
+
+
 class ClusterBench(Driven[ClusterExecutor]):
     """An executor on a cluster with two nodes of two GPUs each, watched from outside of it."""
 
+    def __init__(self, cluster: _Cluster, root: Path, options: Terms) -> None:
+        """Make the executor; what it takes and leaves here is in `root`."""
+        self._cluster, self.root, self.options = cluster, root, options
+        super().__init__(options.root)
+
     @property
-    @abstractmethod
     def agent(self) -> str:
         """The agent's name."""
+        return self.options.agent
+
+    @property
+    def agent_code(self) -> str:
+        """Lines of Python that make such a bench, named `bench`, in another process."""
+        bench, cluster = type(self), type(self._cluster)
+        return (
+            f"from {bench.__module__} import {bench.__name__}, {cluster.__name__}\n"
+            f"cluster = {cluster.__name__}(Path({str(self._cluster.folder)!r}))\n"
+            f"bench = {bench.__name__}(cluster, Path({str(self.root)!r}))"
+        )
+
+    def start(
+        self,
+        program: Program | None,
+        placement: Placement,
+        job: str = "j",
+        epoch: int = 1,
+        step: int = 0,
+        total_steps: int = 1_000_000,
+    ) -> None:
+        """Order a start."""
+        order = StartWorkers(job, epoch, placement, spec(program, total_steps), step, 0.0)
+        self.executor.start(order, time.time())
+
+    def scale(self, placement: Placement, epoch: int, job: str = "j") -> None:
+        """Order another size."""
+        self.executor.scale(ScaleWorkers(job, epoch, placement), time.time())
 
     @abstractmethod
     def jobs(self) -> list[str]:
@@ -123,8 +162,3 @@ class ClusterBench(Driven[ClusterExecutor]):
     @abstractmethod
     def logs(self, epoch: int = 1, job: str = "j") -> str:
         """Give what all workers of a run have printed."""
-
-    @property
-    @abstractmethod
-    def agent_code(self) -> str:
-        """Lines of Python that make such a bench, named `bench`, in another process."""

@@ -30,7 +30,7 @@ from tests.driven import ClusterBench
 from tests.patience import wait_until
 
 if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
-    from cloud_agent.kubernetes import KubernetesExecutor
+    from cloud_agent.kubernetes import KubernetesExecutor, KubernetesOptions
 
 BIN = Path(os.environ.get("TIDEGATE_KUBERNETES_BIN") or ROOT / ".kubernetes" / "bin")
 NODES = ("n1", "n2")
@@ -243,12 +243,14 @@ def plane() -> Iterator[ControlPlane]:
 class KubernetesBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
+    options: "KubernetesOptions"
+
     def __init__(self, plane: ControlPlane, root: Path, **options: Any) -> None:
         from cloud_agent.kubernetes import KubernetesOptions
 
-        self.plane, self.root = plane, root
+        self.plane = plane
         self._since_s = time.time()
-        self.options = KubernetesOptions(
+        terms = KubernetesOptions(
             root=root / "shared",
             store=CheckpointStore(f"file://{root}/store"),
             agent=f"{plane.folder.name}-{root.name}",
@@ -257,24 +259,12 @@ class KubernetesBench(ClusterBench):
             service=None,
             **{"poll_s": 0.2, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
         )
-        super().__init__(self.options.root)
+        super().__init__(plane, root, terms)
 
     def make(self) -> "KubernetesExecutor":
         from cloud_agent.kubernetes import KubernetesExecutor
 
         return KubernetesExecutor(self.options)
-
-    @property
-    def agent(self) -> str:
-        return self.options.agent
-
-    @property
-    def agent_code(self) -> str:
-        return (
-            "from tests.kubernetes_bed import ControlPlane, KubernetesBench\n"
-            f"plane = ControlPlane(Path({str(self.plane.folder)!r}))\n"
-            f"bench = KubernetesBench(plane, Path({str(self.root)!r}))"
-        )
 
     def jobs(self) -> list[str]:
         return [one["metadata"]["uid"] for one in self.plane.jobs()]

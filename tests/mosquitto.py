@@ -5,13 +5,31 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bus.clock import Clock
+from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions
+from bus.wire import Incoming
 from tests.patience import wait_until
+from tests.ports import free_port
 
 SHARED = Path(__file__).resolve().parent.parent / "compose" / "mosquitto" / "broker.conf"
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+
+
+def wired(
+    options: MqttOptions, client_id: str, clock: Clock
+) -> Callable[[Sequence[str], Callable[[Incoming], None]], MqttClient]:
+    """Give what connects a bridge to a broker, as `Bridge` takes it."""
+
+    def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
+        client = MqttClient(options, client_id, subscriptions=subscriptions, hear=hear, clock=clock)
+        client.start()
+        return client
+
+    return wire
 
 
 class Mosquitto:
@@ -19,9 +37,7 @@ class Mosquitto:
 
     def __init__(self, folder: Path, settings: str = "allow_anonymous true\n") -> None:
         """Start it, with `settings` after those that every broker of Tidegate shares."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self._folder = folder
         root = "user root\n" if os.geteuid() == 0 else ""
         (folder / "mosquitto.conf").write_text(

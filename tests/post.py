@@ -1,4 +1,4 @@
-"""An MQTT broker in memory, a bus that fails when told to, and what an edge node says."""
+"""An MQTT broker in memory, a bus that fails when told to, and what nodes and schedulers say."""
 
 import asyncio
 import itertools
@@ -12,7 +12,8 @@ from bus.clock import SystemClock
 from bus.contract import Bus, BusError, Message, Record
 from bus.memory import MemoryBus
 from bus.wire import Incoming, LinkDown, Outgoing
-from schemas.codec import decode_horizon, encode, event
+from schemas.codec import command, decode_horizon, encode, event
+from schemas.commands import CommandData
 from schemas.events import EventData, JobProgressed, NodeMeasured
 from schemas.horizon import HorizonReached
 
@@ -159,6 +160,29 @@ def said(
     source = source or f"/agents/{node}"
     envelope = event(
         data, source=source, sequence=sequence, bootid=boot, time_s=1_000_000.0, cell=cell
+    )
+    return encode(envelope)
+
+
+def ordered(
+    data: CommandData,
+    number: int,
+    agent: str,
+    time_s: float,
+    *,
+    id: str | None = None,
+    expiry_s: float | None = None,
+) -> bytes:
+    """What a scheduler orders, as bytes."""
+    envelope = command(
+        data,
+        id=id or f"default-{number}-0",
+        source="/schedulers/default",
+        sequence=number,
+        bootid=1,
+        time_s=time_s,
+        subject=agent,
+        expiry_s=expiry_s,
     )
     return encode(envelope)
 

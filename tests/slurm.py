@@ -148,31 +148,21 @@ def cluster() -> Iterator[Cluster]:
 class SlurmBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
+    options: SlurmOptions
+
     def __init__(self, cluster: Cluster, root: Path, **options: Any) -> None:
-        self.cluster, self.root = cluster, root
-        self.options = SlurmOptions(
+        self.cluster = cluster
+        terms = SlurmOptions(
             root=root / "shared",
             store=CheckpointStore(f"file://{root}/store"),
             agent=f"agent-{root.name}",
             slurm_conf=cluster.conf,
             **{"poll_s": 0.1, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
         )
-        super().__init__(self.options.root)
+        super().__init__(cluster, root, terms)
 
     def make(self) -> SlurmExecutor:
         return SlurmExecutor(self.options)
-
-    @property
-    def agent(self) -> str:
-        return self.options.agent
-
-    @property
-    def agent_code(self) -> str:
-        return (
-            "from tests.slurm import Cluster, SlurmBench\n"
-            f"cluster = Cluster(Path({str(self.cluster.folder)!r}))\n"
-            f"bench = SlurmBench(cluster, Path({str(self.root)!r}))"
-        )
 
     def jobs(self) -> list[str]:
         return [str(number) for number in self.cluster.jobs()]

@@ -8,21 +8,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+import pytest
 
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import CheckpointWorkers, Report, ScaleWorkers, StartWorkers, StopWorkers
+from runtime.core import ScaleWorkers, StartWorkers
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
 from runtime.executors.processes import workers_of
-from schemas.commands import GangSpec
-from schemas.events import RatePoint
 from schemas.programs import Program
+from tests.driven import Driven, spec
 from tests.patience import PATIENCE_S, wait_until
 
 NODE = "box"
-_Report = TypeVar("_Report")
 
 #: Takes a step every 20 ms, saves on SIGTERM (and SIGUSR1), goes on from where it was.
 TRAINER = """
@@ -125,26 +125,12 @@ def shell(code: str, **more: Any) -> Program:
     return Program(argv=["bash", "-c", code], **more)
 
 
-def spec(program: Program | None, total_steps: int = 1_000_000) -> GangSpec:
-    """Give what an agent is told about a job."""
-    return GangSpec(
-        model="m",
-        total_steps=total_steps,
-        samples_per_step=8,
-        rates=[RatePoint(gpus=1, samples_per_s=100.0)],
-        checkpoint_mib=1,
-        checkpoint_cost_s=1.0,
-        start_cost_s=1.0,
-        program=program,
-    )
-
-
 def placed(*gpus: int) -> dict[str, tuple[int, ...]]:
     """Give a placement on the one node there is."""
     return {NODE: gpus}
 
 
-class Bench:
+class Bench(Driven[ProcessExecutor]):
     """An executor on a folder of its own, driven by the test."""
 
     def __init__(
@@ -152,16 +138,21 @@ class Bench:
         root: Path,
         agent: str | None = None,
         store: CheckpointStore | None = None,
+        *,
+        every_s: float = 0.02,
+        patience_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
+        self.every_s, self.patience_s = every_s, patience_s
         self.root = root
         self.agent = agent or f"agent-{os.getpid()}-{root.name}"
         self.store = store or CheckpointStore(f"file://{root}/store")
         chosen = {"quiet_start_s": 0.3, "grace_s": 20.0, "lock_wait_s": 1.0, **options}
         self.options = ProcessOptions(root / "agent", self.store, self.agent, **chosen)
-        self.executor = ProcessExecutor(self.options)
-        #: All that was reported.
-        self.said: list[Report] = []
+        super().__init__(self.options.root)
+
+    def make(self) -> ProcessExecutor:
+        return ProcessExecutor(self.options)
 
     def start(
         self, program: Program | None, *gpus: int, job: str = "j", epoch: int = 1, **more: Any
@@ -175,51 +166,6 @@ class Bench:
     def scale(self, *gpus: int, epoch: int, job: str = "j") -> None:
         """Order another size."""
         self.executor.scale(ScaleWorkers(job, epoch, placed(*gpus)), time.time())
-
-    def save(self, epoch: int = 1, job: str = "j") -> None:
-        """Order a checkpoint."""
-        self.executor.checkpoint(CheckpointWorkers(job, epoch), time.time())
-
-    def stop(
-        self, epoch: int = 1, *, job: str = "j", saves: bool = True, grace_s: float = 60.0
-    ) -> None:
-        """Order the end."""
-        self.executor.stop(StopWorkers(job, epoch, saves, grace_s), time.time())
-
-    def look(self) -> None:
-        """Let the executor look once."""
-        self.said += self.executor.advance(time.time())
-
-    def until(self, condition: Callable[[], object], what: str = "it never came to that") -> None:
-        """Drive until something holds."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline_s, f"{what}; said: {self.said}"
-            time.sleep(0.02)
-            self.look()
-
-    def hears(self, kind: type[_Report], count: int = 1) -> _Report:
-        """Drive until there are so many reports of a kind; give the last of them."""
-        self.until(lambda: len(self.all(kind)) >= count, f"no {kind.__name__}")
-        return self.all(kind)[-1]
-
-    def all(self, kind: type[_Report]) -> list[_Report]:
-        """Give the reports of a kind."""
-        return [report for report in self.said if isinstance(report, kind)]
-
-    def again(self) -> None:
-        """Put a new executor in the place of this one, as after a restart of the agent."""
-        self.executor.close()
-        self.executor = ProcessExecutor(self.options)
-
-    def run(self, epoch: int = 1, job: str = "j") -> Path:
-        """Name a run folder."""
-        return self.options.root / "runs" / job / str(epoch)
-
-    def step(self, job: str = "j") -> int:
-        """How far a gang is; 0 if it does not say."""
-        found = {p.job: p.step for p in self.executor.progress(time.time())}
-        return found.get(job, 0)
 
     def pids(self) -> set[int]:
         """Give the processes that work for this agent, supervisors too."""
@@ -266,3 +212,10 @@ def bench(root: Path, **options: Any) -> Iterator[Bench]:
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture
+def jig(tmp_path: Path) -> Iterator[Bench]:
+    """A bench for one test."""
+    with bench(tmp_path) as made:
+        yield made

@@ -25,6 +25,7 @@ from bus.signing import Signer
 from tests.brokers import Brokers
 from tests.chaos.processes import Broker, Process
 from tests.chaos.proxy import Proxy
+from tests.ports import free_port
 
 NAMESPACE = "chaos"
 SCHEDULERS = ("scheduler-a", "scheduler-b")
@@ -205,7 +206,7 @@ class Fleet:
 
     def _write_config(self, name: str) -> Path:
         assert self._brokers is not None
-        self._http[name] = _free_port()
+        self._http[name] = free_port()
         proxy = self.proxies.get(name)
         url = self._brokers.mqtt_url if proxy is None else f"mqtt://127.0.0.1:{proxy.port}"
         config: dict[str, Any] = {
@@ -251,12 +252,6 @@ class Fleet:
         low, high = 1.0, float(shape.gpus_per_node * shape.serving_nodes)
         agent["simulated"] |= {"demand_gpus": [[0.0, low], [35.0, high]], "day_s": 60.0}
         return {**agent, "pool": "serving", "pool_kind": "inference", "nodes": nodes}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _get(port: int, path: str) -> str:

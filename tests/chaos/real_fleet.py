@@ -8,7 +8,6 @@ that belongs to a deployment is below one folder. Times are seconds instead of m
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from schemas.programs import Program
 from tests.brokers import Brokers
 from tests.chaos.fleet import NAMESPACE
 from tests.chaos.processes import Process
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 CLOUD, EDGE = "cloud", "edge-1"
@@ -260,7 +260,7 @@ class RealFleet:
         )
         if name == CLOUD:
             text += LOAD
-            for number, (node, port) in enumerate(zip(NODES, _ports(len(NODES)), strict=True)):
+            for number, (node, port) in enumerate(zip(NODES, free_ports(len(NODES)), strict=True)):
                 text += REPLICA.format(
                     node=node,
                     port=port,
@@ -294,11 +294,3 @@ class RealFleet:
             start_cost_s=1.0,
             program=Program(argv=argv),
         )
-
-
-def _ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return found

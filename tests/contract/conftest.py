@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,10 @@ from bus.faults import Faults
 from bus.kafka import KafkaBus
 from bus.memory import MemoryBus
 from bus.mqtt import MqttLink
-from bus.mqtt_client import MqttClient
 from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.sqlite import Durability, SqliteBus
-from bus.wire import Incoming
 from tests.brokers import fresh_namespace
+from tests.mosquitto import wired
 from tests.patience import until
 
 #: Small, so that back-pressure shows quickly.
@@ -81,18 +80,7 @@ class _Bridged(MemoryBus):
     async def begin(self, bench: "Bench") -> "_Bridged":
         """Return when the bridge hears what links say, and the link what the bridge says."""
         options = _mqtt_options(bench)
-
-        def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
-            client = MqttClient(
-                options,
-                f"{options.namespace}-bridge",
-                subscriptions=subscriptions,
-                hear=hear,
-                clock=bench.clock,
-            )
-            client.start()
-            return client
-
+        wire = wired(options, f"{options.namespace}-bridge", bench.clock)
         self._bridge = Bridge(name="b0", wire=wire, buses={"default": self}, clock=bench.clock)
         self._running = asyncio.create_task(self._bridge.run(["default"]))
         link = cast("MqttLink", bench.opened[-1])

@@ -20,14 +20,14 @@ from bus.mqtt_client import MqttClient
 from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.signing import Signer, Verifier
 from bus.wire import Incoming, Outgoing
-from schemas.codec import cell_state, command, decode_event, encode
+from schemas.codec import cell_state, decode_event, encode
 from schemas.commands import Rebirth
 from schemas.events import CommandAcknowledged, LinkOpened
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
 from tests.brokers import fresh_namespace
 from tests.patience import PATIENCE_S, until
-from tests.post import measured, progressed, records, said
+from tests.post import measured, ordered, progressed, records, said
 
 pytestmark = pytest.mark.broker
 CLOCK = SystemClock()
@@ -113,17 +113,8 @@ async def world(
 
 
 def order(number: int, agent: str, signer: Signer) -> Message:
-    envelope = command(
-        Rebirth(),
-        id=f"default-{number}-0",
-        source="/schedulers/default",
-        sequence=number,
-        bootid=1,
-        time_s=CLOCK.now_s(),
-        subject=agent,
-        expiry_s=CLOCK.now_s() + 60.0,
-    )
-    value = b" " + encode(envelope)
+    now_s = CLOCK.now_s()
+    value = b" " + ordered(Rebirth(), number, agent, now_s, expiry_s=now_s + 60.0)
     return Message(COMMANDS.name, agent, value, signer.headers(value))
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from bus.contract import Bus, Closed, Consumer, Link, Message, Record
-from schemas.codec import command, encode, event
+from schemas.codec import encode, event
 from schemas.commands import Rebirth
 from schemas.events import JobProgressed, NodeMeasured
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 from tests.patience import PATIENCE_S
+from tests.post import ordered
 
 AGENT = "edge-1"
 
@@ -45,16 +46,8 @@ def _said(topic: str, key: str, data: JobProgressed | NodeMeasured, sequence: in
 
 
 def order(number: int, agent: str = AGENT) -> Message:
-    envelope = command(
-        Rebirth(),
-        id=f"c{number}",
-        source="/schedulers/default",
-        sequence=number,
-        bootid=1,
-        time_s=1_000_000.0,
-        subject=agent,
-    )
-    return Message(COMMANDS.name, agent, encode(envelope), {"sig": "s", "kid": "k"})
+    value = ordered(Rebirth(), number, agent, 1_000_000.0)
+    return Message(COMMANDS.name, agent, value, {"sig": "s", "kid": "k"})
 
 
 async def commands(link: Link) -> Consumer:

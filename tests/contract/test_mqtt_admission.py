@@ -1,8 +1,6 @@
 """Who an MQTT broker lets in, what it lets them say, and what it says of those it lost."""
 
 import asyncio
-import datetime as dt
-import ipaddress
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -10,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from bus import mqtt_client
 from bus.clock import SystemClock
@@ -22,6 +16,7 @@ from bus.mqtt_client import MqttClient, Refused
 from bus.options import MqttOptions, Tls
 from bus.wire import Incoming, LinkDown, Outgoing
 from tests.brokers import need_brokers
+from tests.certificates import Authority
 from tests.mosquitto import Mosquitto
 from tests.patience import until
 
@@ -116,52 +111,6 @@ async def test_a_stranger_is_refused_and_does_not_hammer(
 # --- certificates ---
 
 
-class Authority:
-    """Signs certificates for a test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        self._write("ca", self._sign(self._name, self._key, ca=True), self._key)
-
-    def issue(self, name: str, address: str = "") -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self._write(name, self._sign(subject, key, address), key)
-
-    def _sign(
-        self,
-        subject: x509.Name,
-        key: ec.EllipticCurvePrivateKey,
-        address: str = "",
-        ca: bool = False,
-    ) -> x509.Certificate:
-        now = dt.datetime.now(dt.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-        if address:
-            names = [x509.IPAddress(ipaddress.ip_address(address))]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return builder.sign(self._key, hashes.SHA256())
-
-    def _write(
-        self, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
-    ) -> None:
-        pem = serialization.Encoding.PEM
-        (self._folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
-        form, open_ = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        (self._folder / f"{name}.key").write_bytes(key.private_bytes(pem, form, open_))
-
-
 def tls(folder: Path, name: str = "") -> Tls:
     own = (str(folder / f"{name}.pem"), str(folder / f"{name}.key")) if name else ("", "")
     return Tls(str(folder / "ca.pem"), *own)
@@ -172,8 +121,8 @@ async def test_certificates_say_who_both_are(
     client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path, address: str
 ) -> None:
     authority = Authority(tmp_path)
-    authority.issue("broker", address)
-    authority.issue("edge-1")
+    authority.sign("broker", names=(address,), server=True)
+    authority.sign("edge-1")
     (tmp_path / "acl").write_text("pattern readwrite up/%u\n")
     options = brokers(
         f"cafile {tmp_path}/ca.pem\ncertfile {tmp_path}/broker.pem\n"
@@ -196,8 +145,7 @@ async def test_certificates_say_who_both_are(
 async def test_everything_that_comes_encrypted_is_read(
     client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
 ) -> None:
-    authority = Authority(tmp_path)
-    authority.issue("broker", "127.0.0.1")
+    Authority(tmp_path).sign("broker", names=("127.0.0.1",), server=True)
     options = brokers(
         f"certfile {tmp_path}/broker.pem\nkeyfile {tmp_path}/broker.key\nallow_anonymous true\n"
     ).options

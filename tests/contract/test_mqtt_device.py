@@ -4,7 +4,6 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +13,7 @@ from bus.bridge import Bridge
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
-from bus.mqtt_client import MqttClient
-from bus.wire import Incoming
-from schemas.codec import Rejected, command, decode_event, encode
+from schemas.codec import Rejected, decode_event
 from schemas.commands import CommandData, GangSpec, Rebirth, StartGang, StopGang
 from schemas.events import (
     CommandAcknowledged,
@@ -30,8 +27,9 @@ from schemas.events import (
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY, dead_letters
 from schemas.values import NodeGpus, Strict
 from tests.brokers import need_brokers
-from tests.mosquitto import Mosquitto
+from tests.mosquitto import Mosquitto, wired
 from tests.patience import PATIENCE_S, until
+from tests.post import ordered
 
 pytestmark = pytest.mark.broker
 DEVICE = Path(__file__).resolve().parents[2] / "docs" / "device.py"
@@ -49,16 +47,7 @@ SPEC = GangSpec(
 
 
 def order(number: int, data: CommandData) -> Message:
-    envelope = command(
-        data,
-        id=f"default-{number}-0",
-        source="/schedulers/default",
-        sequence=number,
-        bootid=1,
-        time_s=CLOCK.now_s(),
-        subject="jetson",
-    )
-    return Message(COMMANDS.name, "jetson", encode(envelope))
+    return Message(COMMANDS.name, "jetson", ordered(data, number, "jetson", CLOCK.now_s()))
 
 
 async def heard(bus: MemoryBus, kind: type[Said], topic: str = EVENTS.name) -> list[Said]:
@@ -107,14 +96,7 @@ async def test_it_says_that_the_broker_refuses(tmp_path: Path, settings: str) ->
 async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Path) -> None:
     need_brokers()
     broker, bus = Mosquitto(tmp_path), MemoryBus(CLOCK)
-
-    def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
-        client = MqttClient(
-            broker.options, "bridge", subscriptions=subscriptions, hear=hear, clock=CLOCK
-        )
-        client.start()
-        return client
-
+    wire = wired(broker.options, "bridge", CLOCK)
     bridge = Bridge(name="b", wire=wire, buses={"default": bus}, clock=CLOCK)
     running = asyncio.create_task(bridge.run(["default"]))
     await until(lambda: bridge.wire.connected)

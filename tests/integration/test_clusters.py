@@ -13,9 +13,9 @@ from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import WorkerFailed, WorkerStarted, WorkerStopped
 from schemas.values import NodeGpus
 from tests.cluster_desk import ClusterDesk
-from tests.driven import ClusterBench
+from tests.driven import ClusterBench, spec
 from tests.patience import until
-from tests.workers import TRAINER, python, shell, spec
+from tests.workers import TRAINER, python, shell
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from runtime.executors.processes import catches
 from tests.composed import lacks
 from tests.integration.machine import ROOT, grown
 from tests.patience import PATIENCE_S, wait_until
+from tests.ports import free_port
 
 PYTHON = "/usr/bin/python3"
 TRAIN = ROOT / "examples" / "train_ddp.py"
@@ -44,8 +44,7 @@ def test_without_pytorch_it_names_the_package() -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 def test_signals_at_the_rendezvous_wait_for_its_end(need_torch: None, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
 
     def worker(rank: int) -> "subprocess.Popen[bytes]":
         world = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}

@@ -25,6 +25,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSE = ROOT / "compose"
@@ -169,9 +170,7 @@ class SecureBroker:
         self._clients: list[Client] = []
         made = certs(self.certs, "make")
         assert made.returncode == 0, made.stderr
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         shutil.copy(COMPOSE / "mosquitto" / "acl", folder / "acl")
         parts = [
             (COMPOSE / "mosquitto" / name).read_text() for name in ("broker.conf", "secure.conf")

@@ -1,7 +1,6 @@
 """Tidegate's own clients at the secured Mosquitto: an agent's link, a bridge, signed commands."""
 
 import asyncio
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,17 @@ from bus.clock import SystemClock
 from bus.contract import Message, Record
 from bus.memory import MemoryBus
 from bus.mqtt import MqttLink
-from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions, Tls
 from bus.signing import Signer, Verifier
-from bus.wire import Incoming
 from runtime.gate import Gate, Refusal
-from schemas.codec import command, encode, event
+from schemas.codec import encode, event
 from schemas.commands import Rebirth
 from schemas.events import NodeDied
 from schemas.topics import COMMANDS, EVENTS
 from tests.brokers import need_brokers
+from tests.mosquitto import wired
 from tests.patience import PATIENCE_S
+from tests.post import ordered
 from tests.security.secure_broker import SecureBroker, certs
 
 pytestmark = pytest.mark.broker
@@ -40,15 +39,7 @@ async def test_reports_go_up_and_signed_commands_come_down(tmp_path: Path) -> No
         assert certs(broker.certs, "device", "edge-1").returncode == 0
         signer = Signer.from_file("k1", broker.certs / "signing-k1.pem")
         group = (broker.certs / "bridge-group").read_text().strip()
-
-        def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
-            own = options(broker, "bridge-1")
-            client = MqttClient(
-                own, "tidegate-bridge-1", subscriptions=subscriptions, hear=hear, clock=clock
-            )
-            client.start()
-            return client
-
+        wire = wired(options(broker, "bridge-1"), "tidegate-bridge-1", clock)
         bridge = Bridge(
             name="bridge-1", wire=wire, buses={"default": kafka}, clock=clock, group=group
         )
@@ -67,17 +58,7 @@ async def test_reports_go_up_and_signed_commands_come_down(tmp_path: Path) -> No
         stored = [record.value async for record in kafka.read(EVENTS.name)]
         assert encode(said) in stored
 
-        order = encode(
-            command(
-                Rebirth(),
-                id="c1",
-                source="/schedulers/default",
-                sequence=0,
-                bootid=1,
-                time_s=clock.now_s(),
-                subject="edge-1",
-            )
-        )
+        order = ordered(Rebirth(), 0, "edge-1", clock.now_s(), id="c1")
         forged = order.replace(b'"c1"', b'"c2"')
         for value in (forged, order):
             await kafka.publish(Message(COMMANDS.name, "edge-1", value, signer.headers(order)))

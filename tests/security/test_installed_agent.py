@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from console.main import main
 from tests.brokers import need_brokers
 from tests.patience import PATIENCE_S, wait_until
+from tests.ports import free_port
 from tests.security.secure_broker import ROOT, SecureBroker, certs
 
 pytestmark = pytest.mark.broker
@@ -46,9 +46,7 @@ class Site:
         for option, file in (("ca", "ca.pem"), ("cert", "edge-17.pem"), ("key", "edge-17.key")):
             command += [f"--{option}", str(broker.certs / file)]
         assert main(command) == 0
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         text = self.config.read_text().replace("port = 9466", f"port = {port}")
         assert f"port = {port}" in text
         for place in (_ETC, _STATE):

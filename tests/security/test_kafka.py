@@ -16,6 +16,7 @@ from bus.options import KafkaOptions, Tls
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY, Topic
 from tests.brokers import JARS, need_brokers
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.security.secure_broker import COMPOSE, certs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -32,12 +33,6 @@ WRITTEN_BY: dict[str, tuple[Topic, ...]] = {
 JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 ACL_TOOL = "org.apache.kafka.tools.AclCommand"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

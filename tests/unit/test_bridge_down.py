@@ -12,12 +12,12 @@ from bus.bridge import Bridge
 from bus.contract import Bus, BusError, Message
 from bus.signing import Signer, Verifier
 from bus.wire import Outgoing
-from schemas.codec import cell_state, command, encode
+from schemas.codec import cell_state, encode
 from schemas.commands import Rebirth
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS
 from tests.patience import PATIENCE_S, until
-from tests.post import MovedClock, Post, ShakyBus, bridge, progressed, records
+from tests.post import MovedClock, Post, ShakyBus, bridge, ordered, progressed, records
 
 
 @pytest.fixture
@@ -57,17 +57,8 @@ def order(
     headers: Mapping[str, str] | None = None,
     key: str | None = None,
 ) -> Message:
-    envelope = command(
-        Rebirth(),
-        id=f"default-{number}-0",
-        source="/schedulers/default",
-        sequence=number,
-        bootid=1,
-        time_s=1e6,
-        subject=agent,
-        expiry_s=expiry_s,
-    )
-    return Message(COMMANDS.name, agent if key is None else key, encode(envelope), headers or {})
+    value = ordered(Rebirth(), number, agent, 1e6, expiry_s=expiry_s)
+    return Message(COMMANDS.name, agent if key is None else key, value, headers or {})
 
 
 def word(epoch: int, *, cell: str = "default", online: bool = True) -> Message:

@@ -15,8 +15,9 @@ from cloud_agent.clusters.held import Held, Started
 from cloud_agent.clusters.terms import Terms
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import GangFailed, Report, StartWorkers
+from tests.driven import spec
 from tests.patience import wait_until
-from tests.workers import shell, spec
+from tests.workers import shell
 
 
 class Looked:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from runtime.executors.ends import failure
 from runtime.executors.locks import Locked, lock_path, take
 from schemas.programs import Program
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 def _fails(jig: Bench, program: Program | None, *gpus: int) -> GangFailed:

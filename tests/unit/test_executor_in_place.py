@@ -4,12 +4,10 @@ import fcntl
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped, WorkersLeft
 from runtime.executors.locks import lock_path
@@ -19,12 +17,6 @@ from schemas.programs import Program
 from tests.workers import ELASTIC, NODE, TRAINER, Bench, bench, python, shell
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train_elastic.py"
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 def _elastic(**env: str) -> Program:

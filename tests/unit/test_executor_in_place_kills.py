@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ jig.start(python(ELASTIC, resize='in_place', env=dict(JOIN={LATE!r})), 0, 1)
 jig.until(lambda: jig.step() > 2)
 jig.scale(0, 2, 3, epoch=2)
 """
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 def _elastic(**env: str) -> Program:

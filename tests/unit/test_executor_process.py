@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from runtime.core import (
 )
 from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, python, shell
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 def _log(jig: Bench, epoch: int = 1, rank: int = 0) -> str:

@@ -4,11 +4,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from runtime.core import (
     AgentCore,
@@ -25,13 +22,7 @@ from runtime.executors.folder import write_json
 from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import TRAINER, Bench, bench, kill_agent_after, python, shell
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
+from tests.workers import TRAINER, Bench, kill_agent_after, python, shell
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 SAVES = python(TRAINER, saves="on_signal")
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 class Unreachable(CheckpointStore):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +14,7 @@ from runtime.executors.processes import boot_id, identity
 from runtime.store import AgentStore
 from services.install.gangs import end, named, running_gangs
 from services.install.status import held, waiting
-from tests.workers import TRAINER, Bench, bench, python
-
-
-@pytest.fixture
-def jig(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
+from tests.workers import TRAINER, Bench, python
 
 
 def test_a_gang_is_found_without_its_agent_and_can_be_told_to_leave(jig: Bench) -> None:

@@ -13,9 +13,10 @@ from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.owners.processes import recorded
 from services.config import load
 from services.machines import RealMachine
+from tests.driven import spec
 from tests.lending import is_running, lines, outcome, poll_until, swept
 from tests.patience import wait_until
-from tests.workers import Bench, bench, shell, spec
+from tests.workers import Bench, bench, shell
 
 CONFIG = """
 [agent]

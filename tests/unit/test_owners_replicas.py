@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from runtime.owners import Outcome, ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.owners.processes import recorded, take_lock
 from tests.lending import PYTHON, is_running, lines, outcome, poll_until, swept
+from tests.ports import free_port
 
 QUICK = ReplicaOptions(
     grace_s=60.0, kill_timeout_s=60.0, restart_s=0.05, restart_max_s=0.2, tend_every_s=0.1
@@ -157,12 +157,6 @@ def test_it_is_back_only_when_ready(folder: Path, tmp_path: Path, kind: str) -> 
         time.sleep(0.02)
     Path(f"{go}.now").touch()
     assert outcome(lender) == Outcome("s1", "hand_back")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def with_ready(one: ReplicaSpec, ready: str) -> ReplicaSpec:

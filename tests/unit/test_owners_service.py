@@ -23,12 +23,13 @@ from runtime.owners import (
 from runtime.service import AgentService
 from runtime.simulated import SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter
-from schemas.codec import Rejected, command, decode_event, encode
+from schemas.codec import Rejected, decode_event
 from schemas.commands import LendNode, ReturnNode
 from schemas.events import CommandAcknowledged
 from schemas.topics import COMMANDS, EVENTS
 from tests.lending import SetMeter, is_running, lines, swept
 from tests.patience import until
+from tests.post import ordered
 
 SPEC = NodeSpec("s1", "serve", "inference", 2, "cpu", 1_000)
 
@@ -66,16 +67,8 @@ class Place:
         )
 
     async def order(self, number: int, data: LendNode | ReturnNode) -> None:
-        envelope = command(
-            data,
-            id=f"c{number}",
-            source="/schedulers/default",
-            sequence=number,
-            bootid=0,
-            time_s=self.clock.now_s(),
-            subject="a",
-        )
-        await self.bus.publish(Message(COMMANDS.name, "a", encode(envelope)))
+        value = ordered(data, number, "a", self.clock.now_s(), id=f"c{number}")
+        await self.bus.publish(Message(COMMANDS.name, "a", value))
 
     async def is_done(self, number: int) -> bool:
         async for record in self.bus.read(EVENTS.name):

@@ -19,7 +19,7 @@ from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
 from runtime.spool import Limit
 from runtime.store import AgentStore
-from schemas.codec import Rejected, command, decode_event, encode
+from schemas.codec import Rejected, decode_event
 from schemas.commands import (
     CommandData,
     GangSpec,
@@ -32,6 +32,7 @@ from schemas.events import RatePoint
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 from schemas.values import NodeGpus
 from tests.patience import PATIENCE_S
+from tests.post import ordered
 
 START_S = 1_000_000.0 - 1_000_000.0 % 60
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
@@ -81,16 +82,8 @@ class World:
     async def order(self, agent: str, data: CommandData, id: str | None = None) -> str:
         self._commands += 1
         name = id or f"c{self._commands}"
-        envelope = command(
-            data,
-            id=name,
-            source="/schedulers/default",
-            sequence=self._commands,
-            bootid=0,
-            time_s=self.clock.now_s(),
-            subject=agent,
-        )
-        await self.bus.publish(Message(COMMANDS.name, agent, encode(envelope)))
+        value = ordered(data, self._commands, agent, self.clock.now_s(), id=name)
+        await self.bus.publish(Message(COMMANDS.name, agent, value))
         return name
 
     async def said(self, topic: str = EVENTS.name) -> list[Any]:
@@ -278,7 +271,7 @@ async def test_a_full_spool_loses_telemetry_only(world: World) -> None:
     async def cut() -> None:
         world.bus.down = True
         await super(FlakyBus, world.bus).publish(
-            Message(COMMANDS.name, "a", encode(renewal("c9", world.clock.now_s())))
+            Message(COMMANDS.name, "a", renewal("c9", world.clock.now_s()))
         )
 
     async def mend() -> None:
@@ -292,16 +285,8 @@ async def test_a_full_spool_loses_telemetry_only(world: World) -> None:
     assert len(await world.said(TELEMETRY.name)) == 3
 
 
-def renewal(id: str, now_s: float) -> Any:
-    return command(
-        RenewLease(until_s=now_s + 1e6),
-        id=id,
-        source="/schedulers/default",
-        sequence=0,
-        bootid=0,
-        time_s=now_s,
-        subject="a",
-    )
+def renewal(id: str, now_s: float) -> bytes:
+    return ordered(RenewLease(until_s=now_s + 1e6), 0, "a", now_s, id=id)
 
 
 async def test_what_could_not_be_published_waits_for_the_next_boot(world: World) -> None:
