@@ -214,6 +214,11 @@ def main() -> int:
     if folder.exists():
         print(f"{folder} exists: remove it, or name another with --folder.")
         return 2
+    try:
+        requests = trace(options.trace)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"--trace {options.trace}: not Azure's CSV of TIMESTAMP, GeneratedTokens: {error!r}")
+        return 2
     ready = subprocess.run([*work.command, "--help"], capture_output=True, text=True, check=False)
     if ready.returncode:
         print(ready.stderr.strip())
@@ -229,7 +234,7 @@ def main() -> int:
         log = (folder / f"{name}.log").open("w")
         running[name] = subprocess.Popen([*TIDEGATE, *arguments], stdout=log, stderr=log)
 
-    load = Load(trace(options.trace), servers, wanted, latency_target_s=4.0)
+    load = Load(requests, servers, wanted, latency_target_s=4.0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"Everything is in {folder}.", flush=True)
     try:

@@ -19,7 +19,9 @@ left; requests and their latency do. For each replica i of g GPUs, in GPUs:
   = current x metric / target); twice at most in one step, since latency in a queue has no bound.
 - `places` are the requests that one GPU serves at once within the target: from a prior upwards by
   the highest count seen with a p99 within it and nobody waiting; downwards by a p99 above it,
-  to a tenth less than what ran, or to what ran if others waited, since then it was all that could.
+  to a tenth less than the most that ran in the time that the p99 is of, or to that if others
+  waited then, since it was all that could. Whoever ends late now came when others ran: the load
+  of an ebb must not pass for the flood's, or nothing would be lent for `forgive_s`.
   The prior returns with a time constant of `remember_s` after the one, of `forgive_s` after the
   other.
 - A need that falls is believed only after `hold_s`: the highest of that time counts, as in that
@@ -39,6 +41,8 @@ from dataclasses import dataclass, fields
 _RATIO_MAX = 2.0
 #: Where the target was missed, so much of the load is believed to be within it.
 _MISSED = 0.9
+#: Of longer ago nobody's lateness is.
+_LATE_MAX_S = 120.0
 #: Against rounding up what floats put above a whole number.
 _TINY = 1e-9
 
@@ -102,6 +106,8 @@ class ReplicaLoad:
     rate_per_s: float | None = None
     service_s: float | None = None
     latency_p99_s: float | None = None
+    #: Of requests that ended within this, if longer than the rate's.
+    latency_of_s: float = 0.0
     kv_cache_use: float | None = None
     #: Whether its page lacks something or has something absurd.
     doubtful: bool = False
@@ -182,6 +188,8 @@ class DemandModel:
         self._places = settings.places_per_gpu
         self._updated_s: float | None = None
         self._unseen_since_s: float | None = None
+        #: By replica: what it served when, and whether others waited.
+        self._served: dict[str, deque[tuple[float, float, bool]]] = {}
         #: Needs that none later exceeds, falling: the first is the highest of the hold.
         self._recent: deque[tuple[float, int]] = deque()
 
@@ -191,7 +199,7 @@ class DemandModel:
         passed_s = 0.0 if self._updated_s is None else max(0.0, now_s - self._updated_s)
         self._updated_s = now_s
         heard = [one for one in replicas if _heard(one, settings)]
-        self._learn(heard, passed_s)
+        self._learn(now_s, heard, passed_s)
         if replicas:
             self._unseen_since_s = None
         elif self._unseen_since_s is None:
@@ -205,24 +213,29 @@ class DemandModel:
             unheard=tuple(one.name for one in replicas if one not in heard),
         )
 
-    def _learn(self, heard: Sequence[ReplicaLoad], passed_s: float) -> None:
+    def _learn(self, now_s: float, heard: Sequence[ReplicaLoad], passed_s: float) -> None:
         settings = self._settings
         prior = settings.places_per_gpu
         fade_s = settings.remember_s if self._places > prior else settings.forgive_s
         places = prior + (self._places - prior) * math.exp(-passed_s / fade_s)
         met, missed = 0.0, math.inf
+        self._served = {one.name: self._served.get(one.name, deque()) for one in heard}
         for one in heard:
             if one.latency_p99_s is None or one.doubtful:
                 continue
-            # The latency is of the last minute; the load of a moment may not have caused it.
             rate_per_s = one.rate_per_s
-            minute = one.running if rate_per_s is None else rate_per_s * (one.service_s or 0.0)
-            most = max(one.running, minute)
+            mean = one.running if rate_per_s is None else rate_per_s * (one.service_s or 0.0)
+            served = self._served[one.name]
+            served.append((now_s, max(one.running, mean), one.waiting > 0))
+            since_s = now_s - min(_LATE_MAX_S, one.latency_of_s + one.latency_p99_s)
+            while served[0][0] < now_s - _LATE_MAX_S:
+                served.popleft()
+            of_it = (moment for moment in served if moment[0] >= since_s)
+            _, most, waited = max(of_it, key=lambda moment: moment[1:])
             if one.latency_p99_s > settings.latency_target_s and most > 0:
-                share = _MISSED if one.waiting == 0 else 1.0
-                missed = min(missed, max(most * share, 1.0) / one.gpus)
+                missed = min(missed, max(most * (1.0 if waited else _MISSED), 1.0) / one.gpus)
             elif one.latency_p99_s <= settings.latency_target_s and one.waiting == 0:
-                met = max(met, min(one.running, minute) / one.gpus)
+                met = max(met, min(one.running, mean) / one.gpus)
         self._places = min(max(places, met), missed)
 
     def _held(self, now_s: float, need: int) -> int:

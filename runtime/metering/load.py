@@ -139,6 +139,7 @@ def _load_of(heard: Heard) -> ReplicaLoad:
         rate_per_s=reading.rate_per_s,
         service_s=reading.service_s,
         latency_p99_s=reading.latency_p99_s,
+        latency_of_s=reading.latency_of_s,
         kv_cache_use=reading.kv_cache_use,
         doubtful=bool(reading.doubts),
     )

@@ -12,6 +12,9 @@ from runtime.metering.servers import Metric, Server
 REQUESTS_MAX = 1e6
 RATE_MAX_PER_S = 1e5
 LATENCY_MAX_S = 86_400.0
+#: What a server says itself is of the last minute: a summary in Prometheus's libraries, as Triton
+#: has, is so unless it is told otherwise.
+TOLD_OF_S = 60.0
 
 
 class NoLoadError(Exception):
@@ -30,6 +33,8 @@ class ServerReading:
     service_s: float | None = None
     #: Infinite if above what the histogram can tell.
     latency_p99_s: float | None = None
+    #: Of requests that ended within this, if the server says it itself; 0: those since last time.
+    latency_of_s: float = 0.0
     #: The longest latency that the histogram can tell.
     latency_told_s: float | None = None
     kv_cache_use: float | None = None
@@ -76,6 +81,7 @@ def read_page(server: Server, page: Page, at_s: float, history: CounterHistory) 
         rate_per_s=rate_per_s,
         service_s=service_s,
         latency_p99_s=p99.value if p99 is not None else told_p99_s,
+        latency_of_s=0.0 if p99 is not None or told_p99_s is None else TOLD_OF_S,
         latency_told_s=p99.last_bound if p99 is not None else told_p99_s,
         kv_cache_use=_share(_gauge(server.kv_cache_use, page, 1.05, doubts)),
         doubts=tuple(doubts),

@@ -126,3 +126,16 @@ def test_azures_trace_is_read_whole(example: Callable[[str], Any]) -> None:
     assert requests[1].gap_s == pytest.approx(0.052)
     assert requests[0].service_s == pytest.approx(0.1 + 0.02 * 10)
     assert all(0 <= one.gap_s <= 1 and 0.1 <= one.service_s <= 2 for one in requests)
+
+
+@pytest.mark.parametrize("text", [None, "no table", "TIMESTAMP,Tokens\n2023-11-16 18:17:03,4\n"])
+def test_a_trace_that_is_none_is_refused_before_anything_is_started(
+    tmp_path: Path, text: str | None
+) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "demo"
+    if text is not None:
+        trace.write_text(text)
+    demo = [sys.executable, str(EXAMPLES / "demo_real.py"), "--folder", str(folder)]
+    done = subprocess.run([*demo, "--trace", str(trace)], capture_output=True, text=True)
+    assert (done.returncode, folder.exists()) == (2, False)
+    assert f"--trace {trace}: not Azure's CSV" in done.stdout

@@ -100,7 +100,7 @@ def test_places_are_learned_from_what_was_served_within_the_target() -> None:
     peak = replace(served, running=400.0)
     assert model.update(1.0, [peak]).places_per_gpu == pytest.approx(40.0, rel=0.01)
     missed = replace(served, running=20.0, rate_per_s=5.0, service_s=4.0, latency_p99_s=6.0)
-    assert model.update(2.0, [missed]).places_per_gpu == pytest.approx(18.0)
+    assert model.update(20.0, [missed]).places_per_gpu == pytest.approx(18.0)
     assert model.update(2.0 + 100 * SETTINGS.remember_s, [CALM]).places_per_gpu == pytest.approx(10)
 
 
@@ -112,6 +112,21 @@ def test_with_a_queue_what_runs_is_all_that_can() -> None:
     moment = replace(full, running=2.0, rate_per_s=1.0, waiting=1.0, latency_p99_s=2.5)
     assert model.update(1.0, [moment]).places_per_gpu == pytest.approx(6.0, rel=0.01)
     assert model.update(1.0 + 100 * SETTINGS.forgive_s, [CALM]).places_per_gpu == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("latency_s", "of_s"), [(30.0, 0.0), (7.0, 60.0)])
+def test_an_ebb_is_not_held_to_be_guilty_of_the_floods_lateness(
+    latency_s: float, of_s: float
+) -> None:
+    """What ends late, or was late in the minute that the server tells of, came in the flood."""
+    model = DemandModel(SETTINGS, 16)
+    flood = ReplicaLoad("r", 2, 1.0, running=24.0, waiting=9.0, latency_p99_s=latency_s)
+    flood = replace(flood, latency_of_s=of_s)
+    assert model.update(0.0, [flood]).places_per_gpu == pytest.approx(10.0)
+    ebb = replace(flood, running=1.0, waiting=0.0)
+    assert model.update(29.0, [ebb]).places_per_gpu == pytest.approx(10.0)
+    # Late for longer than the flood explains, it is the replica itself.
+    assert model.update(90.0, [ebb]).places_per_gpu == pytest.approx(0.5)
 
 
 def test_it_is_forgiven_sooner_than_it_is_forgotten() -> None:

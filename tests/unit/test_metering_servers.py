@@ -73,6 +73,7 @@ def test_vllm_of_the_first_engine() -> None:
     assert reading.rate_per_s == pytest.approx(2.5)
     assert reading.service_s == pytest.approx(1.8)
     assert reading.latency_p99_s == pytest.approx(2.0 + 0.5 * 0.99)
+    assert reading.latency_of_s == 0.0, "its requests ended since the page before"
     assert reading.doubts == ()
 
 
@@ -116,7 +117,7 @@ def test_triton_requests_that_run_follow_from_rate_and_duration() -> None:
     assert reading.service_s == pytest.approx(0.05)
     assert reading.running == pytest.approx(0.5)
     assert reading.waiting == 5.0
-    assert reading.latency_p99_s == pytest.approx(0.098)
+    assert (reading.latency_p99_s, reading.latency_of_s) == (pytest.approx(0.098), 60.0)
     with pytest.raises(NoLoadError, match="next page"):
         read(SERVERS[3], first)
 
