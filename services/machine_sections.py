@@ -46,8 +46,9 @@ class WorkersSection(Section):
     #: What a change of size gives workers to save.
     grace_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
     #: Beyond the grace, for the last checkpoint of a gang that is told to leave to become durable;
-    #: then it is given up. Over a thin link: its size by half of `rate_mib_per_s`, for it is read
-    #: back; `agent.transfer_mib_per_s` tells the scheduler to give it that time, too.
+    #: then it is given up. Its GPUs stay taken meanwhile. Over a thin link it takes its size over
+    #: half of `rate_mib_per_s`, for it is read back. The scheduler is as patient only with jobs
+    #: that declare `checkpoint_mib`, by `agent.transfer_mib_per_s`.
     upload_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
     #: Of a gang, where cgroups can be used.
     memory_mib: Count | None = None

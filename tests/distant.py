@@ -9,8 +9,11 @@ class Distant(CheckpointStore):
     """A store beyond a link that comes and goes; at first it is away."""
 
     away = True
+    #: How often something was to be stored.
+    tries = 0
 
     def commit(self, *what: Any, **more: Any) -> Checkpoint:
+        self.tries += 1
         if self.away:
             raise CheckpointError("no route to the store")
         return super().commit(*what, **more)

@@ -93,7 +93,7 @@ class Gang:
         held.epoch, held.placement, held.spec = order.epoch, order.placement, order.spec
         held.anew_step, held.giving_up, held.left = order.step, [], []
         self._stop_by_s, self._scale_by_s, self._has_started = None, now_s, False
-        self._stop_upload_by_s = math.inf
+        self._stop_upload_by_s, self._is_complete = math.inf, False
         self._saver.abandon()
         held.write(self._site.held)
 
@@ -107,6 +107,10 @@ class Gang:
         held.epoch, held.placement = order.epoch, order.placement
         self._has_started = False
         held.write(self._site.held)
+        if self._is_complete:  # its result waits to be stored: nobody is left to start
+            total = held.spec.total_steps
+            self._say_left(total)
+            self._site.say(GangStarted(held.job, held.epoch, total))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have it write a checkpoint if it does so on a signal, else wait for its next one."""
@@ -298,6 +302,8 @@ class Gang:
             return
         elif self._is_complete and self._saver.is_safe:
             self._finish(GangCompleted(held.job, held.epoch, held.spec.total_steps))
+        elif self._is_complete and self._stop_by_s is None:
+            self._saver.insist(math.inf)
         elif self._stop_by_s is not None:
             self._finish(GangStopped(held.job, held.epoch, self._saver.step))
         elif self._still.doom is not None:

@@ -143,8 +143,10 @@ class Gang:
             self._change_size(self.live)
         elif self.phase == "between":
             self._resize()
-        elif self.phase == "fetching":
+        elif self.phase in ("fetching", "uploading"):
             self._say_left(self.epoch)
+            if self._final == self._completed:  # nobody is left to start, and nothing to do
+                self._words.say_started(self.epoch, self._spec.total_steps)
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have a checkpoint written; whatever comes of it is the answer."""
@@ -224,8 +226,7 @@ class Gang:
         if not fetch.future.done():
             return
         self._fetch = None
-        error = fetch.future.exception()
-        if error is None:
+        if (error := fetch.future.exception()) is None:
             self._launch(self.saver.step, fetch.future.result())
         else:
             self._fail(f"its checkpoint cannot be brought here: {error}")
@@ -389,8 +390,7 @@ class Gang:
         return GangStopped(self.job, self.epoch, self.saver.step)
 
     def _upload_until_s(self) -> float:
-        stop = self._stop or Stop(self._now_s)
-        return stop.upload_until_s(self._now_s, self._options.upload_s)
+        return (self._stop or Stop(self._now_s)).upload_until_s(self._now_s, self._options.upload_s)
 
     def _say_left(self, below: int) -> None:
         self._words.say_left(self.saver.step if self.live is None else self.live.step, below)

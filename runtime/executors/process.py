@@ -180,8 +180,10 @@ class ProcessExecutor:
                 live.run.close()
             # The workers may just be reading what they go on from, and uploads read it as well.
             stay = {live.run.folder for live in older} | gang.saver.runs
+            resume = None if gang.live is None else gang.live.run.order.resume
+            stay |= set() if resume is None else set(resume.parents)
             too_many = (folder / str(epoch) for epoch in epochs(folder)[self._options.keep_runs :])
-            self._remove([run for run in too_many if run not in stay])
+            self._remove([run for run in too_many if run not in stay and not unstored_result(run)])
 
         return close_older
 

@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.executors.folder import CHECKPOINTS, COMMITTED, write_json
-from runtime.executors.kept import Keeper, run_folders
+from runtime.executors.kept import Keeper, run_folders, unstored_result
 from runtime.executors.progress import Announced
 
 _MIB = 1024 * 1024
@@ -230,11 +230,17 @@ class Saver:
         paths = [offer.announced.path for offer in old if offer.announced.path not in kept]
         if len(durable) >= self._keep:
             # Of a run that was put aside we know what the gang began from, not what is older.
-            runs = run_folders(durable[-1].run.parent)
-            aside = [run / CHECKPOINTS for run in runs if "." in run.name and run not in self.runs]
-            paths += [folder for folder in aside if folder.exists()]
+            with contextlib.suppress(OSError):  # they go the next time
+                paths += [run / CHECKPOINTS for run in self._aside(durable[-1].run.parent)]
         if paths:
             in_thread(lambda: _remove(paths))
+
+    def _aside(self, job: Path) -> Iterator[Path]:
+        """Find the runs put aside whose checkpoints nobody needs."""
+        for run in run_folders(job):
+            if "." in run.name and run not in self.runs and not unstored_result(run):
+                if (run / CHECKPOINTS).exists():
+                    yield run
 
 
 def _remove(paths: list[Path]) -> None:

@@ -201,10 +201,19 @@ def test_a_result_waits_for_the_store_until_the_gang_is_told_to_stop(bench: Slur
         bench.hears(GangStarted)
         bench.until(lambda: not bench.cluster.jobs(), "it does not end")
         bench.said.clear()
-    bench.said += bench.executor.advance(time.time() + 86_400.0)
+    later_s, tried = time.time() + 86_400.0, store.tries
+
+    def tried_again() -> bool:
+        bench.said += bench.executor.advance(later_s)
+        return store.tries > tried + 2
+
+    wait_until(tried_again)
     assert not bench.all(GangCompleted), "a day later"
+    bench.scale(EVEN, epoch=2, job="kept")
+    assert bench.hears(GangStarted).step == 20, "all of its steps are taken on any GPUs"
     bench.stop(job="given-up", saves=False)
     assert (bench.hears(GangStopped).job, bench.all(GangStopped)[0].step) == ("given-up", 0)
     store.away = False
-    assert bench.hears(GangCompleted).job == "kept"
+    completed = bench.hears(GangCompleted)
+    assert (completed.job, completed.epoch) == ("kept", 2)
     assert [one.step for one in store.committed("kept")] == [20]

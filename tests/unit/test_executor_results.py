@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from runtime.core import (
+    CheckpointDone,
     GangCompleted,
     GangFailed,
     GangStarted,
     GangStopped,
     ScaleWorkers,
     StopWorkers,
+    WorkersLeft,
 )
 from runtime.executors.folder import write_json
 from runtime.executors.kept import keep, kept_of
@@ -95,6 +97,40 @@ def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -
     wait_until(lambda: not far.run(job="k0").exists())
     assert kept_of(far.run()) is not None
     assert far.all(GangCompleted) == []
+
+
+def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> None:
+    far.start(python(TRAINER.replace("1000000", "20")), 0, 1, total_steps=20)
+    wait_until((far.run() / "exit.json").exists)
+    far.until(lambda: kept_of(far.run()) is not None)
+    far.said.clear()
+    far.scale(0, epoch=2)
+    assert far.hears(WorkersLeft).epoch == 1
+    started = far.hears(GangStarted)
+    assert (started.epoch, started.step) == (2, 20), "nobody is left to start"
+    link(far, up=True)
+    assert far.hears(GangCompleted).epoch == 2
+
+
+def test_a_result_put_aside_stays_whatever_came_after_it(far: Bench) -> None:
+    """It was never stored, and its job began anew here from an older checkpoint."""
+    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
+    wait_until((far.run() / "exit.json").exists)
+    far.until(lambda: kept_of(far.run()) is not None)
+    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
+    far.hears(GangStopped)
+    far.look()
+    aside = far.run().with_name("1.1")
+    far.run().rename(aside)
+    (result,) = (aside / "checkpoints").iterdir()
+    link(far, up=True)
+    far.said.clear()
+    far.start(SAVES, epoch=2)
+    far.hears(GangStarted)
+    for number in range(3):
+        saved(far, 2)
+        far.hears(CheckpointDone, number + 1)
+    assert result.exists()
 
 
 def test_a_gang_that_waits_to_be_resumed_is_found_by_the_next_agent(far: Bench) -> None:
