@@ -227,27 +227,31 @@ def test_a_folder_in_memory_forgets(ward: Ward, monkeypatch: pytest.MonkeyPatch)
 
 #: Root may write everywhere: then it is asked as a user without rights, once all is imported.
 _AS_NOBODY = """
-import json, os, sys
+import importlib, json, os, sys
 from bus.clock import SystemClock
 from services.config import load
-from services.doctor import permissions
 from services.doctor.finding import Patient
-patient = Patient(load(None, sys.argv[1:]), SystemClock())
+check = importlib.import_module("services.doctor." + sys.argv[1])
+patient = Patient(load(None, sys.argv[2:]), SystemClock())
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-print(json.dumps([[f.check, f.verdict, f.found, f.fix] for f in permissions.look(patient)]))
+print(json.dumps([[f.check, f.verdict, f.found, f.fix] for f in check.look(patient)]))
 """
+
+
+def as_nobody(ward: Ward, check: str) -> list[Finding]:
+    """Give what a check of the doctor's finds as a user without rights."""
+    flags = [f"{key}={value}" for key, value in ward.settings.items()]
+    command = [sys.executable, "-c", _AS_NOBODY, check, *flags]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return [Finding(*one) for one in json.loads(done.stdout)]
 
 
 def test_a_folder_that_cannot_be_written(ward: Ward) -> None:
     (ward.folder / "runs").chmod(0o500)
-    flags = [f"{key}={value}" for key, value in ward.settings.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, *flags], capture_output=True, check=True
-    )
-    found = [Finding(*one) for one in json.loads(done.stdout)]
+    found = as_nobody(ward, "permissions")
     closed = [one for one in found if one.found.startswith("agent.workers.folder")]
     assert closed or found[0].found.startswith("agent.state_file")
     assert {one.verdict for one in found} == {"problem"}

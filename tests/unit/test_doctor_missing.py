@@ -1,9 +1,6 @@
 """What the doctor says of what is not there, a name or a folder, and looks at all the same."""
 
-import json
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from services.doctor.examine import examine
 from services.doctor.finding import Finding
 from tests.certificates import Authority
 from tests.ports import free_port
-from tests.unit.test_doctor import Ward, ward
+from tests.unit.test_doctor import Ward, as_nobody, ward
 
 __all__ = ["ward"]  # the fixture
 
@@ -136,30 +133,10 @@ def test_a_store_of_which_more_is_missing_is_rather_not_mounted(ward: Ward) -> N
     assert not (ward.folder / "absent").exists()
 
 
-#: Root may write everywhere: then it is asked as a user without rights, once all is imported.
-_AS_NOBODY = """
-import json, os, sys
-from bus.clock import SystemClock
-from services.config import load
-from services.doctor import store
-from services.doctor.finding import Patient
-patient = Patient(load(None, sys.argv[1:]), SystemClock())
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-print(json.dumps([found.verdict for found in store.look(patient)]))
-"""
-
-
 @pytest.mark.parametrize(("mode", "verdict"), [(0o777, "warning"), (0o555, "problem")])
 def test_a_store_that_may_not_be_made_is_a_problem(ward: Ward, mode: int, verdict: str) -> None:
     # Not below pytest's own folders, which nobody else may enter.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(mode)
         ward.settings["agent.workers.checkpoints"] = f"file://{folder}/absent"
-        flags = [f"{key}={value}" for key, value in ward.settings.items()]
-        done = subprocess.run(
-            [sys.executable, "-c", _AS_NOBODY, *flags], capture_output=True, check=True
-        )
-    assert json.loads(done.stdout) == [verdict]
+        assert [one.verdict for one in as_nobody(ward, "store")] == [verdict]
