@@ -16,6 +16,7 @@ from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
+    CurvesLearned,
     Decision,
     LeaderStarted,
     NodeHeard,
@@ -58,7 +59,7 @@ class Engine:
         state = self.state
         if not (state.nodes or state.jobs):
             return None
-        if state.dirty:
+        if state.dirty and not self._settings.rounds_only:
             return min(state.next_cycle_s, state.last_cycle_s + self._settings.cycle_gap_s)
         return state.next_cycle_s
 
@@ -83,6 +84,8 @@ class Engine:
         match data:
             case TimePassed():
                 self._time_passed(turn)
+            case CurvesLearned():
+                observe.learned(turn, data)
             case events.JobProgressed():
                 observe.progressed(turn, data)
             case events.InferenceLoad():
@@ -126,10 +129,9 @@ class Engine:
         due.overdue(turn)
         clear_reclaimed(turn)
         advance(turn)
-        asked = state.now_s >= state.next_cycle_s or (
-            state.dirty and state.now_s >= state.last_cycle_s + settings.cycle_gap_s
-        )
-        if not asked or self._policy is None or not (state.nodes or state.jobs):
+        wake_s = self.wake_s
+        asked = wake_s is not None and state.now_s >= wake_s
+        if not asked or self._policy is None:
             return
         snapshot = self._view.snapshot(state)
         try:
@@ -143,7 +145,7 @@ class Engine:
         else:
             adopt(turn, plan)
             clear_reclaimed(turn)
-        turn.emit(facts.CycleRan(self._policy.name, state.now_s + settings.cycle_s))
+        turn.emit(facts.CycleRan(self._policy.name, settings.next_round_s(state.now_s)))
 
 
 def _frees(turn: Turn) -> bool:

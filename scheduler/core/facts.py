@@ -115,6 +115,20 @@ class JobsNoted:
 
 
 @dataclass(frozen=True, slots=True)
+class CurvesReplaced:
+    """These jobs have these curves from now on: by job, the fields of `stimuli.Curve`."""
+
+    curves: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDeclined:
+    """The policy refuses the job for good."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobExplained:
     """Why the job is as it is; the latest reason, kept for whoever asks."""
 

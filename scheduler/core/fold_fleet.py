@@ -165,7 +165,6 @@ def _loan(state: ClusterState, fact: Any) -> Node:
     if node.loan_state is None:
         raise InvalidTransition(node.id, "not on loan", type(fact).__name__)
     node.loan_state = step(LOAN, node.id, node.loan_state, type(fact).__name__)
-    state.dirty = True
     return node
 
 
@@ -173,6 +172,7 @@ def _loan(state: ClusterState, fact: Any) -> Node:
 def _loan_granted(state: ClusterState, fact: facts.LoanGranted) -> None:
     node = _loan(state, fact)
     node.loan_since_s = state.now_s
+    state.dirty = True
     state.totals.loans_granted += 1
     state.gpus_loaned += node.gpu_count
 
@@ -212,6 +212,7 @@ def _loan_lost(state: ClusterState, fact: facts.LoanLost) -> None:
 
 def _loan_over(state: ClusterState, node: Node) -> None:
     node.loan, node.loan_state, node.due_s = None, None, None
+    state.dirty = True
     state.on_loan.remove(node.id)
     node.returned_s = state.now_s
 
@@ -257,7 +258,7 @@ def _command(state: ClusterState, fact: Any) -> OpenCommand:
 @folds(facts.CycleRan)
 def _cycle_ran(state: ClusterState, fact: facts.CycleRan) -> None:
     state.dirty, state.next_cycle_s = False, fact.next_s
-    state.last_cycle_s = state.now_s
+    state.last_cycle_s, state.cycle_number = state.now_s, state.number
 
 
 @folds(facts.PolicyFailed)

@@ -11,6 +11,7 @@ from scheduler.core.registry import (
     job_of,
     move,
     node_of,
+    settled,
 )
 from scheduler.core.state import ClusterState, Job, Node, declared_rate
 from scheduler.core.transitions import JOB, TERMINAL, InvalidTransition, JobState, step
@@ -57,6 +58,13 @@ def _job_advanced(state: ClusterState, fact: facts.JobAdvanced) -> None:
             job.rate_factor = fact.samples_per_s / (declared * speed)
 
 
+@folds(facts.CurvesReplaced)
+def _curves_replaced(state: ClusterState, fact: facts.CurvesReplaced) -> None:
+    for name, curve in fact.curves.items():
+        job = state.jobs[name]
+        job.curve, job.curve_step, job.curve_at_s = curve, job.step, state.now_s
+
+
 @folds(facts.JobExplained)
 def _job_explained(state: ClusterState, fact: facts.JobExplained) -> None:
     job = job_of(state, fact)
@@ -98,6 +106,7 @@ def _target_dropped(state: ClusterState, fact: facts.TargetDropped) -> None:
 def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
     check_allocation(state, job_of(state, fact), fact)
     job = move(state, fact)
+    job.ordered_number = state.number
     if job.first_start_s is None:
         job.first_start_s = state.now_s
         state.totals.jobs_started += 1
@@ -113,6 +122,7 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
 def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
     check_allocation(state, job_of(state, fact), fact)
     job = move(state, fact)
+    job.ordered_number = state.number
     _attain(state, job)
     before = job.size
     _unclaim(state, job)
@@ -144,13 +154,17 @@ def _worker_ready(state: ClusterState, fact: facts.WorkerReady) -> None:
 def _gang_running(state: ClusterState, fact: facts.GangRunning) -> None:
     job = move(state, fact)
     job.step_at_s = state.now_s
+    settled(state, job)
 
 
 @folds(facts.GangCheckpointing)
 @folds(facts.GangStopping)
 def _gang_leaving(state: ClusterState, fact: facts.GangCheckpointing | facts.GangStopping) -> None:
     job = move(state, fact)
+    job.ordered_number = state.number
     _attain(state, job)
+    if fact.reason != "migrated":  # that is how a claim is carried out, by a plan
+        state.dirty = True
     if not job.stop_reason:
         job.stop_since_s = state.now_s
     job.stop_reason = fact.reason
@@ -160,14 +174,11 @@ def _gang_leaving(state: ClusterState, fact: facts.GangCheckpointing | facts.Gan
 @folds(facts.CheckpointSaved)
 def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
     job = job_of(state, fact)
-    before = job.state
     job.state = step(JOB, job.id, job.state, "CheckpointSaved")
     job.checkpoint_step = max(job.checkpoint_step, fact.step)
     job.checkpoint_cost_s = fact.cost_s
     if job.state is JobState.QUEUED:
         job.step = max(job.step, job.checkpoint_step)
-    if before is not job.state:
-        state.dirty = True
 
 
 @folds(facts.CheckpointMissed)
@@ -198,7 +209,11 @@ def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
             job.pool = None
     if node.id in state.stray_nodes and not _has_stray(state, node):
         state.stray_nodes.remove(node.id)
-    state.dirty = True
+        state.dirty = True
+    if job is None:
+        state.dirty = True
+    else:
+        settled(state, job)
 
 
 def _has_stray(state: ClusterState, node: Node) -> bool:
@@ -217,6 +232,10 @@ def _job_queued(state: ClusterState, fact: facts.JobQueued) -> None:
     job = move(state, fact)
     _rest(state, job, fact.step)
     job.backoff_until_s = fact.backoff_until_s
+    if fact.reason in ("preempted", "migrated"):
+        settled(state, job)
+    else:
+        state.dirty = True
     if fact.reason == "preempted":
         job.preemptions += 1
         state.totals.preemptions += 1
@@ -232,6 +251,7 @@ def _job_migrating(state: ClusterState, fact: facts.JobMigrating) -> None:
         raise InvalidTransition(fact.job, "without a target", "JobMigrating")
     job = move(state, fact)
     _rest(state, job, fact.step)
+    settled(state, job)
     job.migrations += 1
     state.totals.migrations += 1
 
@@ -259,6 +279,14 @@ def _job_cancelled(state: ClusterState, fact: facts.JobCancelled) -> None:
     check_gone(state, fact)
     _end(state, move(state, fact))
     state.totals.jobs_cancelled += 1
+
+
+@folds(facts.JobDeclined)
+def _job_declined(state: ClusterState, fact: facts.JobDeclined) -> None:
+    check_gone(state, fact)
+    _end(state, move(state, fact))
+    state.totals.jobs_failed += 1
+    state.totals.jobs_declined += 1
 
 
 @folds(facts.CancelRequested)
@@ -317,3 +345,4 @@ def _rest(state: ClusterState, job: Job, from_step: int) -> None:
 def _end(state: ClusterState, job: Job) -> None:
     _unclaim(state, job)
     job.end_s, job.samples_per_s, job.ready = state.now_s, 0.0, []
+    state.dirty = True

@@ -19,7 +19,7 @@ from scheduler.core.leave import (
     settle,
 )
 from scheduler.core.state import Job, Node, OpenCommand
-from scheduler.core.stimuli import Cause
+from scheduler.core.stimuli import Cause, CurvesLearned
 from scheduler.core.transitions import (
     HOLDING,
     JOB,
@@ -192,6 +192,18 @@ def progressed(turn: Turn, report: events.JobProgressed) -> None:
             report.checkpoint_cost_s,
         )
     )
+
+
+def learned(turn: Turn, report: CurvesLearned) -> None:
+    """Take over what was learned of jobs that are still there."""
+    jobs = turn.state.jobs
+    known = {
+        name: dict(curve)
+        for name, curve in report.curves.items()
+        if name in jobs and jobs[name].state not in TERMINAL
+    }
+    if known:
+        turn.emit(facts.CurvesReplaced(known))
 
 
 def worker_started(turn: Turn, report: events.WorkerStarted) -> None:

@@ -5,7 +5,7 @@ free or already the job's own: so no gang starts half, nobody is evicted for a j
 not fit, and what was freed for a job is not given to another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler.core import facts
 from scheduler.core.facts import Cells
@@ -29,6 +29,7 @@ def adopt(turn: Turn, plan: Plan) -> None:
     _explain(turn, plan)
     _note(turn, plan)
     _start_reclaims(turn, plan.reclaim)
+    _decline(turn, plan.decline)
     wanted = _wanted(turn, plan)
     giving = _giving(wanted)
     # Those that give up GPUs first: what they leave is claimed by those after them.
@@ -57,6 +58,14 @@ def _note(turn: Turn, plan: Plan) -> None:
     }
     if notes:
         turn.emit(facts.JobsNoted(notes))
+
+
+def _decline(turn: Turn, names: Sequence[str]) -> None:
+    """Let go of waiting jobs that the policy refuses for good."""
+    for name in names:
+        job = turn.state.jobs.get(name)
+        if job is not None and job.state is JobState.QUEUED and job.target is None:
+            turn.emit(facts.JobDeclined(name))
 
 
 def _explain(turn: Turn, plan: Plan) -> None:

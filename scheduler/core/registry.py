@@ -85,8 +85,17 @@ def check_allocation(state: ClusterState, job: Job, fact: Any) -> None:
 
 
 def move(state: ClusterState, fact: Any) -> Job:
-    """Move the job's life cycle by the fact; a policy should see that."""
+    """Move the job's life cycle by the fact."""
     job = job_of(state, fact)
     job.state = step(JOB, job.id, job.state, type(fact).__name__)
-    state.dirty = True
     return job
+
+
+def settled(state: ClusterState, job: Job) -> None:
+    """Note that a gang is done with a change, or with a part of it.
+
+    A policy should see that if it was asked in between, when the job had to be left alone. If it
+    was not, all is as its last plan wanted it.
+    """
+    if state.cycle_number > job.ordered_number:
+        state.dirty = True

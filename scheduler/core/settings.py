@@ -1,7 +1,9 @@
 """The engine's limits, each with its reason. They are recorded in the journal with every leader."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 _DAY_S = 86_400.0
 
@@ -10,10 +12,13 @@ _DAY_S = 86_400.0
 class Settings:
     """Times in seconds."""
 
-    #: The policy is asked at least this often: growth needs no more (DeepBoot: 60 s).
+    #: The policy is asked at every whole multiple of this: growth needs no more (DeepBoot: 60 s).
     cycle_s: float = 60.0
-    #: ...and no more often than this, so that a burst of events makes one plan.
+    #: When something happens it is asked in between too, but not sooner than this after it was
+    #: asked last, so that a burst of events makes one plan. 0: at once.
     cycle_gap_s: float = 5.0
+    #: Whether it is not asked in between: in rounds alone, as some published policies are.
+    rounds_only: bool = False
     #: A node unheard for this long is UNKNOWN: three missed reports of 60 s.
     silence_s: float = 180.0
     #: Workers may run on for this long after their agent was last heard.
@@ -51,7 +56,10 @@ class Settings:
         """Refuse what cannot work."""
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is not None and not 0 < value < 1e9:
+            if item.name in ("cycle_gap_s", "rounds_only"):
+                if not 0 <= value < 1e9:
+                    raise ValueError(f"settings: {item.name} must not be below 0, got {value}")
+            elif value is not None and not 0 < value < 1e9:
                 raise ValueError(f"settings: {item.name} must be above 0, got {value}")
         if self.load_slot_s > _DAY_S:
             raise ValueError(f"settings: load_slot_s must be at most {_DAY_S:g}, a day")
@@ -71,6 +79,17 @@ class Settings:
         """
         return min(self.command_ttl_s, (self.lease_s - self.silence_s) / 2)
 
+    def next_round_s(self, now_s: float) -> float:
+        """Give the first moment after `now_s` at which the policy is asked in any case.
+
+        Rounds are counted, and their moments are whole multiples as floats have them: a quotient
+        of floats may be off by a bit, so that a round is passed over, or comes twice.
+        """
+        count = math.floor(now_s / self.cycle_s)
+        while count * self.cycle_s <= now_s:
+            count += 1
+        return count * self.cycle_s
+
     def lease_of(self, pool_kind: str) -> float:
         """How long work in a pool of this kind may run on unheard, in seconds."""
         if pool_kind != "edge" or self.edge_lease_s is None:
@@ -85,4 +104,5 @@ class Settings:
 def settings_from(recorded: Mapping[str, float]) -> Settings:
     """Read recorded settings; those a later version added take their defaults."""
     known = {item.name for item in fields(Settings)}
-    return Settings(**{name: value for name, value in recorded.items() if name in known})
+    values: dict[str, Any] = {name: value for name, value in recorded.items() if name in known}
+    return Settings(**values)

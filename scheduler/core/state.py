@@ -56,6 +56,7 @@ class Job:
     target_since_s: float = 0.0
     stop_reason: str = ""  #: Why it is CHECKPOINTING or STOPPING.
     stop_since_s: float = 0.0  #: While it is: since when.
+    ordered_number: int = 0  #: Of the stimulus at which its newest change was ordered.
     cancel_requested: bool = False
     step: int = 0
     step_at_s: float = 0.0
@@ -75,6 +76,10 @@ class Job:
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0
+    #: What was learned of its speed (`stimuli.Curve`), and the step that it had then.
+    curve: dict[str, Any] | None = None
+    curve_step: int = 0
+    curve_at_s: float = 0.0
     why: dict[str, Any] | None = None  #: The latest reason given for it.
     why_at_s: float = 0.0
 
@@ -170,6 +175,7 @@ class Totals:
     jobs_completed: int = 0
     jobs_failed: int = 0
     jobs_cancelled: int = 0
+    jobs_declined: int = 0  #: Refused for good by a policy; they count as failed too.
     submissions_refused: int = 0
     jct_s: float = 0.0  #: Over completed jobs.
     queueing_s: float = 0.0  #: Submission to first start, over started jobs.
@@ -224,6 +230,7 @@ class ClusterState:
     stray_nodes: list[str] = field(default_factory=list)  #: Nodes with GPUs no job accounts for.
     on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
     last_cycle_s: float = 0.0
+    cycle_number: int = 0  #: Of the stimulus at which the policy was asked last.
     totals: Totals = field(default_factory=Totals)
     gpus_alive: int = 0  #: Kept beside `nodes` so that time passes in constant cost.
     gpus_held: int = 0

@@ -6,7 +6,7 @@ time, with the moment the scheduler took it up. It holds all that the decision m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from scheduler.policies.interface import Reason
 from schemas.commands import CommandData
@@ -51,6 +51,36 @@ class NodeHeard:
     node: str
 
 
+class Curve(TypedDict):
+    """What was learned of one job's speed. Work is in the unit that the points have.
+
+    Attributes:
+        points: [[GPUs, work per second], ...], GPUs ascending, on the fewest nodes of a pool of
+            speed 1. 0: the job cannot have that size. Sizes between two that are above 0 lie on a
+            straight line; sizes outside are not allowed.
+        per_step: Work in one reported step, from now on.
+        left: Work left at the step that was reported last; None: that of the steps left.
+        measured: Sizes that the job or its kin ran at; the other points follow from a model.
+        affinity: By pool, its speed there relative to the points; elsewhere it is the pool's own.
+    """
+
+    points: list[list[float]]
+    per_step: float
+    left: float | None
+    measured: list[int]
+    affinity: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvesLearned:
+    """What an estimator learned of jobs from their reports.
+
+    It is recorded as it was learned, so that a replay needs no estimator.
+    """
+
+    curves: Mapping[str, Curve]
+
+
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """Nothing but time: whatever is due shall happen."""
@@ -72,6 +102,7 @@ Input = (
     | CheckpointCommitted
     | CheckpointFailed
     | CommandAcknowledged
+    | CurvesLearned
     | TimePassed
 )
 

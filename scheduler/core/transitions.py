@@ -75,6 +75,7 @@ JOB: Table[JobState] = {
     (_J.QUEUED, "GangStarting"): _J.STARTING,
     (_J.QUEUED, "JobCancelled"): _J.CANCELLED,
     (_J.QUEUED, "JobFailed"): _J.FAILED,
+    (_J.QUEUED, "JobDeclined"): _J.FAILED,
     (_J.STARTING, "GangRunning"): _J.RUNNING,
     (_J.STARTING, "GangStopping"): _J.STOPPING,
     (_J.RUNNING, "GangScaling"): _J.SCALING,

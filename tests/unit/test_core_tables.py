@@ -56,6 +56,7 @@ MOVES: dict[str, Any] = {
     "JobQueued": facts.JobQueued("j", "preempted", 0, None),
     "JobMigrating": facts.JobMigrating("j", 0),
     "JobCompleted": facts.JobCompleted("j"),
+    "JobDeclined": facts.JobDeclined("j"),
     "JobFailed": facts.JobFailed("j", "r"),
     "JobCancelled": facts.JobCancelled("j"),
 }

@@ -166,7 +166,7 @@ async def test_whoever_was_given_up_is_asked_at_once_however_lately_it_was_asked
     (asked,) = await desk.commands(Rebirth)
     assert asked.data.reason == "1 messages missing"
     for deaths in (1, 2):
-        await desk.wait(60.0)
+        await desk.wait(90.0)
         assert state_of(service) == "dead"
         await desk.bus.publish(desk.say(measured()))
         await desk.wait(1.0)
