@@ -30,7 +30,7 @@ from scheduler.policies.registry import make_policy
 from scheduler.policies.timely import TimelyOptions, timely
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 TRACES = (
     "philly_103959",

@@ -46,7 +46,7 @@ from simulator.physics.base import Room
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics
 from simulator.physics.pollux_learned import Learning
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
 #: Deadline ratios that the published simulator gave on `philly_103959`.
