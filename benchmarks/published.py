@@ -92,6 +92,7 @@ class Compared:
     measured: float
     published: float
     restarts: int
+    claims_timed_out: int
     wall_s: float
 
     @property
@@ -108,13 +109,14 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
     trace = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
     jobs = physics.entries(trace, Room(), adaptive=peer.tunes)
     sizes = tuple(range(1, Room().gpus + 1)) if peer.every_size else None
-    out = simulate(jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s))
+    out = simulate(jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s, instant=physics.instant))
     return Compared(
         name,
         f"load {load} workload {number}",
         float(np.mean(out.end_s - out.submit_s)),
         float(published[load][f"workload-{number}"][peer.key]),
         int(out.restarts.sum()),
+        out.claims_timed_out,
         perf_counter() - began_s,
     )
 
@@ -125,7 +127,12 @@ def deadline_ratio(data: Path, name: str) -> Compared:
     physics = ElasticFlowPhysics(folder / "throughputs" / "A100").charging(name)
     jobs = physics.entries(folder / "traces" / "philly_103959.csv", room, adaptive=False)
     options = Options(
-        room=room, round_s=math.inf, on_events=True, merge_s=60.0, sizes=physics.sizes
+        room=room,
+        round_s=math.inf,
+        on_events=True,
+        merge_s=60.0,
+        sizes=physics.sizes,
+        instant=physics.instant,
     )
     out = simulate(jobs, BY_DEADLINE[name], options)
     return Compared(
@@ -134,6 +141,7 @@ def deadline_ratio(data: Path, name: str) -> Compared:
         float(np.mean(out.end_s <= out.deadline_s)),
         DEADLINES[name],
         int(out.restarts.sum()),
+        out.claims_timed_out,
         perf_counter() - began_s,
     )
 
@@ -178,7 +186,8 @@ def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compar
         for one in pool.imap(_call, works):
             print(
                 f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
-                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts {one.wall_s:6.1f} s",
+                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
+                f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
                 file=sys.stderr,
             )
             found.append(one)

@@ -13,7 +13,7 @@ class Options:
     """How a run is driven."""
 
     room: Room = field(default_factory=Room)
-    round_s: float = 60.0
+    round_s: float = 60.0  #: inf: no rounds, events alone.
     on_events: bool = False
     #: Least time between decisions: what happens sooner waits for then (ElasticFlow's slots).
     merge_s: float = 0.0

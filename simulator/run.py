@@ -67,6 +67,10 @@ def simulate(
         return run.run()
 
 
+#: Longer than any run.
+_LONG_S = 1e8
+
+
 class PolicyError(RuntimeError):
     """The policy could not decide, or its plan was malformed."""
 
@@ -255,10 +259,10 @@ def settings_of(options: Options) -> Settings:
     Ideal agents never fall silent, so that nobody need be asked whether it is there.
     """
     return Settings(
-        cycle_s=options.round_s,
+        cycle_s=min(options.round_s, _LONG_S),
         cycle_gap_s=options.merge_s,
         rounds_only=not options.on_events,
-        unheard_s=1e8,
+        unheard_s=_LONG_S,
     )
 
 
