@@ -40,7 +40,6 @@ class Capacity:
         #: Nodes of each site, ascending.
         self.members: list[Ints] = [*members, *alone[:, None]]
         self.kind: list[int] = pools.kind[pool_of_site].tolist()
-        self.speed: list[float] = pools.speed[pool_of_site].tolist()
         self.memory_mib: list[float] = pools.gpu_memory_mib[pool_of_site].tolist()
         self.transfer_mib_per_s: list[float] = pools.transfer_mib_per_s[pool_of_site].tolist()
         #: (p,) may take work.

@@ -84,7 +84,7 @@ class Stake:
 def stake_of(seen: Snapshot, curve: Curves) -> Stake:
     """Find out what may be shared out, and to whom."""
     jobs, pool = seen.jobs, training_pool(seen)
-    fits = jobs.memory_mib <= seen.pools.gpu_memory_mib[pool]
+    fits = (jobs.memory_mib <= seen.pools.gpu_memory_mib[pool]) & (jobs.affinity[:, pool] > 0)
     rested = (jobs.phase == RUNNING) | (jobs.backoff_until_s <= seen.now_s)
     able = curve.runnable & (jobs.phase != MOVING) & fits & rested
     return Stake(pool, int(capacity(seen)[pool]), able)

@@ -170,7 +170,9 @@ class Tide:
         best: tuple[float, int, list[int]] | None = None
         cloud_sites = np.flatnonzero(~draft.edge).tolist()
         hasty = [site for site in cloud_sites if urgent(draft, claim.job, site, self.deadlines)]
-        speed = cloud(claim.job, draft.slack) if hasty else draft.speed
+        if not hasty:
+            return False
+        speed = cloud(claim.job, draft.slack)
         for site in hasty:
             if speed[site] <= 0:
                 continue

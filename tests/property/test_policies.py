@@ -114,8 +114,17 @@ def random_jobs(rng: np.random.Generator, pools: list[Pool]) -> list[Job]:
 
 
 def random_past(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
-    """Give jobs tenants and a past, which the builder leaves alike."""
+    """Give jobs tenants, a past and a liking of pools, which the builder leaves alike.
+
+    A job does not run at all where its affinity is 0; a few are there all the same.
+    """
     n = len(seen.jobs.ids)
+    liking = rng.spawn(1)[0]
+    shape = seen.jobs.affinity.shape
+    affinity = seen.jobs.affinity * liking.choice([0.0, 0.5, 1.0, 1.0, 1.5], shape)
+    here = (seen.jobs.pool >= 0) & (liking.random(n) < 0.95)
+    rows, pools = np.flatnonzero(here), seen.jobs.pool[here]
+    affinity[rows, pools] = np.maximum(affinity[rows, pools], 0.3)
     attained = np.where(rng.random(n) < 0.5, 0.0, rng.uniform(1.0, 1e5, n))
     jobs = replace(
         seen.jobs,
@@ -125,6 +134,7 @@ def random_past(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
         held_s=attained / 4,
         first_start_s=np.where(attained > 0, attained, np.inf),
         restarts=rng.integers(0, 6, n),
+        affinity=affinity,
     )
     return replace(seen, jobs=jobs)
 

@@ -24,7 +24,7 @@ from tests.snapshots import Job, Pool, apply, faults, snapshot
 
 Notes = dict[str, tuple[float, ...]]
 #: What a job of the next cycle has from this one.
-PAST = ("tenants", "requested", "attained_gpu_s", "held_s", "first_start_s", "restarts")
+PAST = ("tenants", "requested", "attained_gpu_s", "held_s", "first_start_s", "restarts", "affinity")
 QUEUES = (
     Queue("a", 0.5),
     Queue("a/x", 0.6, maximum=0.8),
