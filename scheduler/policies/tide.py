@@ -144,7 +144,7 @@ class Tide:
         rest = self._in_order(draft, in_time[rest], rest, run_s[rest])
         may, slack = able[waiting.searchsorted(rest)], draft.slack.copy()
         how = draft.speeds, draft.holders, self.backfill
-        found = start(draft.now_s, claims(rest), slack, *how, able=may)
+        found = start(draft.now_s, claims(rest), slack, *how, able=may, pace=draft.pace)
         accept(found, "gang.base")
         return outcomes
 
