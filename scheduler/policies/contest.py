@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing
+from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing, no_pool
 from scheduler.policies.interface import (
     RUNNING,
     WAITING,
@@ -81,8 +81,8 @@ def contests(
         fits_now = np.zeros(len(jobs.ids), dtype=np.bool_)
     part = np.zeros(len(pools.ids) + 1, dtype=np.bool_)  # the last is for those in no pool, -1
     part[places] = True
-    fits: Bools = jobs.memory_mib[:, None] <= pools.gpu_memory_mib[None, :]
-    fits &= jobs.affinity > 0
+    fits: Bools = jobs.memory_mib[:, None] <= pools.gpu_memory_mib
+    fits &= (jobs.affinity > 0) & pools.occupied(seen.nodes)
     stays = whole & ~ousted & fits_now & part[jobs.pool]
     stays &= jobs.affinity[rows, jobs.pool] > 0
     free_to = runnable & (((jobs.phase == WAITING) & ~_resting(seen)) | ousted)
@@ -217,7 +217,6 @@ def _left_out(seen: Snapshot, inside: Bools) -> dict[int, Because]:
             left_s = float(jobs.backoff_until_s[job]) - seen.now_s
             rule, need = "gang.backoff", Need("backoff_s", left_s, 0.0)
         else:
-            most = float(seen.pools.gpu_memory_mib.max(initial=0.0))
-            rule, need = "gang.no_pool", Need("gpu_memory_mib", most, float(jobs.memory_mib[job]))
+            rule, need = "gang.no_pool", no_pool(seen, job)
         found[job] = Because(rule, (), (waited,), (need,))
     return found

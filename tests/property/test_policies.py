@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.policies.interface import Holdings, Kind, LoanPhase, Phase, Plan, Snapshot
+from scheduler.policies.interface import (
+    Holdings,
+    Kind,
+    Lender,
+    LoanPhase,
+    Phase,
+    Plan,
+    Pools,
+    Snapshot,
+)
 from scheduler.policies.registry import POLICIES, make_policy
 from tests.snapshots import NEVER, Job, Pool, apply, faults, snapshot
 
@@ -194,6 +203,31 @@ def test_equal_snapshots_give_equal_plans(name: str, seed: int) -> None:
     first, second = make_policy(name).plan(seen), make_policy(name).plan(again)
     assert first == second
     assert list(first.targets) == list(second.targets)
+
+
+def with_empty_pool(seen: Snapshot, kind: Kind, at: int) -> Snapshot:
+    """Return the snapshot as it is once all nodes of one more pool are gone."""
+    jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
+    best = {"speed": 3.0, "gpu_memory_mib": 1e6, "transfer_mib_per_s": 1e6, "kind": kind}
+    columns = {name: np.insert(getattr(pools, name), at, value) for name, value in best.items()}
+    affinity = np.insert(jobs.affinity, at, 3.0, axis=1)
+    lender = Lender("none", np.zeros(0, dtype=np.int64), 0.0, 1.0, np.zeros(9), 300.0)
+    return replace(
+        seen,
+        jobs=replace(jobs, pool=jobs.pool + (jobs.pool >= at), affinity=affinity),
+        pools=Pools(ids=(*pools.ids[:at], "none", *pools.ids[at:]), **columns),
+        nodes=replace(nodes, pool=nodes.pool + (nodes.pool >= at)),
+        lenders=(*seen.lenders, lender) if kind == Kind.INFERENCE else seen.lenders,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(Kind), at=st.integers(0, 9))
+@settings(max_examples=20)
+def test_a_pool_without_nodes_changes_nothing(name: str, seed: int, kind: Kind, at: int) -> None:
+    seen = random_snapshot(seed)
+    policy, pools = make_policy(name), len(seen.pools.ids)
+    assert policy.plan(with_empty_pool(seen, kind, min(at, pools))) == policy.plan(seen)
 
 
 @given(seed=st.integers(0, 2**32 - 1))
