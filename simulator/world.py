@@ -172,7 +172,7 @@ class World:
         self._decisions.append((self._clock.now_s() - began_s, len(seen.jobs.ids)))
         if plan.targets:
             self._allocations.apply(plan, now_s)
-        if plan.notes:
+        if plan.notes or plan.decline:
             self._note(plan)
         if not self._fleet.plain:
             self._fleet.lend(plan.lend, now_s)
@@ -198,7 +198,7 @@ class World:
 
     def _note(self, plan: Plan) -> None:
         plan.check_notes()
-        refused = []
+        refused = [self.jobs.at[name] for name in plan.decline]
         for name, note in plan.notes.items():
             job = self.jobs.at[name]
             self.jobs.notes[job] = np.nan

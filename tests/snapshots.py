@@ -249,6 +249,11 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
     found.extend(
         f"{n} cannot be reclaimed" for n in leaving if nodes.loan[node_at[n]] != LoanPhase.LENT
     )
+    found.extend(
+        f"{name} was declined, and does not wait"
+        for name in plan.decline
+        if name in plan.targets or jobs.phase[job_at[name]] != Phase.WAITING
+    )
     subjects = [reason.subject for reason in plan.reasons]
     found.extend(
         f"{name} has no reason"
