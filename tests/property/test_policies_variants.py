@@ -44,7 +44,7 @@ VARIANTS: dict[str, Callable[[], Policy]] = {
     "srtf": Srtf,
     "srtf plain": lambda: Srtf(patience=0),
     "srtf gpu_time": lambda: Srtf(measure="gpu_time"),
-    "drf": lambda: Drf(weights={"a": 2.0}, behind="job"),
+    "drf": lambda: Drf(weights={"a": 2.0}, behind="tenant"),
     "drf stop": lambda: Drf(behind="stop"),
     "capacity": lambda: CapacityQueues(grace_s=0.0, cooldown_s=0.0),
     "capacity tree": lambda: TREE,
