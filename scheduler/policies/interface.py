@@ -108,6 +108,10 @@ class Pools:
     gpu_memory_mib: Floats  #: (m,)
     transfer_mib_per_s: Floats  #: (m,) to and from it, for checkpoints.
 
+    def occupied(self, nodes: "Nodes") -> Bools:
+        """(m,) pools with a node. One whose last node died must not change what a policy does."""
+        return np.bincount(nodes.pool, minlength=len(self.ids)) > 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
