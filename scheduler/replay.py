@@ -5,7 +5,7 @@ same, byte for byte. What differs is either damage (then the chain of digests do
 nothing is compared) or another scheduler than the one that wrote the log.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -25,12 +25,10 @@ from scheduler.core.record import (
 from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState, state_hash
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
+from scheduler.journal import JournalReader, Snapshots
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
-from schemas.journal import NO_DIGEST, RawEntry, decode_entry, follows, raw_entry
-from schemas.parse import Rejected
-
-_VERSION = 1
+from schemas.journal import RawEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,79 +65,13 @@ class Result:
 Watch = Callable[[RawEntry, Decision], None]
 
 
-class JournalReader:
-    """Takes journal records one after the other, and checks that each follows the one before."""
-
-    def __init__(self, cell: str | None = None) -> None:
-        """Read the journal of this cell; of the only one there is, if None."""
-        self.cell = cell
-        self.number = 0
-        self._only = cell is None
-        self._digest = NO_DIGEST
-
-    def read(self, record: Record) -> RawEntry | None:
-        """Give the entry of a record; None if it is not the cell's.
-
-        Raises:
-            Unreadable: the entry is damaged, out of place or of a newer version.
-        """
-        if record.value is None:
-            return None
-        if self.cell is None:
-            self.cell = record.key
-        elif record.key != self.cell:
-            if self._only:
-                raise Unreadable(
-                    f"the log holds several cells, {self.cell} and {record.key} among them; "
-                    "choose one with --cell"
-                )
-            return None
-        entry = raw_entry(record.value, self._digest)
-        if entry is None or entry.number != self.number:
-            entry = self._read_slowly(record)
-        self._digest = entry.digest
-        self.number += 1
-        return entry
-
-    def _read_slowly(self, record: Record) -> RawEntry:
-        """Read an entry that is not written as this version writes, or find what is wrong."""
-        entry = decode_entry(record.value or b"")
-        if isinstance(entry, Rejected):
-            where = f"journal record {record.offset}"
-            raise Unreadable(f"{where}: {entry.field} {entry.reason}".replace(":  ", ": "))
-        if entry.version > _VERSION:
-            raise Unreadable(
-                f"journal entry {entry.number} has version {entry.version} and this release reads "
-                f"up to {_VERSION}; use a newer release of Tidegate"
-            )
-        if entry.number != self.number:
-            if self.number == 0:
-                raise Unreadable(
-                    f"the journal begins at entry {entry.number}: what came before was pruned; "
-                    "replay a log or an export that has its beginning"
-                )
-            raise Unreadable(f"journal: entry {entry.number} where {self.number} should be")
-        if not follows(entry, self._digest):
-            raise Unreadable(
-                f"journal entry {entry.number} was changed after it was written: "
-                "it does not have its digest; restore the log from a copy"
-            )
-        return RawEntry(
-            record.key,
-            entry.number,
-            entry.at_s,
-            entry.policy,
-            orjson.dumps(entry.stimulus),
-            orjson.dumps(entry.decision),
-            entry.digest,
-        )
-
-
 class Replay:
-    """An engine that begins with nothing and is fed the entries of one cell."""
+    """An engine that goes on from a state and is fed the entries that follow."""
 
-    def __init__(self, cell: str, policies: Callable[[str], Policy] = make_policy) -> None:
-        self.engine = Engine(ClusterState(cell=cell), policies)
+    def __init__(
+        self, state: ClusterState, policies: Callable[[str], Policy] = make_policy
+    ) -> None:
+        self.engine = Engine(state, policies)
         self._policies = policies
 
     def decide(self, entry: RawEntry, watch: Watch | None = None) -> Difference | None:
@@ -193,6 +125,7 @@ def verify(
     length_s: float | None = None,
     policies: Callable[[str], Policy] = make_policy,
     watch: Watch | None = None,
+    snapshots: Iterable[Record] = (),
 ) -> Result:
     """Replay the journal until its end, a moment, or the first difference.
 
@@ -203,37 +136,60 @@ def verify(
         length_s: The same, if `until_s` is None, in seconds after the first entry.
         policies: Makes the policies that the journal's leaders name.
         watch: Shown every decision.
+        snapshots: The records of the snapshots; each must hold the state that is come to.
 
     Raises:
         Unreadable: the journal is missing, damaged, incomplete or of a newer version.
     """
-    reader = JournalReader(cell)
+    reader, taken = JournalReader(cell), Snapshots(snapshots)
     replay: Replay | None = None
     difference: Difference | None = None
-    decisions = 0
     begin_s = end_s = 0.0
+    decisions = 0
+    for entry in entries(records, reader, until_s, length_s):
+        if replay is None:
+            replay, begin_s = Replay(ClusterState(cell=reader.cell or ""), policies), entry.at_s
+        decisions, end_s = entry.number + 1, entry.at_s
+        difference = replay.decide(entry, watch)
+        if difference is not None:
+            break
+        taken.check(replay.engine.state, entry.digest)
+    if replay is None:
+        return nothing(reader)
+    state = replay.engine.state
+    return Result(state.cell, decisions, difference, state_hash(state), begin_s, end_s)
+
+
+def entries(
+    records: Iterable[Record], reader: JournalReader, until_s: float | None, length_s: float | None
+) -> Iterator[RawEntry]:
+    """Read a journal until a moment; see `verify`.
+
+    Raises:
+        Unreadable: the journal is damaged, incomplete or of a newer version.
+    """
     for record in records:
         entry = reader.read(record)
         if entry is None:
             continue
-        if replay is None:
-            replay, begin_s = Replay(record.key, policies), entry.at_s
-            if length_s is not None:
-                until_s = min(
-                    begin_s + length_s, begin_s + length_s if until_s is None else until_s
-                )
+        if until_s is None and length_s is not None:
+            until_s = entry.at_s + length_s
         if until_s is not None and entry.at_s > until_s:
-            break
-        end_s = entry.at_s
-        decisions += 1
-        difference = replay.decide(entry, watch)
-        if difference is not None:
-            break
-    if replay is None:
-        of = "" if cell is None else f" of cell {cell}"
+            return
+        yield entry
+
+
+def nothing(reader: JournalReader) -> Result:
+    """Give the result of a replay whose journal has no entry before the moment to stop at.
+
+    Raises:
+        Unreadable: it has no entry at all.
+    """
+    if not reader.number:
+        of = "" if reader.cell is None else f" of cell {reader.cell}"
         raise Unreadable(f"the log has no journal{of}: nothing was decided, nothing to replay")
-    hashed = state_hash(replay.engine.state)
-    return Result(replay.engine.state.cell, decisions, difference, hashed, begin_s, end_s)
+    state = ClusterState(cell=reader.cell or "")
+    return Result(state.cell, 0, None, state_hash(state), 0.0, 0.0)
 
 
 # --- what differs ------------------------------------------------------------------------------
