@@ -225,9 +225,8 @@ class Plan:
     lend: tuple[str, ...] = ()  #: Nodes to ask their owners for.
     #: Nodes to give back, each with the moment the owner is expected to need it.
     reclaim: Mapping[str, float] = field(default_factory=dict)
-    decline: tuple[
-        str, ...
-    ] = ()  #: Waiting jobs that the policy refuses for good: they fail as declined.
+    #: Waiting jobs that the policy refuses for good: they fail as declined.
+    decline: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
     #: is journalled, shown again in `Jobs.notes`, and gone with the job.
