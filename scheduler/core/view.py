@@ -60,7 +60,7 @@ class View:
                 (
                     job.submit_s,
                     np.inf if job.deadline_s is None else job.deadline_s,
-                    max(0.0, job.total_steps - _step_now(job, now_s)),
+                    _left(job, now_s),
                     job.attained_gpu_s + job.size * (now_s - job.attained_at_s),
                     job.waiting_since_s,
                     -np.inf if job.changed_s is None else job.changed_s,
@@ -83,7 +83,11 @@ class View:
         phases = [_phase(state, job) for job in jobs]
         where = [_going(job) for job in jobs]
         factors = np.array(
-            [min(max(job.rate_factor, _FACTOR_MIN), _FACTOR_MAX) for job in jobs], dtype=np.float64
+            [
+                1.0 if job.curve else min(max(job.rate_factor, _FACTOR_MIN), _FACTOR_MAX)
+                for job in jobs
+            ],
+            dtype=np.float64,
         )
         rows = [self._row(job) for job in jobs]
         rate = np.stack(rows) * factors[:, None] if rows else np.zeros((0, len(self._sizes)))
@@ -98,7 +102,7 @@ class View:
             attained_gpu_s=floats[:, 3],
             held_s=floats[:, 13],
             first_start_s=floats[:, 14],
-            restarts=_ints(max(0, job.epoch - 1) for job in jobs),
+            restarts=_ints(0 for job in jobs),
             waiting_since_s=floats[:, 4],
             requested=_ints(job.gpus_min if job.gpus is None else job.gpus for job in jobs),
             size=_ints(size for size, _ in where),
@@ -115,7 +119,15 @@ class View:
             edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
             backoff_until_s=floats[:, 12],
             notes=floats[:, 15:],
-            affinity=np.tile(pools.speed, (len(jobs), 1)),
+            affinity=np.array(
+                [
+                    [
+                        (j.curve or {}).get("affinity", {}).get(n, s)
+                        for n, s in zip(pools.ids, pools.speed)
+                    ]
+                    for j in jobs
+                ]
+            ).reshape(len(jobs), len(pools.ids)),
         )
 
     def _grow_sizes(self, jobs: list[Job]) -> None:
@@ -132,6 +144,9 @@ class View:
 
     def _row(self, job: Job) -> Floats:
         """Declared steps per second at each size; 0 where the job may not have that size."""
+        if job.curve is not None:
+            pts = np.array(job.curve["points"])
+            return np.interp(np.array(self._sizes, dtype=np.float64), pts[:, 0], pts[:, 1])
         row = self._rows.get(job.id)
         if row is None:
             declared = np.array(job.rates, dtype=np.float64)
@@ -147,6 +162,13 @@ class View:
 
 def _ints(values: Iterable[int]) -> columns.Ints:
     return np.array(list(values), dtype=np.int64)
+
+
+def _left(job: Job, now_s: float) -> float:
+    now = _step_now(job, now_s)
+    if job.curve is None:
+        return max(0.0, job.total_steps - now)
+    return max(1e-9, job.curve["left"] - (now - job.curve_step) * job.curve["per_step"])
 
 
 def _step_now(job: Job, now_s: float) -> float:
