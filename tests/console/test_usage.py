@@ -30,10 +30,7 @@ def test_help_teaches_every_verb(tidegate: Run) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    sorted(
-        str(command.callback.__name__).replace("_", "-")
-        for command in make_app().registered_commands
-    ),  # type: ignore[union-attr]
+    sorted(str(command.name) for command in make_app().registered_commands),
 )
 def test_every_verb_has_an_example(tidegate: Run, verb: str) -> None:
     ran = tidegate(verb, "--help")
