@@ -1,8 +1,10 @@
 """What is known of steps, as one job's curve: work per second at each size that it declared.
 
 Work is in steps at the reference batch, `samples_per_step`. At a size that was measured it is what
-was measured. At others it follows from the fitted step time once two sizes were seen, put right by
-what was measured; until then the declared curve is drawn through what was measured.
+was measured. Where two sizes were, those below the larger follow from the fitted step time, put
+right by what was measured. Above the largest that anybody ran at, the declared curve goes on from
+there: a model of few points may be wrong by much, and a size that is thought to be bad is never
+tried, while one that was declared to be good is tried once and then known.
 """
 
 import math
@@ -40,11 +42,11 @@ def curve_of(job: Job, own: Own, kin: Kin) -> Curve | None:
         return None
     batches = _batches(sizes, _by_size(mine) or known)
     with np.errstate(all="ignore"):
+        steps = _declared(job, sizes, batches, known)
         if kin.steps.time is not None and len(known) > 1:
             right = Seen(kin.steps.time, _seen(mine, kin, ratio))
-            steps = _modelled(sizes, batches, right, kin.per_node)
-        else:
-            steps = _declared(job, sizes, batches, known)
+            modelled = _modelled(sizes, batches, right, kin.per_node)
+            steps = np.where(np.array(sizes) <= max(known), modelled, steps)
         work = _gains(batches, own.noise, job.samples_per_step) / steps
     if not ((work >= _LEAST) & (work <= _MOST)).all():
         return None
