@@ -30,7 +30,7 @@ from scheduler.policies.registry import make_policy
 from scheduler.policies.timely import TimelyOptions, timely
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 TRACES = (
     "philly_103959",
@@ -91,7 +91,14 @@ def run(case: Case) -> dict[str, Any]:
     jobs = physics.entries(DATA / "traces" / f"{case.trace}.csv", room, adaptive=False)
     policy = Witness(Timely() if case.policy == "timely" else make_policy(case.policy))
     sizes = tuple(size for size in physics.sizes if size <= room.gpus)
-    options = Options(room=room, round_s=math.inf, on_events=True, merge_s=case.slot_s, sizes=sizes)
+    options = Options(
+        room=room,
+        round_s=math.inf,
+        on_events=True,
+        merge_s=case.slot_s,
+        sizes=sizes,
+        instant=True,
+    )
     out = simulate(jobs, policy, options)
     timed = np.isfinite(out.deadline_s)
     met = timed & (out.end_s <= out.deadline_s)

@@ -29,7 +29,7 @@ from simulator.metrics import measure
 from simulator.physics.base import Entry, Room
 from simulator.physics.simple import GENERATED, SimplePhysics
 from simulator.room import PoolRoom
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 POLICIES = ("edgeflow", "tide")
 SERVERS = (2, 4, 8, 16)

@@ -44,7 +44,7 @@ from simulator.neighbours import neighbours
 from simulator.physics.base import Room
 from simulator.physics.simple import GENERATED, Pauses, SimplePhysics
 from simulator.room import PoolRoom
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 POLICIES = ("fifo", "aryl", "tide")
 #: Aryl's published gains: queueing and completion time, over no loaning and no scaling.

@@ -46,7 +46,7 @@ from simulator.physics.base import Room
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics
 from simulator.physics.pollux_learned import Learning
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 
 LOADS, NUMBERS = ("0.5", "1.0", "1.5", "2.0"), (1, 2, 3, 4)
 #: Deadline ratios that the published simulator gave on `philly_103959`.
@@ -93,6 +93,7 @@ class Compared:
     published: float
     restarts: int
     wall_s: float
+    claims_timed_out: int = 0
 
     @property
     def off(self) -> float:
@@ -108,7 +109,9 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
     trace = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
     jobs = physics.entries(trace, Room(), adaptive=peer.tunes)
     sizes = tuple(range(1, Room().gpus + 1)) if peer.every_size else None
-    out = simulate(jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s))
+    out = simulate(
+        jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s, instant=physics.instant)
+    )
     return Compared(
         name,
         f"load {load} workload {number}",
@@ -116,6 +119,7 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
         float(published[load][f"workload-{number}"][peer.key]),
         int(out.restarts.sum()),
         perf_counter() - began_s,
+        out.claims_timed_out,
     )
 
 
@@ -125,7 +129,12 @@ def deadline_ratio(data: Path, name: str) -> Compared:
     physics = ElasticFlowPhysics(folder / "throughputs" / "A100").charging(name)
     jobs = physics.entries(folder / "traces" / "philly_103959.csv", room, adaptive=False)
     options = Options(
-        room=room, round_s=math.inf, on_events=True, merge_s=60.0, sizes=physics.sizes
+        room=room,
+        round_s=math.inf,
+        on_events=True,
+        merge_s=60.0,
+        sizes=physics.sizes,
+        instant=physics.instant,
     )
     out = simulate(jobs, BY_DEADLINE[name], options)
     return Compared(
@@ -135,6 +144,7 @@ def deadline_ratio(data: Path, name: str) -> Compared:
         DEADLINES[name],
         int(out.restarts.sum()),
         perf_counter() - began_s,
+        out.claims_timed_out,
     )
 
 
@@ -178,7 +188,8 @@ def _run(works: Sequence[Callable[[], Compared]], processes: int) -> list[Compar
         for one in pool.imap(_call, works):
             print(
                 f"{one.policy:12} {one.workload:20} {one.measured:10.3f} {one.published:10.3f} "
-                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts {one.wall_s:6.1f} s",
+                f"{100 * one.off:+7.2f} % {one.restarts:6} restarts "
+                f"{one.claims_timed_out:4} claims timed out {one.wall_s:6.1f} s",
                 file=sys.stderr,
             )
             found.append(one)

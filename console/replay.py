@@ -1,9 +1,10 @@
 """`tidegate replay`: decide a whole log again, and say whether everything came out the same."""
 
 import gc
+import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Annotated, Any
 
 import orjson
@@ -13,19 +14,19 @@ from bus.clock import SystemClock
 from bus.logfile import ReadLog
 from bus.reading import open_log
 from console.kafka import resolved
-from console.output import JsonPath, duration, emit_json, fail, out, plain, seconds_of
-from console.telling import after, decision_lines, fields, line_document, told
+from console.output import JsonPath, emit_json, fail, out, seconds_of
+from console.replayed import Answer, Sides
+from console.telling import decision_lines
 from scheduler.compare import Comparison
 from scheduler.core.record import decision_to_dict
 from scheduler.core.stimuli import Decision
+from scheduler.journal import JournalReader
 from scheduler.policies.registry import make_policy
-from scheduler.replay import Difference, JournalReader, Result, Watch, verify
-from scheduler.story import Line, Story
+from scheduler.replay import Result, Watch, verify
+from scheduler.story import Story
+from scheduler.stretches import LENGTH, verify_aside
 from schemas.journal import RawEntry
-from schemas.topics import JOURNAL
-
-#: Lines of a story shown on each side of a difference.
-_STORY_SHOWN = 30
+from schemas.topics import JOURNAL, SNAPSHOTS
 
 
 class _Stopped(Exception):
@@ -46,10 +47,24 @@ def replay(
     diff: Annotated[
         bool, typer.Option("--diff", help="Ask --policy at each recorded moment; compare plans.")
     ] = False,
-    cell: Annotated[str | None, typer.Option(help="Which cell, if the log holds several.")] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(help="Only this cell; if not given, each of the log, one after the other."),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=256,
+            help="Processes that decide, each a stretch of the log; 0: one for each core that has "
+            "enough to do. With --step, --job or --diff it is always one.",
+        ),
+    ] = 0,
     json_path: JsonPath = None,
 ) -> None:
     """Decide a recorded log again: the same decisions, or the first difference.
+
+    The snapshots in the log must hold the states that the decisions come to.
 
     Exit code 0: identical. 1: a decision differs. 2: the log or an option cannot be used.
 
@@ -74,25 +89,38 @@ def replay(
             opened.verify()
             name = str(opened.path)
             watched = watch if step or job else None
-            result, speed = _timed(opened, cell, until_s, length_s, comparison, watched)
-            if not result.decisions:
-                fail(f"--until: {until} is before the log begins; give a later moment.")
-            if story is not None and not story.lines:
-                fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
-            sides = _sides(opened, result)
+            alone = watched is not None or comparison is not None
+            jobs = 1 if alone else jobs or _cores(opened)
+            answers = []
+            for one in [cell] if alone or cell is not None else _cells(opened):
+                result, speed = _timed(opened, one, until_s, length_s, comparison, watched, jobs)
+                if not result.decisions:
+                    fail(f"--until: {until} is before the log begins; give a later moment.")
+                if story is not None and not story.lines:
+                    fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
+                sides = _sides(opened, result)
+                answers.append(Answer(name, result, speed, jobs, sides, story, comparison))
     except _Stopped:
         raise typer.Exit(0) from None
-    document = _document(name, result, speed, sides)
-    if comparison is not None:
-        document["comparison"] = comparison.to_dict()
-    if story is not None:
-        document["story"] = [line_document(line, result.begin_s) for line in story.lines]
-    if not quiet:
-        _print(result, speed, story, sides, comparison)
-    if json_path is not None:
-        emit_json(document, json_path)
-    if not result.identical:
+    _tell(answers, json_path, quiet=quiet)
+    if not all(answer.result.identical for answer in answers):
         raise typer.Exit(1)
+
+
+def _cells(opened: ReadLog) -> list[str | None]:
+    """List the cells of a log, in the order in which they begin; [None] where there is none."""
+    return list(dict.fromkeys(record.key for record in opened.records(JOURNAL.name))) or [None]
+
+
+def _tell(answers: Sequence[Answer], json_path: str | None, *, quiet: bool) -> None:
+    if not quiet:
+        for answer in answers:
+            if len(answers) > 1:
+                out().print(f"Cell {answer.result.cell}:", style="bold")
+            answer.show()
+    if json_path is not None:
+        documents = [answer.document() for answer in answers]
+        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
 
 
 # --- options -----------------------------------------------------------------------------------
@@ -161,30 +189,33 @@ def _timed(
     length_s: float | None,
     comparison: Comparison | None,
     watch: Watch | None,
+    jobs: int,
 ) -> tuple[Result, float]:
     """Replay; give the result and the stimuli per second."""
+    journal, snapshots = opened.records(JOURNAL.name), opened.records(SNAPSHOTS.name)
     clock = SystemClock()
     began_s = clock.now_s()
     # A replay makes many small objects and hardly any cycles: looking for them costs a tenth.
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
+    limits: dict[str, Any] = {"cell": cell, "until_s": until_s, "length_s": length_s}
     try:
-        result = verify(
-            opened.records(JOURNAL.name),
-            cell=cell,
-            until_s=until_s,
-            length_s=length_s,
-            policies=make_policy if comparison is None else comparison.policy,
-            watch=watch,
-        )
+        if jobs > 1:
+            result = verify_aside(journal, jobs, snapshots=snapshots, **limits)
+        else:
+            policies = make_policy if comparison is None else comparison.policy
+            result = verify(journal, policies=policies, watch=watch, snapshots=snapshots, **limits)
     finally:
         gc.set_threshold(*thresholds)
     took_s = max(clock.now_s() - began_s, 1e-9)
     return result, result.decisions / took_s
 
 
-#: The story of the job that a difference is about: as recorded, and as replayed.
-Sides = tuple[list[Line], list[Line]]
+def _cores(opened: ReadLog) -> int:
+    """Give the number of cores that we may use, but no more than the log has work for."""
+    able = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if able else os.cpu_count() or 1
+    return min(cores, 1 + opened.head.topics.get(JOURNAL.name, 0) // LENGTH)
 
 
 def _sides(opened: ReadLog, result: Result) -> Sides | None:
@@ -205,124 +236,3 @@ def _sides(opened: ReadLog, result: Result) -> Sides | None:
         shared + story.told(number, at_s, stimulus, difference.recorded),
         shared + story.told(number, at_s, stimulus, difference.replayed),
     )
-
-
-# --- the answer --------------------------------------------------------------------------------
-
-
-def _document(name: str, result: Result, speed: float, sides: Sides | None) -> dict[str, Any]:
-    return {
-        "log": name,
-        "decisions": result.decisions,
-        "identical": result.identical,
-        "first_difference": _difference(result, sides),
-        "state_hash": result.state_hash,
-        "stimuli_per_s": round(speed, 1),
-    }
-
-
-def _difference(result: Result, sides: Sides | None) -> dict[str, Any] | None:
-    difference = result.first_difference
-    if difference is None:
-        return None
-    recorded, replayed = sides or ([], [])
-    return {
-        "number": difference.number,
-        "at_s": difference.at_s,
-        "after_s": difference.at_s - result.begin_s,
-        "stimulus": difference.stimulus,
-        "recorded": difference.recorded,
-        "replayed": difference.replayed,
-        "job": difference.job,
-        "story": {
-            "recorded": [line_document(line, result.begin_s) for line in recorded],
-            "replayed": [line_document(line, result.begin_s) for line in replayed],
-        },
-    }
-
-
-def _print(
-    result: Result,
-    speed: float,
-    story: Story | None,
-    sides: Sides | None,
-    comparison: Comparison | None,
-) -> None:
-    show = out().print
-    if story is not None:
-        show(f"[bold]The story of {plain(story.subject)}[/bold]")
-        for line in story.lines:
-            show(told(line, result.begin_s, story.subject), markup=False, soft_wrap=True)
-        show()
-    if comparison is not None:
-        _print_comparison(comparison.to_dict(), result)
-        show()
-    if result.first_difference is not None:
-        _print_difference(result.first_difference, result, sides)
-    else:
-        span = duration(result.end_s - result.begin_s)
-        show(f"[bold green]Identical[/bold green]: {result.decisions:,} decisions over {span}.")
-    show(f"State hash {result.state_hash}; {speed:,.0f} stimuli/s.", soft_wrap=True)
-
-
-def _print_difference(difference: Difference, result: Result, sides: Sides | None) -> None:
-    show = out().print
-    when = after(difference.at_s, result.begin_s)
-    show(f"[bold red]Different[/bold red]: decision {difference.number}, {when}, on")
-    said = fields(difference.stimulus["data"], result.begin_s)
-    show(f"    {difference.stimulus['kind']} {said}".rstrip(), markup=False, soft_wrap=True)
-    recorded, replayed = sides or ([], [])
-    for name, lines, decision in (
-        ("Recorded", recorded, difference.recorded),
-        ("Replayed", replayed, difference.replayed),
-    ):
-        show(f"\n[bold]{name}[/bold]")
-        written = decision_lines(
-            difference.number, difference.at_s, difference.stimulus, decision, result.begin_s
-        )
-        for text in written if "error" in decision else written[1:]:
-            show(text, markup=False, soft_wrap=True)
-        if lines:
-            show(f"  The story of {difference.job}:", markup=False)
-            left_out = len(lines) - _STORY_SHOWN
-            if left_out > 0:
-                show(f"  ({left_out} earlier lines: --job {difference.job})", markup=False)
-            for line in lines[-_STORY_SHOWN:]:
-                show(told(line, result.begin_s, difference.job), markup=False, soft_wrap=True)
-    show()
-
-
-def _print_comparison(found: dict[str, Any], result: Result) -> None:
-    show = out().print
-    show(f"[bold]What {plain(found['policy'])} would have decided at each recorded moment[/bold]")
-    show("(Plans for the same snapshots are compared; what would have come of them is not.)")
-    show(f"{found['cycles']:,} cycles, {found['cycles_differing']:,} of them differ.")
-    if found["first"] is not None:
-        first = found["first"]
-        show(f"First at {after(first['at_s'], result.begin_s)}:")
-        for change in islice(first["jobs"], 10):
-            show(
-                f"    {change['job']}: recorded {_place(change['recorded'])}, "
-                f"{found['policy']} {_place(change['other'])}",
-                markup=False,
-            )
-        for change in islice(first["nodes"], 10):
-            by = found["policy"] if change["by"] == "other" else "recorded"
-            show(f"    {change['verb']} {change['node']}: only {by}", markup=False)
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in found["differences"].items())
-    show(f"Differences over {found['jobs_differing']:,} jobs: {kinds}.")
-    for entry in found["jobs"][:10]:
-        tally = ", ".join(f"{kind} {count}" for kind, count in entry.items() if kind != "job")
-        show(f"    {entry['job']}: {tally}", markup=False)
-    for verb, name in (("lend", "Lent"), ("reclaim", "Reclaimed")):
-        counts = found[verb]
-        show(
-            f"{name}: {counts['both']:,} by both, {counts['only_recorded']:,} only as recorded, "
-            f"{counts['only_other']:,} only by {plain(found['policy'])}."
-        )
-
-
-def _place(place: dict[str, Any]) -> str:
-    if not place["gpus"]:
-        return "no GPUs"
-    return f"{place['gpus']} GPU{'' if place['gpus'] == 1 else 's'} in {place['pool']}"

@@ -5,7 +5,9 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, get_args
 
 import typer
@@ -13,6 +15,7 @@ from rich.text import Text
 
 from console.columns import LEFT, RIGHT, Columns, fitted
 from console.output import JsonPath, emit_json, fail, out, say
+from scheduler.policies.registry import name_of
 from scheduler.policies.spec import split
 from simulator.compare import (
     PHYSICS,
@@ -117,6 +120,9 @@ def simulate(
     dask: Annotated[
         str | None, typer.Option(help="Run on this Dask cluster instead: tcp://HOST:PORT.")
     ] = None,
+    log_path: Annotated[
+        str | None, typer.Option("--log", help="Write every decision here; `replay` reads it.")
+    ] = None,
     json_path: JsonPath = None,
     csv_path: Annotated[
         str | None, typer.Option("--csv", help="Write all figures here, a row for each run.")
@@ -130,13 +136,20 @@ def simulate(
     Each policy decides when its paper says, and its jobs tune their batch if
     its paper's do: `--when` and `--batch` set these two for all, nothing else.
     `fifo` gives each job the size that it asks for. Equal seeds and files give
-    equal figures, but for the time that decisions take.
+    equal figures, but for the time that decisions take. What decides is the
+    engine that a deployment runs, so a run's --log replays: tidegate replay LOG
     Exit code 0: all jobs ended. 1: some never did, or were rejected. 2: bad input.
 
     Example: tidegate simulate --workload generated --policy tide,fifo --seed 1
     """
-    for name, path in (("--json", json_path), ("--csv", csv_path), ("--plot", plot_path)):
+    for name, path in (
+        ("--json", json_path),
+        ("--csv", csv_path),
+        ("--plot", plot_path),
+        ("--log", log_path),
+    ):
         _check_path(name, path)
+    _check_log(log_path, dask)
     _check_seconds(round_s, merge_s, hours)
     rules = {
         "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
@@ -167,7 +180,10 @@ def simulate(
     ]
     _check(cases)
     draw = _drawing(plot_path) if plot_path is not None else None
-    runs = _compare(cases, processes, None if dask is None else _cluster(dask))
+    if log_path is None:
+        runs = _compare(cases, processes, None if dask is None else _cluster(dask))
+    else:
+        runs = _recorded(cases, processes, Path(log_path))
     # The table first: whatever becomes of the files, what was computed is not lost.
     if json_path != "-":
         _print(runs)
@@ -223,6 +239,15 @@ def _check_path(option: str, path: str | None) -> None:
         fail(f"{option}: {path} cannot be written; name a file in a folder that exists.")
 
 
+def _check_log(path: str | None, dask: str | None) -> None:
+    if path is None:
+        return
+    if dask is not None:
+        fail("--log: is written where the runs are made; leave out --dask.")
+    if Path(path).exists():
+        fail(f"--log: {path} is there already; name a new file, or remove it.")
+
+
 def _check_seconds(round_s: float, merge_s: float, hours: float | None) -> None:
     for option, given in (("--round-s", round_s), ("--merge-s", merge_s)):
         if not math.isfinite(given):
@@ -274,6 +299,22 @@ def _compare(cases: Sequence[Case], processes: int | None, submit: Submit | None
         fail(f"--dask: {error}.")
     except RunError as error:
         fail(str(error))
+
+
+def _recorded(cases: Sequence[Case], processes: int | None, log: Path) -> list[Finished]:
+    """Run cases, and put their journals into one log, each as a cell named after its policy."""
+    from simulator.log import join
+
+    with TemporaryDirectory(prefix=f".{log.name}.", dir=log.parent) as folder:
+        written = []
+        for number, case in enumerate(cases):
+            name = name_of(case.policy)
+            alike = sum(name_of(before.policy) == name for before in cases[:number])
+            cell = f"{name}-{alike + 1}" if alike else name
+            written.append(replace(case, cell=cell, journal=str(Path(folder) / cell)))
+        runs = _compare(written, processes, None)
+        join(log, [(case.cell, Path(case.journal or "")) for case in written])
+    return runs
 
 
 class _Progress:

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from load import Load, Served
 
+from runtime.executors.environment import machine_environment
+
 TIDEGATE = [sys.executable, "-m", "console.main"]
 
 
@@ -99,12 +101,16 @@ def double_owners(done: list[dict]) -> int:
 
 
 def weights_apart(folder: Path, command: Sequence[str], steps: int) -> float:
-    """Give the largest difference to the weights of a run that nobody disturbs."""
+    """Give the largest difference to the weights of a run that nobody disturbs.
+
+    It runs in the environment of workers, not in ours: variables change how libraries compute.
+    """
     straight = folder / "straight"
     straight.mkdir()
     subprocess.run(
-        [*command, "--steps", str(steps), "--out", "weights.npz"], check=True, cwd=straight
-    )
+        [*command, "--steps", str(steps), "--out", "weights.npz"],
+        check=True, cwd=straight, env=machine_environment(),
+    )  # fmt: skip
     with np.load(straight / "weights.npz") as one, np.load(folder / "weights.npz") as other:
         return max(float(np.abs(one[key] - other[key]).max()) for key in one.files)
 

@@ -5,9 +5,9 @@ same, byte for byte. What differs is either damage (then the chain of digests do
 nothing is compared) or another scheduler than the one that wrote the log.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import orjson
@@ -25,12 +25,10 @@ from scheduler.core.record import (
 from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState, state_hash
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
+from scheduler.journal import JournalReader, Snapshots
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
-from schemas.journal import NO_DIGEST, RawEntry, decode_entry, follows, raw_entry
-from schemas.parse import Rejected
-
-_VERSION = 1
+from schemas.journal import RawEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,92 +61,28 @@ class Result:
         return self.first_difference is None
 
 
+#: Entries read at a time.
+_AT_ONCE = 250
 #: Shown every entry and the decision on it, before the two are compared.
 Watch = Callable[[RawEntry, Decision], None]
 
 
-class JournalReader:
-    """Takes journal records one after the other, and checks that each follows the one before."""
-
-    def __init__(self, cell: str | None = None) -> None:
-        """Read the journal of this cell; of the only one there is, if None."""
-        self.cell = cell
-        self.number = 0
-        self._only = cell is None
-        self._digest = NO_DIGEST
-
-    def read(self, record: Record) -> RawEntry | None:
-        """Give the entry of a record; None if it is not the cell's.
-
-        Raises:
-            Unreadable: the entry is damaged, out of place or of a newer version.
-        """
-        if record.value is None:
-            return None
-        if self.cell is None:
-            self.cell = record.key
-        elif record.key != self.cell:
-            if self._only:
-                raise Unreadable(
-                    f"the log holds several cells, {self.cell} and {record.key} among them; "
-                    "choose one with --cell"
-                )
-            return None
-        entry = raw_entry(record.value, self._digest)
-        if entry is None or entry.number != self.number:
-            entry = self._read_slowly(record)
-        self._digest = entry.digest
-        self.number += 1
-        return entry
-
-    def _read_slowly(self, record: Record) -> RawEntry:
-        """Read an entry that is not written as this version writes, or find what is wrong."""
-        entry = decode_entry(record.value or b"")
-        if isinstance(entry, Rejected):
-            where = f"journal record {record.offset}"
-            raise Unreadable(f"{where}: {entry.field} {entry.reason}".replace(":  ", ": "))
-        if entry.version > _VERSION:
-            raise Unreadable(
-                f"journal entry {entry.number} has version {entry.version} and this release reads "
-                f"up to {_VERSION}; use a newer release of Tidegate"
-            )
-        if entry.number != self.number:
-            if self.number == 0:
-                raise Unreadable(
-                    f"the journal begins at entry {entry.number}: what came before was pruned; "
-                    "replay a log or an export that has its beginning"
-                )
-            raise Unreadable(f"journal: entry {entry.number} where {self.number} should be")
-        if not follows(entry, self._digest):
-            raise Unreadable(
-                f"journal entry {entry.number} was changed after it was written: "
-                "it does not have its digest; restore the log from a copy"
-            )
-        return RawEntry(
-            record.key,
-            entry.number,
-            entry.at_s,
-            entry.policy,
-            orjson.dumps(entry.stimulus),
-            orjson.dumps(entry.decision),
-            entry.digest,
-        )
-
-
 class Replay:
-    """An engine that begins with nothing and is fed the entries of one cell."""
+    """An engine that goes on from a state and is fed the entries that follow."""
 
-    def __init__(self, cell: str, policies: Callable[[str], Policy] = make_policy) -> None:
-        self.engine = Engine(ClusterState(cell=cell), policies)
-        self._policies = policies
+    def __init__(
+        self, state: ClusterState, policies: Callable[[str], Policy] = make_policy
+    ) -> None:
+        self.engine = Engine(state, policies)
 
-    def decide(self, entry: RawEntry, watch: Watch | None = None) -> Difference | None:
+    def decide(
+        self, entry: RawEntry, stimulus: Stimulus, watch: Watch | None = None
+    ) -> Difference | None:
         """Decide again on an entry; give the difference if there is one.
 
         Raises:
             Unreadable: the entry holds what this version does not know.
         """
-        stimulus = self._stimulus(entry)
         try:
             decision = self.engine.handle(stimulus)
             made = orjson.dumps(decision_to_dict(decision))
@@ -167,23 +101,6 @@ class Replay:
             )
         return None
 
-    def _stimulus(self, entry: RawEntry) -> Stimulus:
-        where = f"journal entry {entry.number}"
-        try:
-            stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
-        except UnknownRecord as error:
-            raise Unreadable(f"{where}: {error}") from error
-        except (ValidationError, KeyError, TypeError, ValueError) as error:
-            what = str(error).splitlines()[0]
-            raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
-        if isinstance(stimulus.data, LeaderStarted):
-            try:
-                self._policies(stimulus.data.policy)
-                settings_from(stimulus.data.settings)
-            except (ValueError, TypeError, AttributeError) as error:
-                raise Unreadable(f"{where}: {error}") from error
-        return stimulus
-
 
 def verify(
     records: Iterable[Record],
@@ -193,6 +110,7 @@ def verify(
     length_s: float | None = None,
     policies: Callable[[str], Policy] = make_policy,
     watch: Watch | None = None,
+    snapshots: Iterable[Record] = (),
 ) -> Result:
     """Replay the journal until its end, a moment, or the first difference.
 
@@ -203,37 +121,100 @@ def verify(
         length_s: The same, if `until_s` is None, in seconds after the first entry.
         policies: Makes the policies that the journal's leaders name.
         watch: Shown every decision.
+        snapshots: The records of the snapshots; each must hold the state that is come to.
 
     Raises:
         Unreadable: the journal is missing, damaged, incomplete or of a newer version.
     """
-    reader = JournalReader(cell)
+    reader, taken = JournalReader(cell), Snapshots(snapshots)
     replay: Replay | None = None
     difference: Difference | None = None
-    decisions = 0
     begin_s = end_s = 0.0
+    decisions = 0
+    for entry, stimulus in stimuli(entries(records, reader, until_s, length_s), policies):
+        if replay is None:
+            replay, begin_s = Replay(ClusterState(cell=reader.cell or ""), policies), entry.at_s
+        decisions, end_s = entry.number + 1, entry.at_s
+        difference = replay.decide(entry, stimulus, watch)
+        if difference is not None:
+            break
+        taken.check(replay.engine.state, entry.digest)
+    if replay is None:
+        return nothing(reader)
+    state = replay.engine.state
+    return Result(state.cell, decisions, difference, state_hash(state), begin_s, end_s)
+
+
+def entries(
+    records: Iterable[Record], reader: JournalReader, until_s: float | None, length_s: float | None
+) -> Iterator[RawEntry]:
+    """Read a journal until a moment; see `verify`.
+
+    Raises:
+        Unreadable: the journal is damaged, incomplete or of a newer version.
+    """
     for record in records:
         entry = reader.read(record)
         if entry is None:
             continue
-        if replay is None:
-            replay, begin_s = Replay(record.key, policies), entry.at_s
-            if length_s is not None:
-                until_s = min(
-                    begin_s + length_s, begin_s + length_s if until_s is None else until_s
-                )
+        if until_s is None and length_s is not None:
+            until_s = entry.at_s + length_s
         if until_s is not None and entry.at_s > until_s:
+            return
+        yield entry
+
+
+def stimuli(
+    found: Iterable[RawEntry], policies: Callable[[str], Policy] = make_policy
+) -> Iterator[tuple[RawEntry, Stimulus]]:
+    """Read entries and their stimuli, many at a time: after a decision the first is slow to read.
+
+    Raises:
+        Unreadable: one cannot be read; it is raised in its turn.
+    """
+    left, wrong = iter(found), None
+    while wrong is None:
+        batch: list[tuple[RawEntry, Stimulus]] = []
+        try:
+            batch.extend((entry, _stimulus(entry, policies)) for entry in islice(left, _AT_ONCE))
+        except Exception as error:  # noqa: BLE001 - it may be of any kind, and must wait
+            wrong = error
+        yield from batch
+        if not batch:
             break
-        end_s = entry.at_s
-        decisions += 1
-        difference = replay.decide(entry, watch)
-        if difference is not None:
-            break
-    if replay is None:
-        of = "" if cell is None else f" of cell {cell}"
+    if wrong is not None:
+        raise wrong
+
+
+def _stimulus(entry: RawEntry, policies: Callable[[str], Policy]) -> Stimulus:
+    where = f"journal entry {entry.number}"
+    try:
+        stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
+    except UnknownRecord as error:
+        raise Unreadable(f"{where}: {error}") from error
+    except (ValidationError, KeyError, TypeError, ValueError) as error:
+        what = str(error).splitlines()[0]
+        raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
+    if isinstance(stimulus.data, LeaderStarted):
+        try:
+            policies(stimulus.data.policy)
+            settings_from(stimulus.data.settings)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Unreadable(f"{where}: {error}") from error
+    return stimulus
+
+
+def nothing(reader: JournalReader) -> Result:
+    """Give the result of a replay whose journal has no entry before the moment to stop at.
+
+    Raises:
+        Unreadable: it has no entry at all.
+    """
+    if not reader.number:
+        of = "" if reader.cell is None else f" of cell {reader.cell}"
         raise Unreadable(f"the log has no journal{of}: nothing was decided, nothing to replay")
-    hashed = state_hash(replay.engine.state)
-    return Result(replay.engine.state.cell, decisions, difference, hashed, begin_s, end_s)
+    state = ClusterState(cell=reader.cell or "")
+    return Result(state.cell, 0, None, state_hash(state), 0.0, 0.0)
 
 
 # --- what differs ------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ An entry's digest covers the digest before, so that a changed, lost or added ent
 """
 
 import hashlib
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import orjson
 from pydantic import Field, ValidationError
@@ -141,8 +140,7 @@ def _digest(
     return hashlib.sha256(body).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class RawEntry:
+class RawEntry(NamedTuple):
     """A journal entry as it was written, its parts still bytes; the chain vouches for them."""
 
     cell: str

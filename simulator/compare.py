@@ -13,12 +13,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy, name_of
 from scheduler.policies.spec import split
@@ -29,7 +28,7 @@ from simulator.neighbours import neighbours
 from simulator.physics.base import Entry, Physics, Room
 from simulator.physics.simple import GENERATED, SimplePhysics
 from simulator.room import PoolRoom
-from simulator.world import Options, Outcome, ladder, simulate
+from simulator.run import Options, Outcome, PolicyError, ladder, simulate
 
 PHYSICS = ("pollux", "elasticflow", "simple")
 Knowledge = Literal["learned", "unknown", "true"]
@@ -69,6 +68,8 @@ class Case:
     knowledge: Knowledge = "learned"
     grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
     horizon_s: float = math.inf
+    journal: str | None = None  #: File for its records (`simulator.log`).
+    cell: str = "default"  #: Of its journal.
 
     @property
     def tunes(self) -> bool:
@@ -128,7 +129,7 @@ def check(case: Case) -> None:
             nothing serves the requests.
         WorkloadError: The workload, the profiles or the requests cannot be used.
     """
-    _policy(case.policy)
+    make_policy(line_of(case.policy))
     if case.requests is not None and not case.inference_nodes:
         raise ValueError("--requests: nothing is there to serve them; give --inference-nodes too.")
     _pools(case, 0.0)
@@ -191,46 +192,55 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
         on_events=case.at_events,
         sizes=_sizes(case, entries),
         tick_s=physics.tick_s,
+        instant=physics.instant,
         horizon_s=case.horizon_s,
     )
-    policy: Policy = _Blamed(_policy(case.policy), case.policy)
+    policy = _Blamed(make_policy(line_of(case.policy)), case.policy)
+    watched: Policy = policy
     if watch is not None:
-        policy = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
+        watched = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
+    journal = None if case.journal is None else Path(case.journal)
     try:
-        return finished(case, simulate(entries, policy, options))
-    except ModuleNotFoundError as error:  # some import what they need when first asked
-        needs = f"policy {case.policy} needs {error.name}; install `tidegate[sim]`."
-        raise RunError(needs) from error
+        run = simulate(
+            entries, watched, options, line=line_of(case.policy), cell=case.cell, journal=journal
+        )
+    except PolicyError as error:
+        raise RunError(policy.blame(str(error))) from (policy.error or error)
+    return finished(case, run)
 
 
-def _policy(name: str) -> Policy:
-    made = make_policy(name)
-    # Its users ask for a size; who wants another says `sizes`.
-    if isinstance(made, Fifo) and ":sizes=" not in name:
-        return replace(made, sizes="requested")
-    return made
+def line_of(policy: str) -> str:
+    """Complete a policy's line: users of `fifo` ask for a size, and get it."""
+    asks = name_of(policy) == "fifo" and ":sizes=" not in policy
+    return f"{policy}:sizes=requested" if asks else policy
 
 
 class _Blamed:
-    """A policy whose failure is put down to the options that it was given, if it was given any."""
+    """A policy whose failure is put down to what it lacks, or to the options that it was given."""
 
     def __init__(self, policy: Policy, line: str) -> None:
         self.name = policy.name
+        self.error: Exception | None = None
         self._policy, self._line = policy, line
 
     def plan(self, snapshot: Snapshot) -> Plan:
         try:
             return self._policy.plan(snapshot)
-        except ModuleNotFoundError:
-            raise  # no matter of options
         except Exception as error:
-            name, *options = split(self._line, ":")
-            if not options:
-                raise
-            raise RunError(
-                f"policy {name} cannot decide with {', '.join(options)}: "
-                f"{type(error).__name__}: {error}; leave it out, or give it another value."
-            ) from error
+            self.error = error
+            raise
+
+    def blame(self, what: str) -> str:
+        """Say what went wrong, and what to do about it."""
+        if isinstance(self.error, ModuleNotFoundError):  # some import when first asked
+            return f"policy {self._line} needs {self.error.name}; install `tidegate[sim]`."
+        name, *options = split(self._line, ":")
+        if self.error is None or not options:
+            return f"policy {self._line} cannot go on: {what}; please report this."
+        return (
+            f"policy {name} cannot decide with {', '.join(options)}: "
+            f"{type(self.error).__name__}: {self.error}; leave it out, or give it another value."
+        )
 
 
 class Watched:

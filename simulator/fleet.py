@@ -1,343 +1,261 @@
-"""All nodes of a run: whose they are, what is free, and how loans and failures go.
+"""Nodes and their owners as ideal agents have them: births, need, loans and failures.
 
-A loan: OWNED, asked for; LENDING while its owner drains it; LENT; RECLAIMING from when it is asked
-back until the last job has left and its checkpoint is written; OWNED, and serving again once it is
-warm. Who is still there when the grace is over is killed.
+An owner that is asked for a node stops serving with it at once and has drained it after a while;
+one that gets a node back serves with it when it is warm. Owners report what they need once a
+minute, as far as a scheduler would take note of it: when it changed, and once in each slot in
+which demand is remembered.
 """
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Ints, Kind, Lender, LoanPhase, Nodes
+from scheduler.core.state import SLOT_S
+from scheduler.core.stimuli import Command
+from scheduler.policies.interface import Kind
+from schemas.commands import LendNode, ReturnNode
+from schemas.events import (
+    CommandAcknowledged,
+    GangHeld,
+    InferenceLoad,
+    NodeBorn,
+    NodeDied,
+    PoolKind,
+)
+from simulator.driver import START_S, Say
 from simulator.layout import Layout
-from simulator.options import Options
 from simulator.owners import Owner
-from simulator.room import PoolRoom
-from simulator.usage import Usage
+from simulator.room import Failure, Load, PoolRoom
 
-
-class What(IntEnum):
-    """What may happen to a node by itself."""
-
-    LENT = 0
-    BACK = 1
-    OVER = 2  #: The grace.
-    WARM = 3
-    FAILS = 4
-    UP = 5
-    TURNS = 6  #: The owner's need begins or ends.
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that came about: whether a policy should hear of it, and where jobs are killed."""
-
-    news: bool = True
-    kills_on: int = -1
-    late: bool = False  #: They are killed because a grace is over.
+#: How often an owner reports its need. Divides a slot.
+REPORT_S = 60.0
+_KINDS: dict[Kind, PoolKind] = {
+    Kind.TRAINING: "training",
+    Kind.INFERENCE: "inference",
+    Kind.EDGE: "edge",
+}
+_IDLE = Load(np.zeros(1))
+#: What stands for memory without end, and for a path of any width.
+_MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 
 
 class Fleet:
-    """The nodes as columns, by name, and what is about to happen to them."""
+    """All nodes of a run, and what is about to happen to them."""
 
-    def __init__(self, layout: Layout, options: Options) -> None:
-        """Begin: all up, nothing lent but what nobody else wants."""
-        self.layout = layout
-        rooms = layout.rooms
-        #: Whether there is the training pool alone, and nothing ever happens to it.
-        self.plain = len(rooms) == 1 and not options.failures
-        self.gpus, many = layout.gpus, len(layout.ids)
-        #: GPUs that no job holds, whoever may use them.
-        self.free = self.gpus.copy()
-        self.usable: Bools = np.ones(many, dtype=np.bool_)
-        self.loan: Ints = np.full(many, int(LoanPhase.OWNED))
-        self._lent_since_s = np.full(many, -math.inf)
-        self._returned_s = np.full(many, -math.inf)
-        self._down: Bools = np.zeros(many, dtype=np.bool_)
-        self._serves: Bools = np.zeros(many, dtype=np.bool_)
-        self._busy_until_s = [0.0] * many  # checkpoints are written there until then
-        self._owner: list[Owner | None] = [None] * many
-        #: (moment, number, what, node, the node's age or how long it is down).
-        self._heap: list[tuple[float, int, What, int, float]] = []
-        self._pushed = 0
-        self._age = [0] * many  # grows with every change of a node: older events are void
-        self._leaving: list[int] = []  # RECLAIMING nodes that jobs or checkpoints still hold
-        self.on_loan = 0  #: Nodes that policies have to think of until they are back.
-        self._batch = -1
-        self._asked_back: dict[int, int] = {}  # node -> its row in the record of reclaims
-        self.usage = Usage(self.gpus, layout.pools.kind[layout.pool])
-        #: By id.
-        self.owners = sorted(self._owners(options), key=lambda owner: owner.id)
-        for failure in options.failures:
+    def __init__(
+        self,
+        layout: Layout,
+        failures: tuple[Failure, ...],
+        held_on: Callable[[str], list[GangHeld]],
+        kill: Callable[[str, float], None],
+    ) -> None:
+        """Begin: all up, nothing lent.
+
+        Args:
+            layout: The nodes.
+            failures: When nodes are gone.
+            held_on: Lists the gangs on a node.
+            kill: Ends all gangs on a node.
+
+        Raises:
+            ValueError: A failure is of a node that is not there.
+        """
+        self._layout, self._held_on, self._kill = layout, held_on, kill
+        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._pushed = self.failures = 0
+        self._down: set[str] = set()
+        self._loans: dict[str, str] = {}  # node -> loan that its agent knows of
+        self._serves: set[str] = set()
+        self.owners: dict[str, Owner] = {}  # by node
+        for failure in failures:
             if failure.node not in layout.at:
                 raise ValueError(f"failures: there is no node {failure.node}")
-            self._push(failure.at_s, What.FAILS, layout.at[failure.node], failure.down_s)
-        self._recount(0.0)
+            self._then(START_S + failure.at_s, self._failing(failure))
+        for owner in _owners(layout):
+            for node in owner.nodes.tolist():
+                self.owners[layout.ids[node]] = owner
+            self._tell_next(owner, _moments(owner))
+        self._say: Say
 
-    def _owners(self, options: Options) -> list[Owner]:
-        found = []
-        for m, room in enumerate(self.layout.rooms):
-            mine = np.flatnonzero(self.layout.pool == m)
-            if room.kind == Kind.TRAINING:
-                continue
-            if not room.loads:
-                self._open(mine, 0.0)
-                continue
-            whole = room.kind == Kind.INFERENCE
-            shares = [mine] if whole else [mine[[i]] for i in range(len(mine))]
-            for nodes, load in zip(shares, room.loads, strict=True):
-                name = room.id if whole else self.layout.ids[int(nodes[0])]
-                gpus = room.gpus_per_node * len(nodes)
-                owner = Owner(
-                    name, room.kind, nodes, load, room.asks, gpus, options.history_slots, gpus
-                )
-                found.append(owner)
-                self._serves[nodes] = True
-                self.usable[nodes] = False
-                for node in nodes.tolist():
-                    self._owner[node] = owner
-                    if not room.asks:
-                        self._turns(node, 0.0)
-        return found
+    # --- time ---------------------------------------------------------------------------------
 
-    # --- what is there ------------------------------------------------------------------------
+    def begin(self, say: Say) -> None:
+        """Let nodes be born, and owners say what they needed until now."""
+        self._say = say
+        for node in self._layout.ids:
+            self._born(node)
+            if (owner := self.owners.get(node)) is not None:
+                self._serves.add(node)
+                owner.serve(self._gpus(node), 0.0)
 
     @property
     def next_s(self) -> float:
-        """When something happens next; inf if nothing ever does."""
+        """When something happens next; inf if nothing does."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def nodes(self) -> Nodes:
-        """Show the nodes to a policy."""
-        if self.plain:
-            free, usable, loan = self.free.copy(), self.usable, self.loan
-            lent_since_s, returned_s = self._lent_since_s, self._returned_s
-        else:
-            free, usable, loan = self.open_free(), self.usable.copy(), self.loan.copy()
-            lent_since_s, returned_s = self._lent_since_s.copy(), self._returned_s.copy()
-        layout = self.layout
-        return Nodes(
-            layout.ids, layout.pool, self.gpus, free, usable, loan, lent_since_s, returned_s
+    def happen(self, now_s: float) -> None:
+        """Let everything happen that is due."""
+        while self._heap and self._heap[0][0] <= now_s:
+            heapq.heappop(self._heap)[2](now_s)
+
+    def _then(self, at_s: float, act: Callable[[float], None]) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (at_s, self._pushed, act))
+
+    # --- what is said -------------------------------------------------------------------------
+
+    def _born(self, node: str) -> None:
+        at = self._layout.at[node]
+        room = self._room(node)
+        self._say(
+            NodeBorn(
+                node=node,
+                agent=self._layout.agent_of(at),
+                pool=room.id,
+                pool_kind=_KINDS[room.kind],
+                gpu_count=room.gpus_per_node,
+                gpu_type="simulated",
+                gpu_memory_mib=int(min(room.memory_mib, _MEMORY_MOST)),
+                speed_factor=room.speed,
+                transfer_mib_per_s=min(room.transfer_mib_per_s, _PATH_MOST),
+                held=self._held_on(node),
+                loan=self._loans.get(node),
+            ),
+            self._source(node),
         )
 
-    def lenders(self, now_s: float) -> tuple[Lender, ...]:
-        """Show the owners to a policy, by id."""
-        down = bool(self._down.any())
-        found = [
-            owner.lender(now_s, owner.nodes[~self._down[owner.nodes]] if down else owner.nodes)
-            for owner in self.owners
-        ]
-        return tuple(found)
+    def say_again(self, agent: str) -> None:
+        """Say what an agent's nodes hold, as it does when it is asked."""
+        for node, at in self._layout.at.items():
+            if self._layout.agent_of(at) == agent and node not in self._down:
+                self._born(node)
 
-    def open_free(self) -> Ints:
-        """Return the GPUs that jobs may be given."""
-        found: Ints = np.where(self.usable, self.free, 0) if not self.plain else self.free
-        return found
+    def _tell_next(self, owner: Owner, moments: Iterator[float]) -> None:
+        def tell(now_s: float) -> None:
+            self._tell_need(owner, now_s)
+            self._tell_next(owner, moments)
+
+        self._then(next(moments), tell)
+
+    def _tell_need(self, owner: Owner, now_s: float) -> None:
+        need = math.ceil(owner.load.at(now_s - START_S))
+        whole = owner.kind == Kind.INFERENCE
+        first = self._layout.ids[int(owner.nodes[0])]
+        self._say(
+            InferenceLoad.model_construct(
+                pool=self._room(first).id,
+                node=None if whole else first,
+                requests_running=0,
+                requests_waiting=0,
+                request_rate_per_s=0.0,
+                gpus_needed=need,
+                gpus_serving=owner.held,
+            ),
+            self._source(first),
+        )
+
+    def _source(self, node: str) -> str:
+        return f"/agents/{self._layout.agent_of(self._layout.at[node])}"
+
+    def _room(self, node: str) -> PoolRoom:
+        return self._layout.rooms[int(self._layout.pool[self._layout.at[node]])]
+
+    def _gpus(self, node: str) -> int:
+        return self._room(node).gpus_per_node
 
     # --- loans --------------------------------------------------------------------------------
 
-    def lend(self, names: Sequence[str], now_s: float) -> None:
-        """Ask owners for nodes.
+    def obey(self, command: Command, now_s: float) -> None:
+        """Lend a node when it is drained, or take one back."""
+        data = command.data
+        if isinstance(data, LendNode):
+            if data.node in self._down:
+                return
+            self._stop_serving(data.node, now_s)
+            self._loans[data.node] = data.loan
+            drained_s = now_s + self._room(data.node).drain_s
+            self._then(drained_s, partial(self._answer, command, data.node))
+        elif isinstance(data, ReturnNode):
+            if self._loans.pop(data.node, None) is not None:
+                warm_s = now_s + self._room(data.node).warm_up_s
+                self._then(warm_s, partial(self._serve, data.node))
+            self._answer(command, data.node, now_s)
 
-        Raises:
-            RuntimeError: One is not its owner's.
-        """
-        for name in names:
-            node = self.layout.at[name]
-            owner = self._owner[node]
-            if owner is None or self.loan[node] != LoanPhase.OWNED or self._down[node]:
-                raise RuntimeError(f"{name} was asked for, and is not its owner's to lend")
+    def _answer(self, command: Command, node: str, now_s: float) -> None:
+        self._say(
+            CommandAcknowledged.model_construct(command=command.id, outcome="done"),
+            self._source(node),
+        )
+
+    def _serve(self, node: str, now_s: float) -> None:
+        if node not in self._serves and node not in self._down and node not in self._loans:
+            self._serves.add(node)
+            self.owners[node].serve(self._gpus(node), now_s - START_S)
+
+    def _stop_serving(self, node: str, now_s: float) -> None:
+        if node in self._serves:
+            self._serves.remove(node)
+            self.owners[node].serve(-self._gpus(node), now_s - START_S)
+
+    # --- failures -----------------------------------------------------------------------------
+
+    def _failing(self, failure: Failure) -> Callable[[float], None]:
+        def fail(now_s: float) -> None:
+            node = failure.node
+            if node in self._down:
+                return
+            self._kill(node, now_s)
+            self._down.add(node)
+            self._loans.pop(node, None)
             self._stop_serving(node, now_s)
-            self._enter(node, LoanPhase.LENDING)
-            room = self._room(node)
-            self._push(now_s + room.drain_s, What.LENT, node, self._age[node])
-            self.on_loan += 1
+            self.failures += 1
+            self._say(NodeDied(node=node, reason="failed"), self._source(node))
+            self._then(now_s + failure.down_s, rise)
 
-    def reclaim(self, due_s: Mapping[str, float], now_s: float) -> None:
-        """Ask for nodes back; `settle` follows when jobs were moved off them.
+        def rise(now_s: float) -> None:
+            self._down.remove(failure.node)
+            self._born(failure.node)
+            if failure.node in self.owners:
+                self._serve(failure.node, now_s)
 
-        Raises:
-            RuntimeError: One is not lent.
-        """
-        batches: dict[str, int] = {}
-        for name in sorted(due_s):
-            node = self.layout.at[name]
-            owner = self._owner[node]
-            if owner is None or self.loan[node] != LoanPhase.LENT:
-                raise RuntimeError(f"{name} was asked back, and is not lent")
-            if owner.id not in batches:
-                self._batch += 1
-                batches[owner.id] = self._batch
-            self._reclaim(node, batches[owner.id], due_s[name], now_s)
-
-    def _reclaim(self, node: int, batch: int, due_s: float, now_s: float) -> None:
-        self._enter(node, LoanPhase.RECLAIMING)
-        self.usable[node] = False
-        self._leaving.append(node)
-        self._asked_back[node] = self.usage.ask_back(batch, now_s, due_s)
-        over_s = max(due_s, now_s + self._room(node).grace_s)
-        self._push(over_s, What.OVER, node, self._age[node])
-
-    def writes(self, node: int, until_s: float) -> None:
-        """Keep a node, if it is on loan, until a job that left has written its checkpoint."""
-        if self._owner[node] is not None:
-            self._busy_until_s[node] = max(self._busy_until_s[node], until_s)
-
-    def settle(self, now_s: float) -> None:
-        """Let nodes go back that jobs have left."""
-        if not self._leaving:
-            return
-        left = [node for node in self._leaving if self.free[node] == self.gpus[node]]
-        for node in left:
-            self._leaving.remove(node)
-            back_s = max(now_s, self._busy_until_s[node])
-            self._push(back_s, What.BACK, node, self._age[node])
-
-    # --- what happens -------------------------------------------------------------------------
-
-    def turn(self, now_s: float) -> Happening | None:
-        """Let the next thing happen that is due; None if none is."""
-        if self.next_s > now_s:
-            return None
-        at_s, _, what, node, extra = heapq.heappop(self._heap)
-        if what is What.FAILS:
-            return self._fail(node, extra, at_s)
-        if what is What.TURNS:
-            return self._turns(node, at_s)
-        if extra != self._age[node]:
-            return Happening(news=False)
-        if what is What.OVER:
-            # Whoever has left is writing its checkpoint; that is late, but is let be.
-            holds = self.free[node] < self.gpus[node]
-            return Happening(news=holds, kills_on=node if holds else -1, late=holds)
-        if what is What.LENT:
-            self._open(np.array([node]), at_s)
-            self.usage.loans += 1
-        elif what is What.BACK:
-            return Happening(news=self._give_back(node, at_s))
-        elif what is What.WARM:
-            self._serve(node, at_s)
-            return Happening(news=False)
-        elif what is What.UP:
-            self._rise(node, at_s)
-        self._recount(at_s)
-        return Happening()
-
-    def changed(self, now_s: float) -> None:
-        """Note that jobs came or went."""
-        if not self.plain:
-            self.usage.book(now_s)
-            self.usage.look(self.free)
+        return fail
 
     def close(self, now_s: float) -> None:
-        """End all accounts."""
-        self.usage.book(now_s)
-        for owner in self.owners:
-            owner.book(now_s)
+        """End all accounts of owners."""
+        for owner in self.owners.values():
+            owner.book(now_s - START_S)
 
-    def _recount(self, now_s: float) -> None:
-        self.usage.book(now_s)
-        lent = (self.loan == LoanPhase.LENT) | (self.loan == LoanPhase.RECLAIMING)
-        self.usage.open(self.usable | lent & ~self._down)
-        self.usage.look(self.free)
 
-    def _room(self, node: int) -> PoolRoom:
-        return self.layout.rooms[int(self.layout.pool[node])]
+def _owners(layout: Layout) -> list[Owner]:
+    """Make the owners of all pools that lend, by id."""
+    found = []
+    for m, room in enumerate(layout.rooms):
+        mine = np.flatnonzero(layout.pool == m)
+        if room.kind == Kind.INFERENCE:
+            found.append(Owner(room.id, room.kind, mine, room.loads[0], room.gpus))
+        elif room.kind == Kind.EDGE:
+            loads = room.loads or (_IDLE,) * room.nodes
+            found += [
+                Owner(layout.ids[node], room.kind, mine[[i]], load, room.gpus_per_node)
+                for i, (node, load) in enumerate(zip(mine.tolist(), loads, strict=True))
+            ]
+    return sorted(found, key=lambda owner: owner.id)
 
-    def _push(self, at_s: float, what: What, node: int, extra: float) -> None:
-        self._pushed += 1
-        heapq.heappush(self._heap, (at_s, self._pushed, what, node, extra))
 
-    def _enter(self, node: int, phase: LoanPhase) -> None:
-        self.loan[node] = int(phase)
-        self._age[node] += 1
-
-    def _open(self, nodes: Ints, now_s: float) -> None:
-        self.loan[nodes] = int(LoanPhase.LENT)
-        self.usable[nodes] = True
-        self._lent_since_s[nodes] = now_s
-
-    def _stop_serving(self, node: int, now_s: float) -> None:
-        owner = self._owner[node]
-        if owner is not None and self._serves[node]:
-            self._serves[node] = False
-            owner.serve(-int(self.gpus[node]), now_s)
-
-    def _serve(self, node: int, now_s: float) -> None:
-        owner = self._owner[node]
-        if owner is not None and not self._serves[node]:
-            self._serves[node] = True
-            owner.serve(int(self.gpus[node]), now_s)
-
-    def _give_back(self, node: int, now_s: float) -> bool:
-        """Let the owner have a node again; say whether it lends it at once."""
-        self._enter(node, LoanPhase.OWNED)
-        self._returned_s[node] = now_s
-        self._lent_since_s[node] = -math.inf
-        owner = self._owner[node]
-        self.on_loan -= owner is not None and owner.asks
-        if (row := self._asked_back.pop(node, None)) is not None:
-            self.usage.back(row, now_s)
-        room = self._room(node)
-        self._push(now_s + room.warm_up_s, What.WARM, node, self._age[node])
-        self._recount(now_s)
-        return self._offer(node, now_s)
-
-    def _offer(self, node: int, now_s: float) -> bool:
-        """Lend a node whose owner does so by itself, if it may; say whether it was."""
-        owner = self._owner[node]
-        if owner is None or owner.asks or owner.load.at(now_s) > 0.0 or self._down[node]:
-            return False
-        if self.loan[node] != LoanPhase.OWNED:
-            return False
-        self._stop_serving(node, now_s)
-        self._enter(node, LoanPhase.LENT)
-        self._open(np.array([node]), now_s)
-        self.usage.loans += 1
-        self._recount(now_s)
-        return True
-
-    def _turns(self, node: int, now_s: float) -> Happening:
-        """Follow the need of an owner that lends by itself."""
-        owner = self._owner[node]
-        if owner is None:
-            return Happening(news=False)
-        next_s = owner.load.turns_after(now_s)
-        if next_s < math.inf:
-            self._push(next_s, What.TURNS, node, 0.0)
-        if owner.load.at(now_s) <= 0.0:
-            return Happening(news=self._offer(node, now_s))
-        if self.loan[node] != LoanPhase.LENT:
-            return Happening(news=False)
-        self._batch += 1
-        self._reclaim(node, self._batch, now_s + self._room(node).grace_s, now_s)
-        self.settle(now_s)
-        return Happening()
-
-    def _fail(self, node: int, down_s: float, now_s: float) -> Happening:
-        if self._down[node]:
-            return Happening(news=False)
-        self._down[node] = True
-        self._stop_serving(node, now_s)
-        if self._owner[node] is not None and self.loan[node] != LoanPhase.OWNED:
-            self._give_back(node, now_s)
-            if node in self._leaving:
-                self._leaving.remove(node)
-        self._age[node] += 1
-        self.usable[node] = False
-        self.usage.failures += 1
-        self._push(now_s + down_s, What.UP, node, self._age[node])
-        self._recount(now_s)
-        return Happening(kills_on=node)
-
-    def _rise(self, node: int, now_s: float) -> None:
-        self._down[node] = False
-        if self._owner[node] is None:
-            self.usable[node] = True
-        elif not self._offer(node, now_s):
-            self._serve(node, now_s)
+def _moments(owner: Owner) -> Iterator[float]:
+    """Give when an owner's report says something: a change of its need, or in a new slot."""
+    load = owner.load
+    end_s = load.from_s + len(load.gpus) * load.slot_s
+    at_s = START_S + np.arange(load.from_s // REPORT_S * REPORT_S, end_s + REPORT_S, REPORT_S)
+    at_s = at_s[at_s >= 0.0]
+    slot = np.clip((at_s - START_S - load.from_s) // load.slot_s, 0, len(load.gpus) - 1)
+    need = load.gpus[slot.astype(np.int64)]
+    fresh = np.ones(len(at_s), dtype=np.bool_)
+    fresh[1:] = (np.diff(need) != 0.0) | (np.diff(at_s // SLOT_S) > 0)
+    yield from at_s[fresh].tolist()
+    last = int(at_s[-1] // SLOT_S)
+    yield from (slot * SLOT_S for slot in count(last + 1))

@@ -1,5 +1,7 @@
 """What never changes of a fleet: nodes by name, their pools, and how far it is between them."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scheduler.policies.interface import Ints, Kind, Pools
@@ -62,6 +64,16 @@ class Layout:
     def is_edge(self, site: int) -> bool:
         """Say whether a site is an edge server."""
         return site >= len(self.rooms)
+
+    def speed(self, site: int, affinity: Mapping[str, float]) -> float:
+        """Return the speed at a site of a job that has its own speed in some pools."""
+        room = self.rooms[self.pool_of(site)]
+        return affinity.get(room.id, room.speed)
+
+    def agent_of(self, node: int) -> str:
+        """Name a node's agent: each edge server has one of its own, other pools have one each."""
+        room = self.rooms[int(self.pool[node])]
+        return self.ids[node] if room.kind == Kind.EDGE else room.id
 
     def travel_s(self, mib: float, before: int, after: int) -> float:
         """Say how long a checkpoint takes from site to site."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.core.state import SLOTS
 from simulator.physics.base import Room
 from simulator.room import Failure, PoolRoom
 
@@ -14,7 +13,7 @@ class Options:
     """How a run is driven."""
 
     room: Room = field(default_factory=Room)
-    round_s: float = 60.0
+    round_s: float = 60.0  #: inf: no rounds, events alone.
     on_events: bool = False
     #: Least time between decisions: what happens sooner waits for then (ElasticFlow's slots).
     merge_s: float = 0.0
@@ -28,7 +27,8 @@ class Options:
     #: A job that is killed loses what it did since its allocation changed, or since the last whole
     #: multiple of this after it got going. Checkpoints in between cost nothing.
     checkpoint_every_s: float = math.inf
-    history_slots: int = SLOTS  #: How many past slots of a load policies see, at most.
+    #: Whether agents take no time (`simulator.gangs`), as in simulators published with papers.
+    instant: bool = False
     #: Told about once a second, and at the end: the moment in the run, and how many jobs have
     #: ended or were refused.
     tell: Callable[[float, int], None] | None = None

@@ -73,4 +73,7 @@ class Outcome:
     #: size the first of them asked for could use.
     idle_gpu_s: float
     stranded_gpu_s: float
+    claims: int = 0  #: Allocations that jobs were to have.
+    claims_timed_out: int = 0  #: Those of them that were given up because GPUs were not free.
+    invariant_violations: int = 0
     fleet: FleetRecord | None = None  #: None: there was the training pool alone, and no failure.

@@ -116,12 +116,9 @@ class PoolRoom:
         memory_mib: Of each GPU.
         transfer_mib_per_s: Of checkpoints, to and from it.
         loads: What owners need. INFERENCE: exactly one, of the pool. EDGE: one for each node, or
-            none: nobody else ever wants them, and they are always open.
-        asks: Whether policies ask for nodes and return them. False, of EDGE only: the owner of a
-            node lends it whenever it needs nothing, and takes it back when it does.
+            none: their owners never need them.
         drain_s: Between being asked for and being lent; the owner no longer serves.
         warm_up_s: Between going back and serving again.
-        grace_s: For how long, at least, jobs may stay on a node that shall go back.
     """
 
     id: str
@@ -132,10 +129,8 @@ class PoolRoom:
     memory_mib: float = float("inf")
     transfer_mib_per_s: float = float("inf")
     loads: tuple[Load, ...] = ()
-    asks: bool = True
     drain_s: float = 20.0
     warm_up_s: float = 30.0
-    grace_s: float = 120.0
 
     def __post_init__(self) -> None:
         """Refuse what is no pool."""
@@ -148,8 +143,6 @@ class PoolRoom:
             raise ValueError(f"loads: {self.id} has {len(self.loads)}; give {wanted[-1]}")
         if self.nodes < 1 or self.gpus_per_node < 1 or self.speed <= 0:
             raise ValueError(f"{self.id}: nodes, gpus_per_node, speed must be above 0")
-        if not self.asks and self.kind != Kind.EDGE:
-            raise ValueError(f"asks: only owners of edge servers lend unasked; {self.id} is none")
 
     @property
     def gpus(self) -> int:

@@ -1,11 +1,12 @@
-"""Jobs and policies by hand, for tests of the direct driver."""
+"""Jobs and policies by hand, for tests of the driver. Moments are a run's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.interface import Plan, Snapshot, Target
+from scheduler.policies.interface import LoanPhase, Plan, Snapshot, Target
+from simulator.driver import START_S
 from simulator.physics.base import Entry, Leg, Placement, Told
 
 
@@ -45,20 +46,23 @@ class Script:
     notes: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     lends: Mapping[float, tuple[str, ...]] = field(default_factory=dict)
     reclaims: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
+    declines: Mapping[float, tuple[str, ...]] = field(default_factory=dict)
     seen: list[Snapshot] = field(default_factory=list)
     name: str = "script"
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        self.seen.append(snapshot)
-        now_s = snapshot.now_s
+        if snapshot.jobs.ids or (snapshot.nodes.loan > LoanPhase.OWNED).any():
+            self.seen.append(snapshot)
+        now_s = snapshot.now_s - START_S
         return Plan(
             targets={
                 job: None if held is None else self._target(snapshot, held)
                 for job, held in self.acts.get(now_s, {}).items()
             },
             lend=self.lends.get(now_s, ()),
-            reclaim=self.reclaims.get(now_s, {}),
+            reclaim={node: START_S + due_s for node, due_s in self.reclaims.get(now_s, {}).items()},
             notes=self.notes.get(now_s, {}),
+            decline=self.declines.get(now_s, ()),
         )
 
     def _target(self, seen: Snapshot, held: Mapping[int, int] | Mapping[str, int]) -> Target:
@@ -71,11 +75,11 @@ class Script:
 
     @property
     def moments(self) -> list[float]:
-        return [one.now_s for one in self.seen]
+        return [one.now_s - START_S for one in self.seen]
 
     def at(self, now_s: float) -> Snapshot:
         """Give what it saw at a moment."""
-        return next(one for one in self.seen if one.now_s == now_s)
+        return next(one for one in self.seen if one.now_s == START_S + now_s)
 
 
 def entry(name: str, at_s: float = 0.0, gpus: int = 1, **model: object) -> Entry:

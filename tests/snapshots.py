@@ -225,6 +225,8 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
             found.append(f"{name} got {target.size} GPUs, which it does not allow")
         if jobs.memory_mib[i] > pools.gpu_memory_mib[pool]:
             found.append(f"{name} does not fit the memory of {target.pool}")
+        if jobs.affinity[i, pool] <= 0:
+            found.append(f"{name} cannot run in {target.pool}")
         if pools.kind[pool] == Kind.EDGE:
             if len(target.placement) != 1 or not jobs.edge_allowed[i]:
                 found.append(f"{name} may not be at the edge like this: {target}")
@@ -246,6 +248,11 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
     )
     found.extend(
         f"{n} cannot be reclaimed" for n in leaving if nodes.loan[node_at[n]] != LoanPhase.LENT
+    )
+    found.extend(
+        f"{name} was declined, and does not wait"
+        for name in plan.decline
+        if name in plan.targets or jobs.phase[job_at[name]] != Phase.WAITING
     )
     subjects = [reason.subject for reason in plan.reasons]
     found.extend(

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import ScaleWorkers, StartWorkers
 from runtime.executors.cgroups import Cgroup
+from runtime.executors.environment import machine_environment
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
 from runtime.executors.processes import workers_of
@@ -23,6 +25,7 @@ from tests.driven import Driven, spec
 from tests.patience import PATIENCE_S, wait_until
 
 NODE = "box"
+_ROOT = Path(__file__).parents[1]
 
 #: Takes a step every 20 ms, saves on SIGTERM (and SIGUSR1), goes on from where it was.
 TRAINER = """
@@ -191,10 +194,9 @@ class Bench(Driven[ProcessExecutor]):
 
 def kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> None:
     """Let an agent carry out these orders, and kill it once something is seen."""
-    root = Path(__file__).parents[1]
     child = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(jig.root), jig.agent, orders],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
     )
     try:
         wait_until(lambda: child.poll() is not None or seen())
@@ -202,6 +204,31 @@ def kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> Non
     finally:
         child.kill()
         child.wait()
+
+
+def straight_weights(folder: Path, steps: int, *train: str | Path) -> Path:
+    """Train once without disturbance, in the environment of workers; give the weights' file.
+
+    Args:
+        folder: Where the file is to be.
+        steps: How many to take.
+        train: The command; that of `examples/train_numpy.py` if there is none.
+    """
+    command = train or (sys.executable, _ROOT / "examples" / "train_numpy.py")
+    file = folder / "straight.npz"
+    command = (*command, "--steps", str(steps), "--out", file)
+    subprocess.run(command, cwd=folder, env=machine_environment(), check=True)
+    return file
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether two files hold the same weights to the last bit."""
+    if not (one.exists() and other.exists()):
+        return False
+    with np.load(one) as first, np.load(other) as second:
+        return first.files == second.files and all(
+            first[name].tobytes() == second[name].tobytes() for name in first.files
+        )
 
 
 @contextlib.contextmanager

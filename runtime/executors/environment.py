@@ -41,10 +41,21 @@ class Surroundings:
     master_port: int
 
 
+def machine_environment(passed: Sequence[str] = ()) -> dict[str, str]:
+    """Give what workers get of this process's own environment.
+
+    A run that is to be compared with a worker's gets just this too: libraries compute in another
+    way by variables of theirs, as OpenBLAS does by `OPENBLAS_CORETYPE`.
+
+    Args:
+        passed: What workers of this agent get besides, by name.
+    """
+    own = {name: os.environ[name] for name in (*_PASSED, *passed) if name in os.environ}
+    return {"PATH": _PATH, **own}
+
+
 def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, str]:
     """Give the variables that all workers of a run have, and their supervisor too."""
-    own = {name: os.environ[name] for name in (*_PASSED, *passed) if name in os.environ}
-    own.setdefault("PATH", _PATH)
     said = {
         "TIDEGATE_AGENT": gang.agent,
         "TIDEGATE_JOB": gang.job,
@@ -62,7 +73,7 @@ def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, s
         said["TIDEGATE_GENERATION"] = str(gang.epoch)
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
-    return {**own, **wanted, **said}
+    return {**machine_environment(passed), **wanted, **said}
 
 
 def worker_environments(

@@ -4,7 +4,7 @@ Facts and reasons are written as `[name, fields]`; the bytes of a decision are c
 two decisions are equal exactly when their bytes are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -12,6 +12,16 @@ import orjson
 from scheduler.core.facts import FACTS
 from scheduler.core.stimuli import INPUTS, Cause, Decision, Stimulus
 from schemas.values import Strict
+
+
+def _reader(kind: type[Any]) -> Callable[[dict[str, Any]], Any]:
+    if issubclass(kind, Strict):
+        return kind.__pydantic_validator__.validate_python
+    return lambda fields: kind(**fields)
+
+
+#: By kind of stimulus, what makes it of its fields.
+_READERS = {name: _reader(kind) for name, kind in INPUTS.items()}
 
 
 class UnknownRecord(Exception):
@@ -37,14 +47,12 @@ def stimulus_from_dict(document: Mapping[str, Any]) -> Stimulus:
     Raises:
         UnknownRecord: its kind is not known here.
     """
-    kind = INPUTS.get(document["kind"])
-    if kind is None:
+    read = _READERS.get(document["kind"])
+    if read is None:
         raise UnknownRecord(
             f"stimulus {document['kind']!r} was written by a newer Tidegate; upgrade to read it"
         )
-    fields = document["data"]
-    data: Any = kind.model_validate(fields) if issubclass(kind, Strict) else kind(**fields)
-    return Stimulus(float(document["at_s"]), data, Cause(*document["cause"]))
+    return Stimulus(float(document["at_s"]), read(document["data"]), Cause(*document["cause"]))
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:

@@ -62,9 +62,15 @@ class Allotment:
 
 
 def training_pool(seen: Snapshot) -> int:
-    """Return the first training pool, -1 if there is none."""
-    kinds: list[int] = seen.pools.kind.tolist()
-    return kinds.index(Kind.TRAINING) if Kind.TRAINING in kinds else -1
+    """Return the first training pool that has nodes, -1 if there is none."""
+    found = np.flatnonzero(seen.pools.occupied(seen.nodes) & (seen.pools.kind == Kind.TRAINING))
+    return int(found[0]) if len(found) else -1
+
+
+def no_pool(seen: Snapshot, job: int) -> Need:
+    """Return what a job would need that no pool can run."""
+    most = float(seen.pools.gpu_memory_mib[seen.nodes.pool].max(initial=0.0))
+    return Need("gpu_memory_mib", most, float(seen.jobs.memory_mib[job]))
 
 
 def closing(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:

@@ -75,7 +75,7 @@ class Aryl:
             rows = np.flatnonzero(site == at)
             if draft.kind[at] == Kind.EDGE or draft.slack[at] <= 0 or not len(rows):
                 continue
-            value = -run_s[rows]
+            value = -run_s[rows] / draft.pace(rows, at)[:, None]
             chosen = exact(curve.sizes, value, draft.floor[rows], int(draft.slack[at]))
             level[rows] = chosen.level
         return level
@@ -88,17 +88,18 @@ def _start_bases(draft: Draft, homeless: Sequence[int]) -> dict[int, Outcome]:
     run_s = curve.work_s / curve.sizes[curve.base]
     base: list[int] = curve.sizes[curve.base].tolist()
     elastic: list[bool] = (curve.top > curve.base).tolist()
-    fits: list[list[bool]] = (jobs.memory_mib[:, None] <= draft.memory_mib[None, :]).tolist()
+    fits = draft.able(np.arange(len(jobs.ids)))
     sites = np.flatnonzero(~draft.edge).tolist()
+    speed = draft.snapshot.pools.speed[draft.pool]
     liked = {
-        kind: sorted(sites, key=lambda at: (draft.kind[at] != kind, -draft.speed[at], at))
+        kind: sorted(sites, key=lambda at: (draft.kind[at] != kind, -speed[at], at))
         for kind in (Kind.TRAINING, Kind.INFERENCE)
     }
     slack: list[int] = draft.slack.tolist()
     found: dict[int, Outcome] = {}
     for job in sorted(waiting, key=lambda job: (float(run_s[job]), job)):
         order = liked[Kind.INFERENCE if elastic[job] else Kind.TRAINING]
-        able = [at for at in order if fits[job][at]]
+        able = [at for at in order if fits[job, at]]
         offered = max((slack[at] for at in able), default=-1)
         site = next((at for at in able if slack[at] >= base[job]), -1)
         found[job] = Outcome(job, site, "start" if site >= 0 else "capacity", -1, offered)

@@ -17,8 +17,8 @@ _CLOSED = -1
 class Capacity:
     """Free GPUs per node, and who holds them, while a plan is made.
 
-    A *site* is where a gang may live whole: a training or inference pool, or one edge node.
-    Sites are numbered: pools that are not edge pools first, by pool; then edge nodes, by node.
+    A *site* is where a gang may live whole: a training or inference pool that has nodes, or one
+    edge node. Sites are numbered: first those pools, in their order; then edge nodes, in theirs.
 
     Jobs that are MOVING, or that hold GPUs the snapshot does not show (on a silent node), are
     not in `held`: nobody may touch them, and what they hold is not free.
@@ -27,9 +27,10 @@ class Capacity:
     def __init__(self, snapshot: Snapshot) -> None:
         jobs, nodes, pools = snapshot.jobs, snapshot.nodes, snapshot.pools
         edge = pools.kind == Kind.EDGE
-        whole = np.flatnonzero(~edge)
+        shared = ~edge & pools.occupied(nodes)
+        whole = np.flatnonzero(shared)
         alone = np.flatnonzero(edge[nodes.pool])
-        site_of = (np.cumsum(~edge) - 1)[nodes.pool]
+        site_of = (np.cumsum(shared) - 1)[nodes.pool]
         site_of[alone] = len(whole) + np.arange(len(alone))
         pool_of_site = np.concatenate((whole, nodes.pool[alone]))
         #: (s,) pool of each site.
@@ -40,7 +41,6 @@ class Capacity:
         #: Nodes of each site, ascending.
         self.members: list[Ints] = [*members, *alone[:, None]]
         self.kind: list[int] = pools.kind[pool_of_site].tolist()
-        self.speed: list[float] = pools.speed[pool_of_site].tolist()
         self.memory_mib: list[float] = pools.gpu_memory_mib[pool_of_site].tolist()
         self.transfer_mib_per_s: list[float] = pools.transfer_mib_per_s[pool_of_site].tolist()
         #: (p,) may take work.

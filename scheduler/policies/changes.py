@@ -42,7 +42,7 @@ def explain(draft: "Draft", targets: Mapping[int, Target | None]) -> list[Reason
         rivals[at] = draft.names(rows[grow[np.argsort(was[grow] >= 0, kind="stable")]].tolist())
     level = curve.sizes.searchsorted(np.where(after > 0, after, before))
     level = np.minimum(level, len(curve.sizes) - 1)
-    rate = curve.rate[rows, level] * draft.speed[site]
+    rate = curve.rate[rows, level] * draft.pace(rows, site)
     left_s = jobs.remaining_steps[rows] / np.maximum(rate, 1e-12)
     columns = (before, after, was, site, rate, left_s, jobs.rate_age_s[rows], curve.change_s[rows])
     return [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing
+from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing, no_pool
 from scheduler.policies.interface import (
     RUNNING,
     WAITING,
@@ -74,14 +74,17 @@ def contests(
     gpus = np.bincount(seen.nodes.pool, usable, len(pools.ids)).astype(np.int64)
     level = np.minimum(np.searchsorted(jobs.sizes, jobs.size), max(len(jobs.sizes) - 1, 0))
     runnable: Bools = np.any(jobs.rate > 0, axis=1)
+    rows = np.arange(len(jobs.ids))
     if len(jobs.sizes):
-        rows = np.arange(len(jobs.ids))
         fits_now = (jobs.sizes[level] == jobs.size) & (jobs.rate[rows, level] > 0)
     else:
         fits_now = np.zeros(len(jobs.ids), dtype=np.bool_)
     part = np.zeros(len(pools.ids) + 1, dtype=np.bool_)  # the last is for those in no pool, -1
     part[places] = True
+    fits: Bools = jobs.memory_mib[:, None] <= pools.gpu_memory_mib
+    fits &= (jobs.affinity > 0) & pools.occupied(seen.nodes)
     stays = whole & ~ousted & fits_now & part[jobs.pool]
+    stays &= jobs.affinity[rows, jobs.pool] > 0
     free_to = runnable & (((jobs.phase == WAITING) & ~_resting(seen)) | ousted)
     held, node = seen.holdings.gpus, seen.holdings.node
     given = (stays | ousted)[seen.holdings.job] & ~closed[node]
@@ -89,8 +92,6 @@ def contests(
     at = np.where(stays, jobs.pool, -1)
     room: list[float] = gpus.tolist()
     count: list[int] = np.bincount(at[at >= 0], minlength=len(room)).tolist()
-    fits: Bools = jobs.memory_mib[:, None] <= pools.gpu_memory_mib[None, :]
-    fits &= jobs.affinity > 0
     able: list[list[bool]] = fits.tolist()
     for job in free_to.nonzero()[0].tolist():
         best, most = -1, -1.0
@@ -216,7 +217,6 @@ def _left_out(seen: Snapshot, inside: Bools) -> dict[int, Because]:
             left_s = float(jobs.backoff_until_s[job]) - seen.now_s
             rule, need = "gang.backoff", Need("backoff_s", left_s, 0.0)
         else:
-            most = float(seen.pools.gpu_memory_mib.max(initial=0.0))
-            rule, need = "gang.no_pool", Need("gpu_memory_mib", most, float(jobs.memory_mib[job]))
+            rule, need = "gang.no_pool", no_pool(seen, job)
         found[job] = Because(rule, (), (waited,), (need,))
     return found

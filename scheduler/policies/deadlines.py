@@ -1,7 +1,8 @@
 """Deadlines: the share each job must have to be in time, and who goes to the edge for it.
 
 Composes `share` (ElasticFlow) and `offload` (EdgeFlow) over the sites of a draft. All cloud sites
-count as one pool here, of their mean speed: a share is an amount, its place is decided later.
+count as one pool here: a share is an amount, its place is decided later. For each job that pool is
+as fast as the sites that it may use are on average, each weighted by the GPUs that it can give.
 """
 
 from dataclasses import dataclass, field
@@ -54,18 +55,19 @@ def guarantee(draft: Draft, homeless: list[int], options: DeadlineOptions) -> Gu
         return Guarantee()
     cloud = ~draft.edge
     bases = draft.curve.sizes[draft.floor]
-    gpus = int(draft.slack[cloud].sum() + bases[in_cloud].sum())
-    shares, work, rate = _shares(draft, rows, gpus)
+    held = np.bincount(draft.site[in_cloud], bases[in_cloud], len(cloud)).astype(np.int64)
+    gives: Ints = np.where(cloud, draft.slack + held, 0)
+    shares, work, rate = _shares(draft, rows, gives)
     servers = _servers(draft)
     if servers:
         others = int(bases[in_cloud & ~timed].sum())
-        idle = gpus - int(shares.gpus_now.sum()) - others > 0
+        idle = int(gives.sum()) - int(shares.gpus_now.sum()) - others > 0
         moved = _offload(draft, rows, homeless, shares, work, rate, idle, servers, options)
         if moved:
             stays = np.ones(len(in_cloud), dtype=np.bool_)
             stays[moved] = False
             rows = rows[stays[rows]]
-            shares, _, _ = _shares(draft, rows, gpus)
+            shares, _, _ = _shares(draft, rows, gives)
     due_s, size = jobs.deadline_s[rows], jobs.size[rows]
     spare_s = due_s - shares.end_s
     near = (spare_s >= 0) & (spare_s < options.spare_fraction * (due_s - draft.now_s))
@@ -145,21 +147,25 @@ def _raise(draft: Draft, rows: Ints, gpus: Ints) -> list[int]:
 def urgent(draft: Draft, job: int, site: int, options: DeadlineOptions) -> bool:
     """Say whether a waiting job must start about now to be in time, and can still be."""
     jobs, curve = draft.snapshot.jobs, draft.curve
-    best = float(curve.rate[job, curve.top[job]]) * draft.capacity.speed[site]
+    best = float(curve.rate[job, curve.top[job]] * draft.pace(job, site))
     need_s = float(jobs.remaining_steps[job]) / max(best, 1e-12) + float(jobs.start_cost_s[job])
     spare_s = float(jobs.deadline_s[job]) - draft.now_s - need_s
     return 0.0 <= spare_s <= options.grace_s
 
 
-def _shares(draft: Draft, rows: Ints, gpus: int) -> tuple[Shares, Floats, Floats]:
+def _shares(draft: Draft, rows: Ints, gives: Ints) -> tuple[Shares, Floats, Floats]:
+    """Find the shares of r jobs in what each site gives, with their work and (r, k) rates."""
     jobs, curve = draft.snapshot.jobs, draft.curve
-    cloud = ~draft.edge
-    speed = float(draft.speed[cloud].mean()) if cloud.any() else 1.0
-    rate = np.where(curve.allowed[rows], curve.rate[rows] * speed, 0.0)
+    cloud = np.flatnonzero(gives > 0)
+    weight = np.where(draft.able(rows, cloud), gives[cloud], 0)
+    pace = (weight * draft.pace(rows[:, None], cloud)).sum(axis=1)
+    pace /= np.maximum(weight.sum(axis=1), 1.0)
+    rate = np.where(curve.allowed[rows], curve.rate[rows] * pace[:, None], 0.0)
     work = jobs.remaining_steps[rows]
     # A job that has yet to start loses the pause of its start.
     start_s = np.where(jobs.phase[rows] == WAITING, jobs.start_cost_s[rows], 0.0)
     deadline_s = jobs.deadline_s[rows] - start_s
+    gpus = int(gives.sum())
     return satisfy(draft.now_s, gpus, work, deadline_s, curve.sizes, rate), work, rate
 
 
@@ -183,12 +189,12 @@ def _offload(
     options: DeadlineOptions,
 ) -> list[int]:
     jobs, curve, reading = draft.snapshot.jobs, draft.curve, options.offload
-    speed_of = draft.speed[servers]
     offered = np.searchsorted(curve.sizes, draft.slack[servers], side="right") - 1  # (e,)
     able = jobs.edge_allowed[rows][:, None] & (offered[None, :] >= curve.base[rows][:, None])
     if not able.any():
         return []
-    there = np.where(able, curve.rate[rows][:, np.maximum(offered, 0)] * speed_of, 0.0)
+    pace = draft.pace(rows[:, None], np.array(servers, dtype=np.int64))
+    there = np.where(able, curve.rate[rows][:, np.maximum(offered, 0)] * pace, 0.0)
     path = np.array([draft.capacity.transfer_mib_per_s[site] for site in servers])
     runs = jobs.phase[rows] == RUNNING
     moved_mib = np.where(runs, jobs.checkpoint_mib[rows], 0.0)[:, None]
@@ -244,6 +250,7 @@ def _grown(
     ends_s = shares.end_s.copy()
     coming = shares.end_s[np.isfinite(shares.end_s)]
     until_s = float(coming.min()) if len(coming) else draft.now_s + 60.0
+    asked = asked & (rate > 0).any(axis=1)
     for index in np.flatnonzero(asked & (shares.end_s > deadline_s)).tolist():
         may = rate[index] > 0
         sizes, own = draft.curve.sizes[may], rate[index, may]

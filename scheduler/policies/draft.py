@@ -54,8 +54,11 @@ class Draft:
         self.capacity = Capacity(snapshot)
         self.curve: Curves = curves(snapshot.jobs)
         self.loans = Loans()
-        #: (n,) may be touched: those that hold a size which their curve does not allow may not.
+        #: (n,) may be touched: those that hold a size which their curve does not allow may not,
+        #: nor those that are where they could not start.
         self.movable: Bools = self.capacity.movable & (self.curve.present >= 0)
+        rows = np.arange(len(self.movable))
+        self.movable &= snapshot.jobs.affinity[rows, snapshot.jobs.pool] > 0
         #: (n,) GPUs that those hold which may be touched, and a few more.
         self.held: Ints = np.where(self.capacity.movable, snapshot.jobs.size, 0)
         #: (n,) site each job was in, and shall be in; -1: none.
@@ -73,7 +76,7 @@ class Draft:
         self.slack: Ints = np.zeros(len(self.capacity.site_pool), dtype=np.int64)
         kinds = self.capacity.kind
         self.kind = np.array(kinds, dtype=np.int64)
-        self.speed = np.array(self.capacity.speed, dtype=np.float64)
+        self.pool: Ints = np.array(self.capacity.site_pool, dtype=np.int64)
         self.memory_mib = np.array(self.capacity.memory_mib, dtype=np.float64)
         self.edge = self.kind == Kind.EDGE
         #: (s,) GPUs of an edge site; no limit elsewhere.
@@ -82,9 +85,10 @@ class Draft:
         pools = int((~self.edge).sum())
         alone = [int(nodes[0]) for nodes in self.capacity.members[pools:]]
         self._most[pools:] = usable[np.array(alone, dtype=np.int64)]
-        self._liking = self.speed * np.array([_PREFERENCE[Kind(kind)] for kind in kinds])
-        #: (memory, whether it may go to the edge, base) -> liking, 0 where such jobs may not run.
-        self._likings: dict[tuple[float, bool, int], Floats] = {}
+        self._preference = np.array([_PREFERENCE[Kind(kind)] for kind in kinds])
+        #: (memory, whether it may go to the edge, base, affinity) -> (s,) how much such jobs like
+        #: each site, 0 where they may not run.
+        self._likings: dict[tuple[float, bool, int, bytes], Floats] = {}
 
     # --- who is where -------------------------------------------------------------------------
 
@@ -105,15 +109,21 @@ class Draft:
         """Return GPUs of a level."""
         return int(self.curve.sizes[level])
 
-    def able(self, rows: Ints) -> Bools:
-        """(r, s) sites where each of r jobs may ever run.
+    def able(self, rows: Ints, sites: Ints | slice = slice(None)) -> Bools:
+        """(r, t) sites, of all or of these, where each of r jobs may ever run.
 
-        Not where its memory is too large, at an edge it may not use or that is too small.
+        Not where its affinity is 0, its memory too large, the edge not for it or too small.
         """
         jobs, curve = self.snapshot.jobs, self.curve
-        fits = jobs.memory_mib[rows][:, None] <= self.memory_mib
-        fits &= ~self.edge | jobs.edge_allowed[rows][:, None]
-        found: Bools = fits & (curve.sizes[curve.base[rows]][:, None] <= self._most)
+        fits = (jobs.affinity[rows] > 0)[:, self.pool[sites]]
+        fits &= jobs.memory_mib[rows][:, None] <= self.memory_mib[sites]
+        fits &= ~self.edge[sites] | jobs.edge_allowed[rows][:, None]
+        found: Bools = fits & (curve.sizes[curve.base[rows]][:, None] <= self._most[sites])
+        return found
+
+    def pace(self, rows: Ints | int, sites: Ints | int) -> Floats:
+        """How fast jobs run in sites, relative to their `rate`; shaped as both together."""
+        found: Floats = self.snapshot.jobs.affinity[rows, self.pool[sites]]
         return found
 
     def speeds(self, job: int, slack: Ints) -> Floats:
@@ -123,11 +133,13 @@ class Draft:
         """
         curve, jobs = self.curve, self.snapshot.jobs
         base = int(curve.base[job])
-        kind = float(jobs.memory_mib[job]), bool(jobs.edge_allowed[job]), base
+        own = jobs.affinity[job]
+        kind = float(jobs.memory_mib[job]), bool(jobs.edge_allowed[job]), base, own.tobytes()
         liking = self._likings.get(kind)
         if liking is None:
             able = self.able(np.array([job], dtype=np.int64))[0]
-            liking = self._likings[kind] = np.where(able, self._liking, 0.0)
+            liking = np.where(able, own[self.pool] * self._preference, 0.0)
+            self._likings[kind] = liking
         level = curve.sizes.searchsorted(slack, side="right") - 1
         found: Floats = curve.rate[job].take(np.maximum(level, base)) * liking
         return found
@@ -166,7 +178,7 @@ class Draft:
         rows = ((self.site == site) & (self.was >= 0)).nonzero()[0]
         level = np.maximum(curve.present[rows], 0)
         left_s = jobs.remaining_steps[rows] / np.maximum(curve.rate[rows, level], 1e-12)
-        ends_s = self.now_s + left_s / self.speed[site]
+        ends_s = self.now_s + left_s / self.pace(rows, site)
         gpus = curve.sizes[self.floor[rows]]
         return list(map(Holder, ends_s.tolist(), rows.tolist(), gpus.tolist()))
 
@@ -211,8 +223,9 @@ class Draft:
             owners = sorted({self.loans.owner[node] for node in closed})
             figures = (Figure("kept_gpus", kept),)
             self.why[job] = Because("loans.reclaim", tuple(owners[:NAMES_MOST]), figures)
-            if level_within(self.curve, job, kept) >= 0:
-                self.site[job] = self.was[job]
+            here = int(self.was[job])
+            if level_within(self.curve, job, kept) >= 0 and self.pace(job, here) > 0:
+                self.site[job] = here
                 continue
             self.site[job] = -1
             if self.curve.runnable[job]:

@@ -140,12 +140,15 @@ class Drf:
     want nothing are left out [M]. A weight of 2 entitles to twice as much.
 
     `behind` a gang that does not fit: `stop` ends the round, as in the paper; `tenant` holds back
-    only its own tenant; `job` tries that tenant's next.
+    only its own tenant; `job`, the default, tries that tenant's next. The paper's tasks are small
+    against a server, so that where one does not fit the cluster is full. A gang that does not fit
+    says no such thing: with `stop` or `tenant` GPUs stand idle behind it while shares that could
+    be even are not, and where there is one tenant the policy is FIFO without backfill.
     """
 
     name: str = "drf"
     weights: Mapping[str, Positive] = field(default_factory=dict)  #: by path.
-    behind: Literal["stop", "tenant", "job"] = "tenant"
+    behind: Literal["stop", "tenant", "job"] = "job"
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Fill up the smallest shares."""
@@ -169,7 +172,7 @@ class Drf:
 
     def _fill(self, found: Gangs, tree: Tree, demand: Floats) -> Ints:
         given, room = found.pool.copy(), found.room.tolist()
-        while leaf := tree.next():
+        while any(room) and (leaf := tree.next()):
             job = leaf.queue.pop()
             pool = found.fits(job, room)
             if pool >= 0:

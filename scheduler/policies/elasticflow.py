@@ -1,7 +1,7 @@
 """ElasticFlow: admit what can be in time, give each job the least it needs, then the rest."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from scheduler.policies.minimum import Demand, Least, Ledger, curve, plan_least
 from scheduler.policies.share import Profile, fill
 from scheduler.policies.surplus import Return, best_effort_price, share_out
 
-#: Notes on a job. A job with the second one never runs.
-ADMITTED, DECLINED = (1.0,), (-1.0,)
+#: The note on a job that takes part.
+ADMITTED = (1.0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,16 @@ class ElasticFlow:
         decided: list[tuple[Contest, Ints]] = []
         why: dict[int, Because] = {}
         notes: dict[str, tuple[float, ...]] = {}
+        decline: list[str] = []
         for contest in contests(snapshot):
             demands = demands_of(snapshot, contest)
             verdict, order, ledger = self._admit(snapshot, contest, demands)
             for index, ok in verdict.items():
-                notes[jobs.ids[contest.rows[index]]] = ADMITTED if ok else DECLINED
+                name = jobs.ids[contest.rows[index]]
+                if ok:
+                    notes[name] = ADMITTED
+                else:
+                    decline.append(name)
             mine = [demands[index] for index in order]
             price = [
                 best_effort_price(demand) if own is None else own.price
@@ -74,7 +79,8 @@ class ElasticFlow:
                 why[int(contest.rows[index])] = _declined(snapshot, contest, demands[index])
             for index, own in zip(order, ledger.least, strict=True):
                 why[int(contest.rows[index])] = _cause(demands[index], own, int(gpus[index]))
-        return write(snapshot, decided, "elasticflow.share", why=why, notes=notes)
+        plan = write(snapshot, decided, "elasticflow.share", why=why, notes=notes)
+        return replace(plan, decline=tuple(decline))
 
     def _admit(
         self, seen: Snapshot, contest: Contest, demands: list[Demand]

@@ -64,15 +64,16 @@ class Fifo:
         able = draft.able(rows) & (draft.kind == Kind.TRAINING)
         if self.backfill == "conservative":
             holders = [draft.holders(site) for site in range(len(draft.slack))]
-            return start_conservatively(now_s, claims, draft.slack.copy(), speeds, holders)
-        slack = draft.slack.copy()
-        outcomes = start(now_s, claims, slack, speeds, draft.holders, self.backfill, True, able)
+            slack = draft.slack.copy()
+            return start_conservatively(now_s, claims, slack, speeds, holders, pace=draft.pace)
+        slack, how = draft.slack.copy(), (speeds, draft.holders)
+        outcomes = start(now_s, claims, slack, *how, self.backfill, True, able, draft.pace)
         if self.backfill == "fit_first":
             head = next((o.job for o in outcomes if o.rule == "capacity" and o.offered >= 0), -1)
             waited_s = now_s - draft.snapshot.jobs.waiting_since_s[head] if head >= 0 else 0.0
             if waited_s > self.patience_s:
                 slack = draft.slack.copy()
-                return start(now_s, claims, slack, speeds, draft.holders, "strict", able=able)
+                return start(now_s, claims, slack, *how, "strict", able=able)
         return outcomes
 
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, Style, allot, closing, training_pool
+from scheduler.policies.allot import (
+    KEEP,
+    Allotment,
+    Because,
+    Style,
+    allot,
+    closing,
+    no_pool,
+    training_pool,
+)
 from scheduler.policies.interface import (
     Bools,
     Figure,
@@ -71,7 +80,7 @@ def gangs(seen: Snapshot) -> Gangs:
     size = np.where(holds, jobs.size, np.where(runnable, asked, 0))
     rate = jobs.rate[rows, np.minimum(jobs.sizes.searchsorted(size), len(jobs.sizes) - 1)]
     left_s = np.where(runnable, jobs.remaining_steps / np.where(rate > 0, rate, 1.0), np.inf)
-    trains = pools.kind == Kind.TRAINING
+    trains = (pools.kind == Kind.TRAINING) & pools.occupied(seen.nodes)
     able = trains & (jobs.memory_mib[:, None] <= pools.gpu_memory_mib) & runnable[:, None]
     speed = np.where(able, jobs.affinity, 0.0)
     held = seen.holdings
@@ -170,14 +179,11 @@ def write(found: Gangs, verdict: Verdict) -> Plan:
 
 def unready(found: Gangs, job: int) -> Because | None:
     """Say why a waiting gang could not be placed even if all GPUs were free; None if it could."""
-    jobs, pools = found.seen.jobs, found.seen.pools
     if not found.size[job]:
         return Because("gang.size", needs=(Need("allowed_sizes", 0, 1),))
     if not found.pools[job]:
-        most = float(pools.gpu_memory_mib.max(initial=0.0))
-        need = Need("gpu_memory_mib", most, float(jobs.memory_mib[job]))
-        return Because("gang.no_pool", needs=(need,))
-    rest_s = float(jobs.backoff_until_s[job]) - found.seen.now_s
+        return Because("gang.no_pool", needs=(no_pool(found.seen, job),))
+    rest_s = float(found.seen.jobs.backoff_until_s[job]) - found.seen.now_s
     if rest_s > 0.0:
         return Because("gang.backoff", needs=(Need("backoff_s", rest_s, 0.0),))
     return None

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import KEEP, Allotment, Because, allot, capacity, training_pool
+from scheduler.policies.allot import (
+    KEEP,
+    Allotment,
+    Because,
+    allot,
+    capacity,
+    no_pool,
+    training_pool,
+)
 from scheduler.policies.curves import Curves, curves
 from scheduler.policies.elastic import ElasticOptions, grow, weights
 from scheduler.policies.interface import (
@@ -46,10 +54,9 @@ class FlowOptions:
 
 def is_plain(seen: Snapshot) -> bool:
     """Whether nothing but best-effort training in one pool is at stake."""
-    jobs, pools = seen.jobs, seen.pools
+    jobs, kinds = seen.jobs, seen.pools.kind[seen.pools.occupied(seen.nodes)]
     return bool(
-        len(pools.ids) == 1
-        and int(pools.kind[0]) == Kind.TRAINING
+        kinds.tolist() == [Kind.TRAINING]
         and not np.isfinite(jobs.deadline_s).any()
         and (jobs.priority == 0).all()
     )
@@ -78,16 +85,17 @@ class Stake:
 
     pool: int
     gpus: int  #: that are free, or held by jobs that may be touched.
+    fits: Bools  #: (n,) whether the pool can run the job.
     able: Bools  #: (n,) whether the policy may give the job another size.
 
 
 def stake_of(seen: Snapshot, curve: Curves) -> Stake:
     """Find out what may be shared out, and to whom."""
     jobs, pool = seen.jobs, training_pool(seen)
-    fits = jobs.memory_mib <= seen.pools.gpu_memory_mib[pool]
+    fits = (jobs.memory_mib <= seen.pools.gpu_memory_mib[pool]) & (jobs.affinity[:, pool] > 0)
     rested = (jobs.phase == RUNNING) | (jobs.backoff_until_s <= seen.now_s)
     able = curve.runnable & (jobs.phase != MOVING) & fits & rested
-    return Stake(pool, int(capacity(seen)[pool]), able)
+    return Stake(pool, int(capacity(seen)[pool]), fits, able)
 
 
 def shares(
@@ -127,7 +135,7 @@ def shares(
 
 def _waits(seen: Snapshot, curve: Curves, stake: Stake) -> Mapping[int, Because]:
     """Explain waits that no share of the pool could end."""
-    jobs, memory_mib = seen.jobs, float(seen.pools.gpu_memory_mib[stake.pool])
+    jobs = seen.jobs
     base = curve.sizes[curve.base]
     found: dict[int, Because] = {}
     stuck = (jobs.phase == WAITING) & (~stake.able | (base > stake.gpus))
@@ -135,9 +143,8 @@ def _waits(seen: Snapshot, curve: Curves, stake: Stake) -> Mapping[int, Because]
         waited = (Figure("waited_s", seen.now_s - float(jobs.waiting_since_s[job])),)
         if not curve.runnable[job]:
             rule, need = "gang.size", Need("allowed_sizes", 0, 1)
-        elif jobs.memory_mib[job] > memory_mib:
-            need = Need("gpu_memory_mib", memory_mib, float(jobs.memory_mib[job]))
-            rule = "gang.no_pool"
+        elif not stake.fits[job]:
+            rule, need = "gang.no_pool", no_pool(seen, job)
         elif jobs.backoff_until_s[job] > seen.now_s:
             rest_s = float(jobs.backoff_until_s[job]) - seen.now_s
             rule, need = "gang.backoff", Need("backoff_s", rest_s, 0.0)

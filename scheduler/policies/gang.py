@@ -12,6 +12,9 @@ from scheduler.policies.interface import Bools, Floats, Ints
 #: fits starts. `easy`: whoever fits and does not delay the gang that does not (policies.md 1).
 Backfill = Literal["strict", "fit_first", "easy"]
 
+#: (job, site) -> its speed there, relative to a training pool's GPUs.
+PaceOf = Callable[[int, int], float | Floats]
+
 #: site -> who holds what is not slack there.
 HoldersOf = Callable[[int], Sequence["Holder"]]
 
@@ -47,6 +50,16 @@ class Outcome:
     offered: int = -1
 
 
+def as_declared(_job: int, _site: int) -> float:
+    """Run everywhere as on a training pool's GPUs."""
+    return 1.0
+
+
+def ends_s(now_s: float, claim: Claim, site: int, pace: PaceOf) -> float:
+    """Return when a gang ends that starts in a site now; practically never where it cannot run."""
+    return now_s + claim.run_s / max(float(pace(claim.job, site)), 1e-12)
+
+
 def start(
     now_s: float,
     claims: Sequence[Claim],
@@ -56,6 +69,7 @@ def start(
     mode: Backfill,
     count_started: bool = False,
     able: Bools | None = None,
+    pace: PaceOf = as_declared,
 ) -> list[Outcome]:
     """Go through claims in the order given.
 
@@ -71,6 +85,7 @@ def start(
             it will free; without it such a reservation is late, or never, and may be delayed.
         able: (c, s) sites where each claim may ever run, if known: speeds are then asked only for
             those that fit.
+        pace: How fast each runs where, which tells when it ends.
     """
     outcomes: list[Outcome] = []
     started: dict[int, list[Holder]] = {}  # by site, if they count
@@ -98,22 +113,22 @@ def start(
                         claim.gpus, slack, sites, lambda at: [*holders(at), *started.get(at, ())]
                     )
             continue
-        late = now_s + claim.run_s > from_s and claim.gpus > spare
-        shut = head_site if late else -1
+        outlasts = head_site >= 0 and ends_s(now_s, claim, head_site, pace) > from_s
+        shut = head_site if outlasts and claim.gpus > spare else -1
         free_to = [at for at in sites if room[at] >= claim.gpus and at != shut]
         if free_to:
             site = free_to[0]
             if len(free_to) > 1:
-                pace = (speeds(claim.job, slack) if speed is None else speed).tolist()
-                site = max(free_to, key=pace.__getitem__)
+                speed = speeds(claim.job, slack) if speed is None else speed
+                site = max(free_to, key=speed.tolist().__getitem__)
             slack[site] -= claim.gpus
             room[site] -= claim.gpus
             if reach is not None:
                 reach.forget(room[site] + claim.gpus)
             if count_started:
-                holder = Holder(now_s + claim.run_s, claim.job, claim.gpus)
+                holder = Holder(ends_s(now_s, claim, site, pace), claim.job, claim.gpus)
                 started.setdefault(site, []).append(holder)
-            if site == head_site and now_s + claim.run_s > from_s:
+            if site == head_site and outlasts:
                 spare -= claim.gpus
             rule = "backfilled" if head >= 0 else "start"
             outcomes.append(Outcome(claim.job, site, rule, head, offered))

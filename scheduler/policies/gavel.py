@@ -170,7 +170,9 @@ class Gavel:
     def _had(self, found: Gangs, round_end_s: float) -> tuple[Floats, dict[int, tuple[float, ...]]]:
         """(n, m) part of its life on each type; and the notes as they are at the present."""
         jobs, now_s = found.seen.jobs, found.seen.now_s
-        types = np.flatnonzero(found.seen.pools.kind == Kind.TRAINING).tolist()
+        pools = found.seen.pools
+        trains = (pools.kind == Kind.TRAINING) & pools.occupied(found.seen.nodes)
+        types = np.flatnonzero(trains).tolist()
         noted = np.nan_to_num(jobs.notes[:, 1:], nan=0.0)
         begun_s = np.maximum(jobs.changed_s, round_end_s - self.round_s)
         now_on = np.where(found.runs & (now_s >= round_end_s), now_s - begun_s, 0.0)

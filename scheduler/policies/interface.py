@@ -119,6 +119,10 @@ class Pools:
     gpu_memory_mib: Floats  #: (m,)
     transfer_mib_per_s: Floats  #: (m,) to and from it, for checkpoints.
 
+    def occupied(self, nodes: "Nodes") -> Bools:
+        """(m,) pools with a node. One whose last node died must not change what a policy does."""
+        return np.bincount(nodes.pool, minlength=len(self.ids)) > 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
@@ -232,9 +236,8 @@ class Plan:
     lend: tuple[str, ...] = ()  #: Nodes to ask their owners for.
     #: Nodes to give back, each with the moment the owner is expected to need it.
     reclaim: Mapping[str, float] = field(default_factory=dict)
-    decline: tuple[
-        str, ...
-    ] = ()  #: Waiting jobs that the policy refuses for good: they fail as declined.
+    #: Waiting jobs that the policy refuses for good: they fail as declined.
+    decline: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
     #: is journalled, shown again in `Jobs.notes`, and gone with the job.

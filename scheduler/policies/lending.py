@@ -76,7 +76,7 @@ class _Appetite:
         self.base = curve.sizes[curve.base]
         rows = np.arange(len(jobs.ids))
         self.most_rate = curve.rate[rows, curve.top]
-        speed = np.where(self.waits, 0.0, self.pools.speed[jobs.pool])
+        speed = np.where(self.waits, 0.0, jobs.affinity[rows, jobs.pool])
         self.rate_now = curve.rate[rows, np.maximum(curve.present, 0)] * speed
         # At an edge node go jobs that wait, or that a deadline may drive there.
         self.edge = self.able & jobs.edge_allowed & (self.waits | np.isfinite(jobs.deadline_s))
@@ -90,13 +90,14 @@ class _Appetite:
     def take(self, lender: Lender, offered: Sequence[int]) -> list[int]:
         """Return those of the offered nodes that training could use."""
         pool = int(self.nodes.pool[offered[0]])
-        fits = self.jobs.memory_mib <= self.pools.gpu_memory_mib[pool]
+        speed = self.jobs.affinity[:, pool]
+        fits = (speed > 0) & (self.jobs.memory_mib <= self.pools.gpu_memory_mib[pool])
         if self.pools.kind[pool] == Kind.EDGE:
             fits &= self.edge & (self.base <= self.nodes.gpus[offered[0]])
             wanted = list(offered[: max(0, int(fits.sum()) - self.edge_free)])
             self.edge_free += len(wanted)
             return wanted
-        gains = self.most_rate * self.pools.speed[pool] > self.rate_now * MOVE_GAIN
+        gains = self.most_rate * speed > self.rate_now * MOVE_GAIN
         here = self.jobs.pool == pool
         more = np.where(here, self.most - self.jobs.size, np.where(gains, self.most, 0))
         at_hand = (self.nodes.pool == pool) | (self.kind == Kind.TRAINING)

@@ -62,20 +62,21 @@ def _best(
     jobs, curve = draft.snapshot.jobs, draft.curve
     site = draft.site[rows]
     work = jobs.remaining_steps[rows]
-    here_s = work / np.maximum(curve.rate[rows, level[rows]] * draft.speed[site], 1e-12)
+    here_s = work / np.maximum(curve.rate[rows, level[rows]] * draft.pace(rows, site), 1e-12)
     deadline_s = jobs.deadline_s[rows]
     bound = draft.edge[site] & np.isfinite(deadline_s)
     late = draft.now_s + here_s > deadline_s
     best: tuple[int, int, int, float, float] | None = None
     path = np.array(draft.capacity.transfer_mib_per_s)
     for there in targets.tolist():
-        able = (site != there) & (jobs.memory_mib[rows] <= draft.memory_mib[there])
+        pace = draft.pace(rows, there)
+        able = (site != there) & (pace > 0) & (jobs.memory_mib[rows] <= draft.memory_mib[there])
         at = (able & (~bound | late)).nonzero()[0]
         who = rows[at]
         fits = curve.allowed[who] & (curve.sizes <= left[there])
         # The smallest of the fastest sizes: GPUs that add nothing are left to others.
         to = np.where(fits, curve.rate[who], 0.0).argmax(axis=1)
-        there_s = work[at] / np.maximum(curve.rate[who, to] * draft.speed[there], 1e-12)
+        there_s = work[at] / np.maximum(curve.rate[who, to] * pace[at], 1e-12)
         slowest = np.maximum(np.minimum(path[site[at]], path[there]), 1e-9)
         pause_s = curve.change_s[who] + jobs.checkpoint_mib[who] / slowest
         pays = fits.any(axis=1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from scheduler.policies.gang import Claim, Holder, Outcome
+from scheduler.policies.gang import Claim, Holder, Outcome, PaceOf, as_declared, ends_s
 from scheduler.policies.interface import Floats, Ints
 from scheduler.policies.share import Profile
 
@@ -36,6 +36,7 @@ def start_conservatively(
     speeds: Callable[[int, Ints], Floats],
     holders: Sequence[Sequence[Holder]],
     promises: dict[int, float] | None = None,
+    pace: PaceOf = as_declared,
 ) -> list[Outcome]:
     """Reserve the earliest place for each claim in turn; start those whose moment is now.
 
@@ -49,6 +50,7 @@ def start_conservatively(
         speeds: As for `gang.start`: 0 where a job cannot ever run, the best site wins among equals.
         holders: Per site, who holds GPUs until when.
         promises: Filled with job -> the moment it was promised.
+        pace: How fast each runs where, which tells for how long.
     """
     profiles = [_profile(now_s, int(gpus), who) for gpus, who in zip(slack, holders, strict=True)]
     outcomes: list[Outcome] = []
@@ -57,15 +59,15 @@ def start_conservatively(
         speed = speeds(claim.job, slack)
         able = np.flatnonzero(speed > 0)
         offered = int(slack[able].max()) if len(able) else -1
-        found = [
-            (earliest(profiles[site], claim.gpus, claim.run_s), -float(speed[site]), site)
-            for site in able.tolist()
-        ]
-        start_s, _, site = min(found, default=(float("inf"), 0.0, -1))
+        found = []
+        for at in able.tolist():
+            run_s = ends_s(0.0, claim, at, pace)
+            found.append((earliest(profiles[at], claim.gpus, run_s), -float(speed[at]), at, run_s))
+        start_s, _, site, run_s = min(found, default=(float("inf"), 0.0, -1, 0.0))
         if promises is not None:
             promises[claim.job] = start_s
         if np.isfinite(start_s):
-            reserve(profiles[site], claim.gpus, start_s, claim.run_s)
+            reserve(profiles[site], claim.gpus, start_s, run_s)
         if start_s <= now_s:
             slack[site] -= claim.gpus
             rule = "backfilled" if head >= 0 else "start"

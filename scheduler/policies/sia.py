@@ -76,7 +76,14 @@ class Sia:
     max(age - restarts S, 0) / (age + S). With A = goodput ** p, at most 200, the plan minimises the
     sum of A, plus `idle` for each job left out and `change` for each configuration taken or left.
     Sizes are powers of two within a node, then whole nodes, at most twice the largest the job had
-    so far [M], which is remembered in its note.
+    so far (the smallest at first), which is remembered in its note.
+
+    Defaults are those of the artifact (siasosp23/artifacts: `simulator_config.py`, `sia.py`), p
+    -0.5, S 30 s, doubling, but for `idle`, which it has at 1.1 to have every job run. That does
+    so only while GPUs are free: a start is worth `idle` - 1 = 0.1, a job's step from one GPU to
+    two up to 1 - 2 ** p = 0.29, so in a full cluster jobs grow while others wait for their first
+    GPU. No growth is worth more than 1, for A is from 0 to 1 where nothing is penalised, so 2 is
+    the least at which no job waits for another one's growth; above, little changes.
 
     What we do differently: impossible configurations are left out instead of having a small
     goodput; moves between types are penalised like moves within one, else jobs go to and fro; A is
@@ -86,7 +93,7 @@ class Sia:
 
     name: str = "sia"
     power: Power = -0.5  #: p.
-    idle: float = 1.1  #: lambda.
+    idle: float = 2.0  #: lambda; 1.1 in the artifact.
     change: float = 0.01  #: lambda_a.
     restart_s: float = 30.0  #: S.
     growth: float = 2.0

@@ -144,7 +144,7 @@ class Tide:
         rest = self._in_order(draft, in_time[rest], rest, run_s[rest])
         may, slack = able[waiting.searchsorted(rest)], draft.slack.copy()
         how = draft.speeds, draft.holders, self.backfill
-        found = start(draft.now_s, claims(rest), slack, *how, able=may)
+        found = start(draft.now_s, claims(rest), slack, *how, able=may, pace=draft.pace)
         accept(found, "gang.base")
         return outcomes
 
@@ -170,7 +170,9 @@ class Tide:
         best: tuple[float, int, list[int]] | None = None
         cloud_sites = np.flatnonzero(~draft.edge).tolist()
         hasty = [site for site in cloud_sites if urgent(draft, claim.job, site, self.deadlines)]
-        speed = cloud(claim.job, draft.slack) if hasty else draft.speed
+        if not hasty:
+            return False
+        speed = cloud(claim.job, draft.slack)
         for site in hasty:
             if speed[site] <= 0:
                 continue

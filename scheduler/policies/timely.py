@@ -69,10 +69,10 @@ class TimelyOptions:
 
 def has_deadlines(seen: Snapshot) -> bool:
     """Whether training in one pool, and the edge, is all there is, some of it with deadlines."""
-    jobs, pools = seen.jobs, seen.pools
+    jobs, kinds = seen.jobs, seen.pools.kind[seen.pools.occupied(seen.nodes)]
     return bool(
-        np.count_nonzero(pools.kind == Kind.TRAINING) == 1
-        and not (pools.kind == Kind.INFERENCE).any()
+        np.count_nonzero(kinds == Kind.TRAINING) == 1
+        and not (kinds == Kind.INFERENCE).any()
         and np.isfinite(jobs.deadline_s).any()
         and (jobs.priority == 0).all()
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.policies.allot import Because
+from scheduler.policies.allot import Because, no_pool
 from scheduler.policies.draft import NAMES_MOST, Draft
 from scheduler.policies.gang import Outcome
 from scheduler.policies.interface import WAITING, Figure, Need, Reason
@@ -30,7 +30,6 @@ def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False
     above_base = Figure("promised_gpus", promised)
     # Running jobs by the GPUs that they cannot give, most first.
     largest = draft.names(running[np.lexsort((running, -kept[running]))[:NAMES_MOST]].tolist())
-    most_mib = float(draft.memory_mib.max()) if len(draft.memory_mib) else 0.0
     name = "free_gpus" if base_only else "gpus_above_base"
     rows = np.flatnonzero((jobs.phase == WAITING) & (draft.site < 0))
     for job, waited_s, runnable, rest_s, gpus in zip(
@@ -50,8 +49,7 @@ def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False
         elif rest_s > 0:
             rule, need = "gang.backoff", Need("backoff_s", rest_s, 0.0)
         elif outcome is None or outcome.offered < 0:
-            rule = "gang.no_pool"
-            need = Need("gpu_memory_mib", most_mib, float(jobs.memory_mib[job]))
+            rule, need = "gang.no_pool", no_pool(draft.snapshot, job)
         else:
             rule = f"gang.{outcome.rule}"
             behind = outcome.behind >= 0 and outcome.rule != "capacity"

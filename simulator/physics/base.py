@@ -1,8 +1,8 @@
-"""What a physics is: the ground truth of jobs, plugged into `simulator.world`.
+"""What a physics is: the ground truth of jobs, plugged into `simulator.gangs`.
 
-A job's progress is a number that grows from 0 to `total` in *legs* of even speed. The world asks
-for a leg when a job gets GPUs and whenever a leg ends; it asks what to tell the policy only when
-something changed. So a physics is never called for a job that just goes on.
+A job's progress is a number that grows from 0 to `total` in *legs* of even speed. An ideal
+agent asks for a leg when a job gets GPUs and whenever a leg ends; it asks what to tell the policy
+only when something changed. So a physics is never called for a job that just goes on.
 """
 
 from collections.abc import Mapping
@@ -109,6 +109,11 @@ class Physics(Protocol):
     @property
     def tick_s(self) -> float:
         """Legs end on whole multiples of this after their beginning; 0: at any moment."""
+        ...
+
+    @property
+    def instant(self) -> bool:
+        """Whether agents take no time, as in a published simulator (`simulator.gangs`)."""
         ...
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:

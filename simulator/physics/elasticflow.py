@@ -138,6 +138,7 @@ class ElasticFlowPhysics:
     overhead: Overhead | None = None
     name: str = "elasticflow"
     tick_s: float = 0.0
+    instant: bool = True
     #: Every size of the published tables.
     sizes: tuple[int, ...] = field(default=(1, 2, 4, 8, 16, 32, 64))
 

@@ -211,6 +211,7 @@ class PolluxPhysics:
     restarts: Restarts = "flat"
     name: str = "pollux"
     tick_s: float = 1.0
+    instant: bool = True
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read a Pollux workload; inference rows are left out."""

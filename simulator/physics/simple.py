@@ -72,6 +72,7 @@ class SimplePhysics:
     pauses: Pauses = field(default_factory=Pauses)
     name: str = "simple"
     tick_s: float = 0.0
+    instant: bool = False
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read any known trace, or make jobs up; batches are never tuned."""

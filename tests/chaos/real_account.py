@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from tests.chaos.account import (
@@ -24,7 +21,8 @@ from tests.chaos.account import (
 )
 from tests.chaos.ledger import Cause
 from tests.chaos.owners import Effect, read_effects, read_orders, repeated_effects
-from tests.chaos.real_fleet import AGENTS, ROOT, RealFleet
+from tests.chaos.real_fleet import AGENTS, RealFleet
+from tests.workers import same_weights, straight_weights
 
 #: A checkpoint that was seen to be durable so long before a start was ordered must not be undone:
 #: its report may have been on the way before.
@@ -140,27 +138,6 @@ def but_resumed(
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def straight_weights(folder: Path, steps: int) -> Path:
-    """Train once without disturbance; give the file of the final weights."""
-    file = folder / "straight.npz"
-    subprocess.run(
-        [sys.executable, ROOT / "examples/train_numpy.py", "--steps", str(steps), "--out", file],
-        cwd=folder,
-        check=True,
-    )
-    return file
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    """Whether two files hold the same weights to the last bit."""
-    if not (one.exists() and other.exists()):
-        return False
-    with np.load(one) as first, np.load(other) as second:
-        return first.files == second.files and all(
-            first[name].tobytes() == second[name].tobytes() for name in first.files
-        )
 
 
 async def settle_real(

@@ -1,14 +1,13 @@
 """A gang that becomes larger while it runs, as a scheduler and an agent wish it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from runtime.executors.processes import workers_of
 from tests.integration.machine import ROOT, grown, tidegate
+from tests.workers import same_weights, straight_weights
 
 STEPS = 200
 
@@ -30,9 +29,6 @@ def test_a_gang_grows_and_those_who_train_stay(tmp_path: Path) -> None:
     assert set(worlds) == {2, 4}
     assert len(before) == 3, "a supervisor and two workers"
     assert len(list(runs.iterdir())) == 1, "nothing was started anew"
-    straight = [sys.executable, str(ROOT / "examples" / "train_numpy.py"), "--steps", str(STEPS)]
-    subprocess.run([*straight, "--out", "straight.npz"], cwd=tmp_path, check=True)
-    with np.load(tmp_path / "straight.npz") as one, np.load(tmp_path / "w.npz") as other:
-        assert all((one[name] == other[name]).all() for name in one.files)
+    assert same_weights(straight_weights(tmp_path, STEPS), tmp_path / "w.npz")
     replayed = tidegate("replay", tmp_path / "bus.db")
     assert replayed.returncode == 0, replayed.stderr

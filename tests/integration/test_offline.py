@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bus.clock import SystemClock
@@ -31,6 +29,7 @@ from schemas.topics import EVENTS, JOURNAL
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.processes import Fleet, Service, ready, submit
 from tests.patience import PATIENCE_S, wait_until
+from tests.workers import same_weights, straight_weights
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train_numpy.py"
@@ -157,11 +156,8 @@ class Site:
         """Let the job come to its end, and compare what it learned with an undisturbed run."""
         self.pace(0.0)
         await self.until_state(lambda s: s.jobs["train"].state == "completed", "it is complete")
-        straight = self.folder / "straight.npz"
-        command = [sys.executable, str(TRAIN), "--steps", str(STEPS), "--out", str(straight)]
-        await asyncio.to_thread(lambda: subprocess.run(command, cwd=self.folder, check=True))
-        with np.load(straight) as one, np.load(self.folder / "weights.npz") as other:
-            assert all((one[name] == other[name]).all() for name in one.files)
+        straight = await asyncio.to_thread(straight_weights, self.folder, STEPS)
+        assert same_weights(straight, self.folder / "weights.npz")
 
     async def said(self) -> list[Any]:
         decoded = [decode_event(r.value or b"") async for r in self.bus.read(EVENTS.name)]

@@ -15,6 +15,7 @@ from tests.composed import lacks
 from tests.integration.machine import ROOT, grown
 from tests.patience import PATIENCE_S, wait_until
 from tests.ports import free_port
+from tests.workers import straight_weights
 
 PYTHON = "/usr/bin/python3"
 TRAIN = ROOT / "examples" / "train_ddp.py"
@@ -78,7 +79,6 @@ def test_a_gang_of_ddp_grows_and_its_weights_are_those_of_a_run_by_itself(
     worlds = grown(tmp_path, {"argv": train}, STEPS, lambda: None)
     assert worlds == sorted(worlds)
     assert set(worlds) == {2, 4}
-    straight = [PYTHON, str(TRAIN), "--steps", str(STEPS), "--out", "straight.npz"]
-    subprocess.run(straight, cwd=tmp_path, check=True)
-    with np.load(tmp_path / "straight.npz") as one, np.load(weights) as other:
+    straight = straight_weights(tmp_path, STEPS, PYTHON, TRAIN)
+    with np.load(straight) as one, np.load(weights) as other:
         assert all(np.abs(one[name] - other[name]).max() <= TOLERANCE for name in one.files)

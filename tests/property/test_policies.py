@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.policies.interface import Holdings, Kind, LoanPhase, Phase, Plan, Snapshot
+from scheduler.policies.interface import (
+    Holdings,
+    Kind,
+    Lender,
+    LoanPhase,
+    Phase,
+    Plan,
+    Pools,
+    Snapshot,
+)
 from scheduler.policies.registry import POLICIES, make_policy
 from tests.snapshots import NEVER, Job, Pool, apply, faults, snapshot
 
@@ -114,8 +123,17 @@ def random_jobs(rng: np.random.Generator, pools: list[Pool]) -> list[Job]:
 
 
 def random_past(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
-    """Give jobs tenants and a past, which the builder leaves alike."""
+    """Give jobs tenants, a past and a liking of pools, which the builder leaves alike.
+
+    A job does not run at all where its affinity is 0; a few are there all the same.
+    """
     n = len(seen.jobs.ids)
+    liking = rng.spawn(1)[0]
+    shape = seen.jobs.affinity.shape
+    affinity = seen.jobs.affinity * liking.choice([0.0, 0.5, 1.0, 1.0, 1.5], shape)
+    here = (seen.jobs.pool >= 0) & (liking.random(n) < 0.95)
+    rows, pools = np.flatnonzero(here), seen.jobs.pool[here]
+    affinity[rows, pools] = np.maximum(affinity[rows, pools], 0.3)
     attained = np.where(rng.random(n) < 0.5, 0.0, rng.uniform(1.0, 1e5, n))
     jobs = replace(
         seen.jobs,
@@ -125,6 +143,7 @@ def random_past(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
         held_s=attained / 4,
         first_start_s=np.where(attained > 0, attained, np.inf),
         restarts=rng.integers(0, 6, n),
+        affinity=affinity,
     )
     return replace(seen, jobs=jobs)
 
@@ -184,6 +203,31 @@ def test_equal_snapshots_give_equal_plans(name: str, seed: int) -> None:
     first, second = make_policy(name).plan(seen), make_policy(name).plan(again)
     assert first == second
     assert list(first.targets) == list(second.targets)
+
+
+def with_empty_pool(seen: Snapshot, kind: Kind, at: int) -> Snapshot:
+    """Return the snapshot as it is once all nodes of one more pool are gone."""
+    jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
+    best = {"speed": 3.0, "gpu_memory_mib": 1e6, "transfer_mib_per_s": 1e6, "kind": kind}
+    columns = {name: np.insert(getattr(pools, name), at, value) for name, value in best.items()}
+    affinity = np.insert(jobs.affinity, at, 3.0, axis=1)
+    lender = Lender("none", np.zeros(0, dtype=np.int64), 0.0, 1.0, np.zeros(9), 300.0)
+    return replace(
+        seen,
+        jobs=replace(jobs, pool=jobs.pool + (jobs.pool >= at), affinity=affinity),
+        pools=Pools(ids=(*pools.ids[:at], "none", *pools.ids[at:]), **columns),
+        nodes=replace(nodes, pool=nodes.pool + (nodes.pool >= at)),
+        lenders=(*seen.lenders, lender) if kind == Kind.INFERENCE else seen.lenders,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(Kind), at=st.integers(0, 9))
+@settings(max_examples=20)
+def test_a_pool_without_nodes_changes_nothing(name: str, seed: int, kind: Kind, at: int) -> None:
+    seen = random_snapshot(seed)
+    policy, pools = make_policy(name), len(seen.pools.ids)
+    assert policy.plan(with_empty_pool(seen, kind, min(at, pools))) == policy.plan(seen)
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -24,7 +24,7 @@ from tests.snapshots import Job, Pool, apply, faults, snapshot
 
 Notes = dict[str, tuple[float, ...]]
 #: What a job of the next cycle has from this one.
-PAST = ("tenants", "requested", "attained_gpu_s", "held_s", "first_start_s", "restarts")
+PAST = ("tenants", "requested", "attained_gpu_s", "held_s", "first_start_s", "restarts", "affinity")
 QUEUES = (
     Queue("a", 0.5),
     Queue("a/x", 0.6, maximum=0.8),
@@ -44,7 +44,7 @@ VARIANTS: dict[str, Callable[[], Policy]] = {
     "srtf": Srtf,
     "srtf plain": lambda: Srtf(patience=0),
     "srtf gpu_time": lambda: Srtf(measure="gpu_time"),
-    "drf": lambda: Drf(weights={"a": 2.0}, behind="job"),
+    "drf": lambda: Drf(weights={"a": 2.0}, behind="tenant"),
     "drf stop": lambda: Drf(behind="stop"),
     "capacity": lambda: CapacityQueues(grace_s=0.0, cooldown_s=0.0),
     "capacity tree": lambda: TREE,

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.public_data import DATA
@@ -113,6 +114,17 @@ def test_only_requests_under_way_in_a_late_reclaim_are_laid_to_it(
     assert verdict.late_in(requests, found) == 2
     assert verdict.late_in([*requests, served(90.0, 99.0, 1)], found) == 3
     assert verdict.late_in(requests, found[:1]) == 0
+
+
+def test_the_run_that_nobody_disturbs_has_the_environment_of_workers(
+    example: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    show = (
+        "import numpy, os, sys; numpy.savez(sys.argv[-1], float('OPENBLAS_CORETYPE' in os.environ))"
+    )
+    np.savez(tmp_path / "weights.npz", 0.0)
+    assert example("verdict").weights_apart(tmp_path, [sys.executable, "-c", show], 1) == 0.0
 
 
 @pytest.mark.data

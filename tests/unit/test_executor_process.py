@@ -19,6 +19,7 @@ from runtime.core import (
     GangStopped,
     WorkersLeft,
 )
+from runtime.executors.environment import machine_environment
 from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, python, shell
 
@@ -246,6 +247,7 @@ def test_the_environment_is_the_promised_one_and_nothing_of_the_agents(
         "PASSED": "on",
     }.items():
         assert said[name] == value, name
+    assert machine_environment(("PASSED",)).items() <= said.items()
     assert "secret" not in said.values()
     assert "TIDEGATE_RESUME" not in said
     assert int(said["MASTER_PORT"]) > 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.policies.edf import Edf
-from scheduler.policies.elasticflow import ADMITTED, DECLINED, ElasticFlow
+from scheduler.policies.elasticflow import ADMITTED, ElasticFlow
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.minimum import Curve, Demand, Least, book, curve, least, plan_least
 from scheduler.policies.share import Profile
@@ -190,23 +190,20 @@ def test_a_job_is_declined_if_somebody_would_be_late() -> None:
     held = replace(a, held={"train-000": 8})
     seen = noted(snapshot([TRAIN], [held, b]), a=ADMITTED)
     plan = ElasticFlow().plan(seen)
-    assert plan.notes == {"b": DECLINED}
-    assert plan.targets == {}
+    assert (plan.decline, plan.notes, plan.targets) == (("b",), {}, {})
     assert rules(plan) == {"b": "elasticflow.declined"}
     (reason,) = plan.reasons
     assert reason.needs[0].want >= NOW + 1001.0
     assert not faults(seen, plan)
-    again = noted(snapshot([TRAIN], [b]), b=DECLINED)
-    plan = ElasticFlow().plan(again)
-    assert (plan.targets, plan.notes) == ({}, {})
 
 
 def test_arrivals_of_one_moment_stand_or_fall_together_or_not() -> None:
     jobs = [job("a", 800.0, 1000.0), job("b", 9000.0, 1000.0, submit_s=1.0)]
     seen = snapshot([TRAIN], jobs)
-    assert ElasticFlow().plan(seen).notes == {"a": DECLINED, "b": DECLINED}
+    plan = ElasticFlow().plan(seen)
+    assert (plan.decline, plan.notes) == (("a", "b"), {})
     plan = ElasticFlow(together=False).plan(seen)
-    assert plan.notes == {"a": ADMITTED, "b": DECLINED}
+    assert (plan.decline, plan.notes) == (("b",), {"a": ADMITTED})
     assert not faults(seen, plan)
 
 
@@ -239,7 +236,7 @@ def test_what_moves_now_is_planned_with_from_when_it_ends() -> None:
     moving = job("a", 900.0, 1000.0, held={"train-000": 8}, moving=True)  # 180 s at 8 GPUs
     soon, later = job("b", 4000.0, 900.0, submit_s=1.0), job("b", 4000.0, 1200.0, submit_s=1.0)
     seen = noted(snapshot([TRAIN], [moving, soon]), a=ADMITTED)
-    assert ElasticFlow().plan(seen).notes == {"b": DECLINED}
+    assert ElasticFlow().plan(seen).decline == ("b",)
     seen = noted(snapshot([TRAIN], [moving, later]), a=ADMITTED)
     plan = ElasticFlow().plan(seen)
     assert plan.notes == {"b": ADMITTED}

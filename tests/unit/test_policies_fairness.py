@@ -123,6 +123,8 @@ def test_behind_a_gang_that_does_not_fit(behind: str, started: dict[str, int]) -
     ]
     seen = of_tenants(snapshot([Pool("train")], jobs), {job.id: job.id[0] for job in jobs})
     assert sizes(decide(Drf(behind=behind), seen)) == started  # type: ignore[arg-type]
+    if behind == "job":
+        assert sizes(decide(Drf(), seen)) == started, "the default leaves no GPU idle"
 
 
 def test_a_group_may_have_jobs_of_its_own() -> None:

@@ -1,13 +1,17 @@
 """Gandiva: turns, packing, gathering, growth."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from scheduler.policies.gandiva import Gandiva
 from scheduler.policies.interface import Plan, Snapshot
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests import snapshots
+from tests.snapshots import Pool, faults, snapshot
 
+#: As in the paper, a switch takes a second.
+Job = partial(snapshots.Job, checkpoint_cost_s=0.5, start_cost_s=0.5)
 NOW = 10_000.0
 TRAIN = Pool("train", nodes=2, gpus=4)
 
@@ -49,6 +53,14 @@ def test_a_slice_is_kept_to_its_end() -> None:
     plan = Gandiva().plan(seen)
     assert sizes(plan) == {"a": 0, "b": 8}
     assert not faults(seen, plan)
+
+
+def test_a_slice_lasts_until_its_switch_was_worth_it() -> None:
+    a, b = snapshots.Job("a", sizes=(8,)), snapshots.Job("b", sizes=(8,), submit_s=1.0)
+    held = {"train-000": 4, "train-001": 4}
+    for age_s, turns in ((1499.0, {}), (1500.0, {"a": 0, "b": 8})):  # 30 s are 2 % of 1500 s
+        running = replace(a, held=held, changed_s=NOW - age_s)
+        assert sizes(Gandiva().plan(snapshot([TRAIN], [running, b]))) == turns
 
 
 def test_turns_go_to_who_waited_longest_from_who_ran_longest() -> None:

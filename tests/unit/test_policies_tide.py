@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from scheduler.policies.deadlines import DeadlineOptions, guarantee
+from scheduler.policies.draft import Draft
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide import Tide
@@ -168,6 +171,18 @@ def test_fifo_backfills_only_what_ends_before_the_head_can_start() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["tide", "fifo", "fifo:backfill=conservative"])
+def test_backfill_knows_that_gangs_take_longer_on_slow_gpus(name: str) -> None:
+    jobs = [
+        Job("run", work_s=4000, sizes=(4,), power=1.0, held={"train-000": 4}),
+        Job("head", work_s=1, sizes=(8,), submit_s=1),
+        Job("long", work_s=8_000, sizes=(4,), power=1.0, submit_s=2),
+        Job("short", work_s=3_900, sizes=(4,), power=1.0, submit_s=3),
+    ]
+    # The head may start after 2500 s; then `long` would be there for another 2500 s.
+    assert sizes(plan(snapshot([Pool("train", speed=0.4)], jobs), name)) == {"short": 4}
+
+
 # --- loans ----------------------------------------------------------------------------------------
 
 
@@ -315,6 +330,16 @@ def test_a_deadline_keeps_its_share() -> None:
     assert sizes(found)["due"] == 6
     jobs[0] = Job("due", work_s=3500, sizes=(1, 2, 4, 6), power=0.7, deadline_s=INF)
     assert sizes(plan(snapshot([Pool("train")], jobs, sizes=(1, 2, 4, 6, 8))))["due"] == 2
+
+
+@pytest.mark.parametrize("others", [(), (Pool("slow", Kind.INFERENCE, speed=0.5, history=[8.0]),)])
+def test_a_pool_that_gives_nothing_does_not_make_a_deadline_late(others: tuple[Pool, ...]) -> None:
+    job = Job("a", work_s=4 * 3600.0, power=1.0, sizes=(4,), deadline_s=NOW_S + 3700.0)
+    seen = snapshot([Pool("train"), *others], [replace(job, held={"train-000": 4})])
+    draft = Draft(seen)
+    draft.count_slack()
+    found = guarantee(draft, [], DeadlineOptions())
+    assert (found.satisfied.tolist(), found.end_s.tolist()) == ([True], [NOW_S + 3600.0])
 
 
 # --- moves ----------------------------------------------------------------------------------------

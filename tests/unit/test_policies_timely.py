@@ -21,7 +21,7 @@ from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import Overhead, TableJob
 from simulator.profiles import rate_table
-from simulator.world import Options, simulate
+from simulator.run import Options, simulate
 from tests.snapshots import INF, Job, Pool, faults, snapshot
 
 NOW = 10_000.0

@@ -160,7 +160,7 @@ def test_the_published_mean_jct_is_met_to_a_hundredth_of_a_second(load: str, num
     pytest.importorskip("scipy")
     from simulator.physics.base import Room
     from simulator.physics.pollux import PolluxPhysics
-    from simulator.world import Options, simulate
+    from simulator.run import Options, simulate
 
     published = json.loads((DATA / "published_mean_jct.json").read_text())
     physics = PolluxPhysics(DATA / "profiles")

@@ -194,15 +194,13 @@ def test_sia_starts_small_and_doubles() -> None:
     assert sizes(decide(Sia(), stopped)) == {"a": 8}
 
 
-def test_sia_fills_what_is_free_but_takes_nothing_that_is_worth_more() -> None:
-    """A start on one GPU is worth 1.1 - 1 - 0.01; from 4 GPUs to 1 costs 1 - 4 ** -0.5 = 0.5."""
+def test_sia_lets_nobody_wait_for_the_growth_of_another() -> None:
+    """With `idle` 1.1 a start is worth 1.1 - 1 - 0.01; from 4 GPUs to 1 costs 1 - 4 ** -0.5."""
     jobs = [Job(f"j{k}", sizes=(1, 2, 4), power=1.0, submit_s=0) for k in range(8)]
     jobs[0] = replace(jobs[0], held={"train-000": 4})
-    plan = decide(Sia(), snapshot([Pool("train")], jobs))
-    assert sizes(plan) == {f"j{k}": 1 for k in range(1, 5)}
-    assert sizes(decide(Sia(idle=1.4), snapshot([Pool("train")], jobs))) == {
-        f"j{k}": 1 for k in range(8)
-    }
+    seen = snapshot([Pool("train")], jobs)
+    assert sizes(decide(Sia(), seen)) == {f"j{k}": 1 for k in range(8)}
+    assert sizes(decide(Sia(idle=1.1), seen)) == {f"j{k}": 1 for k in range(1, 5)}
 
 
 @pytest.mark.parametrize(("restarts", "moves"), [(0, True), (200, False)])

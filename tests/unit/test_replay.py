@@ -11,8 +11,9 @@ from bus.contract import Record, Unreadable
 from bus.reading import open_log
 from console.main import main
 from scheduler.compare import Comparison
+from scheduler.journal import JournalReader
 from scheduler.policies.registry import make_policy
-from scheduler.replay import JournalReader, verify
+from scheduler.replay import verify
 from schemas.journal import NO_DIGEST, chain, decode_entry, encode_entry, raw_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL

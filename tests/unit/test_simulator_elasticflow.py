@@ -23,7 +23,7 @@ from simulator.physics.elasticflow import (
     overhead_in,
 )
 from simulator.profiles import load_profiles, rate_table
-from simulator.world import Options, Outcome, simulate
+from simulator.run import Options, Outcome, simulate
 
 DATA = PUBLIC / "elasticflow"
 NODE = Room(nodes=1, gpus_per_node=8)

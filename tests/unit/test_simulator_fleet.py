@@ -10,7 +10,7 @@ from simulator.metrics import measure
 from simulator.outcome import FleetRecord
 from simulator.physics.base import Entry, Room
 from simulator.room import Failure, Load, PoolRoom
-from simulator.world import Options, Outcome, simulate
+from simulator.run import Options, Outcome, simulate
 from tests.scripted import Script, entry
 
 INF = float("inf")
@@ -30,7 +30,7 @@ OLD = PoolRoom("old", Kind.TRAINING, 1, 4, speed=0.5)
 
 
 def run(policy: Script, *jobs: Entry, **options: object) -> tuple[Outcome, FleetRecord]:
-    given = {"room": Room(1, 4), "pools": (SERVE,), "on_events": True, **options}
+    given = {"room": Room(1, 4), "pools": (SERVE,), "on_events": True, "instant": True, **options}
     out = simulate(jobs, policy, Options(**given))  # type: ignore[arg-type]
     assert out.fleet is not None
     return out, out.fleet
@@ -143,21 +143,6 @@ def test_a_job_that_goes_to_the_edge_and_back() -> None:
     seen = policy.at(60.0)
     assert seen.lenders == ()
     assert (seen.nodes.loan[0], bool(seen.nodes.usable[0])) == (LoanPhase.LENT, True)
-
-
-def test_an_owner_that_lends_by_itself() -> None:
-    edge = replace(EDGE, nodes=1, asks=False, loads=(Load.of_windows([(60.0, 600.0)], 1, 900.0),))
-    job = replace(entry("a", work=1000.0), edge_allowed=True)
-    policy = Script({60.0: {"a": {"edge-000": 1}}})
-    out, fleet = run(policy, job, pools=(edge,), horizon_s=2000.0)
-    assert policy.at(60.0).nodes.usable.tolist() == [True, True]
-    assert policy.at(600.0).nodes.loan[0] == LoanPhase.RECLAIMING
-    assert policy.at(720.0).jobs.size.tolist() == [0]  # after 120 s of grace
-    assert np.isinf(policy.at(60.0).lenders[0].load_age_s)
-    assert fleet.edge_gpu_s == 720 - 60
-    assert fleet.edge_short_gpu_s == 750 - 600
-    assert fleet.lost_gpu_s[0] == 720 - 70
-    assert out.attained_gpu_s[0] == 660.0
 
 
 def test_a_pool_of_other_gpus_suits_some_jobs_better_than_others() -> None:

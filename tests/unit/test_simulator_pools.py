@@ -13,8 +13,8 @@ from simulator.metrics import measure
 from simulator.physics.base import Entry, Room
 from simulator.physics.simple import SimplePhysics
 from simulator.room import Load, PoolRoom, draw_failures
+from simulator.run import Options, Outcome, simulate
 from simulator.tides import edge_tide, pool_tide
-from simulator.world import Options, Outcome, simulate
 from tests.snapshots import faults
 
 ROOM = Room(2, 8, memory_mib=32_000.0, transfer_mib_per_s=2000.0)

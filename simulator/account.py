@@ -1,0 +1,245 @@
+"""What becomes of jobs and nodes in a run, counted from the engine's facts and the field's truth.
+
+It is an account beside the engine's own: nothing here is read back by anybody who decides.
+"""
+
+import math
+
+import numpy as np
+
+from scheduler.core import facts
+from scheduler.core.stimuli import Decision, Stimulus
+from scheduler.policies.interface import Ints, Kind
+from simulator.driver import START_S
+from simulator.gangs import Gang
+from simulator.layout import Layout
+from simulator.physics.base import Placement
+from simulator.usage import Usage
+
+_COUNTS = ("restarts", "preemptions", "grown", "shrunk", "moved", "migrated", "crossed", "killed")
+
+
+class Account:
+    """Counts for N jobs, by submission, and for all nodes. Moments are the run's, in seconds."""
+
+    def __init__(self, layout: Layout, names: tuple[str, ...], requested: Ints) -> None:
+        """Begin with nothing counted."""
+        many = len(names)
+        self._layout, self._requested = layout, requested
+        self._at = {name: number for number, name in enumerate(names)}
+        self.start_s = np.full(many, math.inf)
+        self.ready_s = np.full(many, math.inf)
+        self.end_s = np.full(many, math.inf)
+        self.declined = np.zeros(many, dtype=np.int64)
+        self.waited_s = np.zeros(many)
+        self.attained_gpu_s = np.zeros(many)
+        self.paused_gpu_s = np.zeros(many)
+        self.lost_gpu_s = np.zeros(many)
+        self.count = {name: np.zeros(many, dtype=np.int64) for name in _COUNTS}
+        self.reclaim_preemptions = self.claims = self.claims_timed_out = 0
+        self.idle_gpu_s = self.stranded_gpu_s = 0.0
+        self.failed = ""  #: Why the policy could not decide, if it could not.
+        self.line: list[tuple[float, int]] = [(0.0, 0)]  #: Moments, and GPUs held from then on.
+        self.free: Ints = layout.gpus.copy()
+        self.usage = Usage(layout.gpus, layout.pools.kind[layout.pool])
+        self._open = layout.pools.kind[layout.pool] == Kind.TRAINING
+        self._takes = self._open.copy()  # new work
+        self._cells: dict[int, dict[str, set[int]]] = {}  # what jobs hold, by the engine's ledger
+        self._held = [0] * many
+        self._since_s = [0.0] * many  # of the present number of GPUs
+        self._waits_since_s: dict[int, float] = {}  # jobs that wait, by submission
+        self._pause: list[tuple[float, float]] = [(0.0, 0.0)] * many
+        self._site = [-1] * many
+        self._asked_back: dict[int, int] = {}
+        self._batches, self._batch_s = 0, -math.inf
+        self._batch_of: dict[str, int] = {}  # owner -> batch, of what is asked at `_batch_s`
+        self._looked_s = 0.0
+        self._idle = self._stranded = 0
+        self._decided = False
+        self.usage.open(self._open)
+
+    # --- what the field tells -----------------------------------------------------------------
+
+    def changed(
+        self, gang: Gang, before: Placement, after: Placement, now_s: float, ready_s: float
+    ) -> None:
+        """A gang has another allocation, and makes no progress until `ready_s`."""
+        job, at_s = gang.number, now_s - START_S
+        if self.start_s[job] == math.inf:
+            self.start_s[job], self.ready_s[job] = at_s, ready_s - START_S
+        else:
+            self.count["restarts"][job] += 1
+        if before:
+            held, size = (sum(gpus for _, gpus in one) for one in (before, after))
+            kind = "grown" if size > held else "shrunk" if size < held else "moved"
+            self.count[kind][job] += 1
+        if self._site[job] not in (-1, gang.site):
+            self.count["migrated"][job] += 1
+            edge = self._layout.is_edge
+            self.count["crossed"][job] += edge(self._site[job]) != edge(gang.site)
+        self._site[job] = gang.site
+        self._book_pause(job, at_s)
+        self._pause[job] = at_s, ready_s - START_S
+
+    def _book_pause(self, job: int, now_s: float) -> None:
+        since_s, until_s = self._pause[job]
+        self.paused_gpu_s[job] += self._held[job] * max(min(now_s, until_s) - since_s, 0.0)
+        self._pause[job] = now_s, max(until_s, now_s)
+
+    def ended(self, gang: Gang, at_s: float) -> None:
+        """A job is done."""
+        self.end_s[gang.number] = at_s - START_S
+
+    def killed(self, gang: Gang, lost_s: float) -> None:
+        """A gang stopped without a checkpoint, and has to do so much again."""
+        self.count["killed"][gang.number] += 1
+        self.lost_gpu_s[gang.number] += self._held[gang.number] * lost_s
+
+    # --- what the engine decided --------------------------------------------------------------
+
+    def saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        """Take the facts of a decision."""
+        now_s = stimulus.at_s - START_S
+        if self._decided and now_s > self._looked_s:
+            self._look(now_s)
+        elif now_s > self._looked_s:
+            self._book_idle(now_s)
+        changed = False
+        for fact in decision.facts:
+            match fact:
+                case facts.GangStarting() | facts.GangScaling():
+                    changed = True
+                    self._given(fact, now_s)
+                case facts.GpusReleased():
+                    changed = True
+                    self._released(fact, now_s)
+                case facts.JobAccepted():
+                    self._waits_since_s[self._at[fact.job]] = now_s
+                case facts.JobQueued():
+                    job = self._at[fact.job]
+                    self.count["preemptions"][job] += fact.reason != "migrated"
+                    self._waits_since_s[job] = now_s
+                case facts.JobMigrating():
+                    self._waits_since_s[self._at[fact.job]] = now_s
+                case facts.JobDeclined():
+                    job = self._at[fact.job]
+                    self.declined[job] = 1
+                    self._stops_waiting(job, now_s)
+                case facts.PolicyFailed():
+                    self.failed = self.failed or fact.error
+                case facts.TargetSet():
+                    self.claims += 1
+                case facts.TargetDropped():
+                    self.claims_timed_out += fact.reason.endswith("in time")
+                case facts.CycleRan():
+                    self._decided = True
+                case _:
+                    self._of_nodes(fact, now_s)
+        if changed:
+            held = self._layout.total - int(self.free.sum())
+            self.line.append((now_s, held))
+            self.usage.book(now_s)
+            self.usage.look(self.free)
+
+    def _given(self, fact: facts.GangStarting | facts.GangScaling, now_s: float) -> None:
+        job = self._at[fact.job]
+        self._stops_waiting(job, now_s)
+        own = self._cells.get(job, {})
+        for node, gpus in fact.cells.items():
+            fresh = len(set(gpus) - own.get(node, set()))
+            self.free[self._layout.at[node]] -= fresh
+            own.setdefault(node, set()).update(gpus)
+        self._cells[job] = own
+        self._holds(job, now_s)
+
+    def _released(self, fact: facts.GpusReleased, now_s: float) -> None:
+        job = self._at[fact.job]
+        own = self._cells.get(job, {}).get(fact.node, set())
+        self.free[self._layout.at[fact.node]] += len(own & set(fact.gpus))
+        own -= set(fact.gpus)
+        self._holds(job, now_s)
+
+    def _holds(self, job: int, now_s: float) -> None:
+        """Book what a job held until now, and note what it holds from now on."""
+        self.attained_gpu_s[job] += self._held[job] * (now_s - self._since_s[job])
+        self._book_pause(job, now_s)
+        self._since_s[job] = now_s
+        self._held[job] = sum(map(len, self._cells[job].values()))
+
+    def _stops_waiting(self, job: int, now_s: float) -> None:
+        if (since_s := self._waits_since_s.pop(job, None)) is not None:
+            self.waited_s[job] += now_s - since_s
+
+    def _of_nodes(self, fact: object, now_s: float) -> None:
+        at = self._layout.at
+        match fact:
+            case facts.NodeJoined():
+                self._set(at[fact.node], self._trains(at[fact.node]), now_s)
+            case facts.NodeLost():
+                self._set(at[fact.node], False, now_s)
+            case facts.LoanGranted():
+                self.usage.loans += 1
+                self._set(at[fact.node], True, now_s)
+            case facts.ReclaimStarted():
+                if self._batch_s != now_s:
+                    self._batch_s, self._batch_of = now_s, {}
+                node = at[fact.node]
+                owner = self._owner(node)
+                if owner not in self._batch_of:
+                    self._batch_of[owner] = self._batches
+                    self._batches += 1
+                due_s = fact.due_s - START_S
+                self._asked_back[node] = self.usage.ask_back(self._batch_of[owner], now_s, due_s)
+                self._takes[node] = False
+            case facts.LoanReturned() | facts.LoanLost():
+                node = at[fact.node]
+                if (row := self._asked_back.pop(node, None)) is not None:
+                    self.usage.back(row, now_s)
+                self._set(node, False, now_s)
+            case facts.GangCheckpointing(reason="preempted"):
+                nodes = (at[node] for node in self._cells.get(self._at[fact.job], ()))
+                self.reclaim_preemptions += any(node in self._asked_back for node in nodes)
+            case _:
+                pass
+
+    def _trains(self, node: int) -> bool:
+        return self._layout.rooms[int(self._layout.pool[node])].kind == Kind.TRAINING
+
+    def _owner(self, node: int) -> str:
+        room = self._layout.rooms[int(self._layout.pool[node])]
+        return self._layout.ids[node] if room.kind == Kind.EDGE else room.id
+
+    def _set(self, node: int, is_open: bool, now_s: float) -> None:
+        self._open[node] = self._takes[node] = is_open
+        self.usage.book(now_s)
+        self.usage.open(self._open)
+        self.usage.look(self.free)
+
+    # --- idle GPUs ----------------------------------------------------------------------------
+
+    def _book_idle(self, now_s: float) -> None:
+        self.idle_gpu_s += self._idle * (now_s - self._looked_s)
+        self.stranded_gpu_s += self._stranded * (now_s - self._looked_s)
+        self._looked_s = now_s
+
+    def _look(self, now_s: float) -> None:
+        """Count GPUs that were left idle since a decision while somebody waited for some."""
+        self._decided = False
+        self._idle = self._stranded = 0
+        if self._waits_since_s:
+            free = np.where(self._takes, self.free, 0)
+            asked = int(self._requested[min(self._waits_since_s)])
+            gang = min(asked, self._layout.rooms[0].gpus_per_node)
+            self._idle, self._stranded = int(free.sum()), int((free % gang).sum())
+        self._book_idle(now_s)
+
+    def close(self, now_s: float) -> None:
+        """End all accounts at a moment."""
+        if self._decided:
+            self._look(now_s)
+        self._book_idle(now_s)
+        for job in range(len(self._held)):
+            if self._held[job]:
+                self._holds(job, now_s)
+            self._stops_waiting(job, now_s)
+        self.usage.book(now_s)

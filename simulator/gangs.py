@@ -1,0 +1,455 @@
+"""Jobs as they really are, and ideal agents that run them: commands in, a physics, events out.
+
+An ideal agent never fails, forgets or refuses. With an *instant* physics, that of a published
+simulator, a command takes effect in the moment in which it comes: GPUs that a gang leaves are free
+at once, and a gang that changes runs on, for the scheduler, and only makes no progress for as long
+as the physics says. Otherwise the agents are as real ones: a gang that leaves first saves, GPUs
+are free when it has, and a gang that starts or changes is not up before its pause is over.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from scheduler.core.stimuli import Curve, CurvesLearned
+from schemas.commands import ScaleGang, StartGang, StopGang
+from schemas.events import (
+    GangHeld,
+    JobProgressed,
+    JobSubmitted,
+    RatePoint,
+    StopReason,
+    WorkerStarted,
+    WorkerStopped,
+)
+from schemas.values import NodeGpus
+from simulator.driver import START_S, Say
+from simulator.layout import Layout
+from simulator.physics.base import Entry, Placement
+
+#: Steps that the scheduler counts in a unit of progress, so that it sees parts of one.
+STEPS = 65_536
+_STEPS_MOST = 2**52
+_NEVER = -math.inf
+_LEAST_RATE, _MOST_RATE = 1e-9, 1e9
+TENANT, ESTIMATOR = "/tenants/simulated", "/estimators/simulated"
+
+Cells = dict[str, list[int]]
+
+
+@dataclass(slots=True)
+class Gang:
+    """A job, and the gang it has at present."""
+
+    entry: Entry
+    number: int
+    steps: float  #: In a unit of progress.
+    epoch: int = -1
+    cells: Cells = field(default_factory=dict)  #: What it runs on.
+    leaving: list[tuple[int, Cells]] = field(default_factory=list)  #: By epoch, not free yet.
+    before: Placement = ()  #: What a gang that migrates came from.
+    site: int = -1  #: Where its checkpoint is; -1: it never ran.
+    agent: str = ""  #: Source of what is said of it.
+    done: float = 0.0  #: Progress at `from_s`, where the present leg begins.
+    from_s: float = 0.0
+    speed: float = 0.0
+    until: float = 0.0  #: Progress at which the leg ends...
+    mark_s: float = math.inf  #: ...and when that is.
+    ready_s: float = _NEVER  #: When the pause of its newest change ends.
+    saved: float = 0.0  #: Progress of the newest checkpoint, and when it was written.
+    saved_s: float = _NEVER
+    is_up: bool = False  #: Whether the scheduler was told that it runs.
+    leaves: bool = False  #: Whether it was told to stop, and its GPUs are not free yet.
+    age: int = 0  #: Grows with every change: what was due before is void.
+    is_over: bool = False
+    stamp: int | None = None
+
+    def progress(self, now_s: float) -> float:
+        """Give how far it is."""
+        ran_s = now_s - self.from_s
+        return self.done if ran_s <= 0.0 else min(self.done + self.speed * ran_s, self.until)
+
+    def step(self, now_s: float) -> int:
+        """Give the same in steps as the scheduler counts them."""
+        return int(self.progress(now_s) * self.steps)
+
+
+@dataclass(slots=True)
+class Told:
+    """Is told what a run's account needs and no event says. Moments are the engine's."""
+
+    changed: Callable[[Gang, Placement, Placement, float, float], None]
+    ended: Callable[[Gang, float], None]
+    killed: Callable[[Gang, float], None]
+
+
+class Gangs:
+    """All jobs of a run, and what is about to happen to them."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        layout: Layout,
+        sizes: tuple[int, ...],
+        told: Told,
+        *,
+        instant: bool,
+        eager: bool,
+        tick_s: float = 0.0,
+        checkpoint_every_s: float = math.inf,
+    ) -> None:
+        """Begin with all jobs to come.
+
+        Args:
+            entries: The jobs, by submission.
+            layout: Where they may run.
+            sizes: GPUs that any may have.
+            told: Who counts.
+            instant: Whether agents take no time.
+            eager: Whether a leg's rounded end counts, and not its exact end.
+            tick_s: Legs last whole multiples of this; 0: any time.
+            checkpoint_every_s: How often a running gang saves, beside every change.
+        """
+        self.gangs = [
+            Gang(one, number, min(STEPS, _STEPS_MOST / max(one.model.total, 1e-9)))
+            for number, one in enumerate(entries)
+        ]
+        self.at = {gang.entry.id: gang for gang in self.gangs}
+        if len(self.at) != len(self.gangs):
+            raise ValueError("two jobs have the same id")
+        self._layout, self._sizes, self._told = layout, sizes, told
+        self._instant, self._eager, self._tick_s = instant, eager, tick_s
+        self._every_s = checkpoint_every_s
+        self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
+        self._pushed = 0
+        self._came = self.over = 0
+        self._stale: dict[int, None] = {}  # jobs of whose speed something is to be told
+        self._moved: dict[int, None] = {}  # gangs whose progress is to be told
+        self._stamped: dict[int, None] = {}
+        self._say: Say
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def begin(self, say: Say) -> None:
+        """Say nothing yet: all jobs are to come."""
+        self._say = say
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next; inf if nothing does."""
+        came_s = math.inf
+        if self._came < len(self.gangs):
+            came_s = START_S + self.gangs[self._came].entry.submit_s
+        return min(came_s, self._heap[0][0]) if self._heap else came_s
+
+    def happen(self, now_s: float) -> None:
+        """Let everything happen that is due: legs end first, then jobs come."""
+        while self._heap and self._heap[0][0] <= now_s:
+            _, _, number, age, act = heapq.heappop(self._heap)
+            gang = self.gangs[number]
+            if age == gang.age:
+                act(gang, now_s)
+        while self._came < len(self.gangs):
+            gang = self.gangs[self._came]
+            if START_S + gang.entry.submit_s > now_s:
+                break
+            self._came += 1
+            self._submit(gang)
+
+    def _then(self, gang: Gang, at_s: float, act: Callable[[Gang, float], None]) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (at_s, self._pushed, gang.number, gang.age, act))
+
+    @property
+    def all_over(self) -> bool:
+        """Whether every job has come and gone."""
+        return self.over == len(self.gangs)
+
+    # --- what is said of jobs -----------------------------------------------------------------
+
+    def _submit(self, gang: Gang) -> None:
+        entry = gang.entry
+        told = entry.model.told(0.0, self._sizes)
+        rates = [
+            RatePoint(gpus=size, samples_per_s=min(max(float(rate), _LEAST_RATE), _MOST_RATE))
+            for size, rate in zip(self._sizes, told.rates, strict=True)
+        ]
+        job = JobSubmitted(
+            job=entry.id,
+            tenant=entry.tenant,
+            model="simulated",
+            gpus_min=self._sizes[0],
+            gpus_max=self._sizes[-1],
+            gpus=entry.requested,
+            total_steps=max(1, int(entry.model.total * gang.steps)),
+            samples_per_step=1.0 / gang.steps,
+            rates=rates,
+            deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
+            memory_mib=int(entry.memory_mib),
+            checkpoint_mib=int(entry.checkpoint_mib),
+            checkpoint_cost_s=entry.checkpoint_cost_s,
+            start_cost_s=entry.start_cost_s,
+            priority=entry.priority,
+            edge_allowed=entry.edge_allowed,
+        )
+        self._say(job, TENANT)
+        gang.stamp = entry.model.stamp
+        if gang.stamp is not None:
+            self._stamped[gang.number] = None
+        self._stale[gang.number] = None
+
+    def report(self, now_s: float) -> None:
+        """Say how far gangs are that changed, and what is known of their speed."""
+        for number in self._stamped:
+            gang = self.gangs[number]
+            if (stamp := gang.entry.model.stamp) != gang.stamp:
+                gang.stamp = stamp
+                self._stale[number] = None
+        for number in sorted(self._moved):
+            gang = self.gangs[number]
+            if gang.is_up and now_s < gang.ready_s:
+                continue  # it stands still, as it did when it was last spoken of
+            if gang.is_up:
+                self.tell(gang, now_s)
+            del self._moved[number]
+        named = (self.gangs[number] for number in sorted(self._stale))
+        curves = {gang.entry.id: self._curve(gang, now_s) for gang in named if not gang.is_over}
+        self._stale.clear()
+        if curves:
+            self._say(CurvesLearned(curves), ESTIMATOR)
+
+    def _curve(self, gang: Gang, now_s: float) -> Curve:
+        entry = gang.entry
+        told = entry.model.told(gang.progress(now_s), self._sizes)
+        return Curve(
+            points=[
+                [size, rate] for size, rate in zip(self._sizes, told.rates.tolist(), strict=True)
+            ],
+            per_step=told.per_progress / gang.steps,
+            left=told.remaining,
+            measured=[],
+            affinity=dict(entry.affinity),
+        )
+
+    def tell(self, gang: Gang, now_s: float) -> None:
+        """Say how far a gang is, how fast, and what it has saved."""
+        step = gang.step(now_s)
+        self._say(
+            JobProgressed.model_construct(
+                job=gang.entry.id,
+                epoch=gang.epoch,
+                step=step,
+                samples_per_s=gang.speed,
+                checkpoint_step=min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps)),
+                checkpoint_cost_s=gang.entry.checkpoint_cost_s,
+            ),
+            gang.agent,
+        )
+
+    def _workers(self, gang: Gang, cells: Cells, epoch: int, reason: StopReason, step: int) -> None:
+        for node, gpus in cells.items():
+            self._say(
+                WorkerStopped.model_construct(
+                    job=gang.entry.id, epoch=epoch, node=node, gpus=gpus, reason=reason, step=step
+                ),
+                gang.agent,
+            )
+
+    def held_on(self, node: str) -> list[GangHeld]:
+        """List what runs on a node."""
+        return [
+            GangHeld(
+                job=gang.entry.id,
+                epoch=gang.epoch,
+                gpus=gang.cells[node],
+                step=int(gang.done * gang.steps),
+            )
+            for gang in self.gangs[: self._came]
+            if node in gang.cells
+        ]
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def start(self, order: StartGang, now_s: float) -> None:
+        """Run a job from its newest checkpoint."""
+        gang = self.at[order.job]
+        before, gang.before = gang.before, ()
+        gang.cells = _cells(order.placement)
+        gang.epoch = order.epoch
+        after, travel_s = self._placement(gang.cells), 0.0
+        site = self._layout.site(after)
+        if gang.site not in (-1, site):
+            travel_s = self._layout.travel_s(gang.entry.checkpoint_mib, gang.site, site)
+        gang.site, gang.agent = site, f"/agents/{self._layout.agent_of(after[0][0])}"
+        self._change(gang, before, after, now_s, travel_s)
+
+    def scale(self, order: ScaleGang, now_s: float) -> None:
+        """Run a job on other GPUs; those it gives up are free when it has saved."""
+        gang = self.at[order.job]
+        old, gang.done = gang.cells, gang.progress(now_s)
+        before = self._placement(old)
+        gang.cells, old_epoch, gang.epoch = _cells(order.placement), gang.epoch, order.epoch
+        kept = {(node, gpu) for node, gpus in gang.cells.items() for gpu in gpus}
+        left = {
+            node: rest
+            for node, gpus in old.items()
+            if (rest := [gpu for gpu in gpus if (node, gpu) not in kept])
+        }
+        self._change(gang, before, self._placement(gang.cells), now_s, 0.0)
+        if left:
+            gang.leaving.append((old_epoch, left))
+            self._later(gang, now_s, self._leave_s(gang), self._left)
+
+    def stop(self, order: StopGang, now_s: float) -> None:
+        """Leave all GPUs, with a checkpoint or without."""
+        gang = self.at[order.job]
+        if order.epoch != gang.epoch or gang.leaves or not (gang.cells or gang.leaving):
+            return
+        gang.before = self._placement(gang.cells) if order.reason == "migrated" else ()
+        saves = order.checkpoint and bool(gang.cells)
+        if not saves:
+            self._lose(gang, now_s)
+        self._halt(gang, now_s, gang.progress(now_s))
+        gang.leaves = True
+        reason: StopReason = "migrated" if order.reason == "migrated" else "preempted"
+        self._later(
+            gang,
+            now_s,
+            self._leave_s(gang) if saves else 0.0,
+            partial(self._gone, reason=reason),
+        )
+
+    def kill(self, node: str, now_s: float) -> None:
+        """Let all gangs on a node lose what they did since their newest checkpoint."""
+        found = [gang for gang in self.gangs[: self._came] if node in gang.cells]
+        for gang in found:
+            if not gang.leaves:
+                if gang.is_up:
+                    self.tell(gang, now_s)
+                self._lose(gang, now_s)
+                self._halt(gang, now_s, gang.done)
+            del gang.cells[node]
+
+    # --- what follows -------------------------------------------------------------------------
+
+    def _change(
+        self, gang: Gang, before: Placement, after: Placement, now_s: float, travel_s: float
+    ) -> None:
+        gang.age += 1
+        gang.ready_s = now_s + gang.entry.model.pause_s(before, after) + travel_s
+        gang.saved, gang.saved_s = gang.done, gang.ready_s
+        self._told.changed(gang, before, after, now_s, gang.ready_s)
+        gang.is_up = self._instant
+        if self._instant:
+            self._up(gang, now_s)
+        else:
+            self._then(gang, gang.ready_s, self._up)
+        self._leg(gang, gang.done, gang.ready_s)
+
+    def _up(self, gang: Gang, now_s: float) -> None:
+        gang.is_up = True
+        self._moved[gang.number] = None
+        step = int(gang.done * gang.steps)
+        for node, gpus in gang.cells.items():
+            self._say(
+                WorkerStarted.model_construct(
+                    job=gang.entry.id, epoch=gang.epoch, node=node, gpus=gpus, step=step
+                ),
+                gang.agent,
+            )
+
+    def _leg(self, gang: Gang, done: float, from_s: float) -> None:
+        """Begin a leg."""
+        counts = (len(gpus) for gpus in gang.cells.values())
+        leg = gang.entry.model.leg(done, tuple(sorted(counts, reverse=True)))
+        gang.done, gang.from_s, gang.until = done, from_s, leg.until
+        gang.speed = leg.speed * self._layout.speed(gang.site, gang.entry.affinity)
+        self._stale[gang.number] = self._moved[gang.number] = None
+        if gang.speed <= 0.0:
+            gang.mark_s = math.inf
+            return
+        takes_s = (leg.until - done) / gang.speed
+        tick_s = self._tick_s
+        gang.mark_s = from_s + (round(takes_s / tick_s) * tick_s if tick_s else takes_s)
+        self._then(gang, gang.mark_s if self._eager else from_s + takes_s, self._turn)
+
+    def _turn(self, gang: Gang, now_s: float) -> None:
+        """End a leg, and begin the next or end the job."""
+        if gang.until < gang.entry.model.total:
+            gang.saved, gang.saved_s = self._checkpoint(gang, gang.mark_s)
+            self._leg(gang, gang.until, gang.mark_s)
+            return
+        gang.is_over = True
+        self.over += 1
+        self._stamped.pop(gang.number, None)
+        self._told.ended(gang, gang.mark_s)
+        self._halt(gang, now_s, gang.until)
+        step = int(gang.entry.model.total * gang.steps)
+        cells, gang.cells = gang.cells, {}
+        self._free_left(gang)
+        self._workers(gang, cells, gang.epoch, "completed", max(1, step))
+
+    def _halt(self, gang: Gang, now_s: float, done: float) -> None:
+        gang.age += 1
+        gang.done = gang.until = done
+        gang.from_s, gang.speed, gang.mark_s = now_s, 0.0, math.inf
+        gang.is_up = False
+        self._stale[gang.number] = None
+
+    def _lose(self, gang: Gang, now_s: float) -> None:
+        saved, saved_s = self._checkpoint(gang, now_s)
+        if gang.cells:
+            self._told.killed(gang, max(now_s - saved_s, 0.0))
+        gang.done = gang.until = saved
+        gang.from_s, gang.speed = now_s, 0.0
+
+    def _checkpoint(self, gang: Gang, now_s: float) -> tuple[float, float]:
+        """Give the progress of the newest checkpoint by then, and when it was written."""
+        ran_s = now_s - gang.ready_s
+        if self._every_s < math.inf and ran_s > 0.0:
+            mark_s = gang.ready_s + ran_s // self._every_s * self._every_s
+            if mark_s > gang.from_s:
+                return gang.progress(mark_s), mark_s
+        return gang.saved, gang.saved_s
+
+    def _leave_s(self, gang: Gang) -> float:
+        return 0.0 if self._instant else gang.entry.checkpoint_cost_s
+
+    def _later(
+        self, gang: Gang, now_s: float, after_s: float, act: Callable[[Gang, float], None]
+    ) -> None:
+        if after_s > 0.0:
+            self._then(gang, now_s + after_s, act)
+        else:
+            act(gang, now_s)
+
+    def _left(self, gang: Gang, now_s: float) -> None:
+        self._free_left(gang)
+
+    def _free_left(self, gang: Gang) -> None:
+        leaving, gang.leaving = gang.leaving, []
+        for epoch, cells in leaving:
+            self._workers(gang, cells, epoch, "scaled_in", int(gang.done * gang.steps))
+
+    def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
+        gang.leaves = False
+        cells, gang.cells = gang.cells, {}
+        self._free_left(gang)
+        self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
+
+    def decline(self, job: str) -> None:
+        """Take note that the policy refused a job."""
+        gang = self.at[job]
+        gang.is_over = True
+        self.over += 1
+        self._stamped.pop(gang.number, None)
+
+    def _placement(self, cells: Mapping[str, list[int]]) -> Placement:
+        at = self._layout.at
+        return tuple(sorted((at[node], len(gpus)) for node, gpus in cells.items()))
+
+
+def _cells(placement: Iterable[NodeGpus]) -> Cells:
+    return {part.node: list(part.gpus) for part in placement}

@@ -1,0 +1,290 @@
+"""One run: jobs and owners as a physics has them, ideal agents, and the real engine."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bus.clock import SystemClock
+from scheduler.core.settings import Settings
+from scheduler.core.stimuli import Command
+from scheduler.policies.interface import Kind, Plan, Policy, Snapshot
+from schemas.commands import LendNode, Rebirth, ReturnNode, ScaleGang, StartGang, StopGang
+from schemas.events import CommandAcknowledged
+from simulator.account import Account
+from simulator.driver import START_S, Driver, Say
+from simulator.fleet import Fleet
+from simulator.gangs import Gangs, Told
+from simulator.layout import Layout
+from simulator.options import Options, ladder
+from simulator.outcome import FleetRecord, Outcome
+from simulator.physics.base import Entry
+
+__all__ = [
+    "FleetRecord",
+    "Options",
+    "Outcome",
+    "PolicyError",
+    "Run",
+    "ladder",
+    "settings_of",
+    "simulate",
+]
+
+
+def simulate(
+    entries: Sequence[Entry],
+    policy: Policy,
+    options: Options | None = None,
+    *,
+    line: str | None = None,
+    cell: str = "default",
+    journal: Path | None = None,
+) -> Outcome:
+    """Run jobs under a policy until all have ended, or nothing more can happen.
+
+    Args:
+        entries: The jobs.
+        policy: Who decides.
+        options: How it is run.
+        line: The policy with its options, as a journal names it; None: its name.
+        cell: Of the journal.
+        journal: Where to write it (`simulator.log`); None: nowhere.
+
+    Raises:
+        PolicyError: The policy could not decide, or its plan was malformed.
+        OSError: The journal cannot be written.
+    """
+    run = Run(entries, policy, options or Options(), line, cell)
+    if journal is None:
+        return run.run()
+    # Only who writes a journal needs a bus.
+    from simulator.log import Recorder
+
+    with Recorder(journal, run.driver.engine) as recorder:
+        run.driver.watches.append(recorder.saw)
+        return run.run()
+
+
+#: Longer than any run.
+_LONG_S = 1e8
+
+
+class PolicyError(RuntimeError):
+    """The policy could not decide, or its plan was malformed."""
+
+
+class Run:
+    """A field of ideal agents, and its account."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        policy: Policy,
+        options: Options,
+        line: str | None = None,
+        cell: str = "default",
+    ) -> None:
+        """Begin with all jobs to come.
+
+        Raises:
+            ValueError: Two jobs have one id, or a failure is of no node.
+        """
+        room = options.room
+        ordered = sorted(entries, key=lambda one: one.submit_s)
+        sizes = options.sizes or ladder(room, [one.requested for one in ordered])
+        self._entries, self._options = ordered, options
+        self._layout = layout = Layout(room, options.pools)
+        names = tuple(one.id for one in ordered)
+        requested = np.array([one.requested for one in ordered], dtype=np.int64)
+        self._account = account = Account(layout, names, requested)
+        self._gangs = Gangs(
+            ordered,
+            layout,
+            sizes,
+            Told(account.changed, account.ended, account.killed),
+            instant=options.instant,
+            eager=options.on_events,
+            tick_s=options.tick_s,
+            checkpoint_every_s=options.checkpoint_every_s,
+        )
+        self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
+        self._policy = _Watched(policy, options.tell, self._gone)
+        self.driver = Driver(self._policy, self, settings_of(options), line, cell)
+        self.driver.watches.append(account.saw)
+        self._quiet_s = START_S
+        self._say: Say
+
+    def run(self) -> Outcome:
+        """Run to the end."""
+        until_s = self.driver.run(START_S + self._options.horizon_s) - START_S
+        if self._options.tell is not None:
+            self._options.tell(until_s, self._gangs.over)
+        return self._outcome(until_s)
+
+    def _gone(self) -> int:
+        return self._gangs.over
+
+    # --- the field ----------------------------------------------------------------------------
+
+    def begin(self, say: Say) -> None:
+        """Let nodes be born; jobs come later."""
+        self._say = say
+        self._gangs.begin(say)
+        self._fleet.begin(say)
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next."""
+        return min(self._gangs.next_s, self._fleet.next_s)
+
+    def happen(self, now_s: float) -> None:
+        """Let jobs go on, then nodes and owners."""
+        self._gangs.happen(now_s)
+        self._fleet.happen(now_s)
+
+    def obey(self, command: Command, now_s: float) -> None:
+        """Take a command: it is done at once, or begun."""
+        data = command.data
+        if isinstance(data, LendNode | ReturnNode):
+            self._fleet.obey(command, now_s)
+            return
+        done = CommandAcknowledged.model_construct(command=command.id, outcome="done")
+        self._say(done, f"/agents/{command.agent}")
+        match data:
+            case StartGang():
+                self._gangs.start(data, now_s)
+            case ScaleGang():
+                self._gangs.scale(data, now_s)
+            case StopGang():
+                self._gangs.stop(data, now_s)
+            case Rebirth():
+                self._fleet.say_again(command.agent)
+            case _:
+                pass
+
+    def report(self, now_s: float) -> None:
+        """Say what a policy shall know."""
+        self._gangs.report(now_s)
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether all jobs are gone, or for long nothing ran and none came."""
+        if self._account.failed:
+            at_s = now_s - START_S
+            raise PolicyError(f"{self._policy.name}: at {at_s:.0f} s: {self._account.failed}")
+        if self._gangs.all_over:
+            return True
+        if self._gangs.next_s < math.inf:
+            self._quiet_s = now_s
+        return now_s - self._quiet_s > self._options.stall_s
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _outcome(self, now_s: float) -> Outcome:
+        account, gangs, policy = self._account, self._gangs.gangs, self._policy
+        account.close(now_s)
+        return Outcome(
+            policy=policy.name,
+            room=self._options.room,
+            ids=tuple(gang.entry.id for gang in gangs),
+            tenants=tuple(gang.entry.tenant for gang in gangs),
+            requested=np.array([gang.entry.requested for gang in gangs], dtype=np.int64),
+            submit_s=np.array([gang.entry.submit_s for gang in gangs]),
+            deadline_s=np.array([gang.entry.deadline_s for gang in gangs]),
+            start_s=account.start_s,
+            ready_s=account.ready_s,
+            end_s=account.end_s,
+            refused=account.declined,
+            waited_s=account.waited_s,
+            attained_gpu_s=account.attained_gpu_s,
+            paused_gpu_s=account.paused_gpu_s,
+            restarts=account.count["restarts"],
+            preemptions=account.count["preemptions"],
+            grown=account.count["grown"],
+            shrunk=account.count["shrunk"],
+            moved=account.count["moved"],
+            until_s=now_s,
+            line_s=np.array([moment for moment, _ in account.line]),
+            line_gpus=np.array([gpus for _, gpus in account.line], dtype=np.int64),
+            decision_s=np.array([took_s for took_s, _ in policy.decisions]),
+            decision_jobs=np.array([count for _, count in policy.decisions], dtype=np.int64),
+            idle_gpu_s=account.idle_gpu_s,
+            stranded_gpu_s=account.stranded_gpu_s,
+            claims=account.claims,
+            claims_timed_out=account.claims_timed_out,
+            invariant_violations=self.driver.violations,
+            fleet=self._record(now_s) if self._options.pools or self._options.failures else None,
+        )
+
+    def _record(self, now_s: float) -> FleetRecord:
+        self._fleet.close(START_S + now_s)
+        account, usage = self._account, self._account.usage
+        owners = {owner.id: owner for owner in self._fleet.owners.values()}.values()
+        pools = [owner for owner in owners if owner.kind == Kind.INFERENCE]
+        edges = [owner for owner in owners if owner.kind == Kind.EDGE]
+        line = np.array(usage.line).reshape(-1, 3)
+        return FleetRecord(
+            gpus=self._layout.total,
+            ready_gpu_s=sum(usage.open_gpu_s),
+            loans=usage.loans,
+            lent_gpu_s=usage.open_gpu_s[Kind.INFERENCE],
+            lent_used_gpu_s=usage.held_gpu_s[Kind.INFERENCE],
+            edge_gpu_s=usage.open_gpu_s[Kind.EDGE],
+            edge_used_gpu_s=usage.held_gpu_s[Kind.EDGE],
+            reclaim_batch=np.array(usage.batch, dtype=np.int64),
+            reclaim_asked_s=np.array(usage.asked_s),
+            reclaim_due_s=np.array(usage.due_s),
+            reclaim_back_s=np.array(usage.back_s),
+            reclaim_preemptions=account.reclaim_preemptions,
+            needed_gpu_s=sum(owner.needed_gpu_s for owner in pools),
+            short_gpu_s=sum(owner.short_gpu_s for owner in pools),
+            owned_gpu_s=sum(owner.gpus for owner in pools) * now_s,
+            edge_needed_gpu_s=sum(owner.needed_gpu_s for owner in edges),
+            edge_short_gpu_s=sum(owner.short_gpu_s for owner in edges),
+            failures=self._fleet.failures,
+            migrated=account.count["migrated"],
+            crossed=account.count["crossed"],
+            killed=account.count["killed"],
+            lost_gpu_s=account.lost_gpu_s,
+            line_s=line[:, 0],
+            line_lent=line[:, 1].astype(np.int64),
+            line_used=line[:, 2].astype(np.int64),
+        )
+
+
+def settings_of(options: Options) -> Settings:
+    """Give the engine's settings of a run.
+
+    Ideal agents never fall silent, so that nobody need be asked whether it is there.
+    """
+    return Settings(
+        cycle_s=min(options.round_s, _LONG_S),
+        cycle_gap_s=options.merge_s,
+        rounds_only=not options.on_events,
+        unheard_s=_LONG_S,
+    )
+
+
+class _Watched:
+    """A policy whose decisions are timed, and told of about once a second."""
+
+    def __init__(
+        self, policy: Policy, tell: Callable[[float, int], None] | None, gone: Callable[[], int]
+    ) -> None:
+        self.name, self._policy = policy.name, policy
+        self._tell, self._gone = tell, gone
+        self._clock = SystemClock()
+        self._told_s = -math.inf
+        self.decisions: list[tuple[float, int]] = []
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        began_s = self._clock.now_s()
+        plan = self._policy.plan(snapshot)
+        now_s = self._clock.now_s()
+        if snapshot.jobs.ids:  # without a job there is nothing to decide
+            self.decisions.append((now_s - began_s, len(snapshot.jobs.ids)))
+        if self._tell is not None and now_s >= self._told_s + 1.0:
+            self._told_s = now_s
+            self._tell(snapshot.now_s - START_S, self._gone())
+        return plan
