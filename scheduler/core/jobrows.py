@@ -41,6 +41,7 @@ class JobRows:
         #: (3, h) row, node's slot and GPUs of all holdings, by row then node.
         self._holdings: Ints = np.zeros((3, 0), dtype=np.int64)
         self._affinity: dict[int, dict[str, float]] = {}
+        self._places: dict[str, tuple[str, ...]] = {}  #: By job: nodes that it has a part in.
         # What is made of these when it is asked for, and kept until they change.
         self._live: tuple[Ints, tuple[str, ...], tuple[str, ...]] | None = None
         self._affine: tuple[object, Floats] | None = None
@@ -50,13 +51,21 @@ class JobRows:
         """Whether most rows are of jobs that ended, so that all had better be written anew."""
         return len(self._jobs) > 64 + 2 * len(self._row)
 
-    def write(self, names: Iterable[str]) -> None:
-        """Write the rows of these jobs, new ones in the order of their submission."""
-        rows, jobs, changed = [], [], []
+    def write(self, names: Iterable[str]) -> list[str]:
+        """Write the rows of these jobs.
+
+        Returns:
+            Nodes that they had a part in before, or have one in now.
+        """
+        rows: list[int] = []
+        jobs: list[Job] = []
+        nodes: list[str] = []
+        fresh, changed = [], []
         for name in names:
             job, row = self._state.jobs.get(name), self._row.get(name)
             if job is not None and job.state in TERMINAL:
                 job = None
+            nodes.extend(self._places.pop(name, ()))
             if row is not None and self._jobs[row] is not job:
                 self._jobs[row] = self._live = self._affine = None
                 self._speeds.take(row, None)
@@ -66,22 +75,30 @@ class JobRows:
             if job is None:
                 continue
             if row is None:
-                row = self._row[name] = len(self._jobs)
-                self._jobs.append(job)
-                self._live = self._affine = None
-            rows.append(row)
+                fresh.append(job)
+            else:
+                rows.append(row)
+                jobs.append(job)
+        for job in sorted(fresh, key=lambda job: job.number):
+            rows.append(len(self._jobs))
             jobs.append(job)
+            self._row[job.id] = len(self._jobs)
+            self._jobs.append(job)
+            self._live = self._affine = None
         if rows:
             if (over := len(self._jobs) - self._table.shape[1]) > 0:
                 more = np.zeros((_COLUMNS, max(over, self._table.shape[1])))
                 self._table = np.hstack((self._table, more))
             self._table[:, rows] = np.array([self._values(job) for job in jobs]).T
         for row, job in zip(rows, jobs, strict=True):
+            if here := (*job.cells, *job.leaving, *(job.target or ())):
+                self._places[job.id] = here
+                nodes.extend(here)
             self._speeds.take(row, job)
-            own = {} if job.curve is None else job.curve["affinity"]
-            if own != self._affinity.get(row, {}):
-                self._affinity[row], self._affine = own, None
+            if job.curve is not None and self._affinity.get(row) != job.curve["affinity"]:
+                self._affinity[row], self._affine = job.curve["affinity"], None
         self._hold([*changed, *rows], zip(rows, jobs, strict=True))
+        return nodes
 
     def _hold(self, changed: list[int], written: Iterable[tuple[int, Job]]) -> None:
         """Replace the holdings of changed rows."""
@@ -99,6 +116,9 @@ class JobRows:
 
     def _values(self, job: Job) -> tuple[float, ...]:
         goes = job.cells if job.target is None else job.target
+        size, slot = 0, -1
+        if goes:
+            size, slot = sum(map(len, goes.values())), self._slot_of(min(goes))
         phase = Phase.MOVING
         if job.target is None and not job.leaving:
             if job.state is JobState.QUEUED:
@@ -117,9 +137,9 @@ class JobRows:
             phase,
             job.priority,
             job.gpus_min if job.gpus is None else job.gpus,
-            sum(map(len, goes.values())),
+            size,
             job.restarts,
-            self._slot_of(min(goes)) if goes else -1,
+            slot,
             job.edge_allowed,
             # As they are from here...
             job.submit_s,
@@ -133,7 +153,7 @@ class JobRows:
             job.checkpoint_mib,
             job.memory_mib,
             # ...and what others follow from.
-            job.size,
+            size if job.target is None else job.size,
             job.attained_gpu_s,
             job.held_s,
             job.attained_at_s,

@@ -18,13 +18,9 @@ _STRIDE = 2.0**17
 class _Speed:
     """One job's points, as they were declared or learned."""
 
-    points: list[list[float]]
-    sizes: tuple[int, ...]  #: That the snapshot shows because of it.
-    gpus: Floats
-    work_per_s: Floats
-    least: float
-    most: float
-    per: float  #: What a point is divided by to give the unit of the snapshot.
+    points: list[list[float]]  #: [[GPUs, work per second], ...]
+    sizes: list[int]  #: That the snapshot shows because of it.
+    bounds: tuple[float, float, float]  #: Least and most GPUs; what points are divided by.
 
 
 class Speeds:
@@ -49,11 +45,13 @@ class Speeds:
         self._speed[row] = after
         if after is not None:
             self._stale.append(row)
-        came = () if after is None else after.sizes
-        went = () if before is None else before.sizes
+        came = [] if after is None else after.sizes
+        went = [] if before is None else before.sizes
         if came != went:
-            self._count.update(came)
-            self._count.subtract(went)
+            for size in came:
+                self._count[size] += 1
+            for size in went:
+                self._count[size] -= 1
             self._other = True
 
     def rows(self, rows: Ints) -> Floats:
@@ -94,14 +92,14 @@ class Speeds:
         speeds = [speed for row in rows if (speed := self._speed[row]) is not None]
         sizes = self.sizes[columns].astype(np.float64)
         stretch = np.arange(len(speeds)) * _STRIDE
-        gpus = np.concatenate([speed.gpus for speed in speeds])
-        work = np.concatenate([speed.work_per_s for speed in speeds])
-        gpus += np.repeat(stretch, [len(speed.gpus) for speed in speeds])
+        points = [point for speed in speeds for point in speed.points]
+        gpus, work = np.array(points, dtype=np.float64).reshape(len(points), 2).T
+        gpus = gpus + np.repeat(stretch, [len(speed.points) for speed in speeds])
         at = sizes + stretch[:, None]
         found = np.interp(at, gpus, work)
         if not (work > 0).all():  # between a size that cannot be and its neighbour none can
             found[np.interp(at, gpus, work > 0) < 1.0] = 0.0
-        bounds = np.array([(speed.least, speed.most, speed.per) for speed in speeds])
+        bounds = np.array([speed.bounds for speed in speeds])
         found /= bounds[:, 2:]
         found[(sizes < bounds[:, :1]) | (sizes > bounds[:, 1:2])] = 0.0
         self._table[np.array(rows)[:, None], columns] = found
@@ -111,15 +109,9 @@ def _read(job: Job, before: _Speed | None) -> _Speed:
     curve = job.curve
     points = job.rates if curve is None else curve["points"]
     per = job.samples_per_step if curve is None else 1.0
-    if before is not None and (before.points, before.per) == (points, per):
+    if before is not None and before.bounds[2] == per and before.points == points:
         return before
-    table = np.array(points, dtype=np.float64).reshape(len(points), 2)
-    return _Speed(
-        points,
-        tuple(int(gpus) for gpus, work in points if curve is None or work > 0),
-        table[:, 0],
-        table[:, 1],
-        max(job.gpus_min, table[0, 0]) if len(points) else 1.0,
-        min(job.gpus_max, table[-1, 0]) if len(points) else 0.0,
-        per,
-    )
+    least = max(job.gpus_min, points[0][0]) if points else 1.0
+    most = min(job.gpus_max, points[-1][0]) if points else 0.0
+    sizes = [int(gpus) for gpus, work in points if work > 0 or curve is None]
+    return _Speed(points, sizes, (least, most, per))

@@ -1,23 +1,59 @@
 """The state as columns: the snapshot that policies see."""
 
+from typing import Any
+
 import numpy as np
 
+from scheduler.core import facts
 from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows
 from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
 from scheduler.policies import interface as columns
-from scheduler.policies.interface import Floats
+from scheduler.policies.interface import Floats, Ints
+
+#: Of jobs, and yet nothing of what is shown of them.
+_UNSEEN = (facts.JobExplained, facts.WorkerReady)
 
 
 class View:
-    """Makes snapshots."""
+    """Makes snapshots. Between two of them only what facts were about is read again.
+
+    What it remembers follows from the state alone: one that begins anew shows the same.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing remembered."""
+        self._rows: tuple[NodeRows, JobRows] | None = None
+        self._owners: tuple[Contact, list[tuple[str, Ints]]] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rows = None
+        # Named by facts since the last snapshot, in order.
+        self._jobs: dict[str, None] = {}
+        self._nodes: dict[str, None] = {}
+        #: By lender: the slot in which this was its history, and that.
+        self._history: dict[str, tuple[int, Floats]] = {}
+
+    def saw(self, fact: Any) -> None:
+        """Take note of a fact that was folded into the state."""
+        if isinstance(fact, facts.LeaderChanged):
+            self._forget()  # slots may have another length, and notes another reader
+        elif isinstance(fact, facts.JobsNoted):
+            self._jobs.update(dict.fromkeys(fact.notes))
+        elif isinstance(fact, facts.CurvesReplaced):
+            self._jobs.update(dict.fromkeys(fact.curves))
+        elif isinstance(fact, facts.LoadObserved):
+            self._history.pop(fact.lender, None)
+        elif not isinstance(fact, _UNSEEN):
+            if (job := getattr(fact, "job", None)) is not None:
+                self._jobs[job] = None
+            if (node := getattr(fact, "node", None)) is not None:
+                self._nodes[node] = None
 
     def snapshot(self, state: ClusterState) -> columns.Snapshot:
         """Give the columns of the state as it is now."""
-        nodes = NodeRows(state)
-        nodes.write(state.nodes)
-        jobs = JobRows(state, nodes.slot_of)
-        jobs.write(state.jobs)
+        nodes, jobs = self._read(state)
         contact, at = nodes.contact(), jobs.slots()
         sites = nodes.sites(at[at >= 0])
         job, slot, gpus = jobs.holdings()
@@ -32,11 +68,41 @@ class View:
             pools=sites.pools,
             nodes=nodes.columns(sites),
             holdings=columns.Holdings(job[seen], node[seen], gpus[seen]),
-            lenders=_lenders(state, contact),
+            lenders=self._lenders(state, contact),
         )
 
+    def _read(self, state: ClusterState) -> tuple[NodeRows, JobRows]:
+        """Write the rows of what changed; of everything, where nothing is remembered."""
+        if self._rows is None or self._rows[1].wasteful:
+            nodes = NodeRows(state)
+            jobs = JobRows(state, nodes.slot_of)
+            self._rows = nodes, jobs
+            jobs.write(state.jobs)
+            nodes.write(state.nodes)
+        else:
+            nodes, jobs = self._rows
+            self._nodes.update(dict.fromkeys(jobs.write(self._jobs)))
+            nodes.write(self._nodes)
+        self._jobs, self._nodes = {}, {}
+        return nodes, jobs
 
-def _lenders(state: ClusterState, contact: Contact) -> tuple[columns.Lender, ...]:
+    def _lenders(self, state: ClusterState, contact: Contact) -> tuple[columns.Lender, ...]:
+        if self._owners is None or self._owners[0] is not contact:
+            self._owners = contact, _owners(state, contact)
+        now_slot, length_s = int(state.now_s // slot_s(state)), slot_s(state)
+        found = []
+        for name, nodes in self._owners[1]:
+            lender = state.lenders.get(name) or Lender(name)
+            known = self._history.get(name)
+            if known is None or known[0] != now_slot:
+                known = self._history[name] = now_slot, _history(lender, now_slot)
+            age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
+            found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, known[1], length_s))
+        return tuple(found)
+
+
+def _owners(state: ClusterState, contact: Contact) -> list[tuple[str, Ints]]:
+    """List who lends, each with the indices of its nodes."""
     owners: dict[str, list[int]] = {}
     for index, name in enumerate(contact.ids):
         pool = state.pools[state.nodes[name].pool]
@@ -44,26 +110,18 @@ def _lenders(state: ClusterState, contact: Contact) -> tuple[columns.Lender, ...
             owners.setdefault(pool.id, []).append(index)
         elif pool.kind == "edge":
             owners[name] = [index]
-    return tuple([_lender(state, name, owners[name]) for name in sorted(owners)])
-
-
-def _lender(state: ClusterState, name: str, nodes: list[int]) -> columns.Lender:
-    lender = state.lenders.get(name) or Lender(name)
-    return columns.Lender(
-        id=name,
-        nodes=np.array(nodes, dtype=np.int64),
-        gpus_needed=lender.gpus_needed,
-        load_age_s=np.inf if lender.at_s is None else state.now_s - lender.at_s,
-        history=_history(lender, int(state.now_s // slot_s(state))),
-        slot_s=slot_s(state),
-    )
+    found = [(name, np.array(owners[name], dtype=np.int64)) for name in sorted(owners)]
+    for _, nodes in found:
+        nodes.flags.writeable = False
+    return found
 
 
 def _history(lender: Lender, now_slot: int) -> Floats:
     """Of slots since its last report nothing is known; now it needs what it said then."""
     found = np.array([np.nan if peak is None else peak for peak in lender.history], dtype=float)
     silent = now_slot - lender.slot
-    if lender.slot < 0 or silent <= 0:
-        return found
-    unknown = np.full(min(silent, SLOTS) - 1, np.nan)
-    return np.concatenate((found, unknown, [lender.gpus_needed]))[-SLOTS:]
+    if lender.slot >= 0 and silent > 0:
+        unknown = np.full(min(silent, SLOTS) - 1, np.nan)
+        found = np.concatenate((found, unknown, [lender.gpus_needed]))[-SLOTS:]
+    found.flags.writeable = False
+    return found

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 
-from scheduler.core.stimuli import Cause, Curve, CurvesLearned, LeaderStarted
-from scheduler.core.view import View
+from scheduler.core.stimuli import Cause, Curve, CurvesLearned, LeaderStarted, Stimulus
 from scheduler.policies.fifo import Fifo
-from scheduler.policies.interface import Plan, Policy, Snapshot
-from schemas.events import InferenceLoad, JobProgressed, NodeDied
+from scheduler.policies.interface import Plan, Policy
+from schemas.events import InferenceLoad, JobCancelled, JobProgressed, NodeDied
 from tests.builders import Cell, node_born, submitted, target
-
-
-def seen(cell: Cell) -> Snapshot:
-    return View().snapshot(cell.state)
-
 
 # --- sites -------------------------------------------------------------------------------------
 
@@ -36,7 +30,7 @@ def test_a_gang_that_no_agent_could_host_keeps_no_gpu_idle() -> None:
     cell.feed(submitted("small", gpus_min=2, gpus_max=2))
     cell.wait(60.0)
     assert (cell.job("large").size, cell.job("small").size) == (0, 2)
-    pools, jobs = seen(cell).pools, seen(cell).jobs
+    pools, jobs = cell.seen().pools, cell.seen().jobs
     assert pools.ids == ("train@a0", "train@a1")
     assert jobs.pool.tolist() == [-1, 0]
 
@@ -62,7 +56,7 @@ def test_a_pool_is_gone_with_its_last_node_and_its_job() -> None:
     cell.feed(node_born("n0"))
     cell.feed(node_born("e0", pool="edge", kind="edge"))
     cell.feed(NodeDied(node="e0", reason="scrapped"))
-    assert (seen(cell).pools.ids, seen(cell).lenders) == (("train",), ())
+    assert (cell.seen().pools.ids, cell.seen().lenders) == (("train",), ())
 
 
 # --- what was learned --------------------------------------------------------------------------
@@ -93,7 +87,7 @@ def test_a_learned_curve_is_shown_instead_of_the_declared_one(left: float | None
     cell.now_s += 10.0
     cell.feed(JobProgressed.model_validate({**told, "step": 110, "samples_per_s": 20.0}))
     cell.wait(15.0)  # two steps a second
-    jobs = seen(cell).jobs
+    jobs = cell.seen().jobs
     assert jobs.sizes.tolist() == [1, 2, 3, 4, 6, 8]
     assert jobs.rate[0].tolist() == [5.0, 7.0, 9.0, 0.0, 12.0, 20.0]
     assert jobs.remaining_steps[0] == (900.0 - 40 * 3.0 if left else (1000 - 140) * 3.0)
@@ -101,7 +95,7 @@ def test_a_learned_curve_is_shown_instead_of_the_declared_one(left: float | None
     assert jobs.rate_age_s.tolist() == [25.0, np.inf]
     assert jobs.affinity.tolist() == [[0.25, 1.0], [1.0, 1.0]]
     cell.wait(600.0)
-    assert seen(cell).jobs.remaining_steps[0] == 1e-9
+    assert cell.seen().jobs.remaining_steps[0] == 1e-9
 
 
 # --- notes -------------------------------------------------------------------------------------
@@ -113,7 +107,7 @@ def test_notes_are_shown_to_the_policy_that_wrote_them() -> None:
 
     def lead(policy: str) -> list[float]:
         cell.feed(LeaderStarted("test", 1, policy, cell.settings.to_dict()))
-        return [float(x) for x in seen(cell).jobs.notes[0] if not np.isnan(x)]
+        return [float(x) for x in cell.seen().jobs.notes[0] if not np.isnan(x)]
 
     def write() -> None:
         cell.policy.planner = lambda _: Plan(notes={"j0": (1.0, 2.0)})
@@ -154,7 +148,7 @@ def test_a_late_word_of_an_owner_does_not_replace_a_newer_one() -> None:
 def test_slots_in_which_an_owner_said_nothing_are_unknown() -> None:
     cell = Cell()
     cell.feed(node_born("i0", pool="infer", kind="inference"))
-    assert seen(cell).lenders[0].history.tolist() == []
+    assert cell.seen().lenders[0].history.tolist() == []
     said = InferenceLoad(
         pool="infer",
         requests_running=0,
@@ -165,9 +159,9 @@ def test_slots_in_which_an_owner_said_nothing_are_unknown() -> None:
     )
     cell.feed(said)
     cell.wait(900.0)
-    np.testing.assert_array_equal(seen(cell).lenders[0].history, [3.0, np.nan, np.nan, 3.0])
+    np.testing.assert_array_equal(cell.seen().lenders[0].history, [3.0, np.nan, np.nan, 3.0])
     cell.wait(1e6, step_s=1e6)
-    assert len(seen(cell).lenders[0].history) == 576
+    assert len(cell.seen().lenders[0].history) == 576
 
 
 def test_a_restart_counts_whatever_the_number_of_the_stimulus() -> None:
@@ -176,6 +170,20 @@ def test_a_restart_counts_whatever_the_number_of_the_stimulus() -> None:
     for number in range(30):
         cell.feed(submitted(f"j{number}"))
     cell.run("j29", n0=2)
-    assert seen(cell).jobs.restarts.tolist() == [0] * 30
+    assert cell.seen().jobs.restarts.tolist() == [0] * 30
     cell.plan({"j29": target(n0=4)})
-    assert seen(cell).jobs.restarts.tolist() == [0] * 29 + [1]
+    assert cell.seen().jobs.restarts.tolist() == [0] * 29 + [1]
+
+
+def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
+    cell = Cell()
+    cell.feed(submitted("stays"))
+    cell.seen()
+    for number in range(150):
+        cell.engine.handle(Stimulus(cell.now_s, submitted(f"j{number}")))
+        cell.seen()
+        cell.engine.handle(Stimulus(cell.now_s, JobCancelled(job=f"j{number}")))
+    cell.engine.handle(Stimulus(cell.now_s, submitted("last")))
+    assert cell.seen().jobs.ids == ("stays", "last")
+    assert cell.engine._view._rows is not None
+    assert len(cell.engine._view._rows[1]._jobs) < 100
