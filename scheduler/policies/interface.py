@@ -94,7 +94,7 @@ class Jobs:
     backoff_until_s: Floats  #: (n,) do not try to start it before; -inf if it never failed.
     #: (n, `NOTE`) what the policy wrote on the job with `Plan.notes`; NaN where nothing.
     notes: Floats
-    #: (n, m) speed on each pool's GPUs relative to `rate`.
+    #: (n, m) speed on each pool's GPUs relative to `rate`; 0: it cannot run there.
     affinity: Floats
 
 
