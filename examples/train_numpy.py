@@ -3,7 +3,9 @@
 It trains a small network on generated data as `WORLD_SIZE` processes. The batch of a step is always
 the same eight shards; each process takes some of them, the first adds their gradients up in the
 order of the shards. So the weights after a step do not depend, to the last bit, on how many
-processes took it, and an undisturbed run can be compared with one that was moved about.
+processes took it, and an undisturbed run can be compared with one that was moved about. That holds
+on like processors, with the same variables for numpy's libraries: OpenBLAS adds up in another order
+on another processor, or where `OPENBLAS_CORETYPE` names one.
 
 `train_elastic.py` does the same, and need not be restarted to become more or fewer processes.
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from runtime.executors.folder import read_json, write_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
-from runtime.executors.processes import Identity, catches, identity
+from runtime.executors.processes import Identity, catches, identity, says
 from runtime.executors.progress import Announced, ProgressFile
 from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
 from schemas.programs import Program
@@ -148,6 +150,15 @@ def test_a_pid_that_is_used_again_is_not_taken_for_the_old_one() -> None:
     assert not former.send(9)  # else this test would not end well
     assert identity(2**22 + 1) is None
     assert not catches(2**22 + 1, 15)
+
+
+def test_a_process_that_becomes_another_program_is_not_missed() -> None:
+    again = "import os, sys; os.execv(sys.executable, [sys.executable, '-ISc', *[sys.argv[1]] * 2])"
+    command = [sys.executable, "-ISc", again, again]
+    with subprocess.Popen(command, env={"TIDEGATE_JOB": "j"}) as process:
+        missed = sum(not says(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
+        process.kill()
+    assert missed == 0
 
 
 def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:
