@@ -120,7 +120,7 @@ class Driver:
             self._obey()
         self.now_s = START_S
         in_moment = 0
-        while True:
+        while not self._field.is_over(self.now_s):
             wake_s = self.engine.wake_s
             next_s = min(self._field.next_s, math.inf if wake_s is None else wake_s)
             if next_s > horizon_s or next_s == math.inf:
@@ -133,10 +133,9 @@ class Driver:
             self.now_s = max(self.now_s, next_s)
             self._field.happen(self.now_s)
             self._obey()
-            if self._field.is_over(self.now_s):
-                break
             wake_s = self.engine.wake_s
-            if wake_s is not None and wake_s <= self.now_s:
+            is_due = wake_s is not None and wake_s <= self.now_s
+            if is_due and not self._field.is_over(self.now_s):
                 self._cycle()
         self.violations += len(violations(self.engine.state))
         return self.now_s

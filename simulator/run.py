@@ -8,7 +8,7 @@ import numpy as np
 
 from bus.clock import SystemClock
 from scheduler.core.settings import Settings
-from scheduler.core.stimuli import Command
+from scheduler.core.stimuli import Command, Decision, Stimulus
 from scheduler.policies.interface import Kind, Plan, Policy, Snapshot
 from schemas.commands import LendNode, Rebirth, ReturnNode, ScaleGang, StartGang, StopGang
 from schemas.events import CommandAcknowledged
@@ -112,7 +112,7 @@ class Run:
         self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
         self._policy = _Watched(policy, options.tell, self._gone)
         self.driver = Driver(self._policy, self, settings_of(options), line, cell)
-        self.driver.watches.append(account.saw)
+        self.driver.watches.append(self._saw)
         self._quiet_s = START_S
         self._say: Say
 
@@ -125,6 +125,10 @@ class Run:
 
     def _gone(self) -> int:
         return self._gangs.over
+
+    def _saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        for job in self._account.saw(stimulus, decision):
+            self._gangs.give_up(job)
 
     # --- the field ----------------------------------------------------------------------------
 
