@@ -36,6 +36,7 @@ class Account:
         self.paused_gpu_s = np.zeros(many)
         self.lost_gpu_s = np.zeros(many)
         self.count = {name: np.zeros(many, dtype=np.int64) for name in _COUNTS}
+        self.over = 0  #: Jobs that ended, or were refused.
         self.reclaim_preemptions = self.claims = self.claims_timed_out = 0
         self.idle_gpu_s = self.stranded_gpu_s = 0.0
         self.failed = ""  #: Why the policy could not decide, if it could not.
@@ -121,7 +122,10 @@ class Account:
                     self._waits_since_s[job] = now_s
                 case facts.JobMigrating():
                     self._waits_since_s[self._at[fact.job]] = now_s
+                case facts.JobCompleted() | facts.JobFailed():
+                    self.over += 1
                 case facts.JobDeclined():
+                    self.over += 1
                     job = self._at[fact.job]
                     self.declined[job] = 1
                     self._stops_waiting(job, now_s)
