@@ -23,7 +23,7 @@ import orjson
 from bus.contract import Record, Unreadable
 from scheduler.core.state import ClusterState, state_from_dict, state_hash, state_to_json
 from scheduler.journal import JournalReader, Snapshots, fold
-from scheduler.replay import Difference, Replay, Result, entries, nothing
+from scheduler.replay import Difference, Replay, Result, entries, nothing, stimuli
 from schemas.journal import RawEntry
 
 #: The most entries of a stretch.
@@ -216,8 +216,8 @@ def _answer(pipe: Connection) -> None:
 
 def _decide(begins: bytes, found: Iterable[RawEntry]) -> _Decided:
     replay = Replay(state_from_dict(orjson.loads(begins)))
-    for entry in found:
-        difference = replay.decide(entry)
+    for entry, stimulus in stimuli(found):
+        difference = replay.decide(entry, stimulus)
         if difference is not None:
             return _Decided(difference, state_hash(replay.engine.state))
     return _Decided(None, state_hash(replay.engine.state))

@@ -261,7 +261,7 @@ class Gangs:
                 gpus=gang.cells[node],
                 step=int(gang.done * gang.steps),
             )
-            for gang in self.gangs
+            for gang in self.gangs[: self._came]
             if node in gang.cells
         ]
 
@@ -318,7 +318,7 @@ class Gangs:
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""
-        found = [gang for gang in self.gangs if node in gang.cells]
+        found = [gang for gang in self.gangs[: self._came] if node in gang.cells]
         for gang in found:
             if not gang.leaves:
                 if gang.is_up:
