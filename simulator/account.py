@@ -36,6 +36,7 @@ class Account:
         self.paused_gpu_s = np.zeros(many)
         self.lost_gpu_s = np.zeros(many)
         self.count = {name: np.zeros(many, dtype=np.int64) for name in _COUNTS}
+        self.over = 0  #: Jobs that ended, or were refused.
         self.reclaim_preemptions = self.claims = self.claims_timed_out = 0
         self.idle_gpu_s = self.stranded_gpu_s = 0.0
         self.failed = ""  #: Why the policy could not decide, if it could not.
@@ -97,14 +98,14 @@ class Account:
 
     # --- what the engine decided --------------------------------------------------------------
 
-    def saw(self, stimulus: Stimulus, decision: Decision) -> list[str]:
-        """Take the facts of a decision; return the jobs that will never run again."""
+    def saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        """Take the facts of a decision."""
         now_s = max(stimulus.at_s - START_S, 0.0)
         if self._decided and now_s > self._looked_s:
             self._look(now_s)
         elif now_s > self._looked_s:
             self._book_idle(now_s)
-        changed, gone = False, []
+        changed = False
         for fact in decision.facts:
             match fact:
                 case facts.GangStarting() | facts.GangScaling():
@@ -123,11 +124,13 @@ class Account:
                     self._waits_since_s[job] = now_s
                 case facts.JobMigrating():
                     self._waits_since_s[self._at[fact.job]] = now_s
+                case facts.JobCompleted():
+                    self.over += 1
                 case facts.JobDeclined() | facts.JobFailed():
+                    self.over += 1
                     job = self._at[fact.job]
                     self.declined[job] = isinstance(fact, facts.JobDeclined)
                     self._stops_waiting(job, now_s)
-                    gone.append(fact.job)
                 case facts.PolicyFailed():
                     self.failed = self.failed or fact.error
                 case facts.TargetSet():
@@ -143,7 +146,6 @@ class Account:
             self.line.append((now_s, held))
             self.usage.book(now_s)
             self.usage.look(self.free)
-        return gone
 
     def _given(self, fact: facts.GangStarting | facts.GangScaling, now_s: float) -> None:
         job = self._at[fact.job]

@@ -225,11 +225,6 @@ class Fleet:
 
         return fail
 
-    def close(self, now_s: float) -> None:
-        """End all accounts of owners."""
-        for owner in self.owners.values():
-            owner.book(now_s - START_S)
-
 
 def _owners(layout: Layout) -> list[Owner]:
     """Make the owners of all pools that lend, by id."""

@@ -126,7 +126,7 @@ class Gangs:
         self._every_s = checkpoint_every_s
         self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
         self._pushed = 0
-        self._came = self.over = 0
+        self._came = 0
         self._stale: dict[int, None] = {}  # jobs of whose speed something is to be told
         self._moved: dict[int, None] = {}  # gangs whose progress is to be told
         self._stamped: dict[int, None] = {}
@@ -165,11 +165,6 @@ class Gangs:
     def _then(self, gang: Gang, at_s: float, act: Callable[[Gang, float], None]) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (at_s, self._pushed, gang.number, gang.age, act))
-
-    @property
-    def all_over(self) -> bool:
-        """Whether every job has come and gone."""
-        return self.over == len(self.gangs)
 
     # --- what is said of jobs -----------------------------------------------------------------
 
@@ -398,7 +393,6 @@ class Gangs:
             self._leg(gang, gang.until, gang.mark_s)
             return
         gang.is_over = True
-        self.over += 1
         self._stamped.pop(gang.number, None)
         self._told.ended(gang, gang.mark_s)
         self._halt(gang, now_s, gang.until)
@@ -458,13 +452,6 @@ class Gangs:
         cells, gang.cells = gang.cells, {}
         self._free_left(gang)
         self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
-
-    def give_up(self, job: str) -> None:
-        """Take note that the scheduler will never run a waiting job again."""
-        gang = self.at[job]
-        gang.is_over = True
-        self.over += 1
-        self._stamped.pop(gang.number, None)
 
     def _placement(self, cells: Mapping[str, list[int]]) -> Placement:
         at = self._layout.at
