@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from scheduler.core.stimuli import Command
 from schemas.commands import LendNode, Rebirth, ReturnNode, ScaleGang, StartGang, StopGang
 from schemas.events import CommandAcknowledged
+from simulator.account import Account
 from simulator.driver import Driver
 from simulator.fleet import Fleet
-from simulator.gangs import Gangs, Told
+from simulator.gangs import Gangs
 from simulator.layout import Layout
 from simulator.options import Options
 from simulator.owners import Owner
@@ -23,7 +24,7 @@ class Ideal:
         entries: Sequence[Entry],
         layout: Layout,
         sizes: tuple[int, ...],
-        told: Told,
+        account: Account,
         options: Options,
     ) -> None:
         """Begin with all jobs to come, by submission; `sizes` are what any of them may have.
@@ -35,7 +36,7 @@ class Ideal:
             entries,
             layout,
             sizes,
-            told,
+            account,
             instant=options.instant,
             eager=options.on_events,
             tick_s=options.tick_s,

@@ -11,7 +11,7 @@ from scheduler.core.settings import Settings
 from scheduler.policies.interface import Kind, Plan, Policy, Snapshot
 from simulator.account import Account
 from simulator.driver import START_S, Driver
-from simulator.gangs import Told
+from simulator.hosted import Hosted
 from simulator.ideal import Ideal
 from simulator.layout import Layout
 from simulator.options import Options, ladder
@@ -86,7 +86,8 @@ class Run:
         """Begin with all jobs to come.
 
         Raises:
-            ValueError: Two jobs have one id, or a failure is of no node.
+            ValueError: Two jobs have one id, a failure is of no node, or real agent cores cannot
+                run these jobs.
         """
         room = options.room
         ordered = sorted(entries, key=lambda one: one.submit_s)
@@ -96,8 +97,11 @@ class Run:
         names = tuple(one.id for one in ordered)
         requested = np.array([one.requested for one in ordered], dtype=np.int64)
         self._account = account = Account(layout, names, requested)
-        told = Told(account.changed, account.ended, account.killed)
-        self._field = Ideal(ordered, layout, sizes, told, options)
+        self._field: Ideal | Hosted
+        if options.agents == "core":
+            self._field = Hosted(ordered, layout, account, options)
+        else:
+            self._field = Ideal(ordered, layout, sizes, account, options)
         self._policy = _Watched(policy, options.tell, lambda: account.over)
         self.driver = Driver(self._policy, self._field, settings_of(options), line, cell)
         self.driver.watches.append(account.saw)
@@ -204,11 +208,12 @@ def settings_of(options: Options) -> Settings:
 
     Ideal agents never fall silent, so that nobody need be asked whether it is there.
     """
+    unheard_s = _LONG_S if options.agents == "ideal" else Settings().unheard_s
     return Settings(
         cycle_s=min(options.round_s, _LONG_S),
         cycle_gap_s=options.merge_s,
         rounds_only=not options.on_events,
-        unheard_s=_LONG_S,
+        unheard_s=unheard_s,
     )
 
 
