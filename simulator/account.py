@@ -109,7 +109,7 @@ class Account:
 
     def saw(self, stimulus: Stimulus, decision: Decision) -> None:
         """Take the facts of a decision."""
-        now_s = stimulus.at_s - START_S
+        now_s = max(stimulus.at_s - START_S, 0.0)
         if self._decided and now_s > self._looked_s:
             self._look(now_s)
         elif now_s > self._looked_s:
@@ -123,6 +123,8 @@ class Account:
                 case facts.GpusReleased():
                     changed = True
                     self._released(fact, now_s)
+                case facts.GangCheckpointing() | facts.GangStopping():
+                    self._leaves(fact, now_s)
                 case facts.JobAccepted():
                     self._waits_since_s[self._at[fact.job]] = now_s
                 case facts.JobQueued():
@@ -131,12 +133,12 @@ class Account:
                     self._waits_since_s[job] = now_s
                 case facts.JobMigrating():
                     self._waits_since_s[self._at[fact.job]] = now_s
-                case facts.JobCompleted() | facts.JobFailed():
+                case facts.JobCompleted():
                     self.over += 1
-                case facts.JobDeclined():
+                case facts.JobDeclined() | facts.JobFailed():
                     self.over += 1
                     job = self._at[fact.job]
-                    self.declined[job] = 1
+                    self.declined[job] = isinstance(fact, facts.JobDeclined)
                     self._stops_waiting(job, now_s)
                 case facts.PolicyFailed():
                     self.failed = self.failed or fact.error
@@ -165,6 +167,14 @@ class Account:
         self._cells[job] = own
         self._holds(job, now_s)
 
+    def _leaves(self, fact: facts.GangCheckpointing | facts.GangStopping, now_s: float) -> None:
+        job = self._at[fact.job]
+        self._book_pause(job, now_s)
+        self._pause[job] = now_s, math.inf  # it does nothing any more until it is gone
+        if fact.reason == "preempted":
+            nodes = (self._layout.at[node] for node in self._cells.get(job, ()))
+            self.reclaim_preemptions += any(node in self._asked_back for node in nodes)
+
     def _released(self, fact: facts.GpusReleased, now_s: float) -> None:
         job = self._at[fact.job]
         own = self._cells.get(job, {}).get(fact.node, set())
@@ -186,8 +196,8 @@ class Account:
     def _of_nodes(self, fact: object, now_s: float) -> None:
         at = self._layout.at
         match fact:
-            case facts.NodeJoined():
-                self._set(at[fact.node], self._trains(at[fact.node]), now_s)
+            case facts.NodeJoined() if self._trains(at[fact.node]):
+                self._set(at[fact.node], True, now_s)
             case facts.NodeLost():
                 self._set(at[fact.node], False, now_s)
             case facts.LoanGranted():
@@ -209,9 +219,6 @@ class Account:
                 if (row := self._asked_back.pop(node, None)) is not None:
                     self.usage.back(row, now_s)
                 self._set(node, False, now_s)
-            case facts.GangCheckpointing(reason="preempted"):
-                nodes = (at[node] for node in self._cells.get(self._at[fact.job], ()))
-                self.reclaim_preemptions += any(node in self._asked_back for node in nodes)
             case _:
                 pass
 

@@ -139,7 +139,7 @@ class Driver:
     ) -> None:
         """Let time pass until a moment, until `is_over` says so, or until nothing can happen."""
         in_moment = 0
-        while True:
+        while not is_over(self.now_s):
             wake_s = self.engine.wake_s
             next_s = min(self._field.next_s, math.inf if wake_s is None else wake_s)
             if next_s > until_s or next_s == math.inf:
@@ -152,10 +152,9 @@ class Driver:
             self.now_s = max(self.now_s, next_s)
             self._field.happen(self.now_s)
             self._obey()
-            if is_over(self.now_s):
-                return
             wake_s = self.engine.wake_s
-            if wake_s is not None and wake_s <= self.now_s:
+            is_due = wake_s is not None and wake_s <= self.now_s
+            if is_due and not is_over(self.now_s):
                 self._cycle()
 
     def check(self) -> None:

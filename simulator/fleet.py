@@ -163,7 +163,8 @@ class Fleet:
             drained_s = now_s + self._room(data.node).drain_s
             self._then(drained_s, partial(self._answer, command, data.node))
         elif isinstance(data, ReturnNode):
-            if self._loans.pop(data.node, None) is not None:
+            if self._loans.get(data.node) == data.loan:
+                del self._loans[data.node]
                 warm_s = now_s + self._room(data.node).warm_up_s
                 self._then(warm_s, partial(self._serve, data.node))
             self._answer(command, data.node, now_s)

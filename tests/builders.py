@@ -20,6 +20,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, state_from_dict, state_hash, state_to_json
 from scheduler.core.stimuli import Cause, Decision, Input, LeaderStarted, Stimulus, TimePassed
 from scheduler.core.validate import violations
+from scheduler.core.view import View
 from scheduler.policies.interface import Plan, Policy, Snapshot, Target
 from schemas import events
 from schemas.commands import CommandData
@@ -33,6 +34,7 @@ from schemas.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from tests.snapshots import alike
 
 START_S = 1_000_000.0
 Planner = Callable[[Snapshot], Plan]
@@ -166,7 +168,15 @@ class Cell:
             decision_to_dict(self.last)
         ), "a restored engine decides otherwise"
         assert state_hash(twin.state) == state_hash(self.state)
+        if self.state.number % 3 == 0:  # so that a snapshot comes after several stimuli
+            self.seen()
         return self.last
+
+    def seen(self) -> Snapshot:
+        """What a policy would see now; an engine that begins anew shows the same."""
+        found = self.engine._view.snapshot(self.state)
+        assert alike(found, View().snapshot(self.state))
+        return found
 
     def wait(self, seconds: float, step_s: float = 60.0) -> Decision:
         """Let time pass, in steps of a cycle."""

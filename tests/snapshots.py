@@ -1,7 +1,8 @@
 """Snapshots from a few numbers, for tests and benchmarks of policies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -194,6 +195,19 @@ def _jobs(
         notes=np.full((len(jobs), NOTE), np.nan),
         affinity=np.tile(np.array([pool.speed for pool in pools]), (len(jobs), 1)),
     )
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two snapshots, or parts of them, are the same, bit for bit."""
+    if is_dataclass(one):
+        names = [item.name for item in fields(one)]
+        return all(alike(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, np.ndarray):
+        same = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return same and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other)
 
 
 def faults(seen: Snapshot, plan: Plan) -> list[str]:

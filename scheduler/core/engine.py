@@ -71,7 +71,7 @@ class Engine:
         """
         state = self.state
         state.advance(stimulus.at_s)
-        turn = Turn(state, self._settings)
+        turn = Turn(state, self._settings, (self._view.saw,))
         self._take(turn, stimulus)
         if not isinstance(stimulus.data, TimePassed) and _frees(turn):
             clear_reclaimed(turn)

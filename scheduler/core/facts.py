@@ -78,6 +78,8 @@ class LoadObserved:
     gpus_serving: float
     shortfall_gpu_s: float
     bootid: int
+    source: str = ""
+    sequence: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,10 @@ class JobAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class JobsNoted:
-    """What the policy wrote on jobs, to be shown to it again."""
+    """What the policy of this name wrote on jobs, to be shown to it again."""
 
     notes: dict[str, list[float]]
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
         lender = state.lenders[fact.lender] = Lender(fact.lender)
     if fact.bootid != lender.bootid:
         lender.bootid, lender.shortfall_gpu_s = fact.bootid, 0.0
+    lender.source, lender.sequence = fact.source, fact.sequence
     state.totals.inference_shortfall_gpu_s += max(
         0.0, fact.shortfall_gpu_s - lender.shortfall_gpu_s
     )

@@ -54,7 +54,7 @@ def _job_advanced(state: ClusterState, fact: facts.JobAdvanced) -> None:
         job.samples_per_s, job.rate_at_s = fact.samples_per_s, state.now_s
         declared = declared_rate(job, job.size)
         if declared > 0 and job.cells:
-            speed = state.nodes[next(iter(job.cells))].speed_factor
+            speed = min(state.nodes[name].speed_factor for name in job.cells)
             job.rate_factor = fact.samples_per_s / (declared * speed)
 
 
@@ -74,7 +74,7 @@ def _job_explained(state: ClusterState, fact: facts.JobExplained) -> None:
 @folds(facts.JobsNoted)
 def _jobs_noted(state: ClusterState, fact: facts.JobsNoted) -> None:
     for name, note in fact.notes.items():
-        state.jobs[name].note = list(note)
+        state.jobs[name].note, state.jobs[name].note_by = list(note), fact.policy
 
 
 @folds(facts.TargetSet)
@@ -111,6 +111,8 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
         job.first_start_s = state.now_s
         state.totals.jobs_started += 1
         state.totals.queueing_s += state.now_s - job.submit_s
+    else:
+        job.restarts += 1
     _unclaim(state, job)
     job.attained_at_s = state.now_s
     job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
@@ -123,6 +125,7 @@ def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
     check_allocation(state, job_of(state, fact), fact)
     job = move(state, fact)
     job.ordered_number = state.number
+    job.restarts += 1
     _attain(state, job)
     before = job.size
     _unclaim(state, job)

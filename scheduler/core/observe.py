@@ -117,8 +117,12 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
 
 
 def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
-    """Remember what an owner needs."""
+    """Remember what an owner needs; what was overtaken by a later word says nothing any more."""
     state = turn.state
+    lender = state.lenders.get(report.node or report.pool)
+    if lender is not None and cause.source == lender.source:
+        if (cause.bootid, cause.sequence) < (lender.bootid, lender.sequence):
+            return
     pool = state.pools.get(report.pool)
     names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
     owned = sum(state.nodes[name].gpu_count for name in names if name in state.nodes)
@@ -130,6 +134,8 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             gpus_serving=float(min(report.gpus_serving, owned)),
             shortfall_gpu_s=report.shortfall_gpu_s,
             bootid=cause.bootid,
+            source=cause.source,
+            sequence=cause.sequence,
         )
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from scheduler.core import facts
 from scheduler.core.facts import Cells
 from scheduler.core.leave import drop_claim, stop
-from scheduler.core.state import Job, Node
+from scheduler.core.state import Job, Node, policy_name, site_id
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.interface import Plan, Target
@@ -42,22 +42,23 @@ def adopt(turn: Turn, plan: Plan) -> None:
             if cells is None:
                 turn.because(job.id, "waits", "plan.refused", gpus=target.size)
             elif cells != job.cells:
-                verb = _verb(job, target)
-                turn.emit(facts.TargetSet(job.id, target.pool, cells, verb))
+                pool = turn.state.nodes[min(cells)].pool
+                verb = _verb(job, pool, target.size)
+                turn.emit(facts.TargetSet(job.id, pool, cells, verb))
     for name in plan.lend:
         _lend(turn, name)
     advance(turn)
 
 
 def _note(turn: Turn, plan: Plan) -> None:
-    jobs = turn.state.jobs
+    jobs, writer = turn.state.jobs, policy_name(turn.state)
     notes = {
         name: list(note)
         for name, note in plan.notes.items()
-        if name in jobs and jobs[name].note != list(note)
+        if name in jobs and (jobs[name].note, jobs[name].note_by) != (list(note), writer)
     }
     if notes:
-        turn.emit(facts.JobsNoted(notes))
+        turn.emit(facts.JobsNoted(notes, writer))
 
 
 def _decline(turn: Turn, names: Sequence[str]) -> None:
@@ -111,7 +112,9 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
     agents = set()
     for name, count in sorted(target.placement):
         node = state.nodes.get(name)
-        if node is None or node.pool != target.pool or not usable(turn, node):
+        if node is None or not usable(turn, node):
+            return None
+        if target.pool not in (node.pool, site_id(node.pool, node.agent)):
             return None
         if count < 1 or name in cells:
             return None
@@ -129,18 +132,20 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
         if len(chosen) < count:
             return None
         cells[name] = sorted(chosen)
-    alone = len(cells) == 1 or state.pools[target.pool].kind != "edge"
-    return cells if len(agents) == 1 and alone else None
+    if len(agents) != 1:
+        return None
+    pool = state.pools[state.nodes[min(cells)].pool]
+    return cells if len(cells) == 1 or pool.kind != "edge" else None
 
 
-def _verb(job: Job, target: Target) -> str:
+def _verb(job: Job, pool: str, size: int) -> str:
     if not job.cells:
         return "starts"
-    if job.pool != target.pool:
+    if job.pool != pool:
         return "migrates"
-    if target.size == job.size:
+    if size == job.size:
         return "moves"
-    return "scales_out" if target.size > job.size else "scales_in"
+    return "scales_out" if size > job.size else "scales_in"
 
 
 def usable(turn: Turn, node: Node) -> bool:

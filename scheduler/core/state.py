@@ -70,12 +70,14 @@ class Job:
     attained_gpu_s: float = 0.0
     attained_at_s: float = 0.0
     held_s: float = 0.0  #: For how long it held GPUs, as of `attained_at_s`.
-    note: list[float] = field(default_factory=list)  #: What the policy wrote on it.
+    note: list[float] = field(default_factory=list)  #: What a policy wrote on it.
+    note_by: str = ""  #: The policy that did; empty for notes from before this was kept.
     backoff_until_s: float | None = None
     end_s: float | None = None
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0
+    restarts: int = 0  #: Changes of its allocation since its first start.
     #: What was learned of its speed (`stimuli.Curve`), and the step that it had then.
     curve: dict[str, Any] | None = None
     curve_step: int = 0
@@ -150,6 +152,8 @@ class Lender:
     history: list[float | None] = field(default_factory=list)  #: Peaks by slot, oldest first.
     bootid: int = -1
     shortfall_gpu_s: float = 0.0  #: Of its present boot.
+    source: str = ""  #: Whose report was taken last, with `bootid` and this number.
+    sequence: int = -1
 
 
 @dataclass(slots=True)
@@ -270,6 +274,19 @@ def state_hash(state: ClusterState) -> str:
 def slot_s(state: ClusterState) -> float:
     """How long the slots are in which owners' demand is remembered."""
     return state.leader.settings.get("load_slot_s", SLOT_S)
+
+
+def policy_name(state: ClusterState) -> str:
+    """Name the policy in force, without its options."""
+    return state.leader.policy.partition(":")[0]
+
+
+def site_id(pool: str, agent: str) -> str:
+    """Name the nodes that one of several agents has in a pool.
+
+    No pool's own name has an @, so that this is never another pool's.
+    """
+    return f"{pool}@{agent}"
 
 
 def state_from_dict(document: dict[str, Any]) -> ClusterState:

@@ -1,10 +1,11 @@
 """What is known of steps, as one job's curve: work per second at each size that it declared.
 
 Work is in steps at the reference batch, `samples_per_step`. At a size that was measured it is what
-was measured. Where two sizes were, those below the larger follow from the fitted step time, put
-right by what was measured. Above the largest that anybody ran at, the declared curve goes on from
-there: a model of few points may be wrong by much, and a size that is thought to be bad is never
-tried, while one that was declared to be good is tried once and then known.
+was measured, on the fewest nodes that it ran on. Where two sizes were, those below the larger
+follow from the fitted step time, put right by what was measured. Above the largest that anybody ran
+at, the declared curve goes on from there: a model of few points may be wrong by much, and a size
+that is thought to be bad is never tried, while one that was declared to be good is tried once and
+then known.
 """
 
 import math
@@ -47,18 +48,20 @@ def curve_of(job: Job, own: Own, kin: Kin) -> Curve | None:
             right = Seen(kin.steps.time, _seen(mine, kin, ratio))
             modelled = _modelled(sizes, batches, right, kin.per_node)
             steps = np.where(np.array(sizes) <= max(known), modelled, steps)
+        for at, size in enumerate(sizes):
+            if size in known:
+                batches[at], steps[at] = known[size].batch, known[size].step_s
         work = _gains(batches, own.noise, job.samples_per_step) / steps
     if not ((work >= _LEAST) & (work <= _MOST)).all():
         return None
-    compact = [(-(-size // kin.per_node), size) for size in sizes]
-    measured = [shape for shape in compact if shape in rows]
+    measured = [size for size in sizes if size in known]
     return Curve(
         points=[[float(n), float(f"{w:.6g}")] for n, w in zip(sizes, work.tolist(), strict=True)],
         per_step=1.0,
         left=None,
-        measured=[size for _, size in measured],
+        measured=measured,
         affinity=own.affinity(),
-        at_s=[rows[shape].at_s for shape in measured],
+        at_s=[known[size].at_s for size in measured],
     )
 
 

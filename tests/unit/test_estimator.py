@@ -51,10 +51,10 @@ class Bench:
         self.learner.hear(self.state, submitted(name), self.now_s)
         return job
 
-    def place(self, job: Job, size: int, pool: str = "train") -> None:
+    def place(self, job: Job, size: int, pool: str = "train", each: int = PER_NODE) -> None:
         cells: Cells = {}
         for gpu in range(size):
-            cells.setdefault(f"{pool}-{gpu // PER_NODE}", []).append(gpu % PER_NODE)
+            cells.setdefault(f"{pool}-{gpu // each}", []).append(gpu % each)
         job.cells, job.pool, job.state = cells, pool, JobState.RUNNING
         job.epoch += 1
 
@@ -155,6 +155,20 @@ def test_the_speed_of_nodes_is_taken_out_and_that_of_pools_learned(bench: Bench)
     assert points(other)[4] == pytest.approx(1.0 / true_s(4), rel=1e-5)
     assert other.curve is not None
     assert other.curve["affinity"] == {"fast": pytest.approx(3.0)}
+
+
+def test_a_size_that_only_ran_in_pieces_is_what_it_was_so(bench: Bench) -> None:
+    job = bench.job()
+    for size in (4, 8):
+        bench.place(job, size, each=2)
+        for _ in range(3):
+            bench.say(job, float(TRUE.step_s(size // 2, size, BATCH / size)))
+    assert points(job)[4] == pytest.approx(1.0 / float(TRUE.step_s(2, 4, BATCH / 4)), rel=1e-4)
+    assert points(job)[4] < points(job)[8] < points(job)[16]
+    bench.run(job, 8, true_s(8))
+    bench.now_s += QUIET_S
+    bench.learn()
+    assert points(job)[8] == pytest.approx(1.0 / true_s(8), rel=1e-4), "of two, the fewer nodes"
 
 
 def test_kin_know_it_before_they_begin_and_then_by_themselves(bench: Bench) -> None:
