@@ -1,17 +1,13 @@
 """What time alone brings: leases that end, commands unanswered, starts and claims overdue."""
 
-from typing import cast
-
-from scheduler.core import facts
-from scheduler.core.leave import ask, drop_claim, gang_died, is_overdue, node_lost, stop, transfer_s
-from scheduler.core.state import Job, OpenCommand
-from scheduler.core.stimuli import Command
+from scheduler.core import claims, facts
+from scheduler.core.leave import ask, gang_died, is_overdue, node_lost, stop, transfer_s
+from scheduler.core.orders import reissue
+from scheduler.core.state import Job
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 from scheduler.core.turn import Turn
-from schemas.commands import COMMANDS, CommandData
 
 _LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
-_KINDS = {kind.__name__: kind for kind in COMMANDS}
 
 
 def overdue(turn: Turn) -> None:
@@ -19,7 +15,7 @@ def overdue(turn: Turn) -> None:
     _leases(turn)
     _commands(turn)
     _jobs(turn)
-    _claims(turn)
+    claims.give_up(turn)
     _strays(turn)
 
 
@@ -44,14 +40,12 @@ def _commands(turn: Turn) -> None:
                 elif command.kind == "StopGang" and job.state in _LEAVING:
                     turn.stop_gang(job, job.stop_reason, checkpoint=False)
         elif command.sent_s + settings.resend_s * 2.0 ** (command.tries - 1) <= state.now_s:
+            again = reissue(state, command)
+            if again is None:
+                turn.emit(facts.CommandExpired(command.id))
+                continue
             turn.emit(facts.CommandRepeated(command.id))
-            turn.commands.append(reissue(command))
-
-
-def reissue(command: OpenCommand) -> Command:
-    """Make the same command again: the agent knows it by its id."""
-    data = _KINDS[command.kind].model_validate(command.data)
-    return Command(command.id, command.agent, cast(CommandData, data), command.expires_s)
+            turn.commands.append(again)
 
 
 def _jobs(turn: Turn) -> None:
@@ -108,13 +102,3 @@ def _ask_about(turn: Turn, job: Job) -> None:
 
 def _in_contact(turn: Turn, job: Job) -> bool:
     return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.cells)
-
-
-def _claims(turn: Turn) -> None:
-    state = turn.state
-    for name in list(state.claimants):
-        job = state.jobs[name]
-        # One that is on its way off its GPUs keeps what it leaves them for.
-        moving = job.state in _LEAVING
-        if not moving and job.target_since_s + turn.settings.claim_ttl_s <= state.now_s:
-            drop_claim(turn, job, "its GPUs were not free in time")
