@@ -257,9 +257,9 @@ def clear_reclaimed(turn: Turn) -> None:
         if node.loan_state is LoanState.RECLAIMING:
             _clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
-            if not _open(turn, node, "ReturnNode"):
+            if not turn.state.opened("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-        elif node.loan_state is LoanState.LENDING and not _open(turn, node, "LendNode"):
+        elif node.loan_state is LoanState.LENDING and not turn.state.opened("LendNode", node.id):
             loan = node.loan
             turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
             # It may have been heard all the same.
@@ -279,8 +279,3 @@ def _clear(turn: Turn, node: Node) -> None:
     if not holders and node.loan is not None:
         turn.emit(facts.ReturnOrdered(node.id))
         turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-
-
-def _open(turn: Turn, node: Node, kind: str) -> bool:
-    commands = turn.state.commands.values()
-    return any(command.subject == node.id and command.kind == kind for command in commands)
