@@ -144,13 +144,14 @@ class LedCell:
             counts.update(service.intake.counts)
             counts["gaps"] += service.intake.dedupe.gaps
             counts["invariant_violations"] += service.invariant_violations
+            counts["learning_failures"] += service.learning.failures
         return counts
 
     def samples(self) -> Iterable[Sample]:
         """Give the figures of the cell; those of its state only while this process leads."""
         cell, service = self.config.cell, self.service
         counts = self._counts()
-        for name in ("events", "duplicates", "invariant_violations"):
+        for name in ("events", "duplicates", "invariant_violations", "learning_failures"):
             yield Sample(f"tidegate_{name}_total", counts[name], (cell,))
         yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
         yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))

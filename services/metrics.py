@@ -100,6 +100,11 @@ METRICS: dict[str, Meaning] = {
     "tidegate_policy_failures_total": _counter(
         "Plans that the policy failed to give since the cell began.", SCHEDULER, "cell"
     ),
+    "tidegate_learning_failures_total": _counter(
+        "Reports or curves that the estimator failed on; anything but 0 is a bug.",
+        SCHEDULER,
+        "cell",
+    ),
     "tidegate_invariant_violations_total": _counter(
         "Conservation laws found broken; anything but 0 is a bug.", SCHEDULER, "cell"
     ),

@@ -9,7 +9,7 @@ are free when it has, and a gang that starts or changes is not up before its pau
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,7 @@ from schemas.events import (
     WorkerStopped,
 )
 from schemas.values import NodeGpus
+from simulator.account import Account
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
 from simulator.physics.base import Entry, Placement
@@ -61,9 +62,11 @@ class Gang:
     saved: float = 0.0  #: Progress of the newest checkpoint, and when it was written.
     saved_s: float = _NEVER
     is_up: bool = False  #: Whether the scheduler was told that it runs.
-    leaves: bool = False  #: Whether it was told to stop, and its GPUs are not free yet.
+    runs: bool = False  #: Whether it has a gang that neither stopped nor was killed.
+    saves: bool = False  #: Whether it writes its last checkpoint.
     age: int = 0  #: Grows with every change: what was due before is void.
     is_over: bool = False
+    said: int = 0  #: The step that the scheduler knows.
     stamp: int | None = None
 
     def progress(self, now_s: float) -> float:
@@ -76,15 +79,6 @@ class Gang:
         return int(self.progress(now_s) * self.steps)
 
 
-@dataclass(slots=True)
-class Told:
-    """Is told what a run's account needs and no event says. Moments are the engine's."""
-
-    changed: Callable[[Gang, Placement, Placement, float, float], None]
-    ended: Callable[[Gang, float], None]
-    killed: Callable[[Gang, float], None]
-
-
 class Gangs:
     """All jobs of a run, and what is about to happen to them."""
 
@@ -93,7 +87,7 @@ class Gangs:
         entries: Sequence[Entry],
         layout: Layout,
         sizes: tuple[int, ...],
-        told: Told,
+        account: Account,
         *,
         instant: bool,
         eager: bool,
@@ -106,25 +100,22 @@ class Gangs:
             entries: The jobs, by submission.
             layout: Where they may run.
             sizes: GPUs that any may have.
-            told: Who counts.
+            account: Who counts.
             instant: Whether agents take no time.
             eager: Whether a leg's rounded end counts, and not its exact end.
             tick_s: Legs last whole multiples of this; 0: any time.
             checkpoint_every_s: How often a running gang saves, beside every change.
         """
-        self.gangs = [
-            Gang(one, number, min(STEPS, _STEPS_MOST / max(one.model.total, 1e-9)))
-            for number, one in enumerate(entries)
-        ]
+        self.gangs = [Gang(one, number, _steps(one)) for number, one in enumerate(entries)]
         self.at = {gang.entry.id: gang for gang in self.gangs}
         if len(self.at) != len(self.gangs):
             raise ValueError("two jobs have the same id")
-        self._layout, self._sizes, self._told = layout, sizes, told
+        self._layout, self._sizes, self._account = layout, sizes, account
         self._instant, self._eager, self._tick_s = instant, eager, tick_s
         self._every_s = checkpoint_every_s
         self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
         self._pushed = 0
-        self._came = self.over = 0
+        self._came = 0
         self._stale: dict[int, None] = {}  # jobs of whose speed something is to be told
         self._moved: dict[int, None] = {}  # gangs whose progress is to be told
         self._stamped: dict[int, None] = {}
@@ -139,6 +130,8 @@ class Gangs:
     @property
     def next_s(self) -> float:
         """When something happens next; inf if nothing does."""
+        while self._heap and self._heap[0][3] != self.gangs[self._heap[0][2]].age:
+            heapq.heappop(self._heap)  # void
         came_s = math.inf
         if self._came < len(self.gangs):
             came_s = START_S + self.gangs[self._came].entry.submit_s
@@ -162,40 +155,11 @@ class Gangs:
         self._pushed += 1
         heapq.heappush(self._heap, (at_s, self._pushed, gang.number, gang.age, act))
 
-    @property
-    def all_over(self) -> bool:
-        """Whether every job has come and gone."""
-        return self.over == len(self.gangs)
-
     # --- what is said of jobs -----------------------------------------------------------------
 
     def _submit(self, gang: Gang) -> None:
-        entry = gang.entry
-        told = entry.model.told(0.0, self._sizes)
-        rates = [
-            RatePoint(gpus=size, samples_per_s=min(max(float(rate), _LEAST_RATE), _MOST_RATE))
-            for size, rate in zip(self._sizes, told.rates, strict=True)
-        ]
-        job = JobSubmitted(
-            job=entry.id,
-            tenant=entry.tenant,
-            model="simulated",
-            gpus_min=self._sizes[0],
-            gpus_max=self._sizes[-1],
-            gpus=entry.requested,
-            total_steps=max(1, int(entry.model.total * gang.steps)),
-            samples_per_step=1.0 / gang.steps,
-            rates=rates,
-            deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
-            memory_mib=int(entry.memory_mib),
-            checkpoint_mib=int(entry.checkpoint_mib),
-            checkpoint_cost_s=entry.checkpoint_cost_s,
-            start_cost_s=entry.start_cost_s,
-            priority=entry.priority,
-            edge_allowed=entry.edge_allowed,
-        )
-        self._say(job, TENANT)
-        gang.stamp = entry.model.stamp
+        self._say(submission(gang.entry, self._sizes), TENANT)
+        gang.stamp = gang.entry.model.stamp
         if gang.stamp is not None:
             self._stamped[gang.number] = None
         self._stale[gang.number] = None
@@ -206,7 +170,8 @@ class Gangs:
             gang = self.gangs[number]
             if (stamp := gang.entry.model.stamp) != gang.stamp:
                 gang.stamp = stamp
-                self._stale[number] = None
+                # What is left is told as of the step that was told last.
+                self._stale[number] = self._moved[number] = None
         for number in sorted(self._moved):
             gang = self.gangs[number]
             if gang.is_up and now_s < gang.ready_s:
@@ -235,18 +200,23 @@ class Gangs:
 
     def tell(self, gang: Gang, now_s: float) -> None:
         """Say how far a gang is, how fast, and what it has saved."""
-        step = gang.step(now_s)
+        gang.said = step = gang.step(now_s)
         self._say(
             JobProgressed.model_construct(
                 job=gang.entry.id,
                 epoch=gang.epoch,
                 step=step,
-                samples_per_s=gang.speed,
+                samples_per_s=gang.speed if now_s >= gang.ready_s else 0.0,
                 checkpoint_step=min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps)),
                 checkpoint_cost_s=gang.entry.checkpoint_cost_s,
             ),
             gang.agent,
         )
+
+    def _tell_stop(self, gang: Gang, now_s: float) -> None:
+        """Say how far a gang is that stands still from now on, if that is news."""
+        if gang.step(now_s) != gang.said:
+            self.tell(gang, now_s)
 
     def _workers(self, gang: Gang, cells: Cells, epoch: int, reason: StopReason, step: int) -> None:
         for node, gpus in cells.items():
@@ -261,13 +231,11 @@ class Gangs:
         """List what runs on a node."""
         return [
             GangHeld(
-                job=gang.entry.id,
-                epoch=gang.epoch,
-                gpus=gang.cells[node],
-                step=int(gang.done * gang.steps),
+                job=gang.entry.id, epoch=epoch, gpus=cells[node], step=int(gang.done * gang.steps)
             )
             for gang in self.gangs[: self._came]
-            if node in gang.cells
+            for epoch, cells in ((gang.epoch, gang.cells), *gang.leaving)
+            if node in cells
         ]
 
     # --- commands -----------------------------------------------------------------------------
@@ -276,20 +244,22 @@ class Gangs:
         """Run a job from its newest checkpoint."""
         gang = self.at[order.job]
         before, gang.before = gang.before, ()
-        gang.cells = _cells(order.placement)
-        gang.epoch = order.epoch
-        after, travel_s = self._placement(gang.cells), 0.0
+        gang.cells, gang.leaving = _cells(order.placement), []
+        gang.epoch, gang.said = order.epoch, order.step
+        after = self._layout.placement(gang.cells)
+        # An agent that takes time has taken it to save when the gang left.
+        pause_s = gang.entry.model.pause_s(before if self._instant else (), after)
         site = self._layout.site(after)
         if gang.site not in (-1, site):
-            travel_s = self._layout.travel_s(gang.entry.checkpoint_mib, gang.site, site)
+            pause_s += self._layout.travel_s(gang.entry.checkpoint_mib, gang.site, site)
         gang.site, gang.agent = site, f"/agents/{self._layout.agent_of(after[0][0])}"
-        self._change(gang, before, after, now_s, travel_s)
+        self._change(gang, before, after, now_s, pause_s)
 
     def scale(self, order: ScaleGang, now_s: float) -> None:
         """Run a job on other GPUs; those it gives up are free when it has saved."""
         gang = self.at[order.job]
         old, gang.done = gang.cells, gang.progress(now_s)
-        before = self._placement(old)
+        before = self._layout.placement(old)
         gang.cells, old_epoch, gang.epoch = _cells(order.placement), gang.epoch, order.epoch
         kept = {(node, gpu) for node, gpus in gang.cells.items() for gpu in gpus}
         left = {
@@ -297,7 +267,9 @@ class Gangs:
             for node, gpus in old.items()
             if (rest := [gpu for gpu in gpus if (node, gpu) not in kept])
         }
-        self._change(gang, before, self._placement(gang.cells), now_s, 0.0)
+        after = self._layout.placement(gang.cells)
+        self._change(gang, before, after, now_s, gang.entry.model.pause_s(before, after))
+        self._tell_stop(gang, now_s)
         if left:
             gang.leaving.append((old_epoch, left))
             self._later(gang, now_s, self._leave_s(gang), self._left)
@@ -305,42 +277,46 @@ class Gangs:
     def stop(self, order: StopGang, now_s: float) -> None:
         """Leave all GPUs, with a checkpoint or without."""
         gang = self.at[order.job]
-        if order.epoch != gang.epoch or gang.leaves or not (gang.cells or gang.leaving):
+        if order.epoch != gang.epoch or not (gang.cells or gang.leaving):
             return
-        gang.before = self._placement(gang.cells) if order.reason == "migrated" else ()
-        saves = order.checkpoint and bool(gang.cells)
-        if not saves:
+        if gang.saves and order.checkpoint:
+            return
+        gang.before = self._layout.placement(gang.cells) if order.reason == "migrated" else ()
+        saves = order.checkpoint and gang.runs
+        if saves:
+            gang.saved, gang.saved_s = self._checkpoint(gang, now_s)
+        else:
             self._lose(gang, now_s)
         self._halt(gang, now_s, gang.progress(now_s))
-        gang.leaves = True
+        gang.saves = saves
         reason: StopReason = "migrated" if order.reason == "migrated" else "preempted"
-        self._later(
-            gang,
-            now_s,
-            self._leave_s(gang) if saves else 0.0,
-            partial(self._gone, reason=reason),
-        )
+        leave_s = self._leave_s(gang) if saves else 0.0
+        if leave_s > 0.0:
+            self._tell_stop(gang, now_s)
+        self._later(gang, now_s, leave_s, partial(self._gone, reason=reason))
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""
-        found = [gang for gang in self.gangs[: self._came] if node in gang.cells]
-        for gang in found:
-            if not gang.leaves:
-                if gang.is_up:
-                    self.tell(gang, now_s)
-                self._lose(gang, now_s)
-                self._halt(gang, now_s, gang.done)
+        for gang in [gang for gang in self.gangs[: self._came] if node in gang.cells]:
+            if gang.is_up:
+                self.tell(gang, now_s)
+            saving = gang.saves
+            self._lose(gang, now_s)
+            self._halt(gang, now_s, gang.done)
             del gang.cells[node]
+            if saving:  # what is left of it has nothing to wait for
+                self._gone(gang, now_s, reason="preempted")
 
     # --- what follows -------------------------------------------------------------------------
 
     def _change(
-        self, gang: Gang, before: Placement, after: Placement, now_s: float, travel_s: float
+        self, gang: Gang, before: Placement, after: Placement, now_s: float, pause_s: float
     ) -> None:
         gang.age += 1
-        gang.ready_s = now_s + gang.entry.model.pause_s(before, after) + travel_s
+        gang.runs, gang.saves = True, False
+        gang.ready_s = now_s + pause_s
         gang.saved, gang.saved_s = gang.done, gang.ready_s
-        self._told.changed(gang, before, after, now_s, gang.ready_s)
+        self._account.changed(gang.number, gang.site, before, after, now_s, gang.ready_s)
         gang.is_up = self._instant
         if self._instant:
             self._up(gang, now_s)
@@ -382,9 +358,8 @@ class Gangs:
             self._leg(gang, gang.until, gang.mark_s)
             return
         gang.is_over = True
-        self.over += 1
         self._stamped.pop(gang.number, None)
-        self._told.ended(gang, gang.mark_s)
+        self._account.ended(gang.number, gang.mark_s)
         self._halt(gang, now_s, gang.until)
         step = int(gang.entry.model.total * gang.steps)
         cells, gang.cells = gang.cells, {}
@@ -395,14 +370,18 @@ class Gangs:
         gang.age += 1
         gang.done = gang.until = done
         gang.from_s, gang.speed, gang.mark_s = now_s, 0.0, math.inf
-        gang.is_up = False
+        gang.is_up = gang.runs = gang.saves = False
         self._stale[gang.number] = None
 
     def _lose(self, gang: Gang, now_s: float) -> None:
-        saved, saved_s = self._checkpoint(gang, now_s)
-        if gang.cells:
-            self._told.killed(gang, max(now_s - saved_s, 0.0))
-        gang.done = gang.until = saved
+        worked_s, saved, saved_s = now_s, gang.saved, gang.saved_s
+        if gang.saves:
+            worked_s = gang.from_s
+        else:
+            saved, saved_s = self._checkpoint(gang, now_s)
+        if gang.runs or gang.saves:
+            self._account.killed(gang.number, max(worked_s - saved_s, 0.0))
+        gang.done = gang.until = gang.saved = saved
         gang.from_s, gang.speed = now_s, 0.0
 
     def _checkpoint(self, gang: Gang, now_s: float) -> tuple[float, float]:
@@ -434,22 +413,42 @@ class Gangs:
             self._workers(gang, cells, epoch, "scaled_in", int(gang.done * gang.steps))
 
     def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
-        gang.leaves = False
+        gang.saves = False
         cells, gang.cells = gang.cells, {}
         self._free_left(gang)
         self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
 
-    def decline(self, job: str) -> None:
-        """Take note that the policy refused a job."""
-        gang = self.at[job]
-        gang.is_over = True
-        self.over += 1
-        self._stamped.pop(gang.number, None)
-
-    def _placement(self, cells: Mapping[str, list[int]]) -> Placement:
-        at = self._layout.at
-        return tuple(sorted((at[node], len(gpus)) for node, gpus in cells.items()))
-
 
 def _cells(placement: Iterable[NodeGpus]) -> Cells:
     return {part.node: list(part.gpus) for part in placement}
+
+
+def _steps(entry: Entry) -> float:
+    """Give the steps in a unit of a job's progress."""
+    return min(STEPS, _STEPS_MOST / max(entry.model.total, 1e-9))
+
+
+def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
+    """Say what a tenant declares of a job that may have these sizes, ascending."""
+    steps, told = _steps(entry), entry.model.told(0.0, sizes)
+    return JobSubmitted(
+        job=entry.id,
+        tenant=entry.tenant,
+        model="simulated",
+        gpus_min=sizes[0],
+        gpus_max=sizes[-1],
+        gpus=entry.requested,
+        total_steps=max(1, int(entry.model.total * steps)),
+        samples_per_step=1.0 / steps,
+        rates=[
+            RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))
+            for size, rate in zip(sizes, told.rates.tolist(), strict=True)
+        ],
+        deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
+        memory_mib=int(entry.memory_mib),
+        checkpoint_mib=int(entry.checkpoint_mib),
+        checkpoint_cost_s=entry.checkpoint_cost_s,
+        start_cost_s=entry.start_cost_s,
+        priority=entry.priority,
+        edge_allowed=entry.edge_allowed,
+    )

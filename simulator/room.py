@@ -91,13 +91,6 @@ class Load:
         needs = np.minimum(self.gpus[first : last + 1], most)
         return float(needs @ width), float(np.maximum(needs - have, 0.0) @ width)
 
-    def turns_after(self, now_s: float) -> float:
-        """Return when need next begins or ends; inf if never."""
-        first = self._slot(now_s)
-        busy = self.gpus[first:] > 0
-        turns = np.flatnonzero(busy != busy[0])
-        return self.from_s + self.slot_s * (first + int(turns[0])) if len(turns) else float("inf")
-
     def _slot(self, now_s: float) -> int:
         return min(max(int((now_s - self.from_s) // self.slot_s), 0), len(self.gpus) - 1)
 

@@ -101,7 +101,8 @@ class Jobs:
     #: (n, `NOTE`) what this policy wrote on the job with `Plan.notes`; NaN where nothing. What
     #: another policy wrote is not shown; one with other options is the same policy.
     notes: Floats
-    affinity: Floats  #: (n, m) speed on each site's GPUs relative to `rate`.
+    #: (n, m) speed on each site's GPUs relative to `rate`; 0: it cannot run there.
+    affinity: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,6 @@ FAMILIES = "|".join(
     [
         "gang|deadline|plan|fifo|edgeflow|elastic|moves|loans?|victims|node|timely|sjf|srtf|edf|drf",
         "capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis|gandiva|gavel|sia",
-        "virtual_clusters",
     ]
 )
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")

@@ -91,11 +91,11 @@ def test_other_pools_lend_and_are_shown(
     ran = tidegate(
         "simulate", "--workload", "generated", "--policy", "aryl", "--nodes", "2",
         "--inference-nodes", "4", "--edge-nodes", "2", "--days", "0.25", "--jobs", "16",
-        "--load", "1.5", "--merge-s", "60", "--processes", "1",
+        "--load", "1.5", "--merge-s", "60", "--processes", "1", "--agents", "core",
         "--json", document, "--plot", picture,
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, simple physics" in ran.out
+    assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, real agent cores" in ran.out
     head, row = (line.split() for line in ran.out.splitlines()[1:3])
     assert {"policy", "JCT", "lent", "short", "ms"} <= set(head)
     assert not any("…" in cell for cell in row)
@@ -189,6 +189,8 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
         (("--physics", "quantum"), "physics 'quantum' is not known; choose one of: elasticflow, "),
         (("--physics", "pollux"), "needs the folder of the measured profiles: --profiles DIR"),
         (("--when", "now"), "--when: 'now' is not known; choose one of: paper, events, rounds."),
+        (("--agents", "real"), "--agents: 'real' is not known; choose one of: ideal, core."),
+        (("--agents", "core", "--physics", "pollux"), "--agents: real agent cores have no pollux"),
         (("--seed", "one"), "--seed: 'one' is no list of whole numbers"),
         (("--workload", "no.csv"), "no.csv: there is no such file."),
         (("--json", "/nowhere/o.json"), "--json: /nowhere/o.json cannot be written"),

@@ -11,7 +11,7 @@ from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Kind
 from simulator.csv_rows import WorkloadError
 from simulator.layout import Layout
-from simulator.owners import Owner, Reports
+from simulator.owners import Owner
 from simulator.physics.base import Room
 from simulator.requests import Serving, load_of_requests
 from simulator.room import Load, PoolRoom, draw_failures
@@ -52,36 +52,13 @@ def test_loads_from_elsewhere() -> None:
     assert curve.gpus.tolist() == [2.0, 6.0, 6.0, 2.0]
     windows = Load.of_windows([(60.0, 180.0)], 2, 240.0)
     assert windows.gpus.tolist() == [2.0, 0.0, 0.0, 2.0]
-    assert (windows.turns_after(0.0), windows.turns_after(60.0)) == (60.0, 180.0)
-    assert windows.turns_after(180.0) == INF
     day = load(1, 2).scaled(3.0).stretched(2.0).repeated(500.0)
     assert (day.gpus.tolist(), day.slot_s) == ([3.0, 6.0, 3.0, 6.0, 3.0], 120.0)
 
 
-def test_reports_are_the_peaks_that_a_live_scheduler_keeps() -> None:
-    rng = np.random.Generator(np.random.PCG64(3))
-    needs = rng.integers(0, 50, 200).astype(np.float64)
-    reports = Reports(Load(needs, 60.0, -1200.0), slots=7)
-
-    def naive(now_s: float) -> tuple[float, list[float]]:
-        peaks: dict[int, float] = {}
-        at_s, need = -1200.0, 0.0
-        while at_s <= now_s:
-            need = float(needs[min(int((at_s + 1200.0) // 60.0), 199)])
-            slot = int(at_s // 300.0)
-            peaks[slot] = max(peaks.get(slot, 0.0), need)
-            at_s += 60.0
-        return need, [peaks[slot] for slot in sorted(peaks)][-7:]
-
-    for now_s in (0.0, 59.0, 61.5, 299.9, 300.0, 3333.0, 10_000.0, 40_000.0):
-        need, age_s, history = reports.seen(now_s)
-        assert (need, history.tolist()) == naive(now_s)
-        assert age_s == now_s % 60.0
-
-
 def test_an_owner_misses_what_it_lent() -> None:
-    nodes = np.arange(2)
-    owner = Owner("o", Kind.INFERENCE, nodes, load(4, 12, 20), True, 16, 10, 16)
+    owner = Owner("o", Kind.INFERENCE, np.arange(2), load(4, 12, 20), 16)
+    owner.serve(16, 0.0)
     owner.serve(-8, 30.0)
     owner.serve(8, 90.0)
     owner.book(200.0)
@@ -94,8 +71,6 @@ def test_pools_that_make_no_sense_are_refused() -> None:
         PoolRoom("serve", Kind.INFERENCE, 2)
     with pytest.raises(ValueError, match="loads: edge has 1; give 3"):
         PoolRoom("edge", Kind.EDGE, 3, loads=(load(1),))
-    with pytest.raises(ValueError, match="asks"):
-        PoolRoom("serve", Kind.INFERENCE, 2, loads=(load(1),), asks=False)
     with pytest.raises(ValueError, match="speed"):
         PoolRoom("v100", Kind.TRAINING, 2, speed=0.0)
     with pytest.raises(ValueError, match="gpus"):
