@@ -149,7 +149,7 @@ def _cheapest(turn: Turn, job: Job, waits: set[str]) -> tuple[float, Cells]:
     """
     pause_s = job.checkpoint_cost_s + job.start_cost_s
     idle_s = max(turn.state.jobs[name].checkpoint_cost_s for name in waits)
-    stopped_s = pause_s + transfer_s(turn, job) + idle_s
+    stopped_s = pause_s + transfer_s(turn.state, job) + idle_s
     kept = _kept(job)
     if kept:
         in_place = job.program is not None and job.program.get("resize") == "in_place"
@@ -205,5 +205,5 @@ def _told_s(turn: Turn, job: Job, node: str, gpu: int, who: str) -> float:
     if gpu in other.leaving.get(node, ()):
         return other.changed_s or 0.0
     if other.state in _LEAVING:
-        return other.stop_since_s + transfer_s(turn, other)
+        return other.stop_since_s + transfer_s(turn.state, other)
     return math.inf if gpu in other.cells.get(node, ()) else job.target_since_s

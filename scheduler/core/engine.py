@@ -8,9 +8,10 @@ Time is a field of the stimulus. Ids derive from the cell, the number of the sti
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from scheduler.core import due, facts, observe
+from scheduler.core.agenda import Agenda
 from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask, node_lost
 from scheduler.core.reconcile import adopt, advance, clear_reclaimed
@@ -52,12 +53,18 @@ class Engine:
         self._view = View()
         self._policy: Policy | None = None
         self._settings = Settings()
+        self._agenda = Agenda(state, self._settings)
         if state.leader.policy:
             self._adopt_leader()
 
     def _adopt_leader(self) -> None:
         self._policy = self._make_policy(self.state.leader.policy)
         self._settings = settings_from(self.state.leader.settings)
+        self._agenda = Agenda(self.state, self._settings)
+
+    def _saw(self, fact: Any) -> None:
+        self._view.saw(fact)
+        self._agenda.saw(fact)
 
     @property
     def settings(self) -> Settings:
@@ -88,7 +95,7 @@ class Engine:
         """
         state = self.state
         state.advance(stimulus.at_s)
-        turn = Turn(state, self._settings, (self._view.saw,))
+        turn = Turn(state, self._settings, self._saw)
         self._take(turn, stimulus)
         if not isinstance(stimulus.data, TimePassed) and _frees(turn):
             clear_reclaimed(turn)
@@ -143,7 +150,7 @@ class Engine:
     def _time_passed(self, turn: Turn) -> None:
         """One cycle: 1. what is due; 2. nodes going back; 3. claims; 4. ask the policy."""
         state, settings = turn.state, self._settings
-        due.overdue(turn)
+        due.overdue(turn, self._agenda)
         clear_reclaimed(turn)
         advance(turn)
         ask_s = self._ask_s

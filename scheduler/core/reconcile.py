@@ -130,10 +130,14 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
         return True
     state = turn.state
     nodes = [state.nodes[name] for name, _ in target.placement]
+    pool = state.pools[nodes[0].pool]
     together = len({node.agent for node in nodes}) == 1
-    alone = len(nodes) == 1 or state.pools[nodes[0].pool].kind != "edge"
-    fits = job.gpus_min <= target.size <= job.gpus_max
-    return together and alone and fits and all(usable(state, node) for node in nodes)
+    alone = pool.kind != "edge" or (len(nodes) == 1 and job.edge_allowed)
+    runs = job.curve is None or job.curve["affinity"].get(pool.id, 1.0) > 0.0
+    fits = runs and job.gpus_min <= target.size <= job.gpus_max
+    return (together and alone and fits) and all(
+        usable(state, node) and job.memory_mib <= node.gpu_memory_mib for node in nodes
+    )
 
 
 def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]) -> Cells | None:
@@ -271,9 +275,9 @@ def clear_reclaimed(turn: Turn) -> None:
         if node.loan_state is LoanState.RECLAIMING:
             _clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
-            if not _open(turn, node, "ReturnNode"):
+            if not turn.state.opened("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-        elif node.loan_state is LoanState.LENDING and not _open(turn, node, "LendNode"):
+        elif node.loan_state is LoanState.LENDING and not turn.state.opened("LendNode", node.id):
             loan = node.loan
             turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
             # It may have been heard all the same.
@@ -293,8 +297,3 @@ def _clear(turn: Turn, node: Node) -> None:
     if not holders and node.loan is not None:
         turn.emit(facts.ReturnOrdered(node.id))
         turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-
-
-def _open(turn: Turn, node: Node, kind: str) -> bool:
-    commands = turn.state.commands.values()
-    return any(command.subject == node.id and command.kind == kind for command in commands)

@@ -217,6 +217,10 @@ class Leader:
     settings: dict[str, float] = field(default_factory=dict)
 
 
+def _about(command: OpenCommand) -> tuple[str, str]:
+    return command.kind, command.agent if command.kind == "Rebirth" else command.subject
+
+
 @dataclass(slots=True)
 class ClusterState:
     """All that decisions depend on."""
@@ -244,6 +248,33 @@ class ClusterState:
     gpus_held: int = 0
     gpus_serving: float = 0.0
     gpus_loaned: int = 0
+    #: Open commands by kind and subject, of a Rebirth by agent; in the order of issue. JSON leaves
+    #: out names with an underscore.
+    _open: dict[tuple[str, str], dict[str, None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Index the open commands."""
+        for command in self.commands.values():
+            self._open.setdefault(_about(command), {})[command.id] = None
+
+    def open(self, command: OpenCommand) -> None:
+        """Keep a command until it is closed."""
+        self.commands[command.id] = command
+        self._open.setdefault(_about(command), {})[command.id] = None
+
+    def close(self, command: OpenCommand) -> None:
+        """Let go of a command."""
+        del self.commands[command.id]
+        left = self._open.pop(_about(command))
+        del left[command.id]
+        if left:
+            self._open[_about(command)] = left
+
+    def opened(self, kind: str, subject: str) -> list[OpenCommand]:
+        """List the open commands of a kind about a subject, of Rebirths those to an agent."""
+        return [self.commands[name] for name in self._open.get((kind, subject), ())]
 
     def advance(self, now_s: float) -> None:
         """Let time pass: add to the integrals."""

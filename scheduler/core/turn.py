@@ -3,7 +3,7 @@
 Emitting a fact folds it into the state at once, so that what follows sees it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 from scheduler.core import facts
@@ -27,15 +27,12 @@ class Turn:
     """Collects the decision on one stimulus."""
 
     def __init__(
-        self,
-        state: ClusterState,
-        settings: Settings,
-        watchers: Sequence[Callable[[Any], None]] = (),
+        self, state: ClusterState, settings: Settings, watch: Callable[[Any], None]
     ) -> None:
-        """Begin a turn on the state as it is; watchers are shown each fact, once it is folded."""
+        """Begin a turn on the state as it is; `watch` is shown each fact, once it is folded."""
         self.state = state
         self.settings = settings
-        self._watchers = watchers
+        self._watch = watch
         self.facts: list[Any] = []
         self.commands: list[Command] = []
         self.reasons: list[Reason] = []
@@ -45,8 +42,7 @@ class Turn:
         """Record a fact and fold it into the state."""
         apply(self.state, fact)
         self.facts.append(fact)
-        for watch in self._watchers:
-            watch(fact)
+        self._watch(fact)
 
     def command(self, agent: str, data: CommandData, subject: str) -> None:
         """Send a command and keep it open until it is acknowledged."""
