@@ -253,16 +253,12 @@ def test_owners_report_the_peaks_that_a_scheduler_keeps() -> None:
     assert len(policy.seen) > 200
 
 
-#: Not yet refused by the engine.
-LATER = ()
-
-
 @pytest.mark.parametrize(
     "act",
     [
-        pytest.param({"big": {"edge-000": 1}}, id="memory", marks=LATER),
-        pytest.param({"tied": {"edge-000": 1}}, id="not beyond the cloud", marks=LATER),
-        pytest.param({"big": {"old-000": 1}}, id="affinity", marks=LATER),
+        pytest.param({"big": {"edge-000": 1}}, id="memory"),
+        pytest.param({"tied": {"edge-000": 1}}, id="not beyond the cloud"),
+        pytest.param({"big": {"old-000": 1}}, id="affinity"),
         pytest.param({"free": {"serve-000": 1}}, id="not lent"),
     ],
 )
