@@ -151,7 +151,7 @@ class Engine:
             why = f"{type(error).__name__}: {error}"[:500]
             turn.emit(facts.PolicyFailed(self._policy.name, why))
         else:
-            adopt(turn, plan)
+            adopt(turn, self._view.explained(plan))
             clear_reclaimed(turn)
         turn.emit(facts.CycleRan(self._policy.name, settings.next_round_s(state.now_s)))
 

@@ -10,7 +10,16 @@ import numpy as np
 from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, policy_name
 from scheduler.core.transitions import TERMINAL, JobState
-from scheduler.policies.interface import MOVING, NOTE, Floats, Ints, Jobs, Phase
+from scheduler.policies.interface import (
+    MOVING,
+    NOTE,
+    SIZES_MOST,
+    WAITING,
+    Floats,
+    Ints,
+    Jobs,
+    Phase,
+)
 
 #: A reported rate this far off the declared one is taken for a glitch.
 _FACTOR_MIN, _FACTOR_MAX = 0.05, 20.0
@@ -35,6 +44,8 @@ class JobRows:
         self._state, self._slot_of = state, slot_of
         self._reader = policy_name(state)
         self._speeds = Speeds()
+        #: Waiting jobs of which the last `columns` showed no size, since there were too many.
+        self.left_out: tuple[str, ...] = ()
         self._jobs: list[Job | None] = []  #: By row.
         self._row: dict[str, int] = {}
         self._table: Floats = np.zeros((_COLUMNS, 64))
@@ -219,6 +230,10 @@ class JobRows:
         since_s = np.where(holds, now_s - attained_at_s, 0.0)
         rate = self._speeds.rows(rows)
         rate *= factor[:, None]
+        self.left_out = ()
+        if self._speeds.declared > SIZES_MOST:
+            none = ((phase == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
+            self.left_out = tuple([ids[job] for job in none.tolist()])
         return Jobs(
             ids=ids,
             tenants=tenants,

@@ -1,5 +1,6 @@
 """The state as columns: the snapshot that policies see."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows
 from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
 from scheduler.policies import interface as columns
-from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reason
 
 #: Of jobs, and yet nothing of what is shown of them.
 _UNSEEN = (facts.JobExplained, facts.WorkerReady)
@@ -70,6 +71,16 @@ class View:
             holdings=columns.Holdings(job[seen], node[seen], gpus[seen]),
             lenders=self._lenders(state, contact),
         )
+
+    def explained(self, plan: columns.Plan) -> columns.Plan:
+        """Say of jobs whose sizes the last snapshot had no room for that this is why they wait."""
+        left_out = self._rows[1].left_out if self._rows is not None else ()
+        if not left_out:
+            return plan
+        most = Figure("sizes_most", SIZES_MOST)
+        reasons = {name: Reason(name, "waits", "sizes.too_many", (most,)) for name in left_out}
+        kept = [reason for reason in plan.reasons if reason.subject not in reasons]
+        return replace(plan, reasons=(*kept, *reasons.values()))
 
     def _read(self, state: ClusterState) -> tuple[NodeRows, JobRows]:
         """Write the rows of what changed; of everything, where nothing is remembered."""
