@@ -1,18 +1,14 @@
 """What time alone brings: leases that end, commands unanswered, starts and claims overdue."""
 
-from typing import cast
-
-from scheduler.core import facts
+from scheduler.core import claims, facts
 from scheduler.core.agenda import Agenda, start_limit_s
-from scheduler.core.leave import ask, drop_claim, gang_died, node_lost, stop
-from scheduler.core.state import Job, OpenCommand, command_order
-from scheduler.core.stimuli import Command
+from scheduler.core.leave import ask, gang_died, node_lost, stop
+from scheduler.core.orders import reissue
+from scheduler.core.state import Job, command_order
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 from scheduler.core.turn import Turn
-from schemas.commands import COMMANDS, CommandData
 
 _LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
-_KINDS = {kind.__name__: kind for kind in COMMANDS}
 
 
 def overdue(turn: Turn, agenda: Agenda) -> None:
@@ -22,7 +18,7 @@ def overdue(turn: Turn, agenda: Agenda) -> None:
         node_lost(turn, state.nodes[name], "silent until its lease ended")
     _commands(turn, sorted(agenda.commands.due(state.now_s), key=command_order))
     _jobs(turn, agenda.jobs.due(state.now_s))
-    _claims(turn)
+    claims.give_up(turn)
     _strays(turn)
 
 
@@ -41,14 +37,12 @@ def _commands(turn: Turn, names: list[str]) -> None:
                 elif command.kind == "StopGang" and job.state in _LEAVING:
                     turn.stop_gang(job, job.stop_reason, checkpoint=False)
         else:
+            again = reissue(state, command)
+            if again is None:
+                turn.emit(facts.CommandExpired(command.id))
+                continue
             turn.emit(facts.CommandRepeated(command.id))
-            turn.commands.append(reissue(command))
-
-
-def reissue(command: OpenCommand) -> Command:
-    """Make the same command again: the agent knows it by its id."""
-    data = _KINDS[command.kind].model_validate(command.data)
-    return Command(command.id, command.agent, cast(CommandData, data), command.expires_s)
+            turn.commands.append(again)
 
 
 def _jobs(turn: Turn, names: list[str]) -> None:
@@ -94,13 +88,3 @@ def _ask_about(turn: Turn, job: Job) -> None:
 
 def _in_contact(turn: Turn, job: Job) -> bool:
     return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.cells)
-
-
-def _claims(turn: Turn) -> None:
-    state = turn.state
-    for name in list(state.claimants):
-        job = state.jobs[name]
-        # One that is on its way off its GPUs keeps what it leaves them for.
-        moving = job.state in _LEAVING
-        if not moving and job.target_since_s + turn.settings.claim_ttl_s <= state.now_s:
-            drop_claim(turn, job, "its GPUs were not free in time")

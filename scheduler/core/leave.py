@@ -22,11 +22,13 @@ def release(turn: Turn, job_id: str, node: str, gpus: list[int]) -> None:
     turn.emit(facts.GpusReleased(job_id, node, sorted(gpus)))
 
 
-def drop_claim(turn: Turn, job: Job, reason: str) -> None:
+def drop_claim(
+    turn: Turn, job: Job, reason: str, *, refused: bool = False, timed_out: bool = False
+) -> None:
     """Give up what a job claims, if anything; one between two allocations queues again."""
     if job.target is None:
         return
-    turn.emit(facts.TargetDropped(job.id, reason))
+    turn.emit(facts.TargetDropped(job.id, reason, timed_out, refused))
     if job.state is JobState.MIGRATING:
         turn.emit(facts.JobQueued(job.id, "migrated", job.checkpoint_step, None))
 

@@ -54,6 +54,7 @@ class Job:
     target_pool: str | None = None
     target_verb: str = ""
     target_since_s: float = 0.0
+    refused: bool = False  #: The engine refused what the latest plan that named it wanted.
     stop_reason: str = ""  #: Why it is CHECKPOINTING or STOPPING.
     stop_since_s: float = 0.0  #: While it is: since when.
     ordered_number: int = 0  #: Of the stimulus at which its newest change was ordered.
@@ -196,6 +197,8 @@ class Totals:
     scale_ins: int = 0
     failures: int = 0
     commands: int = 0
+    claims: int = 0  #: Set, to be carried out or given up.
+    claims_timed_out: int = 0  #: Given up on agents that did not answer.
     policy_failures: int = 0
     strays: int = 0
     gpu_s: float = 0.0  #: GPUs of nodes in contact, over time.
@@ -235,6 +238,7 @@ class ClusterState:
     lenders: dict[str, Lender] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
     claimants: list[str] = field(default_factory=list)  #: Jobs with a target, oldest first.
+    starts_deferred: bool = False  #: Gangs that could start wait for the next turn.
     stray_nodes: list[str] = field(default_factory=list)  #: Nodes with GPUs no job accounts for.
     on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
     last_cycle_s: float = 0.0

@@ -1,7 +1,7 @@
 """The state as columns: the snapshot that policies see."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reaso
 
 #: Of jobs, and yet nothing of what is shown of them.
 _UNSEEN = (facts.JobExplained, facts.WorkerReady)
+
+
+_Part = TypeVar("_Part", columns.Jobs, columns.Pools, columns.Nodes, columns.Holdings)
 
 
 class View:
@@ -44,6 +47,8 @@ class View:
             self._jobs.update(dict.fromkeys(fact.notes))
         elif isinstance(fact, facts.CurvesReplaced):
             self._jobs.update(dict.fromkeys(fact.curves))
+        elif isinstance(fact, facts.RefusalsNoted):
+            self._jobs.update(dict.fromkeys(fact.jobs))
         elif isinstance(fact, facts.LoadObserved):
             self._history.pop(fact.lender, None)
         elif not isinstance(fact, _UNSEEN):
@@ -61,14 +66,13 @@ class View:
         node = contact.index_of[slot]
         seen = node >= 0
         pool = sites.of_group[contact.group_of[at]]
+        affinity = jobs.affinity(sites.pools.speed, sites.pool_of)
         return columns.Snapshot(
             now_s=state.now_s,
-            jobs=jobs.columns(
-                state.now_s, pool, job[~seen], jobs.affinity(sites.pools.speed, sites.pool_of)
-            ),
-            pools=sites.pools,
-            nodes=nodes.columns(sites),
-            holdings=columns.Holdings(job[seen], node[seen], gpus[seen]),
+            jobs=_read_only(jobs.columns(state.now_s, pool, job[~seen], affinity)),
+            pools=_read_only(sites.pools),
+            nodes=_read_only(nodes.columns(sites)),
+            holdings=_read_only(columns.Holdings(job[seen], node[seen], gpus[seen])),
             lenders=self._lenders(state, contact),
         )
 
@@ -110,6 +114,15 @@ class View:
             age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
             found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, known[1], length_s))
         return tuple(found)
+
+
+def _read_only(part: _Part) -> _Part:
+    """Keep a policy from writing what its plan is checked by, or the next snapshot made of."""
+    for name in part.__slots__:
+        value = getattr(part, name)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+    return part
 
 
 def _owners(state: ClusterState, contact: Contact) -> list[tuple[str, Ints]]:

@@ -54,6 +54,7 @@ class Job:
     curve: Any = None
     curve_step: int = 0
     note: tuple[float, ...] = ()
+    refused: bool = False
 
     def step_now(self, now_s: float) -> float:
         ran_s = now_s - self.step_at_s
@@ -110,6 +111,7 @@ class Books:
         self.orders: dict[str, facts.CommandIssued] = {}
         self.loads: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.newest: dict[str, tuple[int, int]] = {}
+        self.keeps_claim = False  #: Whether the next order is to shrink for now, in a circle.
 
     # --- what happened ---
 
@@ -133,10 +135,15 @@ class Books:
                     self.jobs[fact.job].claim = {n: set(g) for n, g in fact.cells.items()}
                 case facts.TargetDropped() if fact.job in self.jobs:
                     job = self.jobs[fact.job]
-                    job.claim = None
+                    job.claim, job.refused = None, job.refused or fact.refused
                     if job.migrates:
                         job.migrates, job.backoff_s = False, -INF
                         self._rest(job)
+                case facts.RefusalsNoted():
+                    for name, refused in fact.jobs.items():
+                        self.jobs[name].refused = refused
+                case facts.GangStarting() | facts.GangScaling():
+                    self.keeps_claim = getattr(fact, "keeps_claim", False)
                 case facts.CommandIssued():
                     self._order(fact)
                 case _:
@@ -240,7 +247,8 @@ class Books:
             job.step, job.step_at_s = job.saved, self.now_s
         job.restarts += job.first_s < INF
         job.first_s = min(job.first_s, self.now_s)
-        job.cells, job.claim, job.ready, job.epoch = cells, None, set(), order.data["epoch"]
+        job.cells, job.ready, job.epoch = cells, set(), order.data["epoch"]
+        job.claim = job.claim if self.keeps_claim else None
         job.changed_s, job.migrates = self.now_s, False
 
     def _left(self, job: Job, node: str, left: set[int], why: str) -> None:
@@ -362,6 +370,7 @@ class Books:
                 "memory_mib": said.memory_mib,
                 "edge_allowed": said.edge_allowed,
                 "backoff_until_s": job.backoff_s,
+                "refused": job.refused,
             }
             for column, value in found.items():
                 shown = float(getattr(jobs, column)[n])

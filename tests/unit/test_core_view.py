@@ -1,5 +1,8 @@
 """What policies are shown: sites, learned curves, notes, and owners' newest word."""
 
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -56,14 +59,12 @@ def test_a_site_answers_to_its_own_name_and_to_its_pools() -> None:
         cell.feed(node_born(name, agent=name))
     for job in ("j0", "j1", "j2"):
         cell.feed(submitted(job))
-    cell.plan(
-        {
-            "j0": target("train@a0", a0=1),
-            "j1": target("train", a1=2),
-            "j2": target("train@a0", a1=1),
-        }
-    )
+    cell.plan({"j0": target("train@a0", a0=1), "j1": target("train", a1=2)})
+    cell.plan({"j2": target("train", a0=1, a1=1)})
     assert [cell.job(job).pool for job in ("j0", "j1", "j2")] == ["train", "train", None]
+    assert (cell.job("j2").refused, cell.state.totals.policy_failures) == (True, 0)
+    cell.plan({"j2": target("train@a0", a1=1)})
+    assert cell.state.totals.policy_failures == 1, "that is another site's node"
 
 
 def test_a_pool_is_gone_with_its_last_node_and_its_job() -> None:
@@ -264,3 +265,16 @@ def test_sizes_that_jobs_hold_are_shown_first() -> None:
     jobs = cell.seen().jobs
     assert jobs.sizes[:3].tolist() == [1, 3, 5]
     assert jobs.rate[:2, 1:3].tolist() == [[3.0, 5.0]] * 2
+
+
+def test_no_policy_can_write_what_it_is_shown() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0"))
+    cell.feed(node_born("e0", pool="edge", kind="edge"))
+    cell.feed(submitted())
+    seen = cell.seen()
+    parts: list[Any] = [seen.jobs, seen.pools, seen.nodes, seen.holdings, *seen.lenders]
+    for part in parts:
+        for item in fields(part):
+            value = getattr(part, item.name)
+            assert not isinstance(value, np.ndarray) or not value.flags.writeable, item.name
