@@ -130,10 +130,14 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
         return True
     state = turn.state
     nodes = [state.nodes[name] for name, _ in target.placement]
+    pool = state.pools[nodes[0].pool]
     together = len({node.agent for node in nodes}) == 1
-    alone = len(nodes) == 1 or state.pools[nodes[0].pool].kind != "edge"
-    fits = job.gpus_min <= target.size <= job.gpus_max
-    return together and alone and fits and all(usable(state, node) for node in nodes)
+    alone = pool.kind != "edge" or (len(nodes) == 1 and job.edge_allowed)
+    runs = job.curve is None or job.curve["affinity"].get(pool.id, 1.0) > 0.0
+    fits = runs and job.gpus_min <= target.size <= job.gpus_max
+    return (together and alone and fits) and all(
+        usable(state, node) and job.memory_mib <= node.gpu_memory_mib for node in nodes
+    )
 
 
 def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]) -> Cells | None:

@@ -14,8 +14,6 @@ import numpy as np
 
 from scheduler.policies.interface import NOTE, Figure, Need, Plan, Reason, Snapshot, Target
 
-#: By node, what a target there may be said to be in: the site, or its pool.
-_Pools = Mapping[str, tuple[str, str]]
 #: Larger whole numbers are not the same to every reader of JSON.
 _EXACT = 2**53
 
@@ -42,8 +40,7 @@ def checked(plan: object, seen: Snapshot) -> Plan:
         raise MalformedPlan(f"plan() gave a {type(plan).__name__}, not a Plan")
     jobs, nodes = frozenset(seen.jobs.ids), seen.nodes
     gpus = dict(zip(nodes.ids, nodes.gpus.tolist(), strict=True))
-    sites = [(name, name.partition("@")[0]) for name in seen.pools.ids]
-    pools = dict(zip(nodes.ids, map(sites.__getitem__, nodes.pool.tolist()), strict=True))
+    pools = dict(zip(nodes.ids, map(seen.pools.ids.__getitem__, nodes.pool.tolist()), strict=True))
     _names("targets", plan.targets, jobs, Mapping)
     _names("lend", plan.lend, gpus, tuple)
     _names("reclaim", plan.reclaim, gpus, Mapping)
@@ -69,7 +66,7 @@ def _names(part: str, found: Any, known: Collection[str], kind: type[Any]) -> No
             raise MalformedPlan(f"{part}: there is no {_said(name)}")
 
 
-def _targets(found: Mapping[str, Any], pools: _Pools, gpus: Mapping[str, int]) -> Any:
+def _targets(found: Mapping[str, Any], pools: Mapping[str, str], gpus: Mapping[str, int]) -> Any:
     """Return the targets with plain numbers; those of most policies are plain already."""
     used = dict.fromkeys(gpus, 0)
     try:
@@ -88,19 +85,19 @@ def _targets(found: Mapping[str, Any], pools: _Pools, gpus: Mapping[str, int]) -
     return made
 
 
-def _is_plain(target: Any, pools: _Pools, used: dict[str, int]) -> bool:
+def _is_plain(target: Any, pools: Mapping[str, str], used: dict[str, int]) -> bool:
     if target is None:
         return True
     placement, pool = target.placement, target.pool
     for node, count in placement:
-        if type(node) is not str or type(count) is not int or count < 1 or pool not in pools[node]:
+        if type(node) is not str or type(count) is not int or count < 1 or pools[node] != pool:
             return False
         used[node] += count
     one = len(placement) == 1 or (placement and len(dict(placement)) == len(placement))
     return type(target) is Target and type(placement) is tuple and one
 
 
-def _target(name: str, target: Any, pools: _Pools) -> Target | None:
+def _target(name: str, target: Any, pools: Mapping[str, str]) -> Target | None:
     if target is None:
         return None
     if not isinstance(target, Target) or type(target.placement) is not tuple:
@@ -113,7 +110,7 @@ def _target(name: str, target: Any, pools: _Pools) -> Target | None:
         node, count = part
         if type(count) is not int and not isinstance(count, np.integer):
             raise MalformedPlan(f"targets[{name!r}]: {_said(count)} of {node} is no number")
-        if count < 1 or node in placement or target.pool not in pools.get(node, ()):
+        if count < 1 or node in placement or pools.get(node) != target.pool:
             raise MalformedPlan(
                 f"targets[{name!r}]: {count} GPUs of {_said(node)} in {_said(target.pool)}: "
                 "must be at least 1, of each node once, of a node of that pool"

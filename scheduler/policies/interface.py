@@ -222,7 +222,7 @@ class Reason:
 class Target:
     """The allocation a job shall have: how many GPUs on which nodes, all of one site."""
 
-    pool: str  #: The site's id, or that of its pool.
+    pool: str  #: The site's id.
     placement: tuple[tuple[str, int], ...]  #: (node, GPUs), by node.
 
     @property

@@ -71,9 +71,7 @@ class Anything:
                         placed.append((nodes.ids[node], int(rng.integers(1, free[node] + 1))))
                         free[node] -= placed[-1][1]
             if placed:
-                name = snapshot.pools.ids[site]
-                name = name.partition("@")[0] if rng.random() < 0.5 else name
-                targets[jobs.ids[job]] = Target(name, tuple(placed))
+                targets[jobs.ids[job]] = Target(snapshot.pools.ids[site], tuple(placed))
             elif held.get(job):
                 targets[jobs.ids[job]] = None
         noted = [name for name in jobs.ids if rng.random() < 0.1]
