@@ -92,8 +92,8 @@ class Compared:
     measured: float
     published: float
     restarts: int
-    claims_timed_out: int
     wall_s: float
+    claims_timed_out: int = 0
 
     @property
     def off(self) -> float:
@@ -109,15 +109,17 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
     trace = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
     jobs = physics.entries(trace, Room(), adaptive=peer.tunes)
     sizes = tuple(range(1, Room().gpus + 1)) if peer.every_size else None
-    out = simulate(jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s, instant=physics.instant))
+    out = simulate(
+        jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s, instant=physics.instant)
+    )
     return Compared(
         name,
         f"load {load} workload {number}",
         float(np.mean(out.end_s - out.submit_s)),
         float(published[load][f"workload-{number}"][peer.key]),
         int(out.restarts.sum()),
-        out.claims_timed_out,
         perf_counter() - began_s,
+        out.claims_timed_out,
     )
 
 
@@ -141,8 +143,8 @@ def deadline_ratio(data: Path, name: str) -> Compared:
         float(np.mean(out.end_s <= out.deadline_s)),
         DEADLINES[name],
         int(out.restarts.sum()),
-        out.claims_timed_out,
         perf_counter() - began_s,
+        out.claims_timed_out,
     )
 
 

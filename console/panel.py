@@ -8,6 +8,7 @@ from rich.text import Text
 
 from console.answer import Answer
 from console.bars import progress
+from console.curve import curve_table
 from console.outlook import ending
 from console.output import day_clock, duration
 from console.phrases import VERBS, Voice, joined
@@ -41,6 +42,8 @@ def panel(answer: Answer) -> RenderableType:
         parts += [*_section("Why"), Text(f"Failed for good: {answer.failure.rstrip('.')}.")]
     elif given is not None and answer.state not in ("completed", "cancelled"):
         parts += _because(answer, given, voice)
+    if answer.job is not None and (curve := curve_table(answer.job, answer.now_s)) is not None:
+        parts += [*_section("How fast it is"), curve]
     if missed(answer):
         parts += [*_section("Why it missed its deadline"), *missed_because(answer, voice)]
     parts += _section("History")

@@ -69,10 +69,4 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     "gandiva.gather": ("it was spread over more nodes than it needs", "gathered"),
     "gavel.share": ("its share of time on this type of GPU is due", "its share of time"),
     "sia.goodput": ("the sum of goodputs is best so", "best goodputs"),
-    "virtual_clusters.cell": ("a cell of its tenant's virtual cluster is free", "its own cell"),
-    "virtual_clusters.bonus": ("nobody needs these GPUs now", "as a bonus"),
-    "virtual_clusters.reclaim": (
-        "[{lost_to} need the cell, and ]this was a bonus",
-        "its owner needs the cell",
-    ),
 }

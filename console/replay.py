@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -46,7 +47,10 @@ def replay(
     diff: Annotated[
         bool, typer.Option("--diff", help="Ask --policy at each recorded moment; compare plans.")
     ] = False,
-    cell: Annotated[str | None, typer.Option(help="Which cell, if the log holds several.")] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(help="Only this cell; if not given, each of the log, one after the other."),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -87,21 +91,36 @@ def replay(
             watched = watch if step or job else None
             alone = watched is not None or comparison is not None
             jobs = 1 if alone else jobs or _cores(opened)
-            result, speed = _timed(opened, cell, until_s, length_s, comparison, watched, jobs)
-            if not result.decisions:
-                fail(f"--until: {until} is before the log begins; give a later moment.")
-            if story is not None and not story.lines:
-                fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
-            sides = _sides(opened, result)
+            answers = []
+            for one in [cell] if alone or cell is not None else _cells(opened):
+                result, speed = _timed(opened, one, until_s, length_s, comparison, watched, jobs)
+                if not result.decisions:
+                    fail(f"--until: {until} is before the log begins; give a later moment.")
+                if story is not None and not story.lines:
+                    fail(f"--job: {job} is nowhere in this log; `tidegate jobs` lists jobs.")
+                sides = _sides(opened, result)
+                answers.append(Answer(name, result, speed, jobs, sides, story, comparison))
     except _Stopped:
         raise typer.Exit(0) from None
-    answer = Answer(name, result, speed, jobs, sides, story, comparison)
-    if not quiet:
-        answer.show()
-    if json_path is not None:
-        emit_json(answer.document(), json_path)
-    if not result.identical:
+    _tell(answers, json_path, quiet=quiet)
+    if not all(answer.result.identical for answer in answers):
         raise typer.Exit(1)
+
+
+def _cells(opened: ReadLog) -> list[str | None]:
+    """List the cells of a log, in the order in which they begin; [None] where there is none."""
+    return list(dict.fromkeys(record.key for record in opened.records(JOURNAL.name))) or [None]
+
+
+def _tell(answers: Sequence[Answer], json_path: str | None, *, quiet: bool) -> None:
+    if not quiet:
+        for answer in answers:
+            if len(answers) > 1:
+                out().print(f"Cell {answer.result.cell}:", style="bold")
+            answer.show()
+    if json_path is not None:
+        documents = [answer.document() for answer in answers]
+        emit_json(documents[0] if len(documents) == 1 else {"cells": documents}, json_path)
 
 
 # --- options -----------------------------------------------------------------------------------

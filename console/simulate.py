@@ -30,6 +30,7 @@ from simulator.compare import (
 )
 from simulator.generated import Mix
 from simulator.metrics import Number
+from simulator.options import Agents
 from simulator.physics.base import Room
 from simulator.physics.simple import GENERATED
 from simulator.remote import ClusterError, DaskCluster
@@ -112,6 +113,9 @@ def simulate(
     knowledge: Annotated[
         str, typer.Option(help="What is known of tuning jobs: learned from their runs, or true.")
     ] = "learned",
+    agents: Annotated[
+        str, typer.Option(help="Ideal agents, or real agent cores on simulated GPUs: ideal, core.")
+    ] = "ideal",
     sizes: Annotated[str, typer.Option(help="Sizes offered: ladder, all, powers.")] = "ladder",
     hours: Annotated[float | None, typer.Option(help="Stop after so many hours.")] = None,
     processes: Annotated[
@@ -155,6 +159,7 @@ def simulate(
         "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
         "tuning": _choice("--batch", batch, {"paper": None, "tuned": True, "fixed": False}),
         "knowledge": _choice("--knowledge", knowledge, {one: one for one in get_args(Knowledge)}),
+        "agents": _choice("--agents", agents, {one: one for one in get_args(Agents)}),
         "grid": _choice("--sizes", sizes, {one: one for one in get_args(Grid)}),
     }
     cases = [
@@ -377,7 +382,8 @@ def _print(runs: Sequence[Finished]) -> None:
     title = Text(f"{case.room.nodes} nodes of {case.room.gpus_per_node} GPUs", "bold")
     for count, what in ((case.inference_nodes, "inference"), (case.edge_nodes, "edge")):
         title.append(f", {count} {what} servers" if count else "")
-    title.append(f", {case.physics} physics")
+    cores = case.agents == "core"
+    title.append(", real agent cores" if cores else f", {case.physics} physics")
     loans = runs[0].case.inference_nodes > 0
     hidden = () if loans else _LOANS
     columns = {name: told for name, told in _COLUMNS.items() if name not in hidden}

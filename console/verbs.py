@@ -3,24 +3,14 @@
 import os
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
 
-from console import logs, service
-from console.demo import demo
-from console.doctor import doctor
-from console.install import edge_agent
-from console.operate import cancel, submit
+from console import service
 from console.output import say
-from console.policies import policies
-from console.replay import replay
-from console.serve import bridge, cloud_agent, config, scheduler
-from console.simulate import simulate
-from console.tables import jobs, loans, nodes
-from console.timeline import timeline
-from console.why import why
 from scheduler.core.transitions import InvalidTransition
 from simulator.workload import WorkloadError
 
@@ -31,40 +21,56 @@ KNOWN: tuple[type[Exception], ...] = (*service.KNOWN, WorkloadError, InvalidTran
 _WATCH, _ASK, _ACT, _AGAIN = "Start here", "Look", "Act", "Again, and elsewhere"
 _RUN = "Run it"
 
-app = typer.Typer(
-    name="tidegate",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=(
-        "New here? [bold]tidegate demo[/bold], then [bold]tidegate jobs[/bold] and "
-        "[bold]tidegate why JOB[/bold]. Every verb has --help with an example. "
-        "Exit codes: 0 good, 1 found a problem, 2 bad usage or input."
-    ),
+#: The verbs in the order of the help: panel, name, module. A module defines its verb under the
+#: same name, with `_` for `-`, or as `app` if it has verbs of its own.
+VERBS = (
+    (_WATCH, "demo", "console.demo"),
+    (_ASK, "why", "console.why"),
+    (_ASK, "timeline", "console.timeline"),
+    (_ASK, "jobs", "console.tables"),
+    (_ASK, "nodes", "console.tables"),
+    (_ASK, "loans", "console.tables"),
+    (_ACT, "submit", "console.operate"),
+    (_ACT, "cancel", "console.operate"),
+    (_AGAIN, "replay", "console.replay"),
+    (_AGAIN, "simulate", "console.simulate"),
+    (_AGAIN, "policies", "console.policies"),
+    (_RUN, "scheduler", "console.serve"),
+    (_RUN, "bridge", "console.serve"),
+    (_RUN, "cloud-agent", "console.serve"),
+    (_RUN, "config", "console.serve"),
+    (_RUN, "doctor", "console.doctor"),
+    (_RUN, "edge-agent", "console.install"),
+    (_AGAIN, "log", "console.logs"),
 )
-for panel, verb in (
-    (_WATCH, demo),
-    (_ASK, why),
-    (_ASK, timeline),
-    (_ASK, jobs),
-    (_ASK, nodes),
-    (_ASK, loans),
-    (_ACT, submit),
-    (_ACT, cancel),
-    (_AGAIN, replay),
-    (_AGAIN, simulate),
-    (_AGAIN, policies),
-    (_RUN, scheduler),
-    (_RUN, bridge),
-    (_RUN, cloud_agent),
-    (_RUN, config),
-    (_RUN, doctor),
-):
-    app.command(rich_help_panel=panel)(verb)
-app.add_typer(edge_agent, name="edge-agent", rich_help_panel=_RUN)
-app.add_typer(logs.app, name="log", rich_help_panel=_AGAIN)
+
+
+def make_app(*only: str) -> typer.Typer:
+    """Make the command: with all verbs, or with `only` some, so that others are not imported."""
+    app = typer.Typer(
+        name="tidegate",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=(
+            "New here? [bold]tidegate demo[/bold], then [bold]tidegate jobs[/bold] and "
+            "[bold]tidegate why JOB[/bold]. Every verb has --help with an example. "
+            "Exit codes: 0 good, 1 found a problem, 2 bad usage or input."
+        ),
+    )
+    app.callback()(tidegate)
+    for panel, name, module in VERBS:
+        if only and name not in only:
+            continue
+        found = import_module(module)
+        verb = getattr(found, name.replace("-", "_"), None)
+        if verb is None or isinstance(verb, typer.Typer):
+            app.add_typer(verb or found.app, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(verb)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -77,7 +83,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def tidegate(
     _: Annotated[
         bool,
@@ -97,8 +102,9 @@ def run(arguments: Sequence[str]) -> int:
         BrokenPipeError: whoever reads us has enough.
     """
     debug = os.environ.get("TIDEGATE_DEBUG") == "1"
+    named = [name for _, name, _ in VERBS if arguments and arguments[0] == name]
     try:
-        found = app(
+        found = make_app(*named)(
             args=list(arguments),
             prog_name="tidegate",
             standalone_mode=False,

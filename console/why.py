@@ -8,6 +8,7 @@ import typer
 from bus.clock import SystemClock
 from bus.contract import Bus
 from console.answer import Answer
+from console.curve import curve_document
 from console.outlook import outlook
 from console.output import JsonPath, emit_json, fail, out
 from console.panel import panel
@@ -78,6 +79,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "needs_s": None if ahead is None else ahead.needs_s,
         "ends_s": None if ahead is None else ahead.ends_s,
         "slack_s": None if ahead is None else ahead.slack_s,
+        "curve": None if job is None else curve_document(job, answer.now_s),
         "spec": answer.spec,
         "failure": answer.failure or None,
         "because": None if given is None else given_document(given, voice),

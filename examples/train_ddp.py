@@ -103,7 +103,8 @@ def main() -> None:
             dist.all_reduce(said)
         stop, save = bool(said[0] > 0), bool(said[1] > 0)
         if rank == 0:
-            say(step=step, samples_per_s=round(BATCH / (time.monotonic() - began), 1))
+            taken_s = time.monotonic() - began
+            say(step=step, samples_per_s=round(BATCH / taken_s, 1), step_s=round(taken_s, 6))
             if options.loss:
                 with options.loss.open("a") as file:
                     file.write(f"{time.time():.3f} {step} {world} {said[2].item() / world!r}\n")

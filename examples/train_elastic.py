@@ -1,7 +1,8 @@
 """`train_numpy.py` as a job that becomes more or fewer processes while it runs.
 
 Those that stay go on taking steps until the new ones have come, and only then stand still to hand
-them the weights; the steps are the same, to the last bit. A job's file says so to Tidegate:
+them the weights; the steps are the same, to the last bit on like processors. A job's file says so
+to Tidegate:
 
     "program": {"argv": ["python", "examples/train_elastic.py"], "resize": "in_place", ...}
 """

@@ -3,7 +3,9 @@
 It trains a small network on generated data as `WORLD_SIZE` processes. The batch of a step is always
 the same eight shards; each process takes some of them, the first adds their gradients up in the
 order of the shards. So the weights after a step do not depend, to the last bit, on how many
-processes took it, and an undisturbed run can be compared with one that was moved about.
+processes took it, and an undisturbed run can be compared with one that was moved about. That holds
+on like processors, with the same variables for numpy's libraries: OpenBLAS adds up in another order
+on another processor, or where `OPENBLAS_CORETYPE` names one.
 
 `train_elastic.py` does the same, and need not be restarted to become more or fewer processes.
 
@@ -142,6 +144,22 @@ def average(parts: list[Any]) -> list[Any]:
     return [float(loss), *(one.tolist() for one in by_weight)]
 
 
+class Noise:
+    """The gradient noise scale (McCandlish et al. 2018, B_simple, appendix A), a running mean."""
+
+    def __init__(self) -> None:
+        self.sqr = self.var = 0.0
+
+    def scale(self, parts: list[Any], mean: list[Any]) -> float | None:
+        """Samples; None: not known. From the gradients on a step's shards, and their mean."""
+        few = np.mean([sum((np.array(one) ** 2).sum() for one in part[2:]) for part in parts])
+        many = sum((np.array(one) ** 2).sum() for one in mean)
+        sqr = (SHARDS * many - few) / (SHARDS - 1)
+        var = (few - many) * SHARD * SHARDS / (SHARDS - 1)
+        self.sqr, self.var = 0.95 * self.sqr + 0.05 * sqr, 0.95 * self.var + 0.05 * var
+        return float(self.var / self.sqr) if self.sqr > 0 and self.var > 0 else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
@@ -155,13 +173,14 @@ def main() -> None:
     hub = Hub(job)
     draw = np.random.default_rng(1)
     weights = [draw.standard_normal((INPUTS, HIDDEN)) / 4, draw.standard_normal((HIDDEN, 1)) / 8]
-    step = 0
+    step, noise, scale = 0, Noise(), None
     if job.resume:
         step, weights = job.read(job.resume)
     while step < options.steps:
         began = time.monotonic()
         mine = [gradient(weights, step, shard) for shard in range(job.rank, SHARDS, job.world)]
         time.sleep(options.work_s / job.world)
+        pass_s = time.monotonic() - began
         heard = hub.gather([mine, job.stop, job.save])
         job.save = False
         answer: list[Any] = []
@@ -170,12 +189,16 @@ def main() -> None:
             # All act on a signal after the same step, although it reaches each at its own moment.
             stop, save = (any(said[asked] for said in heard) for asked in (1, 2))
             answer = [*average(parts), stop, save]
+            scale = noise.scale(parts, answer[1:-2])
         mean, *downhill, stop, save = hub.spread(answer)
         weights = [old - 0.1 * np.array(by) for old, by in zip(weights, downhill, strict=True)]
         step += 1
         if job.rank == 0:
             taken_s = max(time.monotonic() - began, 1e-6)
-            job.say(step=step, samples_per_s=round(SHARDS * SHARD / taken_s, 1))
+            pace = {"step_s": round(taken_s, 6), "pass_s": round(pass_s, 6)}
+            if scale is not None:
+                pace["gradient_noise"] = round(scale, 1)
+            job.say(step=step, samples_per_s=round(SHARDS * SHARD / taken_s, 1), **pace)
             if options.loss:
                 with options.loss.open("a") as file:
                     file.write(f"{time.time():.3f} {step} {job.world} {mean!r}\n")

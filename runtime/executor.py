@@ -7,11 +7,15 @@ the same twice. One whose workers outlive the agent names them in `running`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from runtime.core import (
+    Action,
     CheckpointWorkers,
+    DrainNode,
     GangProgress,
+    HandBackNode,
     Report,
     ScaleWorkers,
     StartWorkers,
@@ -66,3 +70,35 @@ class Machine:
     executor: Executor
     meter: GpuMeter
     owner: Owner | None = None
+
+    def act(self, action: Action, now_s: float) -> None:
+        """Do what the core has decided.
+
+        Raises:
+            RuntimeError: It is the owner's to do, and there is none.
+        """
+        match action:
+            case StartWorkers():
+                self.executor.start(action, now_s)
+            case ScaleWorkers():
+                self.executor.scale(action, now_s)
+            case CheckpointWorkers():
+                self.executor.checkpoint(action, now_s)
+            case StopWorkers():
+                self.executor.stop(action, now_s)
+            case DrainNode() if self.owner is not None:
+                self.owner.drain(action.node, now_s)
+            case HandBackNode() if self.owner is not None:
+                self.owner.hand_back(action.node, now_s)
+            case _:
+                raise RuntimeError(f"node: {action.node} is lendable but the agent has no owner")
+
+    def advance(self, now_s: float) -> list[Report]:
+        """Give what has happened since the last call: to workers, then to nodes."""
+        reports = [*self.executor.advance(now_s)]
+        return reports if self.owner is None else [*reports, *self.owner.advance(now_s)]
+
+    def next_due_s(self) -> float:
+        """When to call `advance` next; inf if nothing is under way."""
+        sources = (self.executor,) if self.owner is None else (self.executor, self.owner)
+        return min((due for one in sources if (due := one.next_due_s()) is not None), default=inf)

@@ -1,9 +1,8 @@
 """The async shell of an agent: hears commands, turns the core, publishes the spool.
 
-A turn is: learn what the machine did, hear the commands, write everything down in one
-transaction, then act. Only what is written down takes effect, and only then is the bus told that
-the commands are read. Publishing runs beside the turns, so that work goes on while the link is
-down; what waits is in the spool. All waiting is the clock's.
+A turn (`runtime.turns`) writes everything down in one transaction before it acts, and only then is
+the bus told that the commands are read. Publishing runs beside the turns, so that work goes on
+while the link is down; what waits is in the spool. All waiting is the clock's.
 """
 
 import asyncio
@@ -17,31 +16,17 @@ from bus.clock import Clock
 from bus.contract import BusError, Closed, Consumer, Link, Message, Record
 from bus.letters import dead_letter
 from runtime.addresses import addressed
-from runtime.core import (
-    Action,
-    AgentCore,
-    Birth,
-    CheckpointWorkers,
-    Command,
-    DrainNode,
-    HandBackNode,
-    Outputs,
-    ScaleWorkers,
-    StartWorkers,
-    Stimulus,
-    StopWorkers,
-    Tick,
-)
+from runtime.core import AgentCore, Command
 from runtime.executor import Machine
 from runtime.gate import Gate, Refusal, Verifier
 from runtime.publisher import Publisher
 from runtime.spool import Limit, Loss, Spool, Waiting
 from runtime.store import AgentStore
+from runtime.turns import Report, Turns
 from schemas.codec import encode, event
 from schemas.events import EventData
 from schemas.topics import COMMANDS
 
-_TICK = Tick()
 #: Records taken in one turn.
 _BATCH = 500
 #: Freed rows are deleted with the next thing to write, or when they are this many.
@@ -98,22 +83,23 @@ class AgentService:
         self.counters = Counters()
         self.core = core
         self._store = store
-        self._executor = machine.executor
-        self._meter = machine.meter
-        self._owner = machine.owner
         self._bus = bus
         self._clock = clock
         self._cell = cell
-        self._schedule = schedule or Schedule()
+        self._schedule = schedule = schedule or Schedule()
+        every_s: dict[Report, float] = {
+            "telemetry": schedule.telemetry_every_s,
+            "progress": schedule.progress_every_s,
+            "load": schedule.load_every_s,
+        }
+        self._turns = Turns(core, machine, every_s, self._say, self._save)
         self._source = f"/agents/{core.agent}"
         self._group = f"agent-{core.agent}"
         self._gate = Gate(core.agent, cell, verifier)
         self._consumer: Consumer | None = None
         self._spool = Spool(limit, store.load_spool())
         self._added: list[Waiting] = []
-        self._actions: list[Action] = []
         self._publisher = Publisher(self._spool, bus, clock, self._schedule.retry_s)
-        self._due_s: dict[str, float] = {}
         self._runner: asyncio.Task[None] | None = None
         self._listening = False
         self._stopping = False
@@ -158,7 +144,7 @@ class AgentService:
         self._clock.enter()
         self._publisher.begin(self._source)
         try:
-            self._begin()
+            self._turns.begin(self._clock.now_s())
             while not self._stopping:
                 records = await self._listen()
                 self._turn(records)
@@ -185,70 +171,32 @@ class AgentService:
 
     # --- turns ---
 
-    def _begin(self) -> None:
-        now_s = self._clock.now_s()
-        self._take(Birth(self._executor.running()), now_s)
-        self._flush(now_s)
-        for name, period_s in self._periods().items():
-            self._due_s[name] = _next(now_s, period_s)
-
     def _turn(self, records: Sequence[Record]) -> None:
         now_s = self._clock.now_s()
         self.counters.turns += 1
-        self._learn(now_s)
-        for record in records:
-            self._hear(record, now_s)
-        self._take(_TICK, now_s)
-        if self._actions:
-            self._flush(now_s)
-            self._learn(now_s)
-        self._report(now_s)
-        self._flush(now_s)
+        commands = (self._read(record, now_s) for record in records)
+        self._turns.turn(now_s, (one for one in commands if one is not None))
 
-    def _learn(self, now_s: float) -> None:
-        """Tell the core what executor and owner report, until they have no more to say."""
-        while True:
-            reports: list[Stimulus] = [*self._executor.advance(now_s)]
-            if self._owner is not None:
-                reports += self._owner.advance(now_s)
-            if not reports:
-                return
-            for report in reports:
-                self._take(report, now_s)
-            if not self._actions:
-                return
-            self._flush(now_s)
-
-    def _hear(self, record: Record, now_s: float) -> None:
+    def _read(self, record: Record, now_s: float) -> Command | None:
         said = self._gate.read(record)
         if isinstance(said, Refusal):
             self.counters.refused[said.kind] += 1
             if self._gate.keeps_letter(now_s):
                 self._bury(record, said)
-            return
+            return None
         self.counters.commands += 1
         expires_s = _seconds(said.expirytime)
         command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1
-        self._take(command, now_s)
+        return command
 
     def _bury(self, record: Record, refusal: Refusal) -> None:
         self.counters.dead_letters += 1
         message = dead_letter(record, refusal.field, refusal.reason, self._group)
         # Dropped like telemetry when the spool is full: what strangers send must not fill it.
         self._added.append(Waiting(self._store.next_row(), message, Loss.TELEMETRY))
-
-    def _take(self, stimulus: Stimulus, now_s: float) -> None:
-        self._collect(self.core.handle(stimulus, now_s), now_s)
-
-    def _collect(self, outputs: Outputs, now_s: float) -> None:
-        for ack in outputs.acks:
-            self._say(ack.data, now_s, ack.causation)
-        for said in outputs.events:
-            self._say(said.data, now_s, said.causation)
-        self._actions += outputs.actions
 
     def _say(self, data: EventData, now_s: float, causation: str | None = None) -> None:
         """Put an event at the end of what is to be written and published."""
@@ -265,8 +213,8 @@ class AgentService:
         message = Message(topic, key, encode(envelope))
         self._added.append(Waiting.of(self._store.next_row(), message, loss))
 
-    def _flush(self, now_s: float) -> None:
-        """Write down what the turn changed, then let it take effect."""
+    def _save(self) -> None:
+        """Write down what was changed and said since the last time."""
         changes = self.core.take_changes()
         if changes or self._added or self._spool.freed >= _FREED_MAX:
             self._whole = False
@@ -277,66 +225,11 @@ class AgentService:
             if self._added:
                 self._added = []
                 self._publisher.notify()
-        actions, self._actions = self._actions, []
-        for action in actions:
-            self._act(action, now_s)
-
-    def _act(self, action: Action, now_s: float) -> None:
-        match action:
-            case StartWorkers():
-                self._executor.start(action, now_s)
-            case ScaleWorkers():
-                self._executor.scale(action, now_s)
-            case CheckpointWorkers():
-                self._executor.checkpoint(action, now_s)
-            case StopWorkers():
-                self._executor.stop(action, now_s)
-            case DrainNode() if self._owner is not None:
-                self._owner.drain(action.node, now_s)
-            case HandBackNode() if self._owner is not None:
-                self._owner.hand_back(action.node, now_s)
-            case _:
-                raise RuntimeError(f"node: {action.node} is lendable but the agent has no owner")
-
-    # --- reports ---
-
-    def _periods(self) -> dict[str, float]:
-        schedule = self._schedule
-        periods = {
-            "telemetry": schedule.telemetry_every_s,
-            "progress": schedule.progress_every_s,
-        }
-        if self._owner is not None:
-            periods["load"] = schedule.load_every_s
-        return periods
-
-    def _report(self, now_s: float) -> None:
-        for name, period_s in self._periods().items():
-            if now_s < self._due_s[name]:
-                continue
-            self._due_s[name] = _next(now_s, period_s)
-            if name == "progress":
-                for progress in self._executor.progress(now_s):
-                    self._take(progress, now_s)
-            elif name == "load" and self._owner is not None:
-                for load in self._owner.loads(now_s):
-                    self._say(load, now_s)
-            elif name == "telemetry":
-                for measured in self._meter.measure(now_s, period_s):
-                    self._say(measured, now_s)
-
-    def _next_due_s(self) -> float:
-        """When the next turn is due even if no command comes."""
-        due_s = min(self._due_s.values())
-        for source in (self._executor, self._owner, self.core):
-            if source is not None and (other_s := source.next_due_s()) is not None:
-                due_s = min(due_s, other_s)
-        return due_s
 
     # --- the bus ---
 
     async def _listen(self) -> list[Record]:
-        now_s, due_s = self._clock.now_s(), self._next_due_s()
+        now_s, due_s = self._clock.now_s(), self._turns.due_s
         self._listening = True
         try:
             if self._consumer is None:
@@ -370,9 +263,7 @@ class AgentService:
         """Publish what is left as far as the bus takes it, and let go of everything."""
         try:
             if self._died is not None:
-                now_s = self._clock.now_s()
-                self._collect(self.core.farewell(self._died, now_s), now_s)
-                self._flush(now_s)
+                self._turns.farewell(self._died, self._clock.now_s())
             await self._publisher.finish(self._schedule.drain_s)
             if self._consumer is not None:
                 await self._consumer.close()
@@ -383,11 +274,6 @@ class AgentService:
             self._store.close()
             self._clock.leave()
             self._stopped.set()
-
-
-def _next(now_s: float, period_s: float) -> float:
-    """The next multiple of the period after now."""
-    return (math.floor(now_s / period_s) + 1) * period_s
 
 
 def _seconds(moment: datetime | None) -> float | None:

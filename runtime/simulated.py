@@ -219,6 +219,10 @@ class SimulatedExecutor:
             if gang.has_run and gang.ready_s == _NEVER and gang.stop_s == _NEVER
         ]
 
+    def trains_from_s(self, job: str) -> float:
+        """When a gang trains, or trains on after its pause; inf while it leaves."""
+        return self._gangs[job].resume_s
+
     def trains(self, now_s: float) -> dict[tuple[str, int], bool]:
         """By (node, GPU) that a gang holds: whether it trains now, or waits in some pause."""
         return {

@@ -29,6 +29,8 @@ _GAMMA_MOST = 10.0
 _APART = 1.1
 #: What keeps gamma at 1, and beta small against alpha, where observations say little of them.
 _HOLD_GAMMA, _HOLD_SLOPE = 1e-3, 1e-3
+#: What part of a step is taken for its pass to begin with, where nobody timed the pass.
+_PASS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,8 @@ class Observations:
 
     nodes: Ints  #: (m,)
     gpus: Ints  #: (m,)
-    micro: Ints  #: (m,) samples on each GPU in one pass.
-    pass_s: Floats  #: (m,) a pass that exchanges nothing.
+    micro: Ints | Floats  #: (m,) samples on each GPU in one pass.
+    pass_s: Floats  #: (m,) a pass that exchanges nothing; NaN: not known.
     step_s: Floats  #: (m,) a pass that does.
 
 
@@ -216,7 +218,7 @@ def fit(seen: Observations) -> StepTime:
 
     if not len(seen.gpus):
         raise ValueError("no observation to fit; time at least one step")
-    if not ((seen.pass_s > 0).all() and (seen.step_s > 0).all()):
+    if not (((seen.pass_s > 0) | np.isnan(seen.pass_s)).all() and (seen.step_s > 0).all()):
         raise ValueError("an observed time is not above 0 s; leave such steps out")
     several, alone = seen.nodes > 1, (seen.nodes == 1) & (seen.gpus > 1)
     start = _start(seen, several, alone)
@@ -272,17 +274,18 @@ def _start(seen: Observations, several: np.ndarray, alone: np.ndarray) -> Floats
     start = np.full(7, _LEAST)
     start[6] = 1.0
     micro = seen.micro.astype(np.float64)
+    pass_s = np.where(np.isnan(seen.pass_s), _PASS * seen.step_s, seen.pass_s)
     if len(np.unique(seen.micro)) > 1:
-        slope, offset = np.polyfit(micro, seen.pass_s, 1)
-        tenth = float(seen.pass_s.min()) / 10
+        slope, offset = np.polyfit(micro, pass_s, 1)
+        tenth = float(pass_s.min()) / 10
         start[0] = np.log(max(offset, tenth))
         start[1] = np.log(max(slope, tenth / micro.max()))
     else:
-        half = float(seen.pass_s.mean()) / 2
+        half = float(pass_s.mean()) / 2
         start[0], start[1] = np.log(half), np.log(half / micro[0])
     for rows, at in ((several, 2), (alone, 4)):
         if rows.any():
-            beyond = float(np.maximum(seen.step_s - seen.pass_s, 0.1 * seen.step_s)[rows].mean())
+            beyond = float(np.maximum(seen.step_s - pass_s, 0.1 * seen.step_s)[rows].mean())
             start[at], start[at + 1] = np.log(beyond), np.log(beyond / 10)
     return start
 
@@ -302,13 +305,14 @@ def _residuals(
     both = np.logaddexp(gamma * a, gamma * b) / gamma
     both = np.where(shared, both, a)
     weight = np.where(shared, np.exp(gamma * (a - both)), 1.0)  # of the pass in the step
+    known = ~np.isnan(seen.pass_s)
     scale = 1 / np.sqrt(m)
     off = np.zeros(2 * m + 3)
-    off[:m] = (a - np.log(seen.pass_s)) * scale
+    off[:m] = np.where(known, a - np.log(seen.pass_s), 0.0) * scale
     off[m : 2 * m] = (both - np.log(seen.step_s)) * scale
     slope = np.zeros((2 * m + 3, 7))
     by_alpha, by_beta = alpha_c / forth, beta_c * micro / forth
-    slope[:m, 0], slope[:m, 1] = by_alpha, by_beta
+    slope[:m, 0], slope[:m, 1] = np.where(known, by_alpha, 0.0), np.where(known, by_beta, 0.0)
     slope[m : 2 * m, 0], slope[m : 2 * m, 1] = weight * by_alpha, weight * by_beta
     for rows, alpha, beta, at in ((several, alpha_n, beta_n, 2), (alone, alpha_r, beta_r, 4)):
         part = np.where(rows, (1 - weight) / np.where(rows, sync, 1.0), 0.0)

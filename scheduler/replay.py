@@ -7,7 +7,7 @@ nothing is compared) or another scheduler than the one that wrote the log.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import orjson
@@ -61,6 +61,8 @@ class Result:
         return self.first_difference is None
 
 
+#: Entries read at a time.
+_AT_ONCE = 250
 #: Shown every entry and the decision on it, before the two are compared.
 Watch = Callable[[RawEntry, Decision], None]
 
@@ -72,15 +74,15 @@ class Replay:
         self, state: ClusterState, policies: Callable[[str], Policy] = make_policy
     ) -> None:
         self.engine = Engine(state, policies)
-        self._policies = policies
 
-    def decide(self, entry: RawEntry, watch: Watch | None = None) -> Difference | None:
+    def decide(
+        self, entry: RawEntry, stimulus: Stimulus, watch: Watch | None = None
+    ) -> Difference | None:
         """Decide again on an entry; give the difference if there is one.
 
         Raises:
             Unreadable: the entry holds what this version does not know.
         """
-        stimulus = self._stimulus(entry)
         try:
             decision = self.engine.handle(stimulus)
             made = orjson.dumps(decision_to_dict(decision))
@@ -98,23 +100,6 @@ class Replay:
                 f"but its leader had named {self.engine.state.leader.policy!r}"
             )
         return None
-
-    def _stimulus(self, entry: RawEntry) -> Stimulus:
-        where = f"journal entry {entry.number}"
-        try:
-            stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
-        except UnknownRecord as error:
-            raise Unreadable(f"{where}: {error}") from error
-        except (ValidationError, KeyError, TypeError, ValueError) as error:
-            what = str(error).splitlines()[0]
-            raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
-        if isinstance(stimulus.data, LeaderStarted):
-            try:
-                self._policies(stimulus.data.policy)
-                settings_from(stimulus.data.settings)
-            except (ValueError, TypeError, AttributeError) as error:
-                raise Unreadable(f"{where}: {error}") from error
-        return stimulus
 
 
 def verify(
@@ -146,11 +131,11 @@ def verify(
     difference: Difference | None = None
     begin_s = end_s = 0.0
     decisions = 0
-    for entry in entries(records, reader, until_s, length_s):
+    for entry, stimulus in stimuli(entries(records, reader, until_s, length_s), policies):
         if replay is None:
             replay, begin_s = Replay(ClusterState(cell=reader.cell or ""), policies), entry.at_s
         decisions, end_s = entry.number + 1, entry.at_s
-        difference = replay.decide(entry, watch)
+        difference = replay.decide(entry, stimulus, watch)
         if difference is not None:
             break
         taken.check(replay.engine.state, entry.digest)
@@ -177,6 +162,46 @@ def entries(
         if until_s is not None and entry.at_s > until_s:
             return
         yield entry
+
+
+def stimuli(
+    found: Iterable[RawEntry], policies: Callable[[str], Policy] = make_policy
+) -> Iterator[tuple[RawEntry, Stimulus]]:
+    """Read entries and their stimuli, many at a time: after a decision the first is slow to read.
+
+    Raises:
+        Unreadable: one cannot be read; it is raised in its turn.
+    """
+    left, wrong = iter(found), None
+    while wrong is None:
+        batch: list[tuple[RawEntry, Stimulus]] = []
+        try:
+            batch.extend((entry, _stimulus(entry, policies)) for entry in islice(left, _AT_ONCE))
+        except Exception as error:  # noqa: BLE001 - it may be of any kind, and must wait
+            wrong = error
+        yield from batch
+        if not batch:
+            break
+    if wrong is not None:
+        raise wrong
+
+
+def _stimulus(entry: RawEntry, policies: Callable[[str], Policy]) -> Stimulus:
+    where = f"journal entry {entry.number}"
+    try:
+        stimulus = stimulus_from_dict(orjson.loads(entry.stimulus))
+    except UnknownRecord as error:
+        raise Unreadable(f"{where}: {error}") from error
+    except (ValidationError, KeyError, TypeError, ValueError) as error:
+        what = str(error).splitlines()[0]
+        raise Unreadable(f"{where}: its stimulus cannot be read: {what}") from error
+    if isinstance(stimulus.data, LeaderStarted):
+        try:
+            policies(stimulus.data.policy)
+            settings_from(stimulus.data.settings)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Unreadable(f"{where}: {error}") from error
+    return stimulus
 
 
 def nothing(reader: JournalReader) -> Result:

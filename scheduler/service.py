@@ -28,6 +28,7 @@ from scheduler.core.stimuli import (
     TimePassed,
 )
 from scheduler.core.validate import violations
+from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
 from scheduler.journal import Recovered, recover
 from scheduler.policies.interface import Policy
@@ -53,6 +54,8 @@ class ServiceConfig:
     leader: str = "scheduler-0"
     policy: str = "tide"
     settings: Settings = field(default_factory=Settings)
+    #: Whether it learns from reports how fast jobs are.
+    learn: bool = True
     #: What comes within this time after the first record is decided in the same tick.
     gather_s: float = 0.02
     #: No tick begins sooner than this after the one before: transactions back to back wait for
@@ -106,6 +109,7 @@ class SchedulerService:
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
+        self.learning = Learning(on=config.learn)
         self.snapshots_skipped = 0
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
         self._entries = 0
@@ -135,6 +139,7 @@ class SchedulerService:
         self._go_on_from(found)
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
         self._contact.begin(self.engine.state, now_s)
+        self.learning.begin(self.engine.state)
         start = LeaderStarted(
             config.leader,
             self.engine.state.leader.epoch + 1,
@@ -231,10 +236,12 @@ class SchedulerService:
                 self.intake.counts, self.intake.refused = before
                 await self._set_aside(record, error)
                 return
-        for data in contact:
+        learned = self.learning.news()
+        for data in (*contact, *((learned,) if learned is not None else ())):
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
+        self.learning.learn(self.engine.state, now_s)  # nobody waits for that
 
     def _take(
         self,
@@ -252,6 +259,7 @@ class SchedulerService:
         if wrong is not None:
             messages.append(self.intake.bury(record, *wrong))
             return
+        self.learning.hear(state, envelope.data, now_s)
         stimulus = self.intake.stimulus(state, envelope, now_s)
         if stimulus is not None:
             decided.append((stimulus, self._decide(stimulus, messages)))

@@ -15,6 +15,7 @@ import signal
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
@@ -23,7 +24,7 @@ import orjson
 from bus.contract import Record, Unreadable
 from scheduler.core.state import ClusterState, state_from_dict, state_hash, state_to_json
 from scheduler.journal import JournalReader, Snapshots, fold
-from scheduler.replay import Difference, Replay, Result, entries, nothing
+from scheduler.replay import Difference, Replay, Result, entries, nothing, stimuli
 from schemas.journal import RawEntry
 
 #: The most entries of a stretch.
@@ -73,9 +74,11 @@ def verify_aside(
     """
     reader = JournalReader(cell)
     found = entries(records, reader, until_s, length_s)
+    cut = _cut(found, reader, Snapshots(snapshots))
+    begun = list(islice(cut, 2))  # one alone is not worth a process
     result: Result | None = None
-    with _started(processes) as workers:
-        for stretch, decided in _in_order(_cut(found, reader, Snapshots(snapshots)), workers):
+    with _started(processes if len(begun) > 1 else 0) as workers:
+        for stretch, decided in _in_order(chain(begun, cut), workers):
             result = _joined(result, reader.cell or "", stretch, decided)
             if not result.identical:
                 break
@@ -137,7 +140,8 @@ def _started(count: int) -> Iterator[list[Connection]]:
     pairs = [spawn.Pipe() for _ in range(count)]
     workers = [spawn.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pairs]
     try:
-        resource_tracker.ensure_running()  # it unblocks what is blocked when it starts
+        if count:
+            resource_tracker.ensure_running()  # it unblocks what is blocked when it starts
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             for worker, (_, theirs) in zip(workers, pairs, strict=True):
@@ -161,7 +165,7 @@ def _started(count: int) -> Iterator[list[Connection]]:
 def _in_order(
     stretches: Iterable[_Stretch], workers: Sequence[Connection]
 ) -> Iterator[tuple[_Stretch, _Decided]]:
-    """Have each stretch decided by the next worker that is free; give the answers in order."""
+    """Have each stretch decided by the next worker that is free, or here; give them in order."""
     idle, busy = list(workers), dict[Connection, int]()
     given, found = dict[int, _Stretch](), dict[int, _Decided | Exception]()
     turn = 0
@@ -182,6 +186,9 @@ def _in_order(
             turn += 1
 
     for number, stretch in enumerate(stretches):  # the next one is cut while the others decide
+        if not workers:
+            yield stretch, _decide(stretch.begins, stretch.entries)
+            continue
         while not idle:
             collect()
         yield from ready()
@@ -216,8 +223,8 @@ def _answer(pipe: Connection) -> None:
 
 def _decide(begins: bytes, found: Iterable[RawEntry]) -> _Decided:
     replay = Replay(state_from_dict(orjson.loads(begins)))
-    for entry in found:
-        difference = replay.decide(entry)
+    for entry, stimulus in stimuli(found):
+        difference = replay.decide(entry, stimulus)
         if difference is not None:
             return _Decided(difference, state_hash(replay.engine.state))
     return _Decided(None, state_hash(replay.engine.state))

@@ -144,6 +144,8 @@ class InferenceLoad(Strict):
 Rate = Annotated[float, Field(ge=1e-9, le=1e9)]
 #: Samples that one optimiser step takes; bounded for the same reason.
 Batch = Annotated[float, Field(ge=1e-6, le=1e9)]
+#: Seconds that a step takes; who does not know says nothing.
+Taken = Annotated[float, Field(ge=1e-7, le=1e6)]
 
 
 class RatePoint(Strict):
@@ -226,6 +228,15 @@ class JobProgressed(Strict):
     checkpoint_cost_s: DurationS
     gradient_noise: Positive | None = Field(
         default=None, description="Noise scale, B_simple of McCandlish et al. 2018, where known."
+    )
+    batch: Batch | None = Field(
+        default=None, description="Samples of an optimiser step, if not as many as were declared."
+    )
+    step_s: Taken | None = Field(
+        default=None, description="Mean time of an optimiser step since the last report, if known."
+    )
+    pass_s: Taken | None = Field(
+        default=None, description="Of it, until gradients are exchanged, if known."
     )
 
     @model_validator(mode="after")

@@ -144,13 +144,14 @@ class LedCell:
             counts.update(service.intake.counts)
             counts["gaps"] += service.intake.dedupe.gaps
             counts["invariant_violations"] += service.invariant_violations
+            counts["learning_failures"] += service.learning.failures
         return counts
 
     def samples(self) -> Iterable[Sample]:
         """Give the figures of the cell; those of its state only while this process leads."""
         cell, service = self.config.cell, self.service
         counts = self._counts()
-        for name in ("events", "duplicates", "invariant_violations"):
+        for name in ("events", "duplicates", "invariant_violations", "learning_failures"):
             yield Sample(f"tidegate_{name}_total", counts[name], (cell,))
         yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
         yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))
@@ -170,8 +171,8 @@ def _source_of(record: Record) -> str:
 
 def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
     yield Sample("tidegate_leader_epoch", state.leader.epoch, (cell,))
-    yield Sample("tidegate_commands_total", state.totals.commands, (cell,))
-    yield Sample("tidegate_policy_failures_total", state.totals.policy_failures, (cell,))
+    for name in ("commands", "claims", "claims_timed_out", "policy_failures"):
+        yield Sample(f"tidegate_{name}_total", getattr(state.totals, name), (cell,))
     # Copies: the loop goes on while this thread counts.
     jobs = Counter(job.state for job in list(state.jobs.values()))
     for job_state in JobState:

@@ -127,6 +127,7 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         leader=section.name,
         policy=section.policy,
         settings=section.settings,
+        learn=section.learn,
         gather_s=section.gather_s,
         spacing_s=section.spacing_s,
         records_max=section.records_max,

@@ -179,6 +179,8 @@ class SchedulerSection(Section):
     #: Which policy decides: any of those that `tidegate policies` lists, with options if wanted:
     #: `tide:loans.cool_down_s=300`.
     policy: str = "tide"
+    #: Whether it learns from what jobs report how fast they are at each size: docs/learning.md.
+    learn: bool = True
     #: After the first record, wait this long for more; it is added to each decision.
     gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
     #: Ticks are at least this far apart: a transaction that follows another within 10 ms finds

@@ -11,7 +11,6 @@ from scheduler.core import facts
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.interface import Ints, Kind
 from simulator.driver import START_S
-from simulator.gangs import Gang
 from simulator.layout import Layout
 from simulator.physics.base import Placement
 from simulator.usage import Usage
@@ -36,6 +35,7 @@ class Account:
         self.paused_gpu_s = np.zeros(many)
         self.lost_gpu_s = np.zeros(many)
         self.count = {name: np.zeros(many, dtype=np.int64) for name in _COUNTS}
+        self.over = 0  #: Jobs that ended, or were refused.
         self.reclaim_preemptions = self.claims = self.claims_timed_out = 0
         self.idle_gpu_s = self.stranded_gpu_s = 0.0
         self.failed = ""  #: Why the policy could not decide, if it could not.
@@ -61,10 +61,16 @@ class Account:
     # --- what the field tells -----------------------------------------------------------------
 
     def changed(
-        self, gang: Gang, before: Placement, after: Placement, now_s: float, ready_s: float
+        self,
+        job: int,
+        site: int,
+        before: Placement,
+        after: Placement,
+        now_s: float,
+        ready_s: float,
     ) -> None:
-        """A gang has another allocation, and makes no progress until `ready_s`."""
-        job, at_s = gang.number, now_s - START_S
+        """A job has another allocation, and makes no progress until `ready_s`."""
+        at_s = now_s - START_S
         if self.start_s[job] == math.inf:
             self.start_s[job], self.ready_s[job] = at_s, ready_s - START_S
         else:
@@ -73,38 +79,42 @@ class Account:
             held, size = (sum(gpus for _, gpus in one) for one in (before, after))
             kind = "grown" if size > held else "shrunk" if size < held else "moved"
             self.count[kind][job] += 1
-        if self._site[job] not in (-1, gang.site):
+        if self._site[job] not in (-1, site):
             self.count["migrated"][job] += 1
             edge = self._layout.is_edge
-            self.count["crossed"][job] += edge(self._site[job]) != edge(gang.site)
-        self._site[job] = gang.site
-        self._book_pause(job, at_s)
-        self._pause[job] = at_s, ready_s - START_S
+            self.count["crossed"][job] += edge(self._site[job]) != edge(site)
+        self._site[job] = site
+        self.stands(job, now_s, ready_s)
+
+    def stands(self, job: int, now_s: float, until_s: float) -> None:
+        """A job makes no progress from now until then."""
+        self._book_pause(job, now_s - START_S)
+        self._pause[job] = now_s - START_S, until_s - START_S
 
     def _book_pause(self, job: int, now_s: float) -> None:
         since_s, until_s = self._pause[job]
         self.paused_gpu_s[job] += self._held[job] * max(min(now_s, until_s) - since_s, 0.0)
         self._pause[job] = now_s, max(until_s, now_s)
 
-    def ended(self, gang: Gang, at_s: float) -> None:
+    def ended(self, job: int, at_s: float) -> None:
         """A job is done."""
-        self.end_s[gang.number] = at_s - START_S
+        self.end_s[job] = at_s - START_S
 
-    def killed(self, gang: Gang, lost_s: float) -> None:
-        """A gang stopped without a checkpoint, and has to do so much again."""
-        self.count["killed"][gang.number] += 1
-        self.lost_gpu_s[gang.number] += self._held[gang.number] * lost_s
+    def killed(self, job: int, lost_s: float) -> None:
+        """A job stopped without a checkpoint, and has to do so much again."""
+        self.count["killed"][job] += 1
+        self.lost_gpu_s[job] += self._held[job] * lost_s
 
     # --- what the engine decided --------------------------------------------------------------
 
-    def saw(self, stimulus: Stimulus, decision: Decision) -> list[str]:
-        """Take the facts of a decision; return the jobs that will never run again."""
+    def saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        """Take the facts of a decision."""
         now_s = max(stimulus.at_s - START_S, 0.0)
         if self._decided and now_s > self._looked_s:
             self._look(now_s)
         elif now_s > self._looked_s:
             self._book_idle(now_s)
-        changed, gone = False, []
+        changed = False
         for fact in decision.facts:
             match fact:
                 case facts.GangStarting() | facts.GangScaling():
@@ -123,11 +133,13 @@ class Account:
                     self._waits_since_s[job] = now_s
                 case facts.JobMigrating():
                     self._waits_since_s[self._at[fact.job]] = now_s
+                case facts.JobCompleted():
+                    self.over += 1
                 case facts.JobDeclined() | facts.JobFailed():
+                    self.over += 1
                     job = self._at[fact.job]
                     self.declined[job] = isinstance(fact, facts.JobDeclined)
                     self._stops_waiting(job, now_s)
-                    gone.append(fact.job)
                 case facts.PolicyFailed():
                     self.failed = self.failed or fact.error
                 case facts.TargetSet():
@@ -143,7 +155,6 @@ class Account:
             self.line.append((now_s, held))
             self.usage.book(now_s)
             self.usage.look(self.free)
-        return gone
 
     def _given(self, fact: facts.GangStarting | facts.GangScaling, now_s: float) -> None:
         job = self._at[fact.job]

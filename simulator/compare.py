@@ -26,6 +26,7 @@ from simulator.driver import START_S
 from simulator.generated import Mix
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
+from simulator.options import Agents
 from simulator.physics.base import Entry, Physics, Room
 from simulator.physics.simple import GENERATED, SimplePhysics
 from simulator.room import PoolRoom
@@ -67,6 +68,7 @@ class Case:
     tuning: bool | None = None
     on_events: bool | None = None  #: Whether to decide at events too; None: as above.
     knowledge: Knowledge = "learned"
+    agents: Agents = "ideal"
     grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
     horizon_s: float = math.inf
     journal: str | None = None  #: File for its records (`simulator.log`).
@@ -117,6 +119,7 @@ class Finished:
             "merge_s": case.merge_s,
             "tuning": case.tunes and may_tune,
             "knowledge": case.knowledge if may_tune else "true",
+            "agents": case.agents,
             "sizes": case.grid,
             **self.figures,
         }
@@ -127,12 +130,17 @@ def check(case: Case) -> None:
 
     Raises:
         ValueError: The policy or the physics is not known; the message lists those there are. Or
-            nothing serves the requests.
+            nothing serves the requests, or the physics is not that of real agents.
         WorkloadError: The workload, the profiles or the requests cannot be used.
     """
     make_policy(line_of(case.policy))
     if case.requests is not None and not case.inference_nodes:
         raise ValueError("--requests: nothing is there to serve them; give --inference-nodes too.")
+    if case.agents == "core" and case.physics != "simple":
+        raise ValueError(
+            f"--agents: real agent cores have no {case.physics} physics, only their own pauses for "
+            "jobs that run as declared; give --physics simple, or leave it out."
+        )
     _pools(case, 0.0)
     make_physics(case).entries(Path(case.workload), case.room, adaptive=False)
 
@@ -195,6 +203,7 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
         tick_s=physics.tick_s,
         instant=physics.instant,
         horizon_s=case.horizon_s,
+        agents=case.agents,
     )
     policy = _Blamed(make_policy(line_of(case.policy)), case.policy)
     watched: Policy = policy

@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import orjson
+
 from scheduler.core.engine import Engine
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState
+from scheduler.core.state import ClusterState, state_from_dict, state_to_json
 from scheduler.core.stimuli import (
     Cause,
     Command,
@@ -35,8 +37,8 @@ _CYCLES_MOST = 1000
 #: The laws of the state are checked at every so many cycles.
 _CHECKED_EVERY = 500
 
-#: Says an event, or lets the scheduler know something, from a source.
-Say = Callable[[Input, str], None]
+#: Says an event, or lets the scheduler know something: what, and of which source or message.
+Say = Callable[[Input, str | Cause], None]
 #: Is shown every stimulus with the decision on it.
 Watch = Callable[[Stimulus, Decision], None]
 
@@ -49,8 +51,8 @@ class Field(Protocol):
         """When something happens next; inf if nothing ever does."""
         ...
 
-    def begin(self, say: Say) -> None:
-        """Say what there is before time passes; keep `say` for later."""
+    def begin(self, driver: "Driver") -> None:
+        """Say what there is before time passes; keep the driver, to say more."""
         ...
 
     def happen(self, now_s: float) -> None:
@@ -65,10 +67,6 @@ class Field(Protocol):
         """Say how things are: a policy is about to be asked."""
         ...
 
-    def is_over(self, now_s: float) -> bool:
-        """Whether nothing is left to be seen."""
-        ...
-
 
 class Driver:
     """One engine, one field, and the time that both have."""
@@ -80,6 +78,7 @@ class Driver:
         settings: Settings,
         line: str | None = None,
         cell: str = "default",
+        begin_s: float = 0.0,
     ) -> None:
         """Begin with nothing.
 
@@ -89,43 +88,63 @@ class Driver:
             settings: Of the engine.
             line: The policy with its options, as a journal names it; None: its name.
             cell: What it decides for, as a journal names it.
+            begin_s: The engine's first moment. Nobody is asked before `START_S`.
         """
-        self.engine = Engine(ClusterState(cell=cell), lambda _: policy)
+        self._policy, self._field = policy, field
+        self.engine = self._go_on(ClusterState(cell=cell))
         self.watches: list[Watch] = []
-        self.now_s = 0.0
+        self.now_s = begin_s
         self.violations = 0
-        self._field = field
         self._line, self._settings = line or policy.name, settings
         self._orders: deque[Command] = deque()
         self._sequence = 0
         self._cycles = 0
 
-    def say(self, data: Input, source: str) -> None:
+    def _go_on(self, state: ClusterState) -> Engine:
+        return Engine(state, lambda _: self._policy)
+
+    def say(self, data: Input, source: str | Cause) -> None:
         """Let the engine decide on one input now; its commands wait until the field is done."""
-        self._sequence += 1
-        stimulus = Stimulus(self.now_s, data, Cause(source, 1, self._sequence))
+        if isinstance(source, str):
+            self._sequence += 1
+            source = Cause(source, 1, self._sequence)
+        stimulus = Stimulus(self.now_s, data, source)
         decision = self.engine.handle(stimulus)
         self._orders.extend(decision.commands)
         for watch in self.watches:
             watch(stimulus, decision)
 
-    def run(self, horizon_s: float = math.inf) -> float:
-        """Run until the field is over, or to the horizon; return the last moment."""
-        self.say(LeaderStarted("simulator", 1, self._line, self._settings.to_dict()), "scheduler")
-        self._field.begin(self.say)
+    def begin(self) -> None:
+        """Let the policy lead, and the field say what there is and was."""
+        self._lead()
+        self._field.begin(self)
         self._obey()
         while self._field.next_s < START_S:
             self.now_s = self._field.next_s
             self._field.happen(self.now_s)
             self._obey()
-        self.now_s = START_S
+        self.now_s = max(self.now_s, START_S)
+
+    def restart(self) -> None:
+        """Let another leader go on from what a snapshot keeps of the engine."""
+        self.engine = self._go_on(state_from_dict(orjson.loads(state_to_json(self.engine.state))))
+        self._lead()
+
+    def _lead(self) -> None:
+        epoch, settings = self.engine.state.leader.epoch + 1, self._settings.to_dict()
+        self.say(LeaderStarted("simulator", epoch, self._line, settings), "scheduler")
+
+    def advance(
+        self, until_s: float = math.inf, is_over: Callable[[float], bool] = lambda _: False
+    ) -> None:
+        """Let time pass until a moment, until `is_over` says so, or until nothing can happen."""
         in_moment = 0
-        while not self._field.is_over(self.now_s):
+        while not is_over(self.now_s):
             wake_s = self.engine.wake_s
             next_s = min(self._field.next_s, math.inf if wake_s is None else wake_s)
-            if next_s > horizon_s or next_s == math.inf:
-                self.now_s = max(self.now_s, horizon_s) if horizon_s < math.inf else self.now_s
-                break
+            if next_s > until_s or next_s == math.inf:
+                self.now_s = max(self.now_s, until_s) if until_s < math.inf else self.now_s
+                return
             in_moment = in_moment + 1 if next_s <= self.now_s else 0
             if in_moment > _CYCLES_MOST:
                 at_s = self.now_s - START_S
@@ -135,10 +154,12 @@ class Driver:
             self._obey()
             wake_s = self.engine.wake_s
             is_due = wake_s is not None and wake_s <= self.now_s
-            if is_due and not self._field.is_over(self.now_s):
+            if is_due and not is_over(self.now_s):
                 self._cycle()
+
+    def check(self) -> None:
+        """Count what breaks a law of the state now."""
         self.violations += len(violations(self.engine.state))
-        return self.now_s
 
     def _cycle(self) -> None:
         self._field.report(self.now_s)
@@ -146,7 +167,7 @@ class Driver:
         self._obey()
         self._cycles += 1
         if self._cycles % _CHECKED_EVERY == 0:
-            self.violations += len(violations(self.engine.state))
+            self.check()
 
     def _obey(self) -> None:
         while self._orders:

@@ -9,6 +9,7 @@ which demand is remembered.
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 
@@ -24,7 +25,6 @@ from schemas.events import (
     InferenceLoad,
     NodeBorn,
     NodeDied,
-    PoolKind,
 )
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
@@ -33,14 +33,7 @@ from simulator.room import Failure, Load, PoolRoom
 
 #: How often an owner reports its need. Divides a slot.
 REPORT_S = 60.0
-_KINDS: dict[Kind, PoolKind] = {
-    Kind.TRAINING: "training",
-    Kind.INFERENCE: "inference",
-    Kind.EDGE: "edge",
-}
 _IDLE = Load(np.zeros(1))
-#: What stands for memory without end, and for a path of any width.
-_MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 
 
 class Fleet:
@@ -75,7 +68,7 @@ class Fleet:
             if failure.node not in layout.at:
                 raise ValueError(f"failures: there is no node {failure.node}")
             self._then(START_S + failure.at_s, self._failing(failure))
-        for owner in _owners(layout):
+        for owner in owners_of(layout):
             for node in owner.nodes.tolist():
                 self.owners[layout.ids[node]] = owner
             self._tell_next(owner, _moments(owner))
@@ -109,24 +102,14 @@ class Fleet:
     # --- what is said -------------------------------------------------------------------------
 
     def _born(self, node: str) -> None:
-        at = self._layout.at[node]
-        room = self._room(node)
-        self._say(
-            NodeBorn(
-                node=node,
-                agent=self._layout.agent_of(at),
-                pool=room.id,
-                pool_kind=_KINDS[room.kind],
-                gpu_count=room.gpus_per_node,
-                gpu_type="simulated",
-                gpu_memory_mib=int(min(room.memory_mib, _MEMORY_MOST)),
-                speed_factor=room.speed,
-                transfer_mib_per_s=min(room.transfer_mib_per_s, _PATH_MOST),
-                held=self._held_on(node),
-                loan=self._loans.get(node),
-            ),
-            self._source(node),
+        at, layout = self._layout.at[node], self._layout
+        born = NodeBorn(
+            agent=layout.agent_of(at),
+            held=self._held_on(node),
+            loan=self._loans.get(node),
+            **asdict(layout.spec(at)),
         )
+        self._say(born, self._source(node))
 
     def say_again(self, agent: str) -> None:
         """Say what an agent's nodes hold, as it does when it is asked."""
@@ -225,13 +208,8 @@ class Fleet:
 
         return fail
 
-    def close(self, now_s: float) -> None:
-        """End all accounts of owners."""
-        for owner in self.owners.values():
-            owner.book(now_s - START_S)
 
-
-def _owners(layout: Layout) -> list[Owner]:
+def owners_of(layout: Layout) -> list[Owner]:
     """Make the owners of all pools that lend, by id."""
     found = []
     for m, room in enumerate(layout.rooms):

@@ -9,7 +9,7 @@ are free when it has, and a gang that starts or changes is not up before its pau
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,7 @@ from schemas.events import (
     WorkerStopped,
 )
 from schemas.values import NodeGpus
+from simulator.account import Account
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
 from simulator.physics.base import Entry, Placement
@@ -78,15 +79,6 @@ class Gang:
         return int(self.progress(now_s) * self.steps)
 
 
-@dataclass(slots=True)
-class Told:
-    """Is told what a run's account needs and no event says. Moments are the engine's."""
-
-    changed: Callable[[Gang, Placement, Placement, float, float], None]
-    ended: Callable[[Gang, float], None]
-    killed: Callable[[Gang, float], None]
-
-
 class Gangs:
     """All jobs of a run, and what is about to happen to them."""
 
@@ -95,7 +87,7 @@ class Gangs:
         entries: Sequence[Entry],
         layout: Layout,
         sizes: tuple[int, ...],
-        told: Told,
+        account: Account,
         *,
         instant: bool,
         eager: bool,
@@ -108,25 +100,22 @@ class Gangs:
             entries: The jobs, by submission.
             layout: Where they may run.
             sizes: GPUs that any may have.
-            told: Who counts.
+            account: Who counts.
             instant: Whether agents take no time.
             eager: Whether a leg's rounded end counts, and not its exact end.
             tick_s: Legs last whole multiples of this; 0: any time.
             checkpoint_every_s: How often a running gang saves, beside every change.
         """
-        self.gangs = [
-            Gang(one, number, min(STEPS, _STEPS_MOST / max(one.model.total, 1e-9)))
-            for number, one in enumerate(entries)
-        ]
+        self.gangs = [Gang(one, number, _steps(one)) for number, one in enumerate(entries)]
         self.at = {gang.entry.id: gang for gang in self.gangs}
         if len(self.at) != len(self.gangs):
             raise ValueError("two jobs have the same id")
-        self._layout, self._sizes, self._told = layout, sizes, told
+        self._layout, self._sizes, self._account = layout, sizes, account
         self._instant, self._eager, self._tick_s = instant, eager, tick_s
         self._every_s = checkpoint_every_s
         self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
         self._pushed = 0
-        self._came = self.over = 0
+        self._came = 0
         self._stale: dict[int, None] = {}  # jobs of whose speed something is to be told
         self._moved: dict[int, None] = {}  # gangs whose progress is to be told
         self._stamped: dict[int, None] = {}
@@ -166,40 +155,11 @@ class Gangs:
         self._pushed += 1
         heapq.heappush(self._heap, (at_s, self._pushed, gang.number, gang.age, act))
 
-    @property
-    def all_over(self) -> bool:
-        """Whether every job has come and gone."""
-        return self.over == len(self.gangs)
-
     # --- what is said of jobs -----------------------------------------------------------------
 
     def _submit(self, gang: Gang) -> None:
-        entry = gang.entry
-        told = entry.model.told(0.0, self._sizes)
-        rates = [
-            RatePoint(gpus=size, samples_per_s=min(max(float(rate), _LEAST_RATE), _MOST_RATE))
-            for size, rate in zip(self._sizes, told.rates, strict=True)
-        ]
-        job = JobSubmitted(
-            job=entry.id,
-            tenant=entry.tenant,
-            model="simulated",
-            gpus_min=self._sizes[0],
-            gpus_max=self._sizes[-1],
-            gpus=entry.requested,
-            total_steps=max(1, int(entry.model.total * gang.steps)),
-            samples_per_step=1.0 / gang.steps,
-            rates=rates,
-            deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
-            memory_mib=int(entry.memory_mib),
-            checkpoint_mib=int(entry.checkpoint_mib),
-            checkpoint_cost_s=entry.checkpoint_cost_s,
-            start_cost_s=entry.start_cost_s,
-            priority=entry.priority,
-            edge_allowed=entry.edge_allowed,
-        )
-        self._say(job, TENANT)
-        gang.stamp = entry.model.stamp
+        self._say(submission(gang.entry, self._sizes), TENANT)
+        gang.stamp = gang.entry.model.stamp
         if gang.stamp is not None:
             self._stamped[gang.number] = None
         self._stale[gang.number] = None
@@ -277,7 +237,7 @@ class Gangs:
             GangHeld(
                 job=gang.entry.id, epoch=epoch, gpus=cells[node], step=int(gang.done * gang.steps)
             )
-            for gang in self.gangs
+            for gang in self.gangs[: self._came]
             for epoch, cells in ((gang.epoch, gang.cells), *gang.leaving)
             if node in cells
         ]
@@ -290,7 +250,7 @@ class Gangs:
         before, gang.before = gang.before, ()
         gang.cells, gang.leaving = _cells(order.placement), []
         gang.epoch, gang.said = order.epoch, (order.step, order.step)
-        after = self._placement(gang.cells)
+        after = self._layout.placement(gang.cells)
         # An agent that takes time has taken it to save when the gang left.
         pause_s = gang.entry.model.pause_s(before if self._instant else (), after)
         site = self._layout.site(after)
@@ -303,7 +263,7 @@ class Gangs:
         """Run a job on other GPUs; those it gives up are free when it has saved."""
         gang = self.at[order.job]
         old, gang.done = gang.cells, gang.progress(now_s)
-        before = self._placement(old)
+        before = self._layout.placement(old)
         gang.cells, old_epoch, gang.epoch = _cells(order.placement), gang.epoch, order.epoch
         kept = {(node, gpu) for node, gpus in gang.cells.items() for gpu in gpus}
         left = {
@@ -311,7 +271,7 @@ class Gangs:
             for node, gpus in old.items()
             if (rest := [gpu for gpu in gpus if (node, gpu) not in kept])
         }
-        after = self._placement(gang.cells)
+        after = self._layout.placement(gang.cells)
         self._change(gang, before, after, now_s, gang.entry.model.pause_s(before, after))
         self._tell_stop(gang, now_s)
         if left:
@@ -325,7 +285,7 @@ class Gangs:
             return
         if gang.saves and order.checkpoint:
             return
-        gang.before = self._placement(gang.cells) if order.reason == "migrated" else ()
+        gang.before = self._layout.placement(gang.cells) if order.reason == "migrated" else ()
         saves = order.checkpoint and gang.runs
         if saves:
             gang.saved, gang.saved_s = self._checkpoint(gang, now_s)
@@ -341,7 +301,7 @@ class Gangs:
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""
-        for gang in self.gangs:
+        for gang in self.gangs[: self._came]:
             for _, left in gang.leaving:
                 left.pop(node, None)
             if node not in gang.cells:
@@ -364,7 +324,7 @@ class Gangs:
         gang.runs, gang.saves = True, False
         gang.ready_s = now_s + pause_s
         gang.saved, gang.saved_s = gang.done, gang.ready_s
-        self._told.changed(gang, before, after, now_s, gang.ready_s)
+        self._account.changed(gang.number, gang.site, before, after, now_s, gang.ready_s)
         gang.is_up = self._instant
         if self._instant:
             self._up(gang, now_s)
@@ -406,9 +366,8 @@ class Gangs:
             self._leg(gang, gang.until, gang.mark_s)
             return
         gang.is_over = True
-        self.over += 1
         self._stamped.pop(gang.number, None)
-        self._told.ended(gang, gang.mark_s)
+        self._account.ended(gang.number, gang.mark_s)
         self._halt(gang, now_s, gang.until)
         step = int(gang.entry.model.total * gang.steps)
         cells, gang.cells = gang.cells, {}
@@ -429,7 +388,7 @@ class Gangs:
         else:
             saved, saved_s = self._checkpoint(gang, now_s)
         if gang.runs or gang.saves:
-            self._told.killed(gang, max(worked_s - saved_s, 0.0))
+            self._account.killed(gang.number, max(worked_s - saved_s, 0.0))
         gang.done = gang.until = gang.saved = saved
         gang.from_s, gang.speed = now_s, 0.0
 
@@ -467,17 +426,37 @@ class Gangs:
         self._free_left(gang)
         self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
 
-    def give_up(self, job: str) -> None:
-        """Take note that the scheduler will never run a waiting job again."""
-        gang = self.at[job]
-        gang.is_over = True
-        self.over += 1
-        self._stamped.pop(gang.number, None)
-
-    def _placement(self, cells: Mapping[str, list[int]]) -> Placement:
-        at = self._layout.at
-        return tuple(sorted((at[node], len(gpus)) for node, gpus in cells.items()))
-
 
 def _cells(placement: Iterable[NodeGpus]) -> Cells:
     return {part.node: list(part.gpus) for part in placement}
+
+
+def _steps(entry: Entry) -> float:
+    """Give the steps in a unit of a job's progress."""
+    return min(STEPS, _STEPS_MOST / max(entry.model.total, 1e-9))
+
+
+def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
+    """Say what a tenant declares of a job that may have these sizes, ascending."""
+    steps, told = _steps(entry), entry.model.told(0.0, sizes)
+    return JobSubmitted(
+        job=entry.id,
+        tenant=entry.tenant,
+        model="simulated",
+        gpus_min=sizes[0],
+        gpus_max=sizes[-1],
+        gpus=entry.requested,
+        total_steps=max(1, int(entry.model.total * steps)),
+        samples_per_step=1.0 / steps,
+        rates=[
+            RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))
+            for size, rate in zip(sizes, told.rates.tolist(), strict=True)
+        ],
+        deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
+        memory_mib=int(entry.memory_mib),
+        checkpoint_mib=int(entry.checkpoint_mib),
+        checkpoint_cost_s=entry.checkpoint_cost_s,
+        start_cost_s=entry.start_cost_s,
+        priority=entry.priority,
+        edge_allowed=entry.edge_allowed,
+    )

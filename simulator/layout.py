@@ -1,15 +1,24 @@
 """What never changes of a fleet: nodes by name, their pools, and how far it is between them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from runtime.core import NodeSpec
 from scheduler.policies.interface import Ints, Kind, Pools
+from schemas.events import PoolKind
 from simulator.physics.base import Placement, Room
 from simulator.room import PoolRoom, node_ids
 
 #: The training pool that every run has, and the prefix of its nodes' names.
 TRAIN, TRAIN_NODE = "train", "node"
+_KINDS: dict[Kind, PoolKind] = {
+    Kind.TRAINING: "training",
+    Kind.INFERENCE: "inference",
+    Kind.EDGE: "edge",
+}
+#: What stands for memory without end, and for a path of any width.
+_MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 
 
 class Layout:
@@ -74,6 +83,24 @@ class Layout:
         """Name a node's agent: each edge server has one of its own, other pools have one each."""
         room = self.rooms[int(self.pool[node])]
         return self.ids[node] if room.kind == Kind.EDGE else room.id
+
+    def placement(self, cells: Mapping[str, Sequence[int]]) -> Placement:
+        """Count the GPUs that are held on each node."""
+        return tuple(sorted((self.at[node], len(gpus)) for node, gpus in cells.items()))
+
+    def spec(self, node: int) -> NodeSpec:
+        """Describe a node as its agent does."""
+        room = self.rooms[int(self.pool[node])]
+        return NodeSpec(
+            self.ids[node],
+            room.id,
+            _KINDS[room.kind],
+            room.gpus_per_node,
+            "simulated",
+            int(min(room.memory_mib, _MEMORY_MOST)),
+            room.speed,
+            min(room.transfer_mib_per_s, _PATH_MOST),
+        )
 
     def travel_s(self, mib: float, before: int, after: int) -> float:
         """Say how long a checkpoint takes from site to site."""

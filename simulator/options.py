@@ -3,9 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from simulator.physics.base import Room
 from simulator.room import Failure, PoolRoom
+
+Agents = Literal["ideal", "core"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Options:
     #: Told about once a second, and at the end: the moment in the run, and how many jobs have
     #: ended or were refused.
     tell: Callable[[float, int], None] | None = None
+    #: `core`: real agent cores (`simulator.hosted`), for jobs of the `simple` physics.
+    agents: Agents = "ideal"
 
 
 def ladder(room: Room, requested: Sequence[int] = ()) -> tuple[int, ...]:

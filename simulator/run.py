@@ -1,4 +1,4 @@
-"""One run: jobs and owners as a physics has them, ideal agents, and the real engine."""
+"""One run: jobs and owners as a physics has them, agents, and the real engine."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,14 +8,11 @@ import numpy as np
 
 from bus.clock import SystemClock
 from scheduler.core.settings import Settings
-from scheduler.core.stimuli import Command, Decision, Stimulus
 from scheduler.policies.interface import Kind, Plan, Policy, Snapshot
-from schemas.commands import LendNode, Rebirth, ReturnNode, ScaleGang, StartGang, StopGang
-from schemas.events import CommandAcknowledged
 from simulator.account import Account
-from simulator.driver import START_S, Driver, Say
-from simulator.fleet import Fleet
-from simulator.gangs import Gangs, Told
+from simulator.driver import START_S, Driver
+from simulator.hosted import Hosted
+from simulator.ideal import Ideal
 from simulator.layout import Layout
 from simulator.options import Options, ladder
 from simulator.outcome import FleetRecord, Outcome
@@ -76,7 +73,7 @@ class PolicyError(RuntimeError):
 
 
 class Run:
-    """A field of ideal agents, and its account."""
+    """A field, the engine that decides for it, and the account of both."""
 
     def __init__(
         self,
@@ -89,7 +86,8 @@ class Run:
         """Begin with all jobs to come.
 
         Raises:
-            ValueError: Two jobs have one id, or a failure is of no node.
+            ValueError: Two jobs have one id, a failure is of no node, or real agent cores cannot
+                run these jobs.
         """
         room = options.room
         ordered = sorted(entries, key=lambda one: one.submit_s)
@@ -99,103 +97,51 @@ class Run:
         names = tuple(one.id for one in ordered)
         requested = np.array([one.requested for one in ordered], dtype=np.int64)
         self._account = account = Account(layout, names, requested)
-        self._gangs = Gangs(
-            ordered,
-            layout,
-            sizes,
-            Told(account.changed, account.ended, account.killed),
-            instant=options.instant,
-            eager=options.on_events,
-            tick_s=options.tick_s,
-            checkpoint_every_s=options.checkpoint_every_s,
-        )
-        self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
-        self._policy = _Watched(policy, options.tell, self._gone)
-        self.driver = Driver(self._policy, self, settings_of(options), line, cell)
-        self.driver.watches.append(self._saw)
+        self._field: Ideal | Hosted
+        if options.agents == "core":
+            self._field = Hosted(ordered, layout, account, options)
+        else:
+            self._field = Ideal(ordered, layout, sizes, account, options)
+        self._policy = _Watched(policy, options.tell, lambda: account.over)
+        self.driver = Driver(self._policy, self._field, settings_of(options), line, cell)
+        self.driver.watches.append(account.saw)
         self._quiet_s = START_S
-        self._say: Say
 
     def run(self) -> Outcome:
         """Run to the end."""
-        until_s = self.driver.run(START_S + self._options.horizon_s) - START_S
-        if self._options.tell is not None:
-            self._options.tell(until_s, self._gangs.over)
+        driver, options = self.driver, self._options
+        driver.begin()
+        driver.advance(START_S + options.horizon_s, self._is_over)
+        driver.check()
+        until_s = driver.now_s - START_S
+        if options.tell is not None:
+            options.tell(until_s, self._account.over)
         return self._outcome(until_s)
 
-    def _gone(self) -> int:
-        return self._gangs.over
-
-    def _saw(self, stimulus: Stimulus, decision: Decision) -> None:
-        for job in self._account.saw(stimulus, decision):
-            self._gangs.give_up(job)
-
-    # --- the field ----------------------------------------------------------------------------
-
-    def begin(self, say: Say) -> None:
-        """Let nodes be born; jobs come later."""
-        self._say = say
-        self._gangs.begin(say)
-        self._fleet.begin(say)
-
-    @property
-    def next_s(self) -> float:
-        """When something happens next."""
-        return min(self._gangs.next_s, self._fleet.next_s)
-
-    def happen(self, now_s: float) -> None:
-        """Let jobs go on, then nodes and owners."""
-        self._gangs.happen(now_s)
-        self._fleet.happen(now_s)
-
-    def obey(self, command: Command, now_s: float) -> None:
-        """Take a command: it is done at once, or begun."""
-        data = command.data
-        if isinstance(data, LendNode | ReturnNode):
-            self._fleet.obey(command, now_s)
-            return
-        done = CommandAcknowledged.model_construct(command=command.id, outcome="done")
-        self._say(done, f"/agents/{command.agent}")
-        match data:
-            case StartGang():
-                self._gangs.start(data, now_s)
-            case ScaleGang():
-                self._gangs.scale(data, now_s)
-            case StopGang():
-                self._gangs.stop(data, now_s)
-            case Rebirth():
-                self._fleet.say_again(command.agent)
-            case _:
-                pass
-
-    def report(self, now_s: float) -> None:
-        """Say what a policy shall know."""
-        self._gangs.report(now_s)
-
-    def is_over(self, now_s: float) -> bool:
+    def _is_over(self, now_s: float) -> bool:
         """Whether all jobs are gone, or for long nothing ran and none came."""
         if self._account.failed:
             at_s = now_s - START_S
             raise PolicyError(f"{self._policy.name}: at {at_s:.0f} s: {self._account.failed}")
-        if self._gangs.all_over:
+        if self._account.over == len(self._entries):
             return True
-        if self._gangs.next_s < math.inf:
+        if self._field.goes_on:
             self._quiet_s = now_s
         return now_s - self._quiet_s > self._options.stall_s
 
     # --- the end ------------------------------------------------------------------------------
 
     def _outcome(self, now_s: float) -> Outcome:
-        account, gangs, policy = self._account, self._gangs.gangs, self._policy
+        account, entries, policy = self._account, self._entries, self._policy
         account.close(now_s)
         return Outcome(
             policy=policy.name,
             room=self._options.room,
-            ids=tuple(gang.entry.id for gang in gangs),
-            tenants=tuple(gang.entry.tenant for gang in gangs),
-            requested=np.array([gang.entry.requested for gang in gangs], dtype=np.int64),
-            submit_s=np.array([gang.entry.submit_s for gang in gangs]),
-            deadline_s=np.array([gang.entry.deadline_s for gang in gangs]),
+            ids=tuple(entry.id for entry in entries),
+            tenants=tuple(entry.tenant for entry in entries),
+            requested=np.array([entry.requested for entry in entries], dtype=np.int64),
+            submit_s=np.array([entry.submit_s for entry in entries]),
+            deadline_s=np.array([entry.deadline_s for entry in entries]),
             start_s=account.start_s,
             ready_s=account.ready_s,
             end_s=account.end_s,
@@ -222,11 +168,11 @@ class Run:
         )
 
     def _record(self, now_s: float) -> FleetRecord:
-        self._fleet.close(START_S + now_s)
         account, usage = self._account, self._account.usage
-        owners = {owner.id: owner for owner in self._fleet.owners.values()}.values()
-        pools = [owner for owner in owners if owner.kind == Kind.INFERENCE]
-        edges = [owner for owner in owners if owner.kind == Kind.EDGE]
+        for owner in self._field.owners:
+            owner.book(now_s)
+        pools = [owner for owner in self._field.owners if owner.kind == Kind.INFERENCE]
+        edges = [owner for owner in self._field.owners if owner.kind == Kind.EDGE]
         line = np.array(usage.line).reshape(-1, 3)
         return FleetRecord(
             gpus=self._layout.total,
@@ -246,7 +192,7 @@ class Run:
             owned_gpu_s=sum(owner.gpus for owner in pools) * now_s,
             edge_needed_gpu_s=sum(owner.needed_gpu_s for owner in edges),
             edge_short_gpu_s=sum(owner.short_gpu_s for owner in edges),
-            failures=self._fleet.failures,
+            failures=self._field.failures,
             migrated=account.count["migrated"],
             crossed=account.count["crossed"],
             killed=account.count["killed"],
@@ -262,11 +208,12 @@ def settings_of(options: Options) -> Settings:
 
     Ideal agents never fall silent, so that nobody need be asked whether it is there.
     """
+    unheard_s = _LONG_S if options.agents == "ideal" else Settings().unheard_s
     return Settings(
         cycle_s=min(options.round_s, _LONG_S),
         cycle_gap_s=options.merge_s,
         rounds_only=not options.on_events,
-        unheard_s=_LONG_S,
+        unheard_s=unheard_s,
     )
 
 

@@ -1,10 +1,12 @@
 """Snapshots from a few numbers, for tests and benchmarks of policies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from scheduler.policies.checked import check_reasons, checked
 from scheduler.policies.interface import (
     NOTE,
     Holdings,
@@ -191,13 +193,33 @@ def _jobs(
         memory_mib=column("memory_mib"),
         edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
         backoff_until_s=column("backoff_until_s"),
+        refused=np.zeros(len(jobs), dtype=np.bool_),
         notes=np.full((len(jobs), NOTE), np.nan),
         affinity=np.tile(np.array([pool.speed for pool in pools]), (len(jobs), 1)),
     )
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two snapshots, or parts of them, are the same, bit for bit."""
+    if is_dataclass(one):
+        names = [item.name for item in fields(one)]
+        return all(alike(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, np.ndarray):
+        same = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return same and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other)
+
+
 def faults(seen: Snapshot, plan: Plan) -> list[str]:
-    """Return every promise of `Plan` that a plan breaks; empty if it keeps them all."""
+    """Return every promise of `Plan` that a plan breaks; empty if it keeps them all.
+
+    Raises:
+        MalformedPlan: the engine would not adopt it.
+    """
+    assert checked(plan, seen) == plan
+    check_reasons(plan.reasons)
     jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
     job_at = {name: i for i, name in enumerate(jobs.ids)}
     node_at = {name: i for i, name in enumerate(nodes.ids)}

@@ -27,6 +27,10 @@ from tests.patience import PATIENCE_S, wait_until
 NODE = "box"
 _ROOT = Path(__file__).parents[1]
 
+#: Does nothing. A shell is two programs, and bash overwrites its environment as it begins: for a
+#: moment, nobody can tell whose it is.
+IDLE = Program(argv=["sleep", "1000"])
+
 #: Takes a step every 20 ms, saves on SIGTERM (and SIGUSR1), goes on from where it was.
 TRAINER = """
 import json, os, pathlib, signal, time
@@ -109,7 +113,7 @@ while True:
 AGENT = """
 import sys, time
 from pathlib import Path
-from tests.workers import ELASTIC, TRAINER, Bench, python, shell
+from tests.workers import ELASTIC, IDLE, TRAINER, Bench, python, shell
 jig = Bench(Path(sys.argv[1]), sys.argv[2])
 exec(sys.argv[3])
 while True:
@@ -204,6 +208,16 @@ def kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> Non
     finally:
         child.kill()
         child.wait()
+
+
+def kill_all(agent: str) -> None:
+    """Kill an agent's supervisors and workers, as a loss of power does: nobody has time for a word.
+
+    A supervisor's pid is the lower one; its death is its workers' too.
+    """
+    for worker in sorted(workers_of(agent), key=lambda worker: worker.identity.pid):
+        worker.identity.send(9)
+    wait_until(lambda: not list(workers_of(agent)), "they outlive SIGKILL")
 
 
 def straight_weights(folder: Path, steps: int, *train: str | Path) -> Path:

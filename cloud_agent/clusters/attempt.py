@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cloud_agent.clusters.held import Started
+from runtime.core import Pace
 from runtime.executors.folder import CHECKPOINTS
 from runtime.executors.progress import Announced, ProgressFile
 from schemas.programs import Program
@@ -56,6 +57,11 @@ class Progress:
         """The rate of the first worker that knows one."""
         rates = (file.samples_per_s(samples_per_step) for file in self._files)
         return next((rate for rate in rates if rate is not None), None)
+
+    def pace(self, samples_per_step: float) -> Pace:
+        """What the first worker that says anything of its steps says."""
+        said = [file.pace(samples_per_step) for file in self._files]
+        return next((one for one in said if one != Pace()), Pace())
 
 
 class Attempt(Protocol):

@@ -141,7 +141,8 @@ class Gang:
         rate = said.samples_per_s(self.held.spec.samples_per_step)
         if said.step is None or rate is None:
             return None
-        return GangProgress(self.held.job, self.held.epoch, said.step, rate)
+        pace = said.pace(self.held.spec.samples_per_step)
+        return GangProgress(self.held.job, self.held.epoch, said.step, rate, pace)
 
     def repeat(self) -> None:
         """Say again, after a restart, what may not have been stored."""

@@ -239,6 +239,10 @@ class Gangs:
             samples_per_s=report.samples_per_s,
             checkpoint_step=gang.checkpoint_step,
             checkpoint_cost_s=gang.checkpoint_cost_s,
+            batch=report.pace.batch,
+            step_s=report.pace.step_s,
+            pass_s=report.pace.pass_s,
+            gradient_noise=report.pace.gradient_noise,
         )
         turn.say(progress)
 

@@ -79,6 +79,16 @@ class CheckpointLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What a gang says of its steps, as `JobProgressed` has it; None: nothing."""
+
+    batch: float | None = None
+    step_s: float | None = None
+    pass_s: float | None = None
+    gradient_noise: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GangProgress:
     """How far a running gang is, and how fast it trains between pauses."""
 
@@ -86,6 +96,7 @@ class GangProgress:
     epoch: int
     step: int
     samples_per_s: float
+    pace: Pace = Pace()
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ class Live:
         rate = self.file.samples_per_s(spec.samples_per_step)
         if self.file.step is None or rate is None:
             return None
-        return GangProgress(self.run.order.job, epoch, self.step, rate)
+        pace = self.file.pace(spec.samples_per_step)
+        return GangProgress(self.run.order.job, epoch, self.step, rate, pace)
 
     def failure(self) -> Failure | None:
         """Why it failed; None if all its workers ended well. Only once it is gone."""

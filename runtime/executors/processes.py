@@ -6,6 +6,7 @@ Source of the formats: proc(5). Imports little, because the supervisor does.
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +14,9 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 #: Fields of /proc/PID/stat after the command's closing parenthesis, counted from 0.
-_STATE, _STARTED = 0, 19
+_STATE, _STARTED, _MEMORY, _ENVIRON_BEGINS, _ENVIRON_ENDS = 0, 19, 20, 47, 48
+#: A process that becomes another program is looked at again so often, a second all in all.
+_LOOKS, _LOOK_S = 1000, 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,18 @@ class Identity:
 def identity(pid: int) -> Identity | None:
     """Give the identity of a living process; None if there is none, or only its zombie."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_bytes()
+        fields = _stat(pid)
     except OSError:
         return None
-    # The command may hold anything, parentheses and spaces too; the last one closes it.
-    fields = stat[stat.rfind(b")") + 2 :].split()
     if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):
         return None
     return Identity(pid, int(fields[_STARTED]))
+
+
+def _stat(pid: int) -> list[bytes]:
+    stat = (_PROC / str(pid) / "stat").read_bytes()
+    # The command may hold anything, parentheses and spaces too; the last one closes it.
+    return stat[stat.rfind(b")") + 2 :].split()
 
 
 def boot_id() -> str:
@@ -79,10 +86,30 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def _environment(pid: int) -> list[bytes]:
+    """Give what a process began with in its environment, as `NAME=value`.
+
+    While it becomes another program (execve), Linux shows none, for a moment.
+
+    Raises:
+        OSError: it is gone, or another user's.
+    """
+    for _ in range(_LOOKS):
+        environ = (_PROC / str(pid) / "environ").read_bytes()
+        if environ:
+            return environ.split(b"\0")
+        fields = _stat(pid)
+        has_none = b"0" != fields[_ENVIRON_BEGINS] == fields[_ENVIRON_ENDS]
+        if has_none or fields[_MEMORY] == b"0":  # the latter: the kernel's own, or a zombie
+            break
+        time.sleep(_LOOK_S)
+    return []
+
+
 def says(pid: int, *words: bytes) -> bool:
     """Whether the process began with all of these in its environment, as `NAME=value`."""
     try:
-        environ = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        environ = _environment(pid)
     except OSError:
         return False
     return all(word in environ for word in words)
@@ -133,7 +160,7 @@ def workers_of(agent: str, root: Path | None = None) -> Iterator[Worker]:
         if not folder.name.isdigit():
             continue
         try:
-            environ = (folder / "environ").read_bytes().split(b"\0")
+            environ = _environment(int(folder.name))
         except OSError:
             continue  # gone, or another user's
         if wanted not in environ:

@@ -7,9 +7,13 @@ a bounded amount of memory.
 import json
 import math
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
+
+from runtime.core import Pace
 
 _LINE_MAX = 64 * 1024
 #: Read at once, in much less than a second: what is more is caught up with at later readings.
@@ -22,8 +26,26 @@ _PAUSE_MAX_S = 86_400.0
 #: Step intervals that the learned rate looks back on.
 _MOMENTS = 32
 
+#: What a line may say of a step, within the bounds of `JobProgressed`; a mean of it is passed on.
+PACE: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "samples_per_step": (1e-6, 1e9),
+        "step_s": (1e-7, 1e6),
+        "pass_s": (1e-7, 1e6),
+        "gradient_noise": (0.0, 1e15),
+    }
+)
+
 Fault = Literal[
-    "not_json", "too_long", "bad_step", "bad_rate", "bad_checkpoint", "step_back", "cut", "unread"
+    "not_json",
+    "too_long",
+    "bad_step",
+    "bad_rate",
+    "bad_pace",
+    "bad_checkpoint",
+    "step_back",
+    "cut",
+    "unread",
 ]
 
 
@@ -50,6 +72,7 @@ class ProgressFile:
         self._skipping = False
         self._rate: float | None = None
         self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
+        self._pace: dict[str, _Mean] = {}
         #: The last step said; None before the first.
         self.step: int | None = None
         #: The last generation in which all workers have met, as the job says; None: it never did.
@@ -65,10 +88,14 @@ class ProgressFile:
         """Take one piece of what is new; give the checkpoints announced in it, in order."""
         found: list[Announced] = []
         before = self.step
+        # What was there before is of a time that an agent of before has told of, or of a warm-up.
+        is_old = self._beginning is None or not self.caught_up
         for line in self._lines():
             said = self._take(line)
             if said is not None:
                 found.append(said)
+        if is_old:
+            self._pace.clear()
         if self.step is not None and self.step != before:
             self.moved_s = now_s
             if not self.behind:  # else it was said at some moment before
@@ -107,6 +134,21 @@ class ProgressFile:
             return self._rate
         interval_s = self.step_interval_s
         return None if interval_s is None else samples_per_step / interval_s
+
+    def pace(self, samples_per_step: float) -> Pace:
+        """Give means of what was said of steps since this was asked last.
+
+        Of a job that says its rate alone, a step is `samples_per_step` samples.
+        """
+        said = {name: mean.value for name, mean in self._pace.items()}
+        self._pace.clear()
+        batch = said.get("samples_per_step")
+        step_s = said.get("step_s")
+        if step_s is None and "sample_s" in said:
+            step_s = said["sample_s"] * (batch or samples_per_step)
+        if step_s is not None and not _is_within(step_s, PACE["step_s"]):
+            step_s = None
+        return Pace(batch, step_s, said.get("pass_s"), said.get("gradient_noise"))
 
     @property
     def step_interval_s(self) -> float | None:
@@ -169,10 +211,18 @@ class ProgressFile:
         if rate is not None:
             if _is_number(rate) and 0 <= rate <= _RATE_MAX:
                 self._rate = float(rate)
+                if rate > 0:
+                    self._pace.setdefault("sample_s", _Mean()).add(1.0 / rate)
             else:
                 self.faults["bad_rate"] += 1
+        for name in PACE.keys() & said.keys():
+            if _is_number(said[name]) and _is_within(said[name], PACE[name]):
+                self._pace.setdefault(name, _Mean()).add(float(said[name]))
+            else:
+                self.faults["bad_pace"] += 1
         if type(said.get("generation")) is int:  # anything else is a key of the job's own
             self.generation = said["generation"]
+            self._pace.clear()  # it was another size
         step = said.get("step")
         if step is None:
             if "checkpoint" in said:
@@ -196,6 +246,22 @@ class ProgressFile:
         if not _is_number(pause_s) or not 0 <= pause_s <= _PAUSE_MAX_S:
             pause_s = None
         return Announced(step, self._checkpoints / name, pause_s)
+
+
+@dataclass(slots=True)
+class _Mean:
+    """A mean that grows."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.value += (value - self.value) / self.count
+
+
+def _is_within(value: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] <= value <= bounds[1]
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

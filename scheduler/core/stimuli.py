@@ -6,7 +6,7 @@ time, with the moment the scheduler took it up. It holds all that the decision m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, get_args
+from typing import Any, NotRequired, TypedDict, get_args
 
 from scheduler.policies.interface import Reason
 from schemas.commands import CommandData
@@ -62,6 +62,7 @@ class Curve(TypedDict):
         left: Work left at the step that was reported last; None: that of the steps left.
         measured: Sizes that the job or its kin ran at; the other points follow from a model.
         affinity: By pool, its speed there relative to the points; elsewhere it is the pool's own.
+        at_s: When each of `measured` was reported last, in seconds since the Unix epoch.
     """
 
     points: list[list[float]]
@@ -69,6 +70,7 @@ class Curve(TypedDict):
     left: float | None
     measured: list[int]
     affinity: dict[str, float]
+    at_s: NotRequired[list[float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class CapacityQueues:
     below its guarantee, and no more is taken than the gang needs. At most `round_most` of the
     cluster is taken in one round, but always one gang; what was freed is held for the claim.
 
-    Guarantees are GPUs, not whole nodes: `virtual_clusters` promises those.
+    Guarantees are GPUs, not whole nodes: a gang may fit its queue's and no node all the same.
 
     What we do differently: all is counted in whole gangs, and a claim is enforced only if its whole
     gang is within the guarantee, for half a gang helps nobody. Who was preempted may not start

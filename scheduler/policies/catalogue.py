@@ -40,7 +40,10 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "tiresias": Entry("attained service", "short jobs first", "O(n log n)", "Gu et al., NSDI '19"),
     "gittins": Entry(
-        "attained service, past sizes", "likely to end soon first", "O(n s)", "Gu et al., NSDI '19"
+        "attained service; how long jobs are, not which",
+        "likely to end soon first",
+        "O(n s)",
+        "Gu et al., NSDI '19",
     ),
     "optimus": Entry(
         "remaining work, speed at each size",

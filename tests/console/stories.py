@@ -11,7 +11,16 @@ from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
-from scheduler.core.stimuli import Cause, Decision, Input, LeaderStarted, Stimulus, TimePassed
+from scheduler.core.stimuli import (
+    Cause,
+    Curve,
+    CurvesLearned,
+    Decision,
+    Input,
+    LeaderStarted,
+    Stimulus,
+    TimePassed,
+)
 from scheduler.policies.interface import Figure, Need, Plan, Reason, Snapshot, Target
 from schemas.codec import cell_state, encode, event
 from schemas.events import (
@@ -225,6 +234,15 @@ def tell() -> Teller:
             checkpoint_cost_s=10.0,
         )
     )
+    curve = Curve(
+        points=[[1.0, 1.25], [2.0, 2.0], [4.0, 3.0]],
+        per_step=1.0,
+        left=None,
+        measured=[1, 2],
+        affinity={"serving": 0.5},
+        at_s=[t.now_s - 600.0, t.now_s],
+    )
+    t.feed(CurvesLearned({"grown": curve}))
     t.now_s += 1800.0
     t.feed(_load(3))
     due_s = t.now_s + 660.0

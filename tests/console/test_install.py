@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from console.verbs import app
+from console.verbs import make_app
 from runtime.executors.processes import boot_id
 from services.install import layout, systemd
 from services.install import setup as setups
@@ -358,7 +358,7 @@ def test_the_manual_names_options_that_there_are() -> None:
     blocks = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     commands = re.findall(r"tidegate/bin/tidegate (.+)", blocks.replace("\\\n", " "))
     assert len(commands) > 6
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     for command in commands:
         at, words = group, shlex.split(command)
         while isinstance(at, TyperGroup) and words and words[0] in at.commands:

@@ -91,11 +91,11 @@ def test_other_pools_lend_and_are_shown(
     ran = tidegate(
         "simulate", "--workload", "generated", "--policy", "aryl", "--nodes", "2",
         "--inference-nodes", "4", "--edge-nodes", "2", "--days", "0.25", "--jobs", "16",
-        "--load", "1.5", "--merge-s", "60", "--processes", "1",
+        "--load", "1.5", "--merge-s", "60", "--processes", "1", "--agents", "core",
         "--json", document, "--plot", picture,
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, simple physics" in ran.out
+    assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, real agent cores" in ran.out
     head, row = (line.split() for line in ran.out.splitlines()[1:3])
     assert {"policy", "JCT", "lent", "short", "ms"} <= set(head)
     assert not any("…" in cell for cell in row)
@@ -117,15 +117,13 @@ def test_the_log_of_several_runs_replays_cell_by_cell(
         assert run["claims"] >= run["jobs"] == 12
         assert (run["claims_timed_out"], run["invariant_violations"]) == (0, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.json", "run.db", "trace.csv"]
-    for cell in ("tide", "fifo", "fifo-2"):
-        again = tidegate("replay", log, "--cell", cell, "--json", "-")
-        assert again.code == 0, again.err
-        told = json.loads(again.out)
-        assert told["identical"]
-        assert told["decisions"] > 12 * 5
-    together = tidegate("replay", log)
-    assert together.code == 2
-    assert "the log holds several cells" in together.err
+    again = tidegate("replay", log)
+    assert again.code == 0, again.err
+    told = [line.split()[:2] for line in again.out.splitlines()]
+    assert [words[1] for words in told if words[0] == "Cell"] == ["tide:", "fifo:", "fifo-2:"]
+    decided = [int(words[1].replace(",", "")) for words in told if words[0] == "Identical:"]
+    assert len(decided) == 3
+    assert min(decided) > 12 * 5
     ran = tidegate(*asked)
     assert (ran.code, ran.out) == (2, "")
     assert f"--log: {log} is there already; name a new file, or remove it." in ran.err
@@ -215,6 +213,8 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
         (("--physics", "quantum"), "physics 'quantum' is not known; choose one of: elasticflow, "),
         (("--physics", "pollux"), "needs the folder of the measured profiles: --profiles DIR"),
         (("--when", "now"), "--when: 'now' is not known; choose one of: paper, events, rounds."),
+        (("--agents", "real"), "--agents: 'real' is not known; choose one of: ideal, core."),
+        (("--agents", "core", "--physics", "pollux"), "--agents: real agent cores have no pollux"),
         (("--seed", "one"), "--seed: 'one' is no list of whole numbers"),
         (("--workload", "no.csv"), "no.csv: there is no such file."),
         (("--json", "/nowhere/o.json"), "--json: /nowhere/o.json cannot be written"),

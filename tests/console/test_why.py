@@ -51,6 +51,14 @@ def test_a_running_job_says_why_it_has_its_size_and_how_old_the_figures_were(
     text = tidegate("why", "grown", "--log", log).out
     assert "1 → 2 GPUs" in text
     assert "2 steps/s  2 min old" in text
+    rows = [line.replace("│", " ").split() for line in text.splitlines()]
+    assert ["1", "1.25", "12.5", "measured", "41", "min", "4", "s", "ago"] in rows
+    assert ["▸", "2", "2", "20", "measured", "31", "min", "4", "s", "ago"] in rows
+    assert ["4", "3", "30", "modelled"] in rows
+    assert "in serving 0.5 times that, as measured there" in text
+    assert [point["measured"] for point in found["curve"]["points"]] == [True, True, False]
+    assert found["curve"]["points"][1]["age_s"] < found["curve"]["points"][0]["age_s"]
+    assert found["curve"]["points"][2]["age_s"] is None
     assert "40%" in text
 
 

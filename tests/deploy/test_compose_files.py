@@ -18,7 +18,7 @@ import yaml
 from typer.core import TyperGroup
 
 from bus.signing import Signer, Verifier
-from console.verbs import app
+from console.verbs import make_app
 from services.config import Config, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,7 +172,7 @@ def test_nothing_runs_as_root_but_what_hands_keys_out() -> None:
 @pytest.mark.parametrize("name", sorted(ROLES))
 def test_command_is_a_verb_and_its_configuration_is_good(name: str) -> None:
     service = ROLES[name]
-    verbs = typer.main.get_command(app)
+    verbs = typer.main.get_command(make_app())
     assert isinstance(verbs, TyperGroup)
     _, verb, *arguments = service["command"]
     flags = {flag for option in verbs.commands[verb].params for flag in option.opts}

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from console.verbs import app
+from console.verbs import make_app
 from scheduler.core.settings import Settings
 from services.config import load
 from services.process import PORTS
@@ -40,7 +40,7 @@ def commands() -> list[list[str]]:
 
 
 def group() -> TyperGroup:
-    found = typer.main.get_command(app)
+    found = typer.main.get_command(make_app())
     assert isinstance(found, TyperGroup)
     return found
 

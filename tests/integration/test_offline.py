@@ -1,9 +1,7 @@
 """Edge servers that nobody hears: real workers, real brokers, and a broker that is killed."""
 
 import asyncio
-import os
 import secrets
-import signal
 import sys
 import time
 from collections import Counter
@@ -29,7 +27,7 @@ from schemas.topics import EVENTS, JOURNAL
 from tests.brokers import Brokers, fresh_namespace
 from tests.integration.processes import Fleet, Service, ready, submit
 from tests.patience import PATIENCE_S, wait_until
-from tests.workers import same_weights, straight_weights
+from tests.workers import kill_all, same_weights, straight_weights
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train_numpy.py"
@@ -203,15 +201,8 @@ async def site(
         yield made
     finally:
         made.fleet.end()
-        kill_all(made)
+        kill_all(made.agent)
         await made.bus.close()
-
-
-def kill_all(site: Site) -> None:
-    """Kill supervisors and workers, the way a loss of power does: nobody has time for a word."""
-    for pid in site.pids():
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not site.pids(), "they outlive SIGKILL")
 
 
 @pytest.mark.parametrize("site", ["edge_lease_s = 3600"], indirect=True)
@@ -236,7 +227,7 @@ async def test_offline_within_its_lease_a_server_works_on_through_restarts_and_r
 
     edge.process.kill()
     edge.process.wait()
-    kill_all(site)
+    kill_all(site.agent)
     run = site.folder / "machine" / "runs" / "train" / str(epoch)
     supervisor = read_json(run / "shim.json")
     assert supervisor is not None

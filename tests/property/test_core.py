@@ -21,7 +21,7 @@ from scheduler.core.stimuli import (
     TimePassed,
 )
 from schemas import events
-from tests.builders import START_S, Cell, decided, node_born, submitted
+from tests.builders import START_S, Cell, begun_anew, decided, node_born, submitted
 from tests.simulation.world import RandomPolicy
 
 jobs = st.sampled_from(["j0", "j1", "j2", "ghost"])
@@ -140,6 +140,8 @@ def test_no_report_breaks_a_law(
         before = state_to_json(engine.state)
         decision = engine.handle(stimulus)
         decided(engine.state, stimulus, decision, before)
+        if engine.state.number % 3 == 0:
+            begun_anew(engine)
 
 
 @given(said=inputs)

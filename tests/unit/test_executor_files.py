@@ -2,23 +2,27 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from runtime.core import GangStarted
+from runtime.core import GangStarted, Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
 from runtime.executors.environment import Surroundings, worker_environments
 from runtime.executors.folder import read_json, write_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
-from runtime.executors.processes import Identity, catches, identity
-from runtime.executors.progress import Announced, ProgressFile
+from runtime.executors.processes import Identity, catches, identity, says
+from runtime.executors.progress import PACE, Announced, ProgressFile
 from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
+from schemas.events import JobProgressed
 from schemas.programs import Program
 from tests.patience import wait_until
 from tests.workers import bench, shell
@@ -100,6 +104,40 @@ def test_the_rate_is_what_the_job_says_or_what_its_steps_show(tmp_path: Path) ->
     assert file.samples_per_s(8) == 12.5
 
 
+def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) -> None:
+    def say(*lines: str) -> Pace:
+        with (tmp_path / "progress.jsonl").open("ab") as more:
+            more.write("".join(f"{line}\n" for line in lines).encode())
+        file.read(2.0)
+        return file.pace(8)
+
+    file, _ = _follow(tmp_path, b'{"step": 1, "step_s": 99}\n')
+    assert file.pace(8) == Pace(), "what was there before was said to somebody else"
+    assert say('{"samples_per_s": 4}', '{"samples_per_s": 8}') == Pace(step_s=1.5)
+    assert say('{"samples_per_s": 4, "samples_per_step": 16}') == Pace(16.0, 4.0)
+    said = say(
+        '{"step_s": 1, "pass_s": 0.5, "gradient_noise": 10, "samples_per_s": 1}',
+        '{"step_s": 2, "pass_s": 0.7, "gradient_noise": 30}',
+    )
+    assert said == Pace(None, 1.5, 0.6, 20.0)
+    assert say('{"step_s": 7}', '{"generation": 2}', '{"step_s": 3}') == Pace(step_s=3.0)
+    assert not file.faults
+    bad = ("0", "-1", "NaN", "1e300", '"fast"', "true", "1e400", "null")
+    assert say(*(f'{{"step_s": {value}}}' for value in bad)) == Pace()
+    assert dict(file.faults) == {"bad_pace": len(bad)}
+    assert say('{"samples_per_s": 1e-320}') == Pace()
+    for edge in (0, 1):  # what is let through, the schema must let through, or the agent ends
+        line = {name: bounds[edge] for name, bounds in PACE.items()}
+        word: dict[str, Any] = {
+            "job": "j",
+            "epoch": 1,
+            "step": 1,
+            "samples_per_s": 1.0,
+            "checkpoint_step": 0,
+        }
+        JobProgressed(checkpoint_cost_s=0.0, **word, **asdict(say(json.dumps(line))))
+
+
 def test_logs_keep_the_newest_within_their_bounds(tmp_path: Path) -> None:
     log = RotatingLog(tmp_path / "x.log", max_bytes=100, files=3)
     for number in range(100):
@@ -148,6 +186,15 @@ def test_a_pid_that_is_used_again_is_not_taken_for_the_old_one() -> None:
     assert not former.send(9)  # else this test would not end well
     assert identity(2**22 + 1) is None
     assert not catches(2**22 + 1, 15)
+
+
+def test_a_process_that_becomes_another_program_is_not_missed() -> None:
+    again = "import os, sys; os.execv(sys.executable, [sys.executable, '-ISc', *[sys.argv[1]] * 2])"
+    command = [sys.executable, "-ISc", again, again]
+    with subprocess.Popen(command, env={"TIDEGATE_JOB": "j"}) as process:
+        missed = sum(not says(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
+        process.kill()
+    assert missed == 0
 
 
 def test_the_cgroup_is_found_below_its_mount(tmp_path: Path) -> None:

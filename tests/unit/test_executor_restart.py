@@ -22,7 +22,7 @@ from runtime.executors.folder import write_json
 from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import TRAINER, Bench, kill_agent_after, python, shell
+from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, kill_all, python, shell
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:
@@ -127,7 +127,7 @@ def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
 def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench) -> None:
     kill_agent_after(
         jig,
-        "jig.start(shell('sleep 1000')); jig.start(shell('sleep 1000'), 1, job='other')",
+        "jig.start(IDLE); jig.start(IDLE, 1, job='other')",
         lambda: (jig.run() / "shim.json").exists() and len(jig.pids()) == 4,
     )
     # As if the older one had got away: its epoch is not the newest on record any more.
@@ -146,8 +146,7 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
 def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, saves='on_signal')); jig.until(lambda: jig.step() > 2)"
     kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
-    for pid in jig.pids():
-        os.kill(pid, signal.SIGKILL)
+    kill_all(jig.agent)
     shim = json.loads((jig.run() / "shim.json").read_text())
     write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
     with (jig.run() / "progress.jsonl").open("a") as file:
@@ -168,8 +167,7 @@ def test_a_change_of_size_that_a_crash_of_the_machine_cut_off_goes_on_from_what_
     done = jig.hears(CheckpointDone)
     jig.look()
     write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
-    for pid in jig.pids():
-        os.kill(pid, signal.SIGKILL)
+    kill_all(jig.agent)
     shim = json.loads((jig.run() / "shim.json").read_text())
     write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
     jig.again()
@@ -241,7 +239,7 @@ def test_a_job_the_core_forgot_gives_way_to_its_next_epoch(jig: Bench) -> None:
     jig.start(shell("trap '' TERM; sleep 1000"))
     jig.hears(GangStarted)
     jig.again()
-    jig.start(shell("sleep 1000"), epoch=4)
+    jig.start(IDLE, epoch=4)
     assert jig.hears(GangStarted, 2).epoch == 4
     assert len(jig.pids()) == 2
 
@@ -249,7 +247,7 @@ def test_a_job_the_core_forgot_gives_way_to_its_next_epoch(jig: Bench) -> None:
 def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
     jig: Bench, tmp_path: Path
 ) -> None:
-    jig.start(shell("sleep 1000"))
+    jig.start(IDLE)
     wait_until(lambda: len(jig.pids()) == 2)
     ours = jig.pids()
     other = ProcessExecutor(

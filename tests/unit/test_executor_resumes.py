@@ -13,7 +13,7 @@ from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped
 from runtime.executors.folder import read_json, write_json
 from runtime.executors.kept import keep, kept_of
 from tests.patience import wait_until
-from tests.workers import TRAINER, Bench, bench, python, shell
+from tests.workers import TRAINER, Bench, bench, kill_all, python, shell
 
 SAVES = python(TRAINER, saves="on_signal")
 
@@ -41,9 +41,7 @@ def saved(jig: Bench, epoch: int = 1) -> int:
 
 def power_cut(jig: Bench, epoch: int = 1, *, boot: bool = True) -> None:
     """Kill all of it at once; with `boot`, as if the machine had begun anew."""
-    for pid in sorted(jig.pids()):
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not jig.pids(), "they outlive SIGKILL")
+    kill_all(jig.agent)
     if boot:
         said = read_json(jig.run(epoch) / "shim.json")
         assert said is not None

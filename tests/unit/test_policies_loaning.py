@@ -1,6 +1,5 @@
 """Aryl and DeepBoot: loans, reclaims against the optimum, groups of servers, lives of GPUs."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from scheduler.policies.aryl import Aryl, group
 from scheduler.policies.capacity import Capacity
 from scheduler.policies.deepboot import DeepBoot, pause_s
-from scheduler.policies.inference_gpu import InferenceGpu, Protection, Use, pick
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.victims import Tenant, assess, choose
 from tests.property.test_policies import random_snapshot
@@ -55,7 +53,6 @@ def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
     seen = random_snapshot(seed)
     plan = POLICIES[name].plan(seen)
     assert faults(seen, plan) == []
-    plan.check_notes()
 
 
 # --- loans and reclaims -----------------------------------------------------------------------
@@ -233,67 +230,3 @@ def test_a_change_stops_old_workers_for_their_part_only(
     before: int, after: int, moved: bool, expected: float
 ) -> None:
     assert pause_s(103, 5, before, after, moved=moved) == expected
-
-
-def test_a_pod_is_protected_longer_with_every_hit_and_no_longer_than_the_most() -> None:
-    protection, gpu, now_s = Protection(), InferenceGpu(), 0.0
-    for held_s in (30, 45, 60, 75, 90, 105, 120, 120):
-        gpu = gpu.request("a").answered(now_s, protection)
-        assert gpu.until_s == now_s + held_s
-        assert gpu.at(now_s + held_s - 1).use == Use.PROTECT
-        now_s += 20
-    asleep = gpu.at(gpu.until_s)
-    assert (asleep.use, asleep.app, asleep.hits) == (Use.FREE, "a", 0)
-    assert asleep.request("a").hits == 0
-    assert Protection(times=2.0).after(1) == 90
-
-
-FREE, WARM = InferenceGpu(), InferenceGpu(Use.FREE, "a")
-RUN, PROTECT = InferenceGpu(Use.RUN, "a"), InferenceGpu(Use.PROTECT, "a", 0, 30.0)
-LENT = InferenceGpu(Use.LENT)
-
-
-@pytest.mark.parametrize(
-    ("gpu", "request_a", "request_b", "answered", "lend", "give_back"),
-    [
-        (FREE, Use.RUN, Use.RUN, None, Use.LENT, None),
-        (WARM, Use.RUN, Use.RUN, None, Use.LENT, None),
-        (RUN, None, None, Use.PROTECT, None, None),
-        (PROTECT, Use.RUN, None, None, None, None),
-        (LENT, None, None, None, None, Use.FREE),
-    ],
-)
-def test_the_life_of_a_gpu(
-    gpu: InferenceGpu,
-    request_a: Use | None,
-    request_b: Use | None,
-    answered: Use | None,
-    lend: Use | None,
-    give_back: Use | None,
-) -> None:
-    steps: list[tuple[Callable[[], InferenceGpu], Use | None]] = [
-        (lambda: gpu.request("a"), request_a),
-        (lambda: gpu.request("b"), request_b),
-        (lambda: gpu.answered(0.0, Protection()), answered),
-        (gpu.lend, lend),
-        (gpu.give_back, give_back),
-    ]
-    for step, expected in steps:
-        if expected is None:
-            with pytest.raises(ValueError, match="cannot"):
-                step()
-        else:
-            assert step().use == expected
-
-
-def test_a_request_takes_what_costs_least() -> None:
-    hit = InferenceGpu(Use.PROTECT, "a", 3, 60.0)
-    other = InferenceGpu(Use.FREE, "b")
-    gpus = [LENT, other, FREE, FREE, WARM, PROTECT, hit, RUN, LENT]
-    trains, loss = [0, 0, 3, 2, 0, 0, 0, 0, 0], [0.5, 0, 0, 0, 0, 0, 0, 0, 0.2]
-    order = []
-    while (at := pick(gpus, "a", trains, loss)) >= 0:
-        order.append(at)
-        gpus[at] = RUN
-    assert order == [6, 5, 4, 3, 2, 1, 8, 0]
-    assert pick([PROTECT], "b", [0], [0.0]) == -1

@@ -15,6 +15,7 @@ from runtime.core import (
     GangStarted,
     GangStopped,
     Limits,
+    Pace,
     StopWorkers,
     Tick,
     WorkersLeft,
@@ -49,7 +50,7 @@ from tests.gangs import (
 def test_progress_carries_what_a_crash_would_keep() -> None:
     core = running()
     core.handle(CheckpointDone("j", 1, 50, "uri", 100, 6.0), NOW_S)
-    outputs = core.handle(GangProgress("j", 1, 70, 12.5), NOW_S)
+    outputs = core.handle(GangProgress("j", 1, 70, 12.5, Pace(64.0, 5.0, 4.0, 800.0)), NOW_S)
     assert events(outputs) == [
         JobProgressed(
             job="j",
@@ -58,6 +59,10 @@ def test_progress_carries_what_a_crash_would_keep() -> None:
             samples_per_s=12.5,
             checkpoint_step=50,
             checkpoint_cost_s=6.0,
+            batch=64.0,
+            step_s=5.0,
+            pass_s=4.0,
+            gradient_noise=800.0,
         )
     ]
 

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup, TyperOption
 
-from console.verbs import app
+from console.verbs import make_app
 from services import reference
 from services.config import Config
 from services.metrics import ALL as METRICS_ROLES
@@ -52,7 +52,7 @@ def test_a_page_that_drifted_is_told_of(
 
 @pytest.mark.parametrize("role", [*METRICS_ROLES, "config"])
 def test_help_leads_there(role: str) -> None:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     assert isinstance(group, TyperGroup)
     (option,) = [one for one in group.commands[role].params if "--config" in one.opts]
     assert isinstance(option, TyperOption)

@@ -15,6 +15,7 @@ from scheduler.policies.interface import Kind, LoanPhase, Phase, Plan, Policy, S
 from scheduler.policies.registry import POLICIES, make_policy
 from simulator.driver import START_S
 from simulator.generated import Mix
+from simulator.ideal import Ideal
 from simulator.layout import Layout
 from simulator.log import Recorder
 from simulator.metrics import measure
@@ -90,7 +91,8 @@ class Watched:
 
     def _check_progress(self, seen: Snapshot) -> None:
         assert self.run is not None
-        gangs = [self.run._gangs.at[name] for name in seen.jobs.ids]
+        assert isinstance(self.run._field, Ideal)
+        gangs = [self.run._field._gangs.at[name] for name in seen.jobs.ids]
         left = np.array([gang.entry.model.total - gang.progress(seen.now_s) for gang in gangs])
         known = seen.jobs.phase != Phase.MOVING  # of others the agent may not have reported yet
         assert seen.jobs.remaining_steps[known] == pytest.approx(left[known], abs=1e-3)

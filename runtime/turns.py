@@ -1,0 +1,129 @@
+"""An agent's turns: learn what the machine did, hear commands, write down, act, report.
+
+Only what is written down takes effect. Whose bus and store these are is the caller's: a service
+has real ones (`runtime.service`), the simulator has neither.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from runtime.core import Action, AgentCore, Birth, Command, Outputs, Stimulus, Tick
+from runtime.executor import Machine
+from schemas.events import EventData
+
+_TICK = Tick()
+
+#: What an agent says by itself.
+Report = Literal["telemetry", "progress", "load"]
+#: Takes an event to publish, its moment, and the id of the command that caused it.
+Say = Callable[[EventData, float, str | None], None]
+
+
+class Turns:
+    """A core and its machine."""
+
+    def __init__(
+        self,
+        core: AgentCore,
+        machine: Machine,
+        every_s: Mapping[Report, float],
+        say: Say,
+        save: Callable[[], None],
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            core: Who decides here.
+            machine: What it decides about.
+            every_s: How often each report is made. Moments are aligned, so that agents speak
+                together.
+            say: Takes what is to be published, in order, once it is saved.
+            save: Writes down what the core changed and what was said.
+        """
+        self.core, self.machine = core, machine
+        self._every_s = {
+            name: period_s
+            for name, period_s in every_s.items()
+            if name != "load" or machine.owner is not None
+        }
+        self._say, self._save = say, save
+        self._actions: list[Action] = []
+        self._report_s: dict[Report, float] = {}
+
+    def begin(self, now_s: float) -> None:
+        """Be born."""
+        self._take(Birth(self.machine.executor.running()), now_s)
+        self._flush(now_s)
+        self._report_s = {name: _next(now_s, every) for name, every in self._every_s.items()}
+
+    def turn(self, now_s: float, commands: Iterable[Command]) -> None:
+        """Take up everything that is due; each command is asked for when its turn has come."""
+        self._learn(now_s)
+        for command in commands:
+            self._take(command, now_s)
+        self._take(_TICK, now_s)
+        if self._actions:
+            self._flush(now_s)
+            self._learn(now_s)
+        self._report(now_s)
+        self._flush(now_s)
+
+    def farewell(self, reason: str, now_s: float) -> None:
+        """Say that every node goes for good."""
+        self._collect(self.core.farewell(reason, now_s), now_s)
+        self._flush(now_s)
+
+    @property
+    def due_s(self) -> float:
+        """When the next turn is due even if no command comes."""
+        due_s = min(*self._report_s.values(), self.machine.next_due_s())
+        lease_s = self.core.next_due_s()
+        return due_s if lease_s is None else min(due_s, lease_s)
+
+    def _learn(self, now_s: float) -> None:
+        """Tell the core what the machine reports, until it has no more to say."""
+        while reports := self.machine.advance(now_s):
+            for report in reports:
+                self._take(report, now_s)
+            if not self._actions:
+                return
+            self._flush(now_s)
+
+    def _take(self, stimulus: Stimulus, now_s: float) -> None:
+        self._collect(self.core.handle(stimulus, now_s), now_s)
+
+    def _collect(self, outputs: Outputs, now_s: float) -> None:
+        for ack in outputs.acks:
+            self._say(ack.data, now_s, ack.causation)
+        for said in outputs.events:
+            self._say(said.data, now_s, said.causation)
+        self._actions += outputs.actions
+
+    def _flush(self, now_s: float) -> None:
+        """Write down what the turn changed, then let it take effect."""
+        self._save()
+        actions, self._actions = self._actions, []
+        for action in actions:
+            self.machine.act(action, now_s)
+
+    def _report(self, now_s: float) -> None:
+        machine = self.machine
+        for name, every_s in self._every_s.items():
+            if now_s < self._report_s[name]:
+                continue
+            self._report_s[name] = _next(now_s, every_s)
+            if name == "progress":
+                for progress in machine.executor.progress(now_s):
+                    self._take(progress, now_s)
+            elif name == "telemetry":
+                for measured in machine.meter.measure(now_s, every_s):
+                    self._say(measured, now_s, None)
+            elif machine.owner is not None:
+                for load in machine.owner.loads(now_s):
+                    self._say(load, now_s, None)
+
+
+def _next(now_s: float, period_s: float) -> float:
+    """The next multiple of the period after now."""
+    return (math.floor(now_s / period_s) + 1) * period_s

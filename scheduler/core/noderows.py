@@ -1,0 +1,179 @@
+"""The nodes as columns, and the sites that they make: where a gang may live whole."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.state import ClusterState, Node, site_id
+from scheduler.core.transitions import LoanState, NodeState
+from scheduler.policies.interface import Bools, Floats, Ints, Kind, LoanPhase, Nodes, Pools
+
+_KIND = {"training": Kind.TRAINING, "inference": Kind.INFERENCE, "edge": Kind.EDGE}
+_LOAN = {
+    None: LoanPhase.OWNED,
+    LoanState.LENDING: LoanPhase.LENDING,
+    LoanState.LENT: LoanPhase.LENT,
+    LoanState.RECLAIMING: LoanPhase.RECLAIMING,
+    LoanState.RETURNING: LoanPhase.RECLAIMING,
+}
+_STATE = {NodeState.DEAD: 0, NodeState.UNKNOWN: 1, NodeState.ALIVE: 2}
+_ALIVE = 2
+#: Rows of the table: those from here on say which nodes and sites there are.
+_SHAPE, _ROWS = 6, 11
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contact:
+    """The nodes in contact, and the groups of nodes that may be sites. s slots, p nodes, g groups.
+
+    A group is the nodes that one agent has in a pool; in an edge pool, all of the pool.
+    """
+
+    slots: Ints  #: (p,) of the nodes in contact, by id.
+    ids: tuple[str, ...]  #: (p,)
+    index_of: Ints  #: (s,) index among these, -1 for nodes out of contact.
+    group_of: Ints  #: (s + 1,) and -1, that of no slot.
+    heard: Bools  #: (g,) has a node in contact.
+    figures: Floats  #: (3, g) least speed, memory and transfer of its nodes (those in contact).
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """What the snapshot shows as pools. m sites, g groups."""
+
+    pools: Pools
+    pool_of: tuple[str, ...]  #: (m,) the pool of each.
+    of_group: Ints  #: (g + 1,) index of a group's site, -1 if it is not shown; the last is -1.
+
+
+class NodeRows:
+    """A slot for each node that ever was, in the order in which they were first written."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Begin without a slot."""
+        self._state = state
+        self._slot: dict[str, int] = {}
+        self._order: Ints | None = None  #: Slots by node's id; None when a node has come.
+        self._groups: dict[tuple[str, str], int] = {}
+        #: (rows, slots) gpus, free, usable, loan, lent since, returned; state, group, speed,
+        #: memory, transfer.
+        self._table: Floats = np.zeros((_ROWS, 64))
+        self._contact: Contact | None = None
+        self._sites: tuple[bytes, Sites] | None = None
+
+    def slot_of(self, name: str) -> int:
+        """Give a node's slot."""
+        slot = self._slot.get(name)
+        if slot is None:
+            slot = self._slot[name] = len(self._slot)
+            self._order = None
+            if slot == self._table.shape[1]:
+                self._table = np.hstack((self._table, np.zeros_like(self._table)))
+        return slot
+
+    def write(self, names: Iterable[str]) -> None:
+        """Write the columns of these nodes."""
+        nodes = [node for name in names if (node := self._state.nodes.get(name)) is not None]
+        if not nodes:
+            return
+        slots = [self.slot_of(node.id) for node in nodes]
+        values = np.array([self._values(node) for node in nodes]).T
+        if (values[_SHAPE:] != self._table[_SHAPE:, slots]).any():
+            self._contact = None
+        self._table[:, slots] = values
+
+    def _values(self, node: Node) -> tuple[float, ...]:
+        kind = self._state.pools[node.pool].kind
+        lent = node.loan_state is LoanState.LENT
+        usable = lent or kind == "training"
+        free = sum(a is None and b is None for a, b in zip(node.holder, node.claim, strict=True))
+        group = (node.pool, "" if kind == "edge" else node.agent)
+        return (
+            node.gpu_count,
+            free if usable else 0,
+            usable,
+            _LOAN[node.loan_state],
+            node.loan_since_s if lent else float("-inf"),
+            float("-inf") if node.returned_s is None else node.returned_s,
+            _STATE[node.state],
+            self._groups.setdefault(group, len(self._groups)),
+            node.speed_factor,
+            node.gpu_memory_mib,
+            node.transfer_mib_per_s,
+        )
+
+    def contact(self) -> Contact:
+        """Give what there is to see, the same object while that does not change."""
+        if self._contact is None or self._order is None:
+            self._contact, self._sites = self._look(), None
+        return self._contact
+
+    def _look(self) -> Contact:
+        names, count = list(self._slot), len(self._slot)
+        if self._order is None:
+            by_id = sorted(range(count), key=names.__getitem__)
+            self._order = np.array(by_id, dtype=np.int64)
+        state, group = self._table[_SHAPE : _SHAPE + 2, :count].astype(np.int64)
+        alive = state == _ALIVE
+        slots = self._order[alive[self._order]]
+        index_of = np.full(count, -1)
+        index_of[slots] = np.arange(len(slots))
+        heard = np.zeros(len(self._groups), dtype=np.bool_)
+        heard[group[slots]] = True
+        counted = alive | ((state > 0) & ~heard[group])
+        figures = np.full((3, len(heard)), np.inf)
+        for least, column in zip(figures, self._table[_SHAPE + 2 :, :count], strict=True):
+            np.minimum.at(least, group[counted], column[counted])
+        ids = tuple([names[slot] for slot in slots.tolist()])
+        return Contact(slots, ids, index_of, np.append(group, -1), heard, figures)
+
+    def sites(self, occupied: Ints) -> Sites:
+        """Give the sites: groups with a node in contact, and those where jobs are.
+
+        Args:
+            occupied: Slots of nodes that jobs are on, or going to.
+        """
+        contact = self.contact()
+        shown = contact.heard.copy()
+        shown[contact.group_of[occupied]] = True
+        key = shown.tobytes()
+        if self._sites is None or self._sites[0] != key:
+            self._sites = key, self._make_sites(shown.tolist())
+        return self._sites[1]
+
+    def _make_sites(self, shown: list[bool]) -> Sites:
+        there = sorted(group for group, number in self._groups.items() if shown[number])
+        parts = Counter(pool for pool, _ in there)
+        numbers = [self._groups[group] for group in there]
+        of_group = np.full(len(shown) + 1, -1)
+        of_group[numbers] = np.arange(len(there))
+        kinds = [_KIND[self._state.pools[pool].kind] for pool, _ in there]
+        speed, memory, transfer = self.contact().figures[:, numbers]
+        pools = Pools(
+            ids=tuple([p if parts[p] == 1 else site_id(p, agent) for p, agent in there]),
+            kind=np.array(kinds, dtype=np.int64),
+            speed=speed,
+            gpu_memory_mib=memory,
+            transfer_mib_per_s=transfer,
+        )
+        for column in (pools.kind, pools.speed, pools.gpu_memory_mib, pools.transfer_mib_per_s):
+            column.flags.writeable = False
+        return Sites(pools, tuple([pool for pool, _ in there]), of_group)
+
+    def columns(self, sites: Sites) -> Nodes:
+        """Make the columns of the nodes in contact."""
+        contact = self.contact()
+        found = self._table[:_SHAPE].take(contact.slots, axis=1)
+        gpus, free, usable, loan = found[:4].astype(np.int64)
+        return Nodes(
+            ids=contact.ids,
+            pool=sites.of_group[contact.group_of[contact.slots]],
+            gpus=gpus,
+            free=free,
+            usable=usable.astype(np.bool_),
+            loan=loan,
+            lent_since_s=found[4],
+            returned_s=found[5],
+        )

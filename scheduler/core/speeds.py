@@ -1,0 +1,117 @@
+"""How fast each job is at each size: a table by the rows of jobs, kept up as jobs come and go."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.state import Job
+from scheduler.policies.interface import Floats, Ints
+
+#: Above every size that a job may declare; a power of two, so that sums of sizes and multiples of
+#: it are exact.
+_STRIDE = 2.0**17
+
+
+@dataclass(slots=True)
+class _Speed:
+    """One job's points, as they were declared or learned."""
+
+    points: list[list[float]]  #: [[GPUs, work per second], ...]
+    sizes: list[int]  #: That the snapshot shows because of it.
+    bounds: tuple[float, float, float]  #: Least and most GPUs; what points are divided by.
+
+
+class Speeds:
+    """Work per second by row of a job and by size. k sizes."""
+
+    def __init__(self) -> None:
+        """Begin without a job."""
+        self.sizes: Ints = np.array([1], dtype=np.int64)
+        self._speed: list[_Speed | None] = []
+        self._table: Floats = np.zeros((0, 1))
+        self._count: Counter[int] = Counter()
+        self._stale: list[int] = []
+        self._other = False  #: Whether a size came or went.
+
+    def take(self, row: int, job: Job | None) -> None:
+        """Remember what a row's job declared, or what was learned of it; None: it is gone."""
+        self._speed.extend([None] * (row + 1 - len(self._speed)))
+        before = self._speed[row]
+        after = None if job is None else _read(job, before)
+        if after is before:
+            return
+        self._speed[row] = after
+        if after is not None:
+            self._stale.append(row)
+        came = [] if after is None else after.sizes
+        went = [] if before is None else before.sizes
+        if came != went:
+            for size in came:
+                self._count[size] += 1
+            for size in went:
+                self._count[size] -= 1
+            self._other = True
+
+    def rows(self, rows: Ints) -> Floats:
+        """Give (r, k) the speeds of some rows, in an array of their own."""
+        known = len(self._table)
+        if (more := len(self._speed) - known) > 0:
+            self._table = np.vstack((self._table, np.zeros((known + more, len(self.sizes)))))
+        if self._other:
+            self._regrid()
+        if self._stale:
+            stale = [row for row in dict.fromkeys(self._stale) if self._speed[row] is not None]
+            self._fill(stale, np.arange(len(self.sizes)))
+            self._stale = []
+        found: Floats = self._table.take(rows, axis=0)
+        return found
+
+    def _regrid(self) -> None:
+        """Show the sizes that present jobs have; what is known at old ones is kept."""
+        self._other = False
+        self._count = +self._count
+        sizes = np.array(sorted(self._count) or [1], dtype=np.int64)
+        if np.array_equal(sizes, self.sizes):
+            return
+        old = self.sizes.searchsorted(sizes).clip(max=len(self.sizes) - 1)
+        same = self.sizes[old] == sizes
+        self._table = self._table.take(old, axis=1)
+        self.sizes = sizes
+        live = [row for row, speed in enumerate(self._speed) if speed is not None]
+        self._fill(live, np.flatnonzero(~same))
+
+    def _fill(self, rows: Sequence[int], columns: Ints) -> None:
+        """Compute the speeds of some rows at some sizes.
+
+        All rows are interpolated at once, on one long axis on which each has its own stretch.
+        """
+        if not len(rows) or not len(columns):
+            return
+        speeds = [speed for row in rows if (speed := self._speed[row]) is not None]
+        sizes = self.sizes[columns].astype(np.float64)
+        stretch = np.arange(len(speeds)) * _STRIDE
+        points = [point for speed in speeds for point in speed.points]
+        gpus, work = np.array(points, dtype=np.float64).reshape(len(points), 2).T
+        gpus = gpus + np.repeat(stretch, [len(speed.points) for speed in speeds])
+        at = sizes + stretch[:, None]
+        found = np.interp(at, gpus, work)
+        if not (work > 0).all():  # between a size that cannot be and its neighbour none can
+            found[np.interp(at, gpus, work > 0) < 1.0] = 0.0
+        bounds = np.array([speed.bounds for speed in speeds])
+        found /= bounds[:, 2:]
+        found[(sizes < bounds[:, :1]) | (sizes > bounds[:, 1:2])] = 0.0
+        self._table[np.array(rows)[:, None], columns] = found
+
+
+def _read(job: Job, before: _Speed | None) -> _Speed:
+    curve = job.curve
+    points = job.rates if curve is None else curve["points"]
+    per = job.samples_per_step if curve is None else 1.0
+    if before is not None and before.bounds[2] == per and before.points == points:
+        return before
+    least = max(job.gpus_min, points[0][0]) if points else 1.0
+    most = min(job.gpus_max, points[-1][0]) if points else 0.0
+    sizes = [int(gpus) for gpus, work in points if work > 0 or curve is None]
+    return _Speed(points, sizes, (least, most, per))

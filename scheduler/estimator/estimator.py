@@ -1,0 +1,188 @@
+"""Learns from reports of progress how fast each job is at each size, a little with every tick.
+
+What it holds is bounded: jobs that the state has forgotten are dropped, so are the kin that nobody
+was of for longest. So is what it does in a tick: one fit, and some curves; the rest waits. After a
+restart it begins from the curves in the state: of pass times, batches, noise, and kin that are gone
+nothing is left, and they are learned again.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from scheduler.core.state import ClusterState, Job
+from scheduler.core.stimuli import Curve
+from scheduler.core.transitions import TERMINAL, JobState
+from scheduler.estimator.curves import curve_of
+from scheduler.estimator.kin import Kin, Own, Row
+from schemas.events import EventData, JobProgressed, JobSubmitted
+
+#: A curve that is off by less at every size, as a part, stands.
+CHANGE = 0.05
+#: One that is off, and has no newly measured size, stands for so long all the same.
+QUIET_S = 300.0
+#: Curves looked at in a tick, 0.4 ms each; and no two fits are nearer, for one takes some 30 ms.
+_LOOKED_AT, _FIT_EVERY_S = 20, 1.0
+#: Kin remembered; more where more jobs are.
+_KIN = 1024
+#: Steps that take less or more, in seconds, are an invention, whatever the schemas let through.
+_LEAST_S, _MOST_S = 1e-7, 1e6
+#: The name of models that have none (`tidegate submit`): such jobs are not alike.
+_UNNAMED = "unnamed"
+
+
+class Estimator:
+    """What a scheduler learns of the jobs of one cell."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Begin from the curves in a state."""
+        self._own: dict[str, Own] = {}
+        self._kin: dict[tuple[str, str, float], Kin] = {}
+        #: Jobs whose curve may have changed, in the order in which it did.
+        self._due: dict[str, None] = {}
+        #: Those whose curve has changed, and when it is to be looked at again for that.
+        self._later: dict[str, float] = {}
+        self._ready: dict[str, Curve] = {}
+        self._fitted_s = -math.inf
+        self._can_fit = True
+        for job in state.jobs.values():
+            kin = self._kin_of(state, job)
+            if _is_here(state, job.id):
+                kin.jobs[job.id] = None
+            if job.curve is not None:
+                self._remember(state, job, kin, cast(Curve, job.curve))
+
+    def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
+        """Take an event that the engine is about to take, or would take if it said more."""
+        if isinstance(data, JobSubmitted):
+            if data.job not in state.jobs:
+                self._own.pop(data.job, None)  # of one that was forgotten
+            self._due[data.job] = None
+        elif isinstance(data, JobProgressed):
+            job = state.jobs.get(data.job)
+            if job is not None and job.epoch == data.epoch and job.state is JobState.RUNNING:
+                self._progressed(state, job, data, now_s)
+
+    def learn(self, state: ClusterState, now_s: float) -> None:
+        """Do a part of what there is to do; what comes of it is given by `take`."""
+        if len(self._own) > len(state.jobs):
+            self._own = {name: own for name, own in self._own.items() if name in state.jobs}
+        for name in [name for name, at_s in self._later.items() if at_s <= now_s]:
+            del self._later[name]
+            self._due[name] = None
+        for name in list(self._due)[:_LOOKED_AT]:
+            del self._due[name]
+            job = state.jobs.get(name)
+            if job is None or job.state in TERMINAL:
+                continue
+            kin = self._kin_of(state, job)
+            kin.jobs[name] = None
+            kin.look()
+            if self._can_fit and kin.says_more:
+                if now_s < self._fitted_s + _FIT_EVERY_S:
+                    self._due[name] = None
+                    continue
+                self._fit(kin, now_s)
+            self._look(job, kin, now_s)
+
+    def take(self) -> dict[str, Curve]:
+        """Give the curves that changed, each once."""
+        ready, self._ready = self._ready, {}
+        return ready
+
+    def _progressed(self, state: ClusterState, job: Job, data: JobProgressed, now_s: float) -> None:
+        own = self._own.setdefault(job.id, Own())
+        first, stood = own.epoch != data.epoch, data.step <= own.step
+        own.epoch, own.step = data.epoch, data.step
+        if first or stood:  # what it began with may have been on other GPUs
+            return
+        batch = data.batch or job.samples_per_step
+        step_s = data.step_s
+        if step_s is None:
+            step_s = batch / data.samples_per_s if data.samples_per_s > 0.0 else 0.0
+        said = batch, step_s, data.pass_s or step_s, data.gradient_noise or 0.0
+        if not all(map(math.isfinite, said)) or not _LEAST_S <= step_s <= _MOST_S or not job.cells:
+            return
+        nodes = [state.nodes[name] for name in job.cells]
+        shape = len(nodes), job.size
+        pass_s = step_s if job.size == 1 else math.nan  # one GPU exchanges nothing
+        if data.pass_s is not None and _LEAST_S <= data.pass_s <= step_s:
+            pass_s = data.pass_s
+        speed = min(node.speed_factor for node in nodes)
+        row = Row(batch, pass_s, step_s, now_s)
+        kin = self._kin_of(state, job)
+        for gone in own.show(nodes[0].pool, speed, shape, row, data.gradient_noise):
+            kin.forget(job.id, gone)
+        kin.per_node = max(kin.per_node, *(node.gpu_count for node in nodes))
+        self._tell(state, job, own, kin)
+        if own.has_other_affinity(CHANGE) or (
+            data.gradient_noise is not None and batch != job.samples_per_step
+        ):
+            self._due[job.id] = None
+
+    def _tell(self, state: ClusterState, job: Job, own: Own, kin: Kin) -> None:
+        """Let its kin know what it showed, if that is news."""
+        news = own.news(CHANGE)
+        for shape, row in news.items():
+            kin.tell(job.id, shape, row)
+        if news:
+            kin.jobs = {name: None for name in (*kin.jobs, job.id) if _is_here(state, name)}
+            self._due |= kin.jobs
+
+    def _fit(self, kin: Kin, now_s: float) -> None:
+        self._fitted_s = now_s
+        self._due |= kin.jobs
+        try:
+            kin.steps.fit()
+        except ModuleNotFoundError:  # a plain install has no scipy: the declared curves serve
+            self._can_fit = False
+
+    def _look(self, job: Job, kin: Kin, now_s: float) -> None:
+        """Find a job's curve, and whether it is another than the one that the engine has."""
+        curve = curve_of(job, self._own.get(job.id) or Own(), kin)
+        if curve is None:
+            return
+        before = job.curve
+        is_first = before is None or not set(curve["measured"]) <= set(before["measured"])
+        if is_first or _is_other(curve, before):
+            if is_first or now_s >= job.curve_at_s + QUIET_S:
+                self._ready[job.id] = curve
+            else:
+                self._later[job.id] = job.curve_at_s + QUIET_S
+
+    def _remember(self, state: ClusterState, job: Job, kin: Kin, curve: Curve) -> None:
+        pool, own = state.pools.get(job.pool or ""), Own()
+        nodes = state.nodes if pool is None else pool.nodes
+        kin.per_node = max((state.nodes[name].gpu_count for name in nodes), default=1)
+        own.remember(curve, job.samples_per_step, kin.per_node)
+        self._own[job.id] = own
+        for shape, row in own.news(CHANGE).items():
+            kin.tell(job.id, shape, row)
+
+    def _kin_of(self, state: ClusterState, job: Job) -> Kin:
+        model = job.id if job.model == _UNNAMED else job.model
+        key = job.tenant, model, job.samples_per_step
+        kin = self._kin.pop(key, None) or Kin()
+        self._kin[key] = kin  # the newest is the last
+        if len(self._kin) > max(_KIN, 2 * len(state.jobs)):
+            del self._kin[next(iter(self._kin))]
+        return kin
+
+
+def _is_here(state: ClusterState, name: str) -> bool:
+    job = state.jobs.get(name)
+    return job is not None and job.state not in TERMINAL
+
+
+def _is_other(curve: Curve, before: Mapping[str, Any] | None) -> bool:
+    """Whether a curve differs from one before by enough to say so."""
+    if before is None:
+        return True
+    now, then = curve["points"], before["points"]
+    if [size for size, _ in now] != [size for size, _ in then]:
+        return True
+    pairs = [(work, was) for (_, work), (_, was) in zip(now, then, strict=True)]
+    if curve["affinity"].keys() != before["affinity"].keys():
+        return True
+    pairs += [(curve["affinity"][pool], was) for pool, was in before["affinity"].items()]
+    return any(abs(work - was) > CHANGE * was for work, was in pairs)

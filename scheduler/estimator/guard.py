@@ -1,0 +1,58 @@
+"""An estimator that harms nobody: what it raises is counted and logged, and the cell goes on."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import CurvesLearned
+from scheduler.estimator.estimator import Estimator
+from schemas.events import EventData
+
+_log = logging.getLogger(__name__)
+#: Of failures, the first is logged, and then one in so many.
+_LOGGED = 100
+
+
+class Learning:
+    """What a service learns, if it does."""
+
+    def __init__(self, *, on: bool = True) -> None:
+        """Begin with nothing; `on`: whether to learn at all."""
+        self.failures = 0
+        self._on = on
+        self._estimator: Estimator | None = None
+
+    def begin(self, state: ClusterState) -> None:
+        """Learn of the jobs of a state from now on."""
+
+        def made() -> None:
+            self._estimator = Estimator(state)
+
+        if self._on:
+            self._try(made)
+
+    def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
+        """Take an event before the engine decides on it."""
+        if self._estimator is not None:
+            self._try(partial(self._estimator.hear, state, data, now_s))
+
+    def learn(self, state: ClusterState, now_s: float) -> None:
+        """Do a part of what there is to do."""
+        if self._estimator is not None:
+            self._try(partial(self._estimator.learn, state, now_s))
+
+    def news(self) -> CurvesLearned | None:
+        """Give what was learned since this was asked last."""
+        if self._estimator is None:
+            return None
+        curves = self._estimator.take()
+        return CurvesLearned(curves) if curves else None
+
+    def _try(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception:  # noqa: BLE001 - it shall not stop the service
+            if self.failures % _LOGGED == 0:
+                _log.exception("cannot learn from what was reported; please report this")
+            self.failures += 1

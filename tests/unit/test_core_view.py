@@ -1,0 +1,185 @@
+"""What policies are shown: sites, learned curves, notes, and owners' newest word."""
+
+import numpy as np
+import pytest
+
+from scheduler.core.stimuli import Cause, Curve, CurvesLearned, LeaderStarted, Stimulus
+from scheduler.policies.fifo import Fifo
+from scheduler.policies.interface import Plan, Policy
+from schemas.events import InferenceLoad, JobCancelled, JobProgressed, NodeDied
+from tests.builders import Cell, node_born, submitted, target
+
+# --- sites -------------------------------------------------------------------------------------
+
+
+class _OfFifo(Cell):
+    def _make(self, name: str) -> Policy:
+        return Fifo()
+
+
+class _OfAny(Cell):
+    def _make(self, name: str) -> Policy:
+        return self.policy
+
+
+def test_a_gang_that_no_agent_could_host_keeps_no_gpu_idle() -> None:
+    cell = _OfFifo()
+    for name in ("a0", "a1"):
+        cell.feed(node_born(f"n-{name}", agent=name))
+    cell.feed(submitted("large", gpus_min=8))
+    cell.feed(submitted("small", gpus_min=2, gpus_max=2))
+    cell.wait(60.0)
+    assert (cell.job("large").size, cell.job("small").size) == (0, 2)
+    pools, jobs = cell.seen().pools, cell.seen().jobs
+    assert pools.ids == ("train@a0", "train@a1")
+    assert jobs.pool.tolist() == [-1, 0]
+
+
+def test_a_site_answers_to_its_own_name() -> None:
+    cell = Cell()
+    for name in ("a0", "a1"):
+        cell.feed(node_born(name, agent=name))
+    for job in ("j0", "j1"):
+        cell.feed(submitted(job))
+    cell.plan({"j0": target("train@a0", a0=1), "j1": target("train@a1", a1=2)})
+    assert [cell.job(job).pool for job in ("j0", "j1")] == ["train", "train"]
+    cell.plan({"j0": target("train@a0", a1=1)})
+    assert cell.state.totals.policy_failures == 1
+
+
+def test_a_pool_is_gone_with_its_last_node_and_its_job() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0"))
+    cell.feed(node_born("e0", pool="edge", kind="edge"))
+    cell.feed(NodeDied(node="e0", reason="scrapped"))
+    assert (cell.seen().pools.ids, cell.seen().lenders) == (("train",), ())
+
+
+# --- what was learned --------------------------------------------------------------------------
+
+
+def curve(points: list[list[float]], left: float | None) -> Curve:
+    return {
+        "points": points,
+        "per_step": 3.0,
+        "left": left,
+        "measured": [],
+        "affinity": {"infer": 0.25},
+    }
+
+
+@pytest.mark.parametrize("left", [None, 900.0])
+def test_a_learned_curve_is_shown_instead_of_the_declared_one(left: float | None) -> None:
+    cell = Cell()
+    for name, pool in (("n0", "train"), ("i0", "infer")):
+        cell.feed(node_born(name, pool=pool, kind="training" if pool == "train" else "inference"))
+    cell.feed(submitted("j0"))
+    job = cell.run("j0", n0=2)
+    points = [[1.0, 5.0], [3.0, 9.0], [4.0, 0.0], [6.0, 12.0], [8.0, 20.0]]
+    told = {"job": "j0", "epoch": job.epoch, "checkpoint_step": 0, "checkpoint_cost_s": 1.0}
+    cell.feed(JobProgressed.model_validate({**told, "step": 100, "samples_per_s": 0.0}))
+    cell.feed(CurvesLearned({"j0": curve(points, left)}))
+    cell.feed(submitted("j1"))  # declares sizes 1, 2, 4 and 8
+    cell.now_s += 10.0
+    cell.feed(JobProgressed.model_validate({**told, "step": 110, "samples_per_s": 20.0}))
+    cell.wait(15.0)  # two steps a second
+    jobs = cell.seen().jobs
+    assert jobs.sizes.tolist() == [1, 2, 3, 4, 6, 8]
+    assert jobs.rate[0].tolist() == [5.0, 7.0, 9.0, 0.0, 12.0, 20.0]
+    assert jobs.remaining_steps[0] == (900.0 - 40 * 3.0 if left else (1000 - 140) * 3.0)
+    assert jobs.checkpoint_age_steps[0] == 140 * 3.0
+    assert jobs.rate_age_s.tolist() == [25.0, np.inf]
+    assert jobs.affinity.tolist() == [[0.25, 1.0], [1.0, 1.0]]
+    cell.wait(600.0)
+    assert cell.seen().jobs.remaining_steps[0] == 1e-9
+
+
+# --- notes -------------------------------------------------------------------------------------
+
+
+def test_notes_are_shown_to_the_policy_that_wrote_them() -> None:
+    cell = _OfAny()
+    cell.feed(submitted("j0"))
+
+    def lead(policy: str) -> list[float]:
+        cell.feed(LeaderStarted("test", 1, policy, cell.settings.to_dict()))
+        return [float(x) for x in cell.seen().jobs.notes[0] if not np.isnan(x)]
+
+    def write() -> None:
+        cell.policy.planner = lambda _: Plan(notes={"j0": (1.0, 2.0)})
+        cell.wait(60.0)
+
+    write()
+    assert lead("scripted:far=1") == [1.0, 2.0], "with other options it is the same"
+    assert lead("other") == []
+    write()
+    assert (lead("other"), lead("scripted")) == ([1.0, 2.0], [])
+
+
+# --- owners ------------------------------------------------------------------------------------
+
+
+def test_a_late_word_of_an_owner_does_not_replace_a_newer_one() -> None:
+    cell = Cell()
+    cell.feed(node_born("i0", pool="infer", kind="inference", gpus=8))
+
+    def load(needed: int, boot: int, sequence: int, agent: str = "agent-infer") -> float:
+        said = InferenceLoad(
+            pool="infer",
+            requests_running=0,
+            requests_waiting=0,
+            request_rate_per_s=0.0,
+            gpus_needed=needed,
+            gpus_serving=8,
+        )
+        cell.now_s += 1.0
+        cell.feed(said, Cause(f"/agents/{agent}", boot, sequence))
+        return cell.state.lenders["infer"].gpus_needed
+
+    assert [load(8, 1, 6), load(0, 1, 5), load(3, 0, 9)] == [8.0, 8.0, 8.0]
+    assert load(2, 2, 1) == 2.0, "it counts anew after a restart"
+    assert load(5, 1, 1, agent="other") == 5.0, "numbers of two agents say nothing of each other"
+
+
+def test_slots_in_which_an_owner_said_nothing_are_unknown() -> None:
+    cell = Cell()
+    cell.feed(node_born("i0", pool="infer", kind="inference"))
+    assert cell.seen().lenders[0].history.tolist() == []
+    said = InferenceLoad(
+        pool="infer",
+        requests_running=0,
+        requests_waiting=0,
+        request_rate_per_s=0.0,
+        gpus_needed=3,
+        gpus_serving=4,
+    )
+    cell.feed(said)
+    cell.wait(900.0)
+    np.testing.assert_array_equal(cell.seen().lenders[0].history, [3.0, np.nan, np.nan, 3.0])
+    cell.wait(1e6, step_s=1e6)
+    assert len(cell.seen().lenders[0].history) == 576
+
+
+def test_a_restart_counts_whatever_the_number_of_the_stimulus() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0"))
+    for number in range(30):
+        cell.feed(submitted(f"j{number}"))
+    cell.run("j29", n0=2)
+    assert cell.seen().jobs.restarts.tolist() == [0] * 30
+    cell.plan({"j29": target(n0=4)})
+    assert cell.seen().jobs.restarts.tolist() == [0] * 29 + [1]
+
+
+def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
+    cell = Cell()
+    cell.feed(submitted("stays"))
+    cell.seen()
+    for number in range(150):
+        cell.engine.handle(Stimulus(cell.now_s, submitted(f"j{number}")))
+        cell.seen()
+        cell.engine.handle(Stimulus(cell.now_s, JobCancelled(job=f"j{number}")))
+    cell.engine.handle(Stimulus(cell.now_s, submitted("last")))
+    assert cell.seen().jobs.ids == ("stays", "last")
+    assert cell.engine._view._rows is not None
+    assert len(cell.engine._view._rows[1]._jobs) < 100
