@@ -7,7 +7,6 @@ from rich.text import Text
 
 from console.output import duration
 from scheduler.core.state import Job
-from scheduler.core.transitions import TERMINAL
 
 #: Sizes shown; all of them are in `--json`.
 _SHOWN = 12
@@ -42,9 +41,9 @@ def curve_document(job: Job, now_s: float) -> dict[str, Any] | None:
 
 
 def curve_table(job: Job, now_s: float) -> Table | None:
-    """Lay the curve out; None: nothing is known, or nobody needs it any more."""
+    """Lay the curve out; None: nothing is known but what was declared."""
     document = curve_document(job, now_s)
-    if document is None or job.state in TERMINAL:
+    if document is None:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("GPUs", justify="right")

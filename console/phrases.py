@@ -36,7 +36,15 @@ PHRASES: Mapping[str, str] = {
         "[: it needs {want:gpu_memory_mib} on each GPU, the most there is {have:gpu_memory_mib}]"
     ),
     "plan.refused": (
-        "the[ {gpus}] GPUs planned for it were gone when the plan was carried out; "
+        "the[ {gpus}] GPUs planned for it cannot be had[, they stay with {lost_to}]; "
+        "the next cycle plans again"
+    ),
+    "claims.circle": (
+        "it is to have GPUs of others[, {lost_to},] that are to have its own; so it leaves first, "
+        "and gets them when they are free"
+    ),
+    "claims.unanswered": (
+        "the GPUs planned for it should long be free[, but {lost_to} did not go]; "
         "the next cycle plans again"
     ),
     # --- starting
@@ -112,6 +120,8 @@ SHORT: Mapping[str, str] = {
     "gang.backoff": "rests after a failure",
     "gang.no_pool": "no node is large enough",
     "plan.refused": "GPUs were gone",
+    "claims.circle": "GPUs change hands",
+    "claims.unanswered": "others did not leave",
     "gang.base": "its turn, and it fits",
     "gang.backfilled": "fits, delays nobody",
     "gang.deadline": "for a deadline",

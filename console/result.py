@@ -58,6 +58,8 @@ def figures(state: ClusterState) -> dict[str, Any]:
         "scale_ins": totals.scale_ins,
         "worker_failures": totals.failures,
         "policy_failures": totals.policy_failures,
+        "claims": totals.claims,
+        "claims_timed_out": totals.claims_timed_out,
         "gpu_utilisation": (
             (totals.training_gpu_s + totals.serving_gpu_s) / totals.gpu_s if totals.gpu_s else None
         ),

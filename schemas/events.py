@@ -37,10 +37,6 @@ StopReason = Literal[
 _PER_GPU = Field(min_length=1, max_length=MAX_GPUS_PER_NODE)
 
 
-#: Both above zero: who does not know says nothing.
-_Samples = Annotated[float, Field(gt=0.0, le=1e12)]
-_Taken = Annotated[float, Field(gt=0.0, le=1e6, description="Seconds.")]
-
 Session = Annotated[
     int,
     Field(ge=0, le=2**53, description="Rises with every connection of this agent."),
@@ -148,6 +144,8 @@ class InferenceLoad(Strict):
 Rate = Annotated[float, Field(ge=1e-9, le=1e9)]
 #: Samples that one optimiser step takes; bounded for the same reason.
 Batch = Annotated[float, Field(ge=1e-6, le=1e9)]
+#: Seconds that a step takes; who does not know says nothing.
+Taken = Annotated[float, Field(ge=1e-7, le=1e6)]
 
 
 class RatePoint(Strict):
@@ -231,13 +229,13 @@ class JobProgressed(Strict):
     gradient_noise: Positive | None = Field(
         default=None, description="Noise scale, B_simple of McCandlish et al. 2018, where known."
     )
-    batch: _Samples | None = Field(
+    batch: Batch | None = Field(
         default=None, description="Samples of an optimiser step, if not as many as were declared."
     )
-    step_s: _Taken | None = Field(
+    step_s: Taken | None = Field(
         default=None, description="Mean time of an optimiser step since the last report, if known."
     )
-    pass_s: _Taken | None = Field(
+    pass_s: Taken | None = Field(
         default=None, description="Of it, until gradients are exchanged, if known."
     )
 

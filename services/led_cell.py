@@ -171,8 +171,8 @@ def _source_of(record: Record) -> str:
 
 def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
     yield Sample("tidegate_leader_epoch", state.leader.epoch, (cell,))
-    yield Sample("tidegate_commands_total", state.totals.commands, (cell,))
-    yield Sample("tidegate_policy_failures_total", state.totals.policy_failures, (cell,))
+    for name in ("commands", "claims", "claims_timed_out", "policy_failures"):
+        yield Sample(f"tidegate_{name}_total", getattr(state.totals, name), (cell,))
     # Copies: the loop goes on while this thread counts.
     jobs = Counter(job.state for job in list(state.jobs.values()))
     for job_state in JobState:

@@ -97,8 +97,16 @@ METRICS: dict[str, Meaning] = {
     ),
     "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell", "state"),
     "tidegate_commands_total": _counter("Commands issued since the cell began.", SCHEDULER, "cell"),
+    "tidegate_claims_total": _counter(
+        "Claims on GPUs set since the cell began.", SCHEDULER, "cell"
+    ),
+    "tidegate_claims_timed_out_total": _counter(
+        "Claims given up on agents that did not answer since the cell began.", SCHEDULER, "cell"
+    ),
     "tidegate_policy_failures_total": _counter(
-        "Plans that the policy failed to give since the cell began.", SCHEDULER, "cell"
+        "Plans that the policy failed to give, or malformed, since the cell began.",
+        SCHEDULER,
+        "cell",
     ),
     "tidegate_learning_failures_total": _counter(
         "Reports or curves that the estimator failed on; anything but 0 is a bug.",

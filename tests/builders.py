@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from scheduler.core.agenda import command_due_s, job_due_s, node_due_s
 from scheduler.core.engine import Engine
 from scheduler.core.evolve import apply
 from scheduler.core.record import (
@@ -118,6 +119,7 @@ def decided(state: ClusterState, stimulus: Stimulus, decision: Decision, before:
     assert state_hash(folded) == state_hash(state), "the facts alone do not lead to the state"
     restored = state_from_dict(orjson.loads(state_to_json(state)))
     assert state_to_json(restored) == state_to_json(state)
+    assert restored._open == state._open
     written = decision_bytes(decision_to_dict(decision))
     again = orjson.loads(written)
     assert decision_bytes(again) == written
@@ -127,6 +129,20 @@ def decided(state: ClusterState, stimulus: Stimulus, decision: Decision, before:
     )
     as_read = orjson.loads(orjson.dumps(stimulus_to_dict(stimulus)))
     assert stimulus_from_dict(as_read) == stimulus
+
+
+def begun_anew(engine: Engine) -> None:
+    """Assert that what an engine keeps beside the state follows from the state."""
+    state, settings, agenda = engine.state, engine.settings, engine._agenda
+    assert alike(engine._view.snapshot(state), View().snapshot(state))
+    for ahead_s in (0.0, 61.0, 700.0, 3000.0, 1e9):
+        end_s = state.now_s + ahead_s
+        nodes = [name for name in state.nodes if node_due_s(state, name) <= end_s]
+        orders = [n for n in state.commands if command_due_s(state, settings, n) <= end_s]
+        jobs = [name for name in state.jobs if job_due_s(state, settings, name) <= end_s]
+        assert sorted(agenda.nodes.due(end_s)) == nodes
+        assert sorted(agenda.commands.due(end_s)) == sorted(orders)
+        assert sorted(agenda.jobs.due(end_s)) == sorted(jobs)
 
 
 @dataclass
@@ -173,10 +189,9 @@ class Cell:
         return self.last
 
     def seen(self) -> Snapshot:
-        """What a policy would see now; an engine that begins anew shows the same."""
-        found = self.engine._view.snapshot(self.state)
-        assert alike(found, View().snapshot(self.state))
-        return found
+        """What a policy would see now."""
+        begun_anew(self.engine)
+        return self.engine._view.snapshot(self.state)
 
     def wait(self, seconds: float, step_s: float = 60.0) -> Decision:
         """Let time pass, in steps of a cycle."""

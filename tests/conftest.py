@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from scheduler.core.engine import Engine
+
 #: The fixtures that give brokers, clusters and real workers.
 pytest_plugins = ["tests.brokers", "tests.kubernetes_bed", "tests.slurm", "tests.workers"]
 
@@ -24,6 +26,8 @@ LAYERS = (
     "chaos",
 )
 TESTS = Path(__file__).parent
+
+Engine.strict = True
 
 settings.register_profile("laptop", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=300)

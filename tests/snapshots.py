@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.policies.checked import check_reasons, checked
 from scheduler.policies.interface import (
     NOTE,
     Holdings,
@@ -192,6 +193,7 @@ def _jobs(
         memory_mib=column("memory_mib"),
         edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
         backoff_until_s=column("backoff_until_s"),
+        refused=np.zeros(len(jobs), dtype=np.bool_),
         notes=np.full((len(jobs), NOTE), np.nan),
         affinity=np.tile(np.array([pool.speed for pool in pools]), (len(jobs), 1)),
     )
@@ -211,7 +213,13 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def faults(seen: Snapshot, plan: Plan) -> list[str]:
-    """Return every promise of `Plan` that a plan breaks; empty if it keeps them all."""
+    """Return every promise of `Plan` that a plan breaks; empty if it keeps them all.
+
+    Raises:
+        MalformedPlan: the engine would not adopt it.
+    """
+    assert checked(plan, seen) == plan
+    check_reasons(plan.reasons)
     jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
     job_at = {name: i for i, name in enumerate(jobs.ids)}
     node_at = {name: i for i, name in enumerate(nodes.ids)}

@@ -26,10 +26,10 @@ _PAUSE_MAX_S = 86_400.0
 #: Step intervals that the learned rate looks back on.
 _MOMENTS = 32
 
-#: What a line may say of a step, with its bounds; a mean of it is passed on.
-_PACE: Mapping[str, tuple[float, float]] = MappingProxyType(
+#: What a line may say of a step, within the bounds of `JobProgressed`; a mean of it is passed on.
+PACE: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
-        "samples_per_step": (1e-6, 1e12),
+        "samples_per_step": (1e-6, 1e9),
         "step_s": (1e-7, 1e6),
         "pass_s": (1e-7, 1e6),
         "gradient_noise": (0.0, 1e15),
@@ -146,7 +146,7 @@ class ProgressFile:
         step_s = said.get("step_s")
         if step_s is None and "sample_s" in said:
             step_s = said["sample_s"] * (batch or samples_per_step)
-        if step_s is not None and not _is_within(step_s, _PACE["step_s"]):
+        if step_s is not None and not _is_within(step_s, PACE["step_s"]):
             step_s = None
         return Pace(batch, step_s, said.get("pass_s"), said.get("gradient_noise"))
 
@@ -215,8 +215,8 @@ class ProgressFile:
                     self._pace.setdefault("sample_s", _Mean()).add(1.0 / rate)
             else:
                 self.faults["bad_rate"] += 1
-        for name in _PACE.keys() & said.keys():
-            if _is_number(said[name]) and _is_within(said[name], _PACE[name]):
+        for name in PACE.keys() & said.keys():
+            if _is_number(said[name]) and _is_within(said[name], PACE[name]):
                 self._pace.setdefault(name, _Mean()).add(float(said[name]))
             else:
                 self.faults["bad_pace"] += 1

@@ -1,39 +1,32 @@
 """What time alone brings: leases that end, commands unanswered, starts and claims overdue."""
 
-from typing import cast
-
-from scheduler.core import facts
-from scheduler.core.leave import ask, drop_claim, gang_died, is_overdue, node_lost, stop, transfer_s
-from scheduler.core.state import Job, OpenCommand
-from scheduler.core.stimuli import Command
+from scheduler.core import claims, facts
+from scheduler.core.agenda import Agenda, start_limit_s
+from scheduler.core.leave import ask, gang_died, node_lost, stop
+from scheduler.core.orders import reissue
+from scheduler.core.state import Job, command_order
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 from scheduler.core.turn import Turn
-from schemas.commands import COMMANDS, CommandData
 
 _LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
-_KINDS = {kind.__name__: kind for kind in COMMANDS}
 
 
-def overdue(turn: Turn) -> None:
-    """Do whatever is due by now."""
-    _leases(turn)
-    _commands(turn)
-    _jobs(turn)
-    _claims(turn)
+def overdue(turn: Turn, agenda: Agenda) -> None:
+    """Do whatever is due by now: of each kind in the order that the state has."""
+    state = turn.state
+    for name in sorted(agenda.nodes.due(state.now_s)):
+        node_lost(turn, state.nodes[name], "silent until its lease ended")
+    _commands(turn, sorted(agenda.commands.due(state.now_s), key=command_order))
+    _jobs(turn, agenda.jobs.due(state.now_s))
+    claims.give_up(turn)
     _strays(turn)
 
 
-def _leases(turn: Turn) -> None:
+def _commands(turn: Turn, names: list[str]) -> None:
     state = turn.state
-    for node in list(state.nodes.values()):
-        if node.state is NodeState.UNKNOWN and (node.lease_end_s or 0.0) <= state.now_s:
-            node_lost(turn, node, "silent until its lease ended")
-
-
-def _commands(turn: Turn) -> None:
-    state, settings = turn.state, turn.settings
-    for command in list(state.commands.values()):
-        if command.id not in state.commands:
+    for name in names:
+        command = state.commands.get(name)
+        if command is None:
             continue
         if command.expires_s <= state.now_s:
             turn.emit(facts.CommandExpired(command.id))
@@ -43,58 +36,45 @@ def _commands(turn: Turn) -> None:
                     gang_died(turn, job, f"{command.kind} was never acknowledged")
                 elif command.kind == "StopGang" and job.state in _LEAVING:
                     turn.stop_gang(job, job.stop_reason, checkpoint=False)
-        elif command.sent_s + settings.resend_s * 2.0 ** (command.tries - 1) <= state.now_s:
+        else:
+            again = reissue(state, command)
+            if again is None:
+                turn.emit(facts.CommandExpired(command.id))
+                continue
             turn.emit(facts.CommandRepeated(command.id))
-            turn.commands.append(reissue(command))
+            turn.commands.append(again)
 
 
-def reissue(command: OpenCommand) -> Command:
-    """Make the same command again: the agent knows it by its id."""
-    data = _KINDS[command.kind].model_validate(command.data)
-    return Command(command.id, command.agent, cast(CommandData, data), command.expires_s)
-
-
-def _jobs(turn: Turn) -> None:
-    state, settings = turn.state, turn.settings
-    for job in list(state.jobs.values()):
-        if job.state is JobState.QUEUED:
-            continue
+def _jobs(turn: Turn, names: list[str]) -> None:
+    state = turn.state
+    for job in sorted((state.jobs[name] for name in names), key=lambda job: job.number):
         if job.state in TERMINAL:
-            if (job.end_s or 0.0) + settings.forget_s <= state.now_s:
-                turn.emit(facts.JobForgotten(job.id))
+            turn.emit(facts.JobForgotten(job.id))
         elif job.state in (JobState.STARTING, JobState.SCALING):
-            begins_s = transfer_s(turn, job) if job.checkpoint_step else 0.0
-            limit_s = settings.start_timeout_s + 2.0 * job.start_cost_s + begins_s
-            if (job.changed_s or 0.0) + limit_s <= state.now_s and _in_contact(turn, job):
+            if _in_contact(turn, job):
+                limit_s = start_limit_s(state, turn.settings, job)
                 turn.because(job.id, "preempts", "gang.start_timeout", limit_s=limit_s)
                 stop(turn, job, "start_timeout")
-        elif job.state in _LEAVING:
+        elif job.state is not JobState.RUNNING or _asks(turn, job):
             # A gang that never was leaves without a word: its agent must be asked.
-            if is_overdue(turn, job):
-                _ask_about(turn, job)
-        else:
-            late = (job.changed_s or 0.0) + settings.start_timeout_s <= state.now_s
-            if (job.leaving and late) or _unheard(turn, job):
-                _ask_about(turn, job)
+            _ask_about(turn, job)
 
 
-def _unheard(turn: Turn, job: Job) -> bool:
-    """Whether nothing was said of a running gang for long; now and then, while that lasts."""
-    if job.state is not JobState.RUNNING:
-        return False
-    quiet_s = turn.state.now_s - max(job.step_at_s, job.changed_s or 0.0)
-    limit_s = turn.settings.unheard_s
-    return quiet_s >= limit_s and quiet_s % (limit_s / 2.0) < turn.settings.cycle_s
+def _asks(turn: Turn, job: Job) -> bool:
+    """Whether to ask about a running gang: if it only is not heard of, now and then."""
+    now_s, changed_s = turn.state.now_s, job.changed_s or 0.0
+    if job.leaving and changed_s + turn.settings.start_timeout_s <= now_s:
+        return True
+    quiet_s = now_s - max(job.step_at_s, changed_s)
+    return quiet_s % (turn.settings.unheard_s / 2.0) < turn.settings.cycle_s
 
 
 def _strays(turn: Turn) -> None:
     """Ask about gangs that were told to go long ago and still hold GPUs."""
     for name in turn.state.stray_nodes:
         node = turn.state.nodes[name]
-        told = any(
-            command.kind == "StopGang" and command.subject in node.holder
-            for command in turn.state.commands.values()
-        )
+        holders = [holder for holder in node.holder if holder is not None]
+        told = any(turn.state.opened("StopGang", holder) for holder in holders)
         if node.state is NodeState.ALIVE and not told:
             ask(turn, node, "does what should be gone still run?")
 
@@ -108,13 +88,3 @@ def _ask_about(turn: Turn, job: Job) -> None:
 
 def _in_contact(turn: Turn, job: Job) -> bool:
     return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.cells)
-
-
-def _claims(turn: Turn) -> None:
-    state = turn.state
-    for name in list(state.claimants):
-        job = state.jobs[name]
-        # One that is on its way off its GPUs keeps what it leaves them for.
-        moving = job.state in _LEAVING
-        if not moving and job.target_since_s + turn.settings.claim_ttl_s <= state.now_s:
-            drop_claim(turn, job, "its GPUs were not free in time")

@@ -155,6 +155,22 @@ class TargetDropped:
 
     job: str
     reason: str
+    timed_out: bool = False  #: Others should have left those GPUs long ago.
+    refused: bool = False  #: What the policy wanted for it cannot be carried out.
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalsNoted:
+    """Whether what the latest plan wanted for these jobs was refused; the policy is shown it."""
+
+    jobs: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class StartsDeferred:
+    """Whether gangs that could start wait for the next turn, since enough were started in one."""
+
+    waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +191,7 @@ class GangScaling:
     job: str
     epoch: int
     cells: Cells
+    keeps_claim: bool = False  #: It goes on claiming its target, of which this is a part.
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +361,11 @@ class LoanLost:
 
 @dataclass(frozen=True, slots=True)
 class CommandIssued:
-    """A command is on its way and awaits its acknowledgement."""
+    """A command is on its way and awaits its acknowledgement.
+
+    `data` is what it says, but of a start not the `spec`: that is made of the job, whose program
+    may be long (`orders.reissue`).
+    """
 
     command: str
     kind: str

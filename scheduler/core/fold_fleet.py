@@ -222,14 +222,16 @@ def _loan_over(state: ClusterState, node: Node) -> None:
 def _command_issued(state: ClusterState, fact: facts.CommandIssued) -> None:
     if fact.command in state.commands:
         raise InvalidTransition(fact.command, "open", "CommandIssued")
-    state.commands[fact.command] = OpenCommand(
-        fact.command,
-        fact.kind,
-        fact.agent,
-        fact.subject,
-        fact.data,
-        fact.expires_s,
-        sent_s=state.now_s,
+    state.open(
+        OpenCommand(
+            fact.command,
+            fact.kind,
+            fact.agent,
+            fact.subject,
+            fact.data,
+            fact.expires_s,
+            sent_s=state.now_s,
+        )
     )
     state.totals.commands += 1
 
@@ -244,8 +246,7 @@ def _command_repeated(state: ClusterState, fact: facts.CommandRepeated) -> None:
 @folds(facts.CommandRefused)
 @folds(facts.CommandExpired)
 def _command_closed(state: ClusterState, fact: Any) -> None:
-    _command(state, fact)
-    del state.commands[fact.command]
+    state.close(_command(state, fact))
 
 
 def _command(state: ClusterState, fact: Any) -> OpenCommand:

@@ -89,6 +89,7 @@ def _target_set(state: ClusterState, fact: facts.TargetSet) -> None:
             if gpu not in job.cells.get(name, ()):
                 state.nodes[name].claim[gpu] = job.id
     state.claimants.append(job.id)
+    state.totals.claims += 1
     job.target, job.target_pool = {n: list(g) for n, g in fact.cells.items()}, fact.pool
     job.target_verb, job.target_since_s = fact.verb, state.now_s
 
@@ -99,7 +100,20 @@ def _target_dropped(state: ClusterState, fact: facts.TargetDropped) -> None:
     if job.target is None:
         raise InvalidTransition(job.id, "without a target", "TargetDropped")
     _unclaim(state, job)
+    job.refused = job.refused or fact.refused
+    state.totals.claims_timed_out += fact.timed_out
     state.dirty = True
+
+
+@folds(facts.RefusalsNoted)
+def _refusals_noted(state: ClusterState, fact: facts.RefusalsNoted) -> None:
+    for name, refused in fact.jobs.items():
+        state.jobs[name].refused = refused
+
+
+@folds(facts.StartsDeferred)
+def _starts_deferred(state: ClusterState, fact: facts.StartsDeferred) -> None:
+    state.starts_deferred = fact.waiting
 
 
 @folds(facts.GangStarting)
@@ -128,7 +142,8 @@ def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
     job.restarts += 1
     _attain(state, job)
     before = job.size
-    _unclaim(state, job)
+    if not fact.keeps_claim:
+        _unclaim(state, job)
     job.epoch = fact.epoch
     for name, gpus in job.cells.items():
         kept = fact.cells.get(name, [])
@@ -201,6 +216,8 @@ def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
         if node.holder[gpu] == fact.job:
             node.holder[gpu] = None
             state.gpus_held -= 1
+            if job is not None and gpu in (job.target or {}).get(fact.node, ()):
+                node.claim[gpu] = job.id  # it leaves it, and will be back
     if job is not None:
         for cells in (job.cells, job.leaving):
             left = [gpu for gpu in cells.get(fact.node, []) if gpu not in fact.gpus]

@@ -19,7 +19,7 @@ _LEFT_LEAST = 1e-9
 _NEVER, _INF = float("-inf"), float("inf")
 _NO_NOTE = (float("nan"),) * NOTE
 #: Columns of the table: whole numbers first, then those that are shown as they are.
-_INTS, _PLAIN, _COLUMNS = 7, 17, 31 + NOTE
+_INTS, _PLAIN, _COLUMNS = 8, 18, 32 + NOTE
 
 
 class JobRows:
@@ -141,6 +141,7 @@ class JobRows:
             job.restarts,
             slot,
             job.edge_allowed,
+            job.refused,
             # As they are from here...
             job.submit_s,
             _INF if job.deadline_s is None else job.deadline_s,
@@ -204,7 +205,7 @@ class JobRows:
         rows, ids, tenants = self.live()
         found = self._table.take(rows, axis=1)
         whole = found[:_INTS].astype(np.int64)
-        phase, priority, requested, size, restarts, _, edge_allowed = whole
+        phase, priority, requested, size, restarts, _, edge_allowed, refused = whole
         (
             submit_s, deadline_s, first_start_s, waiting_since_s, changed_s, backoff_until_s,
             checkpoint_cost_s, start_cost_s, checkpoint_mib, memory_mib,
@@ -246,6 +247,7 @@ class JobRows:
             memory_mib=memory_mib,
             edge_allowed=edge_allowed.astype(np.bool_),
             backoff_until_s=backoff_until_s,
+            refused=refused.astype(np.bool_),
             notes=found[-NOTE:].T,
             affinity=affinity,
         )

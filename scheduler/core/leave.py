@@ -1,7 +1,8 @@
 """How gangs leave their GPUs: released, settled, died, or lost with their node."""
 
 from scheduler.core import facts
-from scheduler.core.state import Job, Node
+from scheduler.core.settings import Settings
+from scheduler.core.state import ClusterState, Job, Node, command_order
 from scheduler.core.transitions import HOLDING, JobState, NodeState
 from scheduler.core.turn import Turn
 from schemas.commands import Rebirth, StopGang
@@ -12,8 +13,7 @@ _ORDERS = ("StartGang", "ScaleGang")
 
 def ask(turn: Turn, node: Node, reason: str) -> None:
     """Have a node's agent say what it holds, unless it was asked and has not answered."""
-    commands = turn.state.commands.values()
-    if not any(c.kind == "Rebirth" and c.agent == node.agent for c in commands):
+    if not turn.state.opened("Rebirth", node.agent):
         turn.command(node.agent, Rebirth(reason=reason), node.id)
 
 
@@ -22,11 +22,13 @@ def release(turn: Turn, job_id: str, node: str, gpus: list[int]) -> None:
     turn.emit(facts.GpusReleased(job_id, node, sorted(gpus)))
 
 
-def drop_claim(turn: Turn, job: Job, reason: str) -> None:
+def drop_claim(
+    turn: Turn, job: Job, reason: str, *, refused: bool = False, timed_out: bool = False
+) -> None:
     """Give up what a job claims, if anything; one between two allocations queues again."""
     if job.target is None:
         return
-    turn.emit(facts.TargetDropped(job.id, reason))
+    turn.emit(facts.TargetDropped(job.id, reason, timed_out, refused))
     if job.state is JobState.MIGRATING:
         turn.emit(facts.JobQueued(job.id, "migrated", job.checkpoint_step, None))
 
@@ -43,19 +45,24 @@ def stop(turn: Turn, job: Job, reason: str) -> None:
         turn.stop_gang(job, reason, checkpoint=True)
 
 
-def transfer_s(turn: Turn, job: Job) -> float:
+def transfer_s(state: ClusterState, job: Job) -> float:
     """Give how long a checkpoint of the job takes to or from where its gang is."""
     if not job.cells:
         return 0.0
-    return job.checkpoint_mib / turn.state.nodes[next(iter(job.cells))].transfer_mib_per_s
+    return job.checkpoint_mib / state.nodes[next(iter(job.cells))].transfer_mib_per_s
+
+
+def gone_by_s(state: ClusterState, settings: Settings, job: Job) -> float:
+    """Give when a gang that was told to leave should be gone, its last checkpoint stored."""
+    time_s = settings.grace_s + settings.resend_s
+    if job.state is JobState.CHECKPOINTING:
+        time_s += transfer_s(state, job)
+    return job.stop_since_s + time_s
 
 
 def is_overdue(turn: Turn, job: Job) -> bool:
-    """Whether a gang that was told to leave should be gone, its last checkpoint stored."""
-    time_s = turn.settings.grace_s + turn.settings.resend_s
-    if job.state is JobState.CHECKPOINTING:
-        time_s += transfer_s(turn, job)
-    return job.stop_since_s + time_s <= turn.state.now_s
+    """Whether a gang that was told to leave should be gone."""
+    return gone_by_s(turn.state, turn.settings, job) <= turn.state.now_s
 
 
 def end_gang(turn: Turn, job: Job, reason: str, detail: str = "") -> None:
@@ -144,11 +151,13 @@ def node_lost(turn: Turn, node: Node, reason: str) -> None:
 def _void_orders(turn: Turn, node: Node) -> None:
     """Orders on their way to the node must not begin what will be begun elsewhere."""
     state = turn.state
-    for command in list(state.commands.values()):
-        job = state.jobs.get(command.subject)
-        if command.kind not in _ORDERS or command.agent != node.agent or job is None:
+    holders = [name for name in dict.fromkeys(node.holder) if name in state.jobs]
+    orders = [order for name in holders for kind in _ORDERS for order in state.opened(kind, name)]
+    for command in sorted(orders, key=lambda order: command_order(order.id)):
+        job = state.jobs[command.subject]
+        if command.agent != node.agent or node.id not in job.cells:
             continue
-        if node.id in job.cells and command.data["epoch"] == job.epoch:
+        if command.data["epoch"] == job.epoch:
             turn.emit(facts.CommandExpired(command.id))
             order = StopGang(
                 job=job.id,

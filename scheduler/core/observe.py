@@ -75,9 +75,11 @@ def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
     """Release what the agent does not run, unless an order for it is still on the way."""
     said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
     on_the_way = {
-        (command.data["job"], command.data["epoch"])
-        for command in turn.state.commands.values()
-        if command.kind in ("StartGang", "ScaleGang")
+        (holder, command.data["epoch"])
+        for holder in node.holder
+        if holder is not None
+        for kind in ("StartGang", "ScaleGang")
+        for command in turn.state.opened(kind, holder)
     }
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):
@@ -93,11 +95,8 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
     state = turn.state
     job = state.jobs.get(gang.job)
     told = any(
-        command.kind == "StopGang"
-        and command.agent == node.agent
-        and command.subject == gang.job
-        and command.data["epoch"] >= gang.epoch
-        for command in state.commands.values()
+        command.agent == node.agent and command.data["epoch"] >= gang.epoch
+        for command in state.opened("StopGang", gang.job)
     )
     if job is not None and _of_gang(job, gang.epoch):
         if all(node.holder[gpu] == job.id for gpu in gang.gpus):

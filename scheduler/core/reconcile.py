@@ -2,21 +2,22 @@
 
 A plan's targets become claims on exact GPUs. A claim is carried out only when every GPU in it is
 free or already the job's own: so no gang starts half, nobody is evicted for a job that then does
-not fit, and what was freed for a job is not given to another.
+not fit, and what was freed for a job is not given to another. That each ends: `claims`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.core import facts
+from scheduler.core import claims, facts
+from scheduler.core.claims import usable
 from scheduler.core.facts import Cells
-from scheduler.core.leave import drop_claim, stop
-from scheduler.core.state import Job, Node, policy_name, site_id
+from scheduler.core.leave import stop
+from scheduler.core.orders import gang_spec
+from scheduler.core.state import Job, Node, policy_name
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
-from scheduler.policies.interface import Plan, Target
-from schemas.commands import GangSpec, LendNode, ReturnNode, ScaleGang, StartGang
-from schemas.events import RatePoint
-from schemas.programs import Program
+from scheduler.policies.checked import MalformedPlan, check_reasons
+from scheduler.policies.interface import Plan, Reason, Target
+from schemas.commands import LendNode, ReturnNode, ScaleGang, StartGang
 from schemas.values import NodeGpus
 
 #: The longest time a command can name.
@@ -26,25 +27,32 @@ _ADJUSTABLE = (JobState.QUEUED, JobState.RUNNING)
 
 def adopt(turn: Turn, plan: Plan) -> None:
     """Make the plan's targets claims, ask for and call back nodes, then do what is safe now."""
-    _explain(turn, plan)
+    _explain(turn, plan.reasons)
     _note(turn, plan)
     _start_reclaims(turn, plan.reclaim)
     _decline(turn, plan.decline)
     wanted = _wanted(turn, plan)
-    giving = _giving(wanted)
+    possible = [(job, target) for job, target in wanted if _possible(turn, job, target)]
+    giving = _giving(possible)
     # Those that give up GPUs first: what they leave is claimed by those after them.
-    for job, target in wanted:
+    for job, target in possible:
         if target is None and job.state is JobState.RUNNING:
             stop(turn, job, "preempted")
+    refused = {job.id: True for job, _ in wanted}
+    for job, target in possible:
+        cells = {} if target is None else _pick(turn, job, target, giving)
+        refused[job.id] = cells is None
+        if target is not None and cells and cells != job.cells:
+            pool = turn.state.nodes[min(cells)].pool
+            verb = _verb(job, pool, target.size)
+            turn.emit(facts.TargetSet(job.id, pool, cells, verb))
     for job, target in wanted:
-        if target is not None:
-            cells = _pick(turn, job, target, giving)
-            if cells is None:
-                turn.because(job.id, "waits", "plan.refused", gpus=target.size)
-            elif cells != job.cells:
-                pool = turn.state.nodes[min(cells)].pool
-                verb = _verb(job, pool, target.size)
-                turn.emit(facts.TargetSet(job.id, pool, cells, verb))
+        if target is not None and refused[job.id]:
+            verb = "keeps" if job.cells else "waits"
+            turn.because(job.id, verb, "plan.refused", gpus=target.size)
+    news = {name: new for name, new in refused.items() if turn.state.jobs[name].refused != new}
+    if news:
+        turn.emit(facts.RefusalsNoted(news))
     for name in plan.lend:
         _lend(turn, name)
     advance(turn)
@@ -55,7 +63,7 @@ def _note(turn: Turn, plan: Plan) -> None:
     notes = {
         name: list(note)
         for name, note in plan.notes.items()
-        if name in jobs and (jobs[name].note, jobs[name].note_by) != (list(note), writer)
+        if (jobs[name].note, jobs[name].note_by) != (list(note), writer)
     }
     if notes:
         turn.emit(facts.JobsNoted(notes, writer))
@@ -69,19 +77,32 @@ def _decline(turn: Turn, names: Sequence[str]) -> None:
             turn.emit(facts.JobDeclined(name))
 
 
-def _explain(turn: Turn, plan: Plan) -> None:
-    for reason in plan.reasons:
-        job = turn.state.jobs.get(reason.subject)
-        if job is not None and job.why is not None and reason.verb in ("waits", "keeps"):
-            same = (job.why["rule"], job.why["lost_to"]) == (reason.rule, list(reason.lost_to))
-            if same and turn.state.now_s - job.why_at_s < 600.0:
-                continue
+def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
+    """Record the reasons that are news, if all of them can be.
+
+    Raises:
+        MalformedPlan: one cannot; none was recorded.
+    """
+    try:
+        news = [reason for reason in reasons if _is_news(turn, reason)]
+    except (AttributeError, TypeError) as error:
+        raise MalformedPlan(f"reasons: {error}") from None
+    check_reasons(news)
+    for reason in news:
         turn.explain(reason)
+
+
+def _is_news(turn: Turn, reason: Reason) -> bool:
+    job = turn.state.jobs.get(reason.subject)
+    if job is None or job.why is None or reason.verb not in ("waits", "keeps"):
+        return True
+    same = (job.why["rule"], job.why["lost_to"]) == (reason.rule, list(reason.lost_to))
+    return not same or turn.state.now_s - job.why_at_s >= 600.0
 
 
 def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
     jobs = turn.state.jobs
-    named = [(jobs[name], target) for name, target in plan.targets.items() if name in jobs]
+    named = [(jobs[name], target) for name, target in plan.targets.items()]
     return [
         (job, target)
         for job, target in sorted(named, key=lambda pair: pair[0].number)
@@ -103,22 +124,27 @@ def _giving(wanted: list[tuple[Job, Target | None]]) -> dict[str, list[int]]:
     return giving
 
 
+def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
+    """Whether the job may have this on these nodes, whoever holds their GPUs now."""
+    if target is None:
+        return True
+    state = turn.state
+    nodes = [state.nodes[name] for name, _ in target.placement]
+    pool = state.pools[nodes[0].pool]
+    together = len({node.agent for node in nodes}) == 1
+    alone = pool.kind != "edge" or (len(nodes) == 1 and job.edge_allowed)
+    runs = job.curve is None or job.curve["affinity"].get(pool.id, 1.0) > 0.0
+    fits = runs and job.gpus_min <= target.size <= job.gpus_max
+    return (together and alone and fits) and all(
+        usable(state, node) and job.memory_mib <= node.gpu_memory_mib for node in nodes
+    )
+
+
 def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]) -> Cells | None:
     """Choose GPUs for the target: its own, then free ones, then those being given up."""
-    state = turn.state
-    if not job.gpus_min <= target.size <= job.gpus_max:
-        return None
     cells: Cells = {}
-    agents = set()
     for name, count in sorted(target.placement):
-        node = state.nodes.get(name)
-        if node is None or not usable(turn, node):
-            return None
-        if target.pool not in (node.pool, site_id(node.pool, node.agent)):
-            return None
-        if count < 1 or name in cells:
-            return None
-        agents.add(node.agent)
+        node = turn.state.nodes[name]
         chosen = sorted(job.cells.get(name, []))[:count]
         free = [
             gpu
@@ -132,10 +158,7 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
         if len(chosen) < count:
             return None
         cells[name] = sorted(chosen)
-    if len(agents) != 1:
-        return None
-    pool = state.pools[state.nodes[min(cells)].pool]
-    return cells if len(cells) == 1 or pool.kind != "edge" else None
+    return cells
 
 
 def _verb(job: Job, pool: str, size: int) -> str:
@@ -148,25 +171,33 @@ def _verb(job: Job, pool: str, size: int) -> str:
     return "scales_out" if size > job.size else "scales_in"
 
 
-def usable(turn: Turn, node: Node) -> bool:
-    """Whether training may place work on the node now."""
-    if node.state is not NodeState.ALIVE:
-        return False
-    kind = turn.state.pools[node.pool].kind
-    return kind == "training" or node.loan_state is LoanState.LENT
-
-
 def advance(turn: Turn) -> None:
-    """Carry out every claim whose GPUs are all free, oldest claim first."""
-    state = turn.state
+    """Carry out every claim whose GPUs are all free, oldest claim first; see that others end."""
+    _carry_out(turn)
+    waits = claims.end_hopeless(turn)
+    for job, kept in claims.first_to_leave(turn, waits):
+        if kept:
+            _scale(turn, job, kept, keeps_claim=True)
+        else:
+            stop(turn, job, "migrated")
+
+
+def _carry_out(turn: Turn) -> None:
+    state, deferred = turn.state, False
     for name in list(state.claimants):
         job = state.jobs[name]
-        if job.target is None or not all(usable(turn, state.nodes[n]) for n in job.target):
+        starts = job.state in (JobState.QUEUED, JobState.MIGRATING)
+        if job.target is None or (starts and deferred):
+            continue
+        if not all(usable(state, state.nodes[n]) for n in job.target):
             continue
         holders = {state.nodes[n].holder[gpu] for n, gpus in job.target.items() for gpu in gpus}
-        if job.state in (JobState.QUEUED, JobState.MIGRATING):
+        if starts:
             if holders == {None}:
-                _start(turn, job, job.target)
+                # One entry of the journal holds all that a turn decides.
+                deferred = turn.starts >= turn.settings.starts_per_cycle
+                if not deferred:
+                    _start(turn, job, job.target)
         elif job.state is JobState.RUNNING and not job.leaving:
             agents = {state.nodes[n].agent for n in (*job.target, *job.cells)}
             if len(agents) == 1 and job.pool == job.target_pool:
@@ -174,6 +205,8 @@ def advance(turn: Turn) -> None:
                     _scale(turn, job, job.target)
             elif holders == {None}:
                 stop(turn, job, "migrated")
+    if deferred != state.starts_deferred:
+        turn.emit(facts.StartsDeferred(deferred))
 
 
 def _placement(cells: Cells) -> list[NodeGpus]:
@@ -191,32 +224,21 @@ def _start(turn: Turn, job: Job, cells: Cells) -> None:
         job=job.id,
         epoch=job.epoch + 1,
         placement=_placement(cells),
-        spec=GangSpec.model_construct(
-            model=job.model,
-            total_steps=job.total_steps,
-            samples_per_step=job.samples_per_step,
-            rates=[
-                RatePoint.model_construct(gpus=int(size), samples_per_s=rate)
-                for size, rate in job.rates
-            ],
-            checkpoint_mib=job.checkpoint_mib,
-            checkpoint_cost_s=job.checkpoint_cost_s,
-            start_cost_s=job.start_cost_s,
-            program=None if job.program is None else Program.model_validate(job.program),
-        ),
+        spec=gang_spec(job),
         step=job.checkpoint_step,
         transfer_s=transfer_s,
     )
     copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
+    turn.starts += 1
     turn.emit(facts.GangStarting(job.id, job.epoch + 1, node.pool, copied, job.checkpoint_step))
     turn.command(node.agent, order, job.id)
 
 
-def _scale(turn: Turn, job: Job, cells: Cells) -> None:
+def _scale(turn: Turn, job: Job, cells: Cells, *, keeps_claim: bool = False) -> None:
     copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
     agent = turn.state.nodes[next(iter(copied))].agent
     order = ScaleGang.model_construct(job=job.id, epoch=job.epoch + 1, placement=_placement(copied))
-    turn.emit(facts.GangScaling(job.id, job.epoch + 1, copied))
+    turn.emit(facts.GangScaling(job.id, job.epoch + 1, copied, keeps_claim))
     turn.command(agent, order, job.id)
 
 
@@ -241,11 +263,7 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
         node = state.nodes.get(name)
         if node is None or node.loan_state is not LoanState.LENT:
             continue
-        due_s = max(reclaim[name], state.now_s)
-        turn.emit(facts.ReclaimStarted(name, due_s))
-        for claimant in list(state.claimants):
-            if name in (state.jobs[claimant].target or {}):
-                drop_claim(turn, state.jobs[claimant], f"{name} goes back to its owner")
+        turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
 
 
 def clear_reclaimed(turn: Turn) -> None:
@@ -257,9 +275,9 @@ def clear_reclaimed(turn: Turn) -> None:
         if node.loan_state is LoanState.RECLAIMING:
             _clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
-            if not _open(turn, node, "ReturnNode"):
+            if not turn.state.opened("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-        elif node.loan_state is LoanState.LENDING and not _open(turn, node, "LendNode"):
+        elif node.loan_state is LoanState.LENDING and not turn.state.opened("LendNode", node.id):
             loan = node.loan
             turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
             # It may have been heard all the same.
@@ -279,8 +297,3 @@ def _clear(turn: Turn, node: Node) -> None:
     if not holders and node.loan is not None:
         turn.emit(facts.ReturnOrdered(node.id))
         turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-
-
-def _open(turn: Turn, node: Node, kind: str) -> bool:
-    commands = turn.state.commands.values()
-    return any(command.subject == node.id and command.kind == kind for command in commands)

@@ -40,8 +40,12 @@ class Settings:
     #: Of a running gang in contact, nothing was heard for this long: its agent is asked. Progress
     #: is passed on every 15 minutes at least, so this is two reports missed.
     unheard_s: float = 2100.0
-    #: GPUs are held for a job that waits for their release no longer than this.
+    #: A claim on GPUs is given up if those that were told to leave them are there for so long
+    #: still. Agents that answer are never that late.
     claim_ttl_s: float = 600.0
+    #: No turn starts more gangs than this; the next, which follows at once, starts the rest. What a
+    #: start adds to an entry of the journal is about 1 KiB, to a transaction 64 KiB at most.
+    starts_per_cycle: float = 256.0
     #: After a failure a job waits this long, doubling with each, at most an hour.
     backoff_s: float = 60.0
     #: A job that failed this often without finishing is given up.

@@ -54,6 +54,7 @@ class Job:
     target_pool: str | None = None
     target_verb: str = ""
     target_since_s: float = 0.0
+    refused: bool = False  #: The engine refused what the latest plan that named it wanted.
     stop_reason: str = ""  #: Why it is CHECKPOINTING or STOPPING.
     stop_since_s: float = 0.0  #: While it is: since when.
     ordered_number: int = 0  #: Of the stimulus at which its newest change was ordered.
@@ -196,6 +197,8 @@ class Totals:
     scale_ins: int = 0
     failures: int = 0
     commands: int = 0
+    claims: int = 0  #: Set, to be carried out or given up.
+    claims_timed_out: int = 0  #: Given up on agents that did not answer.
     policy_failures: int = 0
     strays: int = 0
     gpu_s: float = 0.0  #: GPUs of nodes in contact, over time.
@@ -212,6 +215,10 @@ class Leader:
     epoch: int = 0
     policy: str = ""
     settings: dict[str, float] = field(default_factory=dict)
+
+
+def _about(command: OpenCommand) -> tuple[str, str]:
+    return command.kind, command.agent if command.kind == "Rebirth" else command.subject
 
 
 @dataclass(slots=True)
@@ -231,6 +238,7 @@ class ClusterState:
     lenders: dict[str, Lender] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
     claimants: list[str] = field(default_factory=list)  #: Jobs with a target, oldest first.
+    starts_deferred: bool = False  #: Gangs that could start wait for the next turn.
     stray_nodes: list[str] = field(default_factory=list)  #: Nodes with GPUs no job accounts for.
     on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
     last_cycle_s: float = 0.0
@@ -240,6 +248,33 @@ class ClusterState:
     gpus_held: int = 0
     gpus_serving: float = 0.0
     gpus_loaned: int = 0
+    #: Open commands by kind and subject, of a Rebirth by agent; in the order of issue. JSON leaves
+    #: out names with an underscore.
+    _open: dict[tuple[str, str], dict[str, None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Index the open commands."""
+        for command in self.commands.values():
+            self._open.setdefault(_about(command), {})[command.id] = None
+
+    def open(self, command: OpenCommand) -> None:
+        """Keep a command until it is closed."""
+        self.commands[command.id] = command
+        self._open.setdefault(_about(command), {})[command.id] = None
+
+    def close(self, command: OpenCommand) -> None:
+        """Let go of a command."""
+        del self.commands[command.id]
+        left = self._open.pop(_about(command))
+        del left[command.id]
+        if left:
+            self._open[_about(command)] = left
+
+    def opened(self, kind: str, subject: str) -> list[OpenCommand]:
+        """List the open commands of a kind about a subject, of Rebirths those to an agent."""
+        return [self.commands[name] for name in self._open.get((kind, subject), ())]
 
     def advance(self, now_s: float) -> None:
         """Let time pass: add to the integrals."""

@@ -3,13 +3,12 @@
 Emitting a fact folds it into the state at once, so that what follows sees it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
-
-import numpy as np
 
 from scheduler.core import facts
 from scheduler.core.evolve import apply
+from scheduler.core.orders import recorded
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Command
@@ -28,25 +27,22 @@ class Turn:
     """Collects the decision on one stimulus."""
 
     def __init__(
-        self,
-        state: ClusterState,
-        settings: Settings,
-        watchers: Sequence[Callable[[Any], None]] = (),
+        self, state: ClusterState, settings: Settings, watch: Callable[[Any], None]
     ) -> None:
-        """Begin a turn on the state as it is; watchers are shown each fact, once it is folded."""
+        """Begin a turn on the state as it is; `watch` is shown each fact, once it is folded."""
         self.state = state
         self.settings = settings
-        self._watchers = watchers
+        self._watch = watch
         self.facts: list[Any] = []
         self.commands: list[Command] = []
         self.reasons: list[Reason] = []
+        self.starts = 0  #: Gangs started.
 
     def emit(self, fact: Any) -> None:
         """Record a fact and fold it into the state."""
         apply(self.state, fact)
         self.facts.append(fact)
-        for watch in self._watchers:
-            watch(fact)
+        self._watch(fact)
 
     def command(self, agent: str, data: CommandData, subject: str) -> None:
         """Send a command and keep it open until it is acknowledged."""
@@ -55,20 +51,11 @@ class Turn:
         settings, kind = self.settings, type(data).__name__
         starts = kind in ("StartGang", "ScaleGang")
         expires_s = state.now_s + (settings.start_ttl_s if starts else settings.command_ttl_s)
-        fields = data.model_dump()
-        self.emit(facts.CommandIssued(name, kind, agent, subject, fields, expires_s))
+        self.emit(facts.CommandIssued(name, kind, agent, subject, recorded(data), expires_s))
         self.commands.append(Command(name, agent, data, expires_s))
 
     def explain(self, reason: Reason) -> None:
         """Record why; the latest reason of a job stays with it."""
-        for figure in reason.figures:
-            if isinstance(figure.value, np.generic):  # a policy's slip must not stop the cell
-                figure.value = figure.value.item()
-            if isinstance(figure.age_s, np.generic):
-                figure.age_s = float(figure.age_s)
-        for need in reason.needs:
-            if isinstance(need.have, np.generic) or isinstance(need.want, np.generic):
-                need.have, need.want = float(need.have), float(need.want)
         self.reasons.append(reason)
         if reason.subject in self.state.jobs:
             self.emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))

@@ -43,6 +43,8 @@ class View:
             self._jobs.update(dict.fromkeys(fact.notes))
         elif isinstance(fact, facts.CurvesReplaced):
             self._jobs.update(dict.fromkeys(fact.curves))
+        elif isinstance(fact, facts.RefusalsNoted):
+            self._jobs.update(dict.fromkeys(fact.jobs))
         elif isinstance(fact, facts.LoadObserved):
             self._history.pop(fact.lender, None)
         elif not isinstance(fact, _UNSEEN):

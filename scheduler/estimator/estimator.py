@@ -25,7 +25,7 @@ QUIET_S = 300.0
 _LOOKED_AT, _FIT_EVERY_S = 20, 1.0
 #: Kin remembered; more where more jobs are.
 _KIN = 1024
-#: Steps that take less or more, in seconds, are an invention.
+#: Steps that take less or more, in seconds, are an invention, whatever the schemas let through.
 _LEAST_S, _MOST_S = 1e-7, 1e6
 #: The name of models that have none (`tidegate submit`): such jobs are not alike.
 _UNNAMED = "unnamed"
@@ -110,8 +110,9 @@ class Estimator:
             pass_s = data.pass_s
         speed = min(node.speed_factor for node in nodes)
         row = Row(batch, pass_s, step_s, now_s)
-        own.show(nodes[0].pool, speed, shape, row, data.gradient_noise)
         kin = self._kin_of(state, job)
+        for gone in own.show(nodes[0].pool, speed, shape, row, data.gradient_noise):
+            kin.forget(job.id, gone)
         kin.per_node = max(kin.per_node, *(node.gpu_count for node in nodes))
         self._tell(state, job, own, kin)
         if own.has_other_affinity(CHANGE) or (

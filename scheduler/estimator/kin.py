@@ -75,11 +75,20 @@ class Own:
                 self._remembered[shape] = Row(batch, math.nan, 1.0 / rates[gpus], at_s)
         self._affinity = dict(curve["affinity"])
 
-    def show(self, pool: str, speed: float, shape: Shape, row: Row, noise: float | None) -> None:
-        """Add a report; `row` as it was timed on nodes that declare `speed`."""
+    def show(
+        self, pool: str, speed: float, shape: Shape, row: Row, noise: float | None
+    ) -> list[Shape]:
+        """Add a report; `row` as it was timed on nodes that declare `speed`.
+
+        Give the shapes that no longer count: of what was remembered, nobody noted on how many
+        nodes it was.
+        """
         if noise is not None:
             self._noise.append(noise)
-        self._remembered.pop(shape, None)
+        gone = [one for one in self._remembered if one[1] == shape[1]]
+        for one in gone:
+            del self._remembered[one]
+            self._told.pop(one, None)
         shapes = self._shown.setdefault(pool, {})
         shown = shapes.pop(shape, None)
         if shown is None or abs(row.batch / shown.batch - 1.0) > _SAME_BATCH:
@@ -94,6 +103,7 @@ class Own:
             del self._shown[oldest][next(iter(self._shown[oldest]))]
             if not self._shown[oldest]:
                 del self._shown[oldest]
+        return gone
 
     def rows(self) -> dict[Shape, Row]:
         """Give its steps by shape: of the pool that it knows best, else as they would be there."""
@@ -140,13 +150,15 @@ class Own:
         found = {}
         for pool, shapes in self._shown.items():
             declared = next(iter(shapes.values())).speed
+            found[pool] = self._affinity.get(pool, declared)
+        for pool, shapes in self._shown.items():
             ratios = [
                 median(self._shown[home][shape].step_s) / median(shown.step_s)
                 for shape, shown in shapes.items()
                 if pool != home and shape in self._shown[home]
             ]
-            base = next(iter(self._shown[home].values())).speed
-            found[pool] = median(ratios) * base if ratios else declared
+            if ratios:
+                found[pool] = median(ratios) * found[home]
         return home, found
 
 
@@ -183,17 +195,21 @@ class Kin:
 
     def tell(self, job: str, shape: Shape, row: Row) -> None:
         """Take what a job showed of a shape in place of what it showed before."""
-        for key in [key for key, rows in self._told.items() if key[0] == shape and job in rows]:
-            del self._told[key][job]
-            if not self._told[key]:
-                del self._told[key]
+        self.forget(job, shape)
         key = shape, float(f"{row.batch / shape[1]:.3g}")
         rows = self._told[key] = {**self._told.pop(key, {}), job: row}  # the newest is the last
         if len(rows) > _JOBS:
             del rows[next(iter(rows))]
         if len(self._told) > _SHAPES:
             del self._told[next(iter(self._told))]
+
+    def forget(self, job: str, shape: Shape) -> None:
+        """Let go of what a job showed of a shape."""
         self._has_news = True
+        for key in [key for key, rows in self._told.items() if key[0] == shape and job in rows]:
+            del self._told[key][job]
+            if not self._told[key]:
+                del self._told[key]
 
     def look(self) -> None:
         """Bring `steps.seen` and `rows` up to what was told."""

@@ -6,7 +6,6 @@ reads no clock, keeps no memory but the notes it writes on jobs, and orders ever
 explicit keys, so that the same snapshot gives the same plan on every machine and hash seed.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -98,6 +97,7 @@ class Jobs:
     memory_mib: Floats  #: (n,) needed on each GPU.
     edge_allowed: Bools  #: (n,)
     backoff_until_s: Floats  #: (n,) do not try to start it before; -inf if it never failed.
+    refused: Bools  #: (n,) the engine refused what the last plan that named it wanted for it.
     #: (n, `NOTE`) what this policy wrote on the job with `Plan.notes`; NaN where nothing. What
     #: another policy wrote is not shown; one with other options is the same policy.
     notes: Floats
@@ -228,6 +228,7 @@ class Target:
 class Plan:
     """What a policy wants. Jobs it does not name stay as they are.
 
+    The engine checks it (`scheduler.policies.checked`) and adopts nothing of a malformed one.
     A job mapped to None shall hold nothing: it is preempted if it runs. Targets taken together
     with what unnamed and MOVING jobs hold never exceed a node's GPUs; a target may use GPUs that
     another named job gives up in the same plan: the engine waits for them, and holds them.
@@ -243,16 +244,6 @@ class Plan:
     #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
     #: is journalled, shown again in `Jobs.notes`, and gone with the job.
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-    def check_notes(self) -> None:
-        """Find what could not be journalled.
-
-        Raises:
-            ValueError: a note is too long or not finite.
-        """
-        for job, note in self.notes.items():
-            if len(note) > NOTE or not all(map(math.isfinite, note)):
-                raise ValueError(f"note on {job}: {note}; at most {NOTE} finite numbers")
 
 
 class Policy(Protocol):

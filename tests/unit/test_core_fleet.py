@@ -176,14 +176,15 @@ def test_losing_gpus_that_were_being_left_ends_no_gang(cell: Cell) -> None:
     assert (job.state, job.leaving) == ("running", {})
 
 
-def test_claims_on_a_silent_node_wait(cell: Cell) -> None:
+def test_claims_on_a_node_that_falls_silent_end(cell: Cell) -> None:
     cell.run("j0", n0=4)
     cell.plan({"j0": None, "j1": target(n0=2, n1=2)})
     cell.feed(NodeSilent("n1", cell.now_s))
+    assert (cell.job("j1").target, cell.job("j1").refused) == (None, True)
+    assert cell.last.reasons[0].rule == "plan.refused"
     cell.stop_workers("j0")
-    assert cell.job("j1").state == "queued", "no order goes to a silent node"
-    cell.feed(NodeHeard("n1"))
-    assert cell.job("j1").state == "starting"
+    cell.plan({"j1": target(n0=2)})
+    assert (cell.job("j1").state, cell.job("j1").refused) == ("starting", False)
 
 
 # --- loans -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
     CommandAcknowledged,
+    GangHeld,
     JobCancelled,
     JobProgressed,
     NodeDied,
@@ -190,10 +191,7 @@ def test_a_lost_target_sends_the_migrating_job_back_to_the_queue(cell: Cell, whe
     cell.plan({"j0": target("far", e0=2)})
     assert job.state == "checkpointing"
     if when == "migrating":
-        # The target falls silent, so that the job cannot start there when it arrives.
-        from scheduler.core.stimuli import NodeSilent
-
-        cell.feed(NodeSilent("e0", cell.now_s))
+        haunt(cell)
         cell.stop_workers("j0", "migrated", step=3)
         assert job.state == "migrating"
     cell.feed(NodeDied(node="e0"))
@@ -228,6 +226,13 @@ def test_cancel_with_a_gang(cell: Cell, state: str) -> None:
     assert (cell.state.gpus_held, job.target) == (0, None)
 
 
+def haunt(cell: Cell) -> None:
+    """Let a stray be on GPUs of e0, so that nothing starts there yet."""
+    cell.bootid += 1
+    held = [GangHeld(job="ghost", epoch=1, gpus=[0, 1], step=0)]
+    cell.feed(node_born("e0", pool="far", agent="agent-far", held=held))
+
+
 def bring_to(cell: Cell, state: str) -> None:
     if state == "starting":
         cell.plan({"j0": target(n0=2)})
@@ -242,10 +247,8 @@ def bring_to(cell: Cell, state: str) -> None:
         epoch = cell.job().epoch
         cell.feed(CheckpointFailed(job="j0", epoch=epoch, error="e"))
     elif state == "migrating":
-        from scheduler.core.stimuli import NodeSilent
-
         cell.plan({"j0": target("far", e0=2)})
-        cell.feed(NodeSilent("e0", cell.now_s))
+        haunt(cell)
         cell.stop_workers("j0", "migrated")
     assert cell.job().state == state
 

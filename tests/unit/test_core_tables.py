@@ -272,7 +272,7 @@ COMMAND_FACTS = {
 def test_every_cell_of_the_command_table(before: CommandState, kind: str) -> None:
     state = cell()
     command = OpenCommand("default-1-0", "Rebirth", "a", "n", {}, 900.0, 100.0, before)
-    state.commands[command.id] = command
+    state.open(command)
     after = COMMAND.get((before, kind))
     if after is None:
         refused(state, COMMAND_FACTS[kind])

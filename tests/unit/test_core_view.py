@@ -35,20 +35,16 @@ def test_a_gang_that_no_agent_could_host_keeps_no_gpu_idle() -> None:
     assert jobs.pool.tolist() == [-1, 0]
 
 
-def test_a_site_answers_to_its_own_name_and_to_its_pools() -> None:
+def test_a_site_answers_to_its_own_name() -> None:
     cell = Cell()
     for name in ("a0", "a1"):
         cell.feed(node_born(name, agent=name))
-    for job in ("j0", "j1", "j2"):
+    for job in ("j0", "j1"):
         cell.feed(submitted(job))
-    cell.plan(
-        {
-            "j0": target("train@a0", a0=1),
-            "j1": target("train", a1=2),
-            "j2": target("train@a0", a1=1),
-        }
-    )
-    assert [cell.job(job).pool for job in ("j0", "j1", "j2")] == ["train", "train", None]
+    cell.plan({"j0": target("train@a0", a0=1), "j1": target("train@a1", a1=2)})
+    assert [cell.job(job).pool for job in ("j0", "j1")] == ["train", "train"]
+    cell.plan({"j0": target("train@a0", a1=1)})
+    assert cell.state.totals.policy_failures == 1
 
 
 def test_a_pool_is_gone_with_its_last_node_and_its_job() -> None:

@@ -305,3 +305,22 @@ def test_after_a_restart_it_goes_on_from_what_the_state_has(bench: Bench) -> Non
     assert job.curve["measured"] == [1, 2, 4, 8]
     assert points(job)[2] == pytest.approx(before[2], rel=1e-4)
     assert points(job)[8] == pytest.approx(1.0 / true_s(8), rel=1e-4)
+
+
+def test_after_a_restart_a_pool_is_as_fast_as_it_was_measured(bench: Bench) -> None:
+    job = bench.job()
+    bench.run(job, 4, true_s(4))
+    bench.now_s += QUIET_S
+    bench.run(job, 4, true_s(4) / 3.0, pool="fast")
+    bench.learner = Estimator(bench.state)
+    bench.now_s += QUIET_S
+    bench.run(job, 8, true_s(8) / 3.0, pool="fast")
+    bench.place(job, 4, pool="fast", each=1)
+    for _ in range(3):
+        bench.say(job, 2.0 * true_s(4) / 3.0)
+    bench.now_s += QUIET_S
+    bench.learn()
+    assert job.curve is not None
+    assert job.curve["affinity"] == {"fast": pytest.approx(3.0)}
+    assert points(job)[8] == pytest.approx(1.0 / true_s(8), rel=1e-4)
+    assert points(job)[4] == pytest.approx(0.5 / true_s(4), rel=1e-4), "as it was measured last"

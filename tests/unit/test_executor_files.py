@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, catches, identity, says
-from runtime.executors.progress import Announced, ProgressFile
+from runtime.executors.progress import PACE, Announced, ProgressFile
 from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
+from schemas.events import JobProgressed
 from schemas.programs import Program
 from tests.patience import wait_until
 from tests.workers import bench, shell
@@ -124,6 +126,16 @@ def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) 
     assert say(*(f'{{"step_s": {value}}}' for value in bad)) == Pace()
     assert dict(file.faults) == {"bad_pace": len(bad)}
     assert say('{"samples_per_s": 1e-320}') == Pace()
+    for edge in (0, 1):  # what is let through, the schema must let through, or the agent ends
+        line = {name: bounds[edge] for name, bounds in PACE.items()}
+        word: dict[str, Any] = {
+            "job": "j",
+            "epoch": 1,
+            "step": 1,
+            "samples_per_s": 1.0,
+            "checkpoint_step": 0,
+        }
+        JobProgressed(checkpoint_cost_s=0.0, **word, **asdict(say(json.dumps(line))))
 
 
 def test_logs_keep_the_newest_within_their_bounds(tmp_path: Path) -> None:

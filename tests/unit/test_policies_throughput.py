@@ -63,7 +63,6 @@ def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
     seen = random_snapshot(seed)
     plan = POLICIES[name].plan(seen)
     assert faults(seen, plan) == []
-    plan.check_notes()
 
 
 def test_jobs_are_spread_over_pools_and_none_gets_more_than_its_pool_has() -> None:

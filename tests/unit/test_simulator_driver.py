@@ -178,7 +178,6 @@ def test_a_run_ends_when_the_last_job_is_refused() -> None:
     assert (out.until_s, out.waited_s.tolist()) == (60.0, [0.0, 60.0])
 
 
-@pytest.mark.xfail(strict=True, reason="plans are not checked yet")
 def test_giving_out_too_much_is_a_bug_with_a_name() -> None:
     with pytest.raises(PolicyError, match=r"script: at 0 s: .*node-000"):
         run(Script({0.0: {"a": {0: 3}, "b": {0: 2}}}), entry("a"), entry("b"))

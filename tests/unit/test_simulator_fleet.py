@@ -253,16 +253,12 @@ def test_owners_report_the_peaks_that_a_scheduler_keeps() -> None:
     assert len(policy.seen) > 200
 
 
-#: Not yet refused by the engine.
-LATER = pytest.mark.xfail(strict=True, reason="the engine does not look whether a job fits")
-
-
 @pytest.mark.parametrize(
     "act",
     [
-        pytest.param({"big": {"edge-000": 1}}, id="memory", marks=LATER),
-        pytest.param({"tied": {"edge-000": 1}}, id="not beyond the cloud", marks=LATER),
-        pytest.param({"big": {"old-000": 1}}, id="affinity", marks=LATER),
+        pytest.param({"big": {"edge-000": 1}}, id="memory"),
+        pytest.param({"tied": {"edge-000": 1}}, id="not beyond the cloud"),
+        pytest.param({"big": {"old-000": 1}}, id="affinity"),
         pytest.param({"free": {"serve-000": 1}}, id="not lent"),
     ],
 )
@@ -281,7 +277,6 @@ def test_what_a_job_cannot_have_is_refused_with_a_reason(act: dict[str, dict[str
     assert (why["verb"], why["rule"]) == ("waits", "plan.refused")
 
 
-@pytest.mark.xfail(strict=True, reason="plans are not checked yet")
 def test_a_gang_in_two_pools_is_a_malformed_plan() -> None:
     lends = {0.0: ("edge-000",)}
     job = replace(entry("a"), edge_allowed=True)

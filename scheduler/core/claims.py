@@ -1,0 +1,209 @@
+"""How claims end: carried out, refused with a reason, or given up on agents that do not answer.
+
+A claim waits for gangs to leave its GPUs. Those that were told to leave do so, or their agent does
+not answer. Those that run and have a claim of their own leave when that is carried out: so claims
+wait for claims, and where they do so in a circle, one gang has to leave first. Any other gang
+stays, and what waits for it is refused at once, as is what waits for a node that takes no work.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from scheduler.core.facts import Cells
+from scheduler.core.leave import UP, drop_claim, transfer_s
+from scheduler.core.state import ClusterState, Job, Node
+from scheduler.core.transitions import JobState, LoanState, NodeState
+from scheduler.core.turn import Turn
+from scheduler.policies.interface import Figure, Reason
+
+_LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
+
+
+def usable(state: ClusterState, node: Node) -> bool:
+    """Whether training may place work on the node now."""
+    if node.state is not NodeState.ALIVE:
+        return False
+    return state.pools[node.pool].kind == "training" or node.loan_state is LoanState.LENT
+
+
+def holders(state: ClusterState, job: Job) -> Iterator[tuple[str, int, str]]:
+    """Give (node, GPU, who) of what others still hold of the job's claim."""
+    for name, gpus in (job.target or {}).items():
+        holder = state.nodes[name].holder
+        for gpu in gpus:
+            who = holder[gpu]
+            if who is not None and who != job.id:
+                yield name, gpu, who
+
+
+def refuse(turn: Turn, job: Job, why: str, lost_to: tuple[str, ...] = ()) -> None:
+    """End a claim that cannot be carried out, and say so to the policy and to whoever asks."""
+    gpus = Figure("gpus", float(sum(map(len, (job.target or {}).values()))))
+    drop_claim(turn, job, why, refused=True)
+    verb = "keeps" if job.cells else "waits"
+    turn.explain(Reason(job.id, verb, "plan.refused", (gpus,), lost_to))
+
+
+# --- what cannot be carried out ----------------------------------------------------------------
+
+
+class _Outlook(NamedTuple):
+    waits: set[str]  #: Running gangs that leave once their own claims are carried out.
+    why: str = ""  #: Why it can never be carried out; empty while it can.
+    lost_to: tuple[str, ...] = ()
+
+
+def end_hopeless(turn: Turn) -> dict[str, set[str]]:
+    """Refuse what can never be carried out; give, by claim, the claims that it waits for."""
+    state = turn.state
+    while True:
+        found = {name: _outlook(state, state.jobs[name]) for name in state.claimants}
+        hopeless = {name: outlook for name, outlook in found.items() if outlook.why}
+        for name, outlook in hopeless.items():
+            refuse(turn, state.jobs[name], outlook.why, outlook.lost_to)
+        if not hopeless:
+            return {name: outlook.waits for name, outlook in found.items() if outlook.waits}
+
+
+def _outlook(state: ClusterState, job: Job) -> _Outlook:
+    waits: set[str] = set()
+    for name in job.target or ():
+        node = state.nodes[name]
+        if not usable(state, node):
+            silent = node.state is not NodeState.ALIVE
+            return _Outlook(waits, f"{name} {'is silent' if silent else 'goes to its owner'}")
+    for name, gpu, who in holders(state, job):
+        other = state.jobs.get(who)
+        if other is None or other.state not in UP or gpu not in other.cells.get(name, ()):
+            continue  # it was told to leave
+        if other.target is None or gpu in other.target.get(name, ()):
+            return _Outlook(waits, f"{name}/{gpu} stays with {who}", (who,))
+        waits.add(who)
+    return _Outlook(waits)
+
+
+# --- circles -----------------------------------------------------------------------------------
+
+
+def first_to_leave(turn: Turn, waits: Mapping[str, set[str]]) -> Iterator[tuple[Job, Cells]]:
+    """Choose gangs that leave first, so that no claims wait for each other in a circle.
+
+    Of each circle, or knot of circles, it is the gang whose leaving wastes least GPU time; of
+    equals, the job that was accepted first. With it come the GPUs that it goes on with, see
+    `_cheapest`; none if it is stopped.
+    """
+    jobs = turn.state.jobs
+    rest = dict(waits)
+    while rest := _stuck(rest):
+        options = {name: _cheapest(turn, jobs[name], rest[name]) for name in _knot(rest)}
+        chosen = min(options, key=lambda name: (options[name][0], jobs[name].number))
+        partners = sorted(name for name in options if chosen in rest[name])
+        kept = options[chosen][1]
+        verb = "scales_in" if kept else "migrates"
+        turn.explain(Reason(chosen, verb, "claims.circle", (), tuple(partners[:3])))
+        yield jobs[chosen], kept
+        del rest[chosen]
+
+
+def _stuck(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Leave out, again and again, who waits for none of the others."""
+    left = dict(waits)
+    while True:
+        still = {name: among for name in left if (among := left[name] & left.keys())}
+        if len(still) == len(left):
+            return still
+        left = still
+
+
+def _knot(waits: Mapping[str, set[str]]) -> set[str]:
+    """Find claims that all wait, through others, for each other. Each here waits for another."""
+    at, seen = min(waits), set[str]()
+    while at not in seen:
+        seen.add(at)
+        at = min(waits[at])
+    back: dict[str, set[str]] = {name: set() for name in waits}
+    for name, others in waits.items():
+        for other in others:
+            back[other].add(name)
+    return _reached(waits, at) & _reached(back, at)
+
+
+def _reached(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    found, ahead = {start}, [start]
+    while ahead:
+        fresh = edges[ahead.pop()] - found
+        found |= fresh
+        ahead += fresh
+    return found
+
+
+def _cheapest(turn: Turn, job: Job, waits: set[str]) -> tuple[float, Cells]:
+    """Give the GPU seconds that leaving first wastes, and the GPUs that the gang goes on with.
+
+    A gang that is stopped pauses once, for its save, its fetch and its start, and stands idle while
+    those that it waits for save. One that shrinks to what it has and will have trains meanwhile,
+    but pauses twice: now, and when it grows. A change of size is a save and a start too, but for
+    programs that change it in place. So a gang shrinks if it does that in place, or if the others
+    save for longer than it pauses; else it is stopped, which also gets it where it shall be sooner.
+    """
+    pause_s = job.checkpoint_cost_s + job.start_cost_s
+    idle_s = max(turn.state.jobs[name].checkpoint_cost_s for name in waits)
+    stopped_s = pause_s + transfer_s(turn.state, job) + idle_s
+    kept = _kept(job)
+    if kept:
+        in_place = job.program is not None and job.program.get("resize") == "in_place"
+        shrunk_s = 0.0 if in_place else 2.0 * pause_s
+        if shrunk_s < stopped_s:
+            return shrunk_s * job.size, kept
+    return stopped_s * job.size, {}
+
+
+def _kept(job: Job) -> Cells:
+    """Give what a gang has and will have, if that is a size with a known speed; else nothing."""
+    target = job.target or {}
+    kept = {
+        name: both
+        for name, gpus in sorted(job.cells.items())
+        if (both := sorted(set(gpus) & set(target.get(name, ()))))
+    }
+    size = sum(map(len, kept.values()))
+    points = job.rates if job.curve is None else job.curve["points"]
+    able = size >= job.gpus_min and any(gpus == size and rate > 0 for gpus, rate in points)
+    return kept if able else {}
+
+
+# --- agents that do not answer -----------------------------------------------------------------
+
+
+def give_up(turn: Turn) -> None:
+    """Drop claims on GPUs that gangs should have left `claim_ttl_s` ago.
+
+    One that only waits for another claim is not dropped here: it is refused if that one is.
+    """
+    state, ttl_s = turn.state, turn.settings.claim_ttl_s
+    for name in list(state.claimants):
+        job = state.jobs[name]
+        # One that is on its way off its GPUs keeps what it leaves them for.
+        if job.state in _LEAVING or job.target_since_s + ttl_s > state.now_s:
+            continue
+        told = [(who, _told_s(turn, job, node, gpu, who)) for node, gpu, who in holders(state, job)]
+        if job.leaving:  # it shrank for others, and its own workers do not go
+            told.append((name, job.changed_s or 0.0))
+        late = sorted({who for who, told_s in told if told_s + ttl_s <= state.now_s})
+        if late:
+            drop_claim(turn, job, "its GPUs were not free in time", refused=True, timed_out=True)
+            verb = "keeps" if job.cells else "waits"
+            turn.explain(Reason(name, verb, "claims.unanswered", (), tuple(late[:3])))
+
+
+def _told_s(turn: Turn, job: Job, node: str, gpu: int, who: str) -> float:
+    """When the agent of a holder was told that it shall leave the GPU, its work stored."""
+    other = turn.state.jobs.get(who)
+    if other is None:
+        return job.target_since_s
+    if gpu in other.leaving.get(node, ()):
+        return other.changed_s or 0.0
+    if other.state in _LEAVING:
+        return other.stop_since_s + transfer_s(turn.state, other)
+    return math.inf if gpu in other.cells.get(node, ()) else job.target_since_s
