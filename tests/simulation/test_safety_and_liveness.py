@@ -35,6 +35,7 @@ def test_faults_break_no_law_and_when_they_stop_every_job_ends(seed: int, autono
         world.step(float(rng.uniform(1.0, 40.0)))
     totals = world.engine.state.totals
     assert totals.jobs_started > 3, "the storm let nothing happen"
+    assert totals.policy_failures > 3, "no plan was nonsense"
     world.heal()
     world.settle()
     states = {job.state for job in world.engine.state.jobs.values()}
