@@ -36,8 +36,9 @@ Knowledge = Literal["learned", "unknown", "true"]
 Grid = Literal["ladder", "all", "powers"]
 #: Whose jobs tune their batch, as in their papers; for others the batch is the row's.
 TUNING = ("pollux", "deepboot", "sia", "tide")
-#: Who decides in rounds only, as in the simulator published with Pollux.
-IN_ROUNDS = ("tiresias", "gittins", "optimus", "pollux", "deepboot", "sia")
+#: Who decides in rounds only, as in the simulator published with Pollux; and `afs`, which shares
+#: anew whenever it is asked: asked whenever a gang has come to rest, it lets none rest.
+IN_ROUNDS = ("tiresias", "gittins", "optimus", "pollux", "deepboot", "sia", "afs")
 _SIZES_MOST = 64
 #: Demand of other pools goes on for so long after the last job came.
 _AFTER_H = 14 * 24.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.policies.checked import check_reasons, checked
+from scheduler.policies.checked import Names, check_reasons, checked
 from scheduler.policies.interface import (
     NOTE,
     Holdings,
@@ -218,7 +218,7 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
     Raises:
         MalformedPlan: the engine would not adopt it.
     """
-    assert checked(plan, seen) == plan
+    assert checked(plan, Names(seen)) == plan
     check_reasons(plan.reasons)
     jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
     job_at = {name: i for i, name in enumerate(jobs.ids)}

@@ -29,7 +29,7 @@ from scheduler.core.stimuli import (
 from scheduler.core.transitions import InvalidTransition, NodeState
 from scheduler.core.turn import Turn
 from scheduler.core.view import View
-from scheduler.policies.checked import checked
+from scheduler.policies.checked import Names, checked
 from scheduler.policies.interface import Policy
 from schemas import events
 
@@ -157,8 +157,9 @@ class Engine:
         if ask_s is None or state.now_s < ask_s or self._policy is None:
             return
         snapshot = self._view.snapshot(state)
+        names = Names(snapshot)
         try:
-            adopt(turn, checked(self._policy.plan(snapshot), snapshot))
+            adopt(turn, checked(self._policy.plan(snapshot), names))
         except Exception as error:  # a policy may be anybody's; the cell goes on
             if self.strict and isinstance(error, InvalidTransition):
                 raise

@@ -126,7 +126,7 @@ def _giving(wanted: list[tuple[Job, Target | None]]) -> dict[str, list[int]]:
 
 def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
     """Whether the job may have this on these nodes, whoever holds their GPUs now."""
-    if target is None:
+    if target is None or dict(target.placement) == {n: len(g) for n, g in job.cells.items()}:
         return True
     state = turn.state
     nodes = [state.nodes[name] for name, _ in target.placement]

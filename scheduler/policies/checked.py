@@ -7,6 +7,7 @@ not by that job, is no such fault: the engine refuses that one target, which the
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,14 +23,26 @@ class MalformedPlan(ValueError):
     """A plan that no engine could carry out; says which part of it is wrong."""
 
 
-def checked(plan: object, seen: Snapshot) -> Plan:
+class Names:
+    """What a plan may name: read before a policy is asked, which may write on its snapshot."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        """Read the names of a snapshot."""
+        nodes, pools = seen.nodes, seen.pools.ids
+        self.jobs = frozenset(seen.jobs.ids)
+        self.gpus: dict[str, int] = dict(zip(nodes.ids, nodes.gpus.tolist(), strict=True))
+        #: By node: its site.
+        self.site = {name: pools[m] for name, m in zip(nodes.ids, nodes.pool.tolist(), strict=True)}
+
+
+def checked(plan: object, names: Names) -> Plan:
     """Return the plan with plain numbers in the place of numpy's.
 
     Its reasons are left to `check_reasons`: most are not news, and nobody reads them.
 
     Args:
         plan: What a policy gave.
-        seen: What the policy was given.
+        names: Those of the snapshot that it was given.
 
     Raises:
         MalformedPlan: a part has another type than `Plan` says; it names a job, node or pool that
@@ -38,9 +51,7 @@ def checked(plan: object, seen: Snapshot) -> Plan:
     """
     if not isinstance(plan, Plan):
         raise MalformedPlan(f"plan() gave a {type(plan).__name__}, not a Plan")
-    jobs, nodes = frozenset(seen.jobs.ids), seen.nodes
-    gpus = dict(zip(nodes.ids, nodes.gpus.tolist(), strict=True))
-    pools = dict(zip(nodes.ids, map(seen.pools.ids.__getitem__, nodes.pool.tolist()), strict=True))
+    jobs, gpus = names.jobs, names.gpus
     _names("targets", plan.targets, jobs, Mapping)
     _names("lend", plan.lend, gpus, tuple)
     _names("reclaim", plan.reclaim, gpus, Mapping)
@@ -49,7 +60,7 @@ def checked(plan: object, seen: Snapshot) -> Plan:
     if type(plan.reasons) is not tuple:
         raise MalformedPlan(f"reasons: is a {type(plan.reasons).__name__}, not a tuple")
     return Plan(
-        _targets(plan.targets, pools, gpus),
+        _targets(plan.targets, names),
         plan.lend,
         {name: _finite("reclaim", name, due_s) for name, due_s in plan.reclaim.items()},
         plan.decline,
@@ -66,38 +77,44 @@ def _names(part: str, found: Any, known: Collection[str], kind: type[Any]) -> No
             raise MalformedPlan(f"{part}: there is no {_said(name)}")
 
 
-def _targets(found: Mapping[str, Any], pools: Mapping[str, str], gpus: Mapping[str, int]) -> Any:
+def _targets(found: Mapping[str, Any], names: Names) -> Mapping[str, Target | None]:
     """Return the targets with plain numbers; those of most policies are plain already."""
-    used = dict.fromkeys(gpus, 0)
-    try:
-        plain = all(_is_plain(target, pools, used) for target in found.values())
-    except (AttributeError, KeyError, TypeError, ValueError):
-        plain = False
-    made = found if plain else {name: _target(name, found[name], pools) for name in found}
-    if not plain:
-        used = dict.fromkeys(gpus, 0)
+    made, used = found, dict.fromkeys(names.gpus, 0)
+    if not _are_plain_targets(made, names, used):
+        made = {name: _target(name, found[name], names) for name in found}
+        used = Counter()
         for target in made.values():
-            for node, count in target.placement if target is not None else ():
-                used[node] += count
+            used.update(dict(target.placement) if target is not None else {})
     for name, count in used.items():
-        if count > gpus[name]:
-            raise MalformedPlan(f"targets: {count} GPUs of {name}, which has {gpus[name]}")
+        if count > names.gpus[name]:
+            raise MalformedPlan(f"targets: {count} GPUs of {name}, which has {names.gpus[name]}")
     return made
 
 
-def _is_plain(target: Any, pools: Mapping[str, str], used: dict[str, int]) -> bool:
-    if target is None:
-        return True
-    placement, pool = target.placement, target.pool
-    for node, count in placement:
-        if type(node) is not str or type(count) is not int or count < 1 or pools[node] != pool:
-            return False
-        used[node] += count
-    one = len(placement) == 1 or (placement and len(dict(placement)) == len(placement))
-    return type(target) is Target and type(placement) is tuple and one
+def _are_plain_targets(found: Mapping[str, Any], names: Names, used: dict[str, int]) -> bool:
+    """Whether none has to be looked at by itself; count what they use."""
+    sites = names.site
+    try:
+        for target in found.values():
+            if target is None:
+                continue
+            placement, pool = target.placement, target.pool
+            for node, count in placement:
+                if type(node) is not str or type(count) is not int or count < 1:
+                    return False
+                if sites[node] != pool:
+                    return False
+                used[node] += count
+            if len(placement) != 1 and not 0 < len(dict(placement)) == len(placement):
+                return False
+            if type(target) is not Target or type(placement) is not tuple:
+                return False
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
-def _target(name: str, target: Any, pools: Mapping[str, str]) -> Target | None:
+def _target(name: str, target: Any, names: Names) -> Target | None:
     if target is None:
         return None
     if not isinstance(target, Target) or type(target.placement) is not tuple:
@@ -110,7 +127,7 @@ def _target(name: str, target: Any, pools: Mapping[str, str]) -> Target | None:
         node, count = part
         if type(count) is not int and not isinstance(count, np.integer):
             raise MalformedPlan(f"targets[{name!r}]: {_said(count)} of {node} is no number")
-        if count < 1 or node in placement or pools.get(node) != target.pool:
+        if count < 1 or node in placement or names.site.get(node) != target.pool:
             raise MalformedPlan(
                 f"targets[{name!r}]: {count} GPUs of {_said(node)} in {_said(target.pool)}: "
                 "must be at least 1, of each node once, of a node of that pool"

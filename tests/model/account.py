@@ -54,6 +54,7 @@ class Job:
     curve: Any = None
     curve_step: int = 0
     note: tuple[float, ...] = ()
+    refused: bool = False
 
     def step_now(self, now_s: float) -> float:
         ran_s = now_s - self.step_at_s
@@ -127,13 +128,18 @@ class Books:
             for name in plan.reclaim:
                 if self.nodes[name].loan == LoanPhase.LENT:
                     self.nodes[name].loan, self.nodes[name].lent_s = LoanPhase.RECLAIMING, -INF
+            claimed = {fact.job for fact in decided if isinstance(fact, facts.TargetSet)}
+            for name, target in plan.targets.items():
+                job, wanted = self.jobs[name], dict(target.placement) if target else {}
+                same = wanted == {node: len(had) for node, had in job.cells.items()}
+                job.refused = bool(wanted) and name not in claimed and not same
         for fact in decided:
             match fact:
                 case facts.TargetSet():
                     self.jobs[fact.job].claim = {n: set(g) for n, g in fact.cells.items()}
                 case facts.TargetDropped() if fact.job in self.jobs:
                     job = self.jobs[fact.job]
-                    job.claim = None
+                    job.claim, job.refused = None, job.refused or fact.refused
                     if job.migrates:
                         job.migrates, job.backoff_s = False, -INF
                         self._rest(job)
@@ -240,7 +246,8 @@ class Books:
             job.step, job.step_at_s = job.saved, self.now_s
         job.restarts += job.first_s < INF
         job.first_s = min(job.first_s, self.now_s)
-        job.cells, job.claim, job.ready, job.epoch = cells, None, set(), order.data["epoch"]
+        job.claim = None if job.claim == cells else job.claim  # it may be given a part of it
+        job.cells, job.ready, job.epoch = cells, set(), order.data["epoch"]
         job.changed_s, job.migrates = self.now_s, False
 
     def _left(self, job: Job, node: str, left: set[int], why: str) -> None:
@@ -362,6 +369,7 @@ class Books:
                 "memory_mib": said.memory_mib,
                 "edge_allowed": said.edge_allowed,
                 "backoff_until_s": job.backoff_s,
+                "refused": job.refused,
             }
             for column, value in found.items():
                 shown = float(getattr(jobs, column)[n])

@@ -68,12 +68,11 @@ class Anything:
             placed: dict[str, int] = {}
             if jobs.phase[job] == Phase.WAITING or rng.random() < 0.7:
                 site = str(rng.choice(sites or ["none"]))
-                for node in nodes.ids:
-                    if NODES[node][2] == site.partition("@")[0] and rng.random() < 0.7:
-                        placed[node] = int(rng.integers(1, max(2, free[node] + 1)))
-                if rng.random() < 0.5:
-                    site = site.partition("@")[0]
-                targets[jobs.ids[job]] = Target(site, tuple(sorted(placed.items())))
+                for node, own_site in zip(nodes.ids, sites, strict=True):
+                    if site == own_site and free[node] > 0 and rng.random() < 0.7:
+                        placed[node] = int(rng.integers(1, free[node] + 1))
+                if placed:
+                    targets[jobs.ids[job]] = Target(site, tuple(sorted(placed.items())))
             else:
                 targets[jobs.ids[job]] = None
             for node, gpus in placed.items():

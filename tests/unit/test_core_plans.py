@@ -16,7 +16,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import LeaderStarted, Stimulus, TimePassed
 from scheduler.core.transitions import InvalidTransition
-from scheduler.policies.checked import MalformedPlan, check_reasons, checked
+from scheduler.policies.checked import MalformedPlan, Names, check_reasons, checked
 from scheduler.policies.interface import Figure, Need, Plan, Reason, Target
 from schemas.commands import StartGang
 from schemas.events import JobSubmitted
@@ -24,7 +24,7 @@ from schemas.programs import Program
 from tests.builders import START_S, Cell, Scripted, node_born, submitted, target
 from tests.snapshots import Job, Pool, snapshot
 
-SEEN = snapshot([Pool("far", nodes=1), Pool("train", nodes=2, gpus=4)], [Job("j"), Job("k")])
+SEEN = Names(snapshot([Pool("far", nodes=1), Pool("train", nodes=2, gpus=4)], [Job("j"), Job("k")]))
 ONE = ("train-000", 1)
 
 
