@@ -38,7 +38,7 @@ _MODELS = ("resnet50", "bert", "vgg16", "inception3", "gpt2", "deepspeech2")
 _MODEL_SHARES = (0.26, 0.20, 0.14, 0.14, 0.14, 0.12)
 _TENANTS = ("vision", "language", "speech", "search", "interns")
 _TENANT_SHARES = (0.32, 0.28, 0.16, 0.14, 0.10)
-#: Sizes that an elastic job may take: as fine as `simulator.world.ladder`, and beyond.
+#: Sizes that an elastic job may take: as fine as `simulator.options.ladder`, and beyond.
 _SIZES = tuple(sorted({one << power for one in (1, 3) for power in range(11)}))
 #: GPU memory of a job that fits small GPUs too (16 GiB), and of one that does not.
 SMALL_MIB, LARGE_MIB = 12_000.0, 24_000.0

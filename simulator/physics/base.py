@@ -55,7 +55,7 @@ class JobModel(Protocol):
         ...
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        """Say what the policy may know at `progress`. The world keeps `rates` by value."""
+        """Say what the policy may know at `progress`. `rates` are kept by value."""
         ...
 
     def pause_s(self, before: Placement, after: Placement) -> float:
@@ -65,7 +65,7 @@ class JobModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job of a workload as the world takes it. Moments in seconds on the workload's own axis."""
+    """A job of a workload as a run takes it. Moments in seconds on the workload's own axis."""
 
     id: str
     submit_s: float

@@ -19,7 +19,8 @@ def test_faults_break_no_law_and_when_they_stop_every_job_ends(seed: int, autono
     agents = list(world.agents.values())
     for _ in range(400):
         if rng.random() < 0.06 and len(world.submitted) < 15:
-            world.submit(gpus_min=int(rng.integers(1, 3)), total_steps=int(rng.integers(100, 4000)))
+            steps = int(10 ** rng.uniform(2.0, 4.3))  # some outlast a lease
+            world.submit(gpus_min=int(rng.integers(1, 3)), total_steps=steps)
         agent = agents[int(rng.integers(len(agents)))]
         if rng.random() < 0.02:
             agent.linked = not agent.linked
@@ -34,6 +35,7 @@ def test_faults_break_no_law_and_when_they_stop_every_job_ends(seed: int, autono
         world.step(float(rng.uniform(1.0, 40.0)))
     totals = world.engine.state.totals
     assert totals.jobs_started > 3, "the storm let nothing happen"
+    assert totals.policy_failures > 3, "no plan was nonsense"
     world.heal()
     world.settle()
     states = {job.state for job in world.engine.state.jobs.values()}

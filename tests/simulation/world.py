@@ -1,65 +1,54 @@
-"""A world for the engine: real agent cores with simulated workers, behind a faulty wire.
+"""Real agent cores behind a faulty wire, under a policy that plans anything, checked from outside.
 
-Time moves in steps. All chance comes from one generator. Messages of one sender arrive in order,
-maybe late, maybe twice; commands may be lost. After every step an outside checker compares what
-agents and engine hold.
+Driver, agents and contact are the simulator's. All chance comes from one generator. Words of one
+sender arrive in order, maybe late, maybe twice; commands may be lost. After everything that happens
+an outside checker compares what agents and engine hold.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import orjson
 
-from runtime.core import (
-    AgentCore,
-    Birth,
-    CheckpointWorkers,
-    Command,
-    DrainNode,
-    HandBackNode,
-    Limits,
-    NodeSpec,
-    ScaleWorkers,
-    StartWorkers,
-    StopWorkers,
-    Tick,
-)
-from runtime.simulated import Physics, SimulatedExecutor
+from runtime.core import Limits, NodeSpec
 from runtime.simulated_owner import SimulatedOwner
 from scheduler.core.engine import Engine
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, state_from_dict, state_to_json
-from scheduler.core.stimuli import (
-    Cause,
-    Input,
-    LeaderStarted,
-    NodeHeard,
-    NodeSilent,
-    Stimulus,
-    TimePassed,
-)
+from scheduler.core.stimuli import Decision, Input, Stimulus
 from scheduler.core.transitions import TERMINAL, NodeState
 from scheduler.core.validate import violations
-from scheduler.dedupe import Dedupe, Verdict
 from scheduler.policies.interface import LoanPhase, Phase, Plan, Policy, Snapshot, Target
 from scheduler.policies.registry import make_policy
-from schemas.commands import RenewLease
 from schemas.events import PoolKind
+from simulator.cores import Agent, Cores, Wire
+from simulator.driver import Driver
 from tests.builders import START_S, submitted
 
 DEMAND_PERIOD_S = 7200.0
-#: Stands for any message that only shows that its agent is there.
-_TELEMETRY: Any = object()
+#: What takes time on the wire takes up to so long.
+LATE_S = 40.0
 
 
 @dataclass
-class Faults:
-    """Chances per message, and how often things break."""
+class Faults(Wire):
+    """Chances per word."""
 
     loss: float = 0.0
     twice: float = 0.0
     late: float = 0.0
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def orders(self) -> Sequence[float]:
+        if self.rng.random() < self.loss:
+            return ()
+        return self._copies(float(self.rng.uniform(0.0, LATE_S)))
+
+    def events(self) -> Sequence[float]:
+        late = self.rng.random() < self.late
+        return self._copies(float(self.rng.uniform(0.0, LATE_S)) if late else 0.0)
+
+    def _copies(self, takes_s: float) -> Sequence[float]:
+        return (takes_s,) * (2 if self.rng.random() < self.twice else 1)
 
 
 class RandomPolicy:
@@ -131,151 +120,64 @@ class RandomPolicy:
         return Target(str(rng.choice(["train", "edge", "no-pool"])), ((node, count), (node, 1)))
 
 
-class Agent:
-    """A real core with simulated workers and owner; it can be cut off and restarted."""
+def _agent(
+    name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits | None
+) -> Agent:
+    """Make an agent whose owner, if it has one, needs all or nothing in turn."""
+    specs = [NodeSpec(node, pool, kind, count, "A100", 80_000) for node, count in gpus.items()]
+    if kind == "training":
+        return Agent(name, specs, None, limits)
 
-    def __init__(
-        self, name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits
-    ) -> None:
-        self.name, self.kind, self.limits = name, kind, limits
-        self.specs = [
-            NodeSpec(node, pool, kind, count, "A100", 80_000) for node, count in gpus.items()
-        ]
-        self.core = AgentCore(name, self.specs, limits)
-        self.executor = SimulatedExecutor({}, Physics(rate_noise=0.0, failures_per_gpu_hour=0.0))
-        total = sum(gpus.values())
-        self.owner: SimulatedOwner | None = None
-        if kind != "training":
-            self.owner = SimulatedOwner(
-                pool,
-                gpus,
-                lambda t: total * (t % DEMAND_PERIOD_S > DEMAND_PERIOD_S / 2),
-                START_S,
-                per_node=kind == "edge",
-            )
-        self.linked, self.up = True, True
-        self.bootid, self.sequence = 0, 0
-        self.outbox: list[tuple[Cause, Any]] = []
-        self.inbox: list[Command] = []
-        self.said_s = 0.0
-        self._hear(Birth(), START_S)
+    def demand(now_s: float) -> float:
+        return sum(gpus.values()) * (now_s % DEMAND_PERIOD_S > DEMAND_PERIOD_S / 2)
 
-    def restart(self, now_s: float) -> None:
-        """The process dies, its workers with it, and comes back with what it wrote down."""
-        self.core = AgentCore.from_dict(self.name, self.specs, self.core.to_dict(), self.limits)
-        self.executor = SimulatedExecutor({}, Physics(rate_noise=0.0, failures_per_gpu_hour=0.0))
-        self.bootid, self.sequence, self.up = self.bootid + 1, 0, True
-        self._hear(Birth(), now_s)
-
-    def die(self, now_s: float, *, farewell: bool) -> None:
-        """The process ends, its workers with it; with a word, or without."""
-        if farewell:
-            for said in self.core.farewell("shut down", now_s).events:
-                self._say(said.data)
-        self.up = False
-        self.executor = SimulatedExecutor({}, Physics(rate_noise=0.0, failures_per_gpu_hour=0.0))
-
-    def step(self, now_s: float) -> None:
-        if not self.up:
-            return
-        self._learn(now_s)
-        if self.linked:
-            inbox, self.inbox = self.inbox, []
-            for command in inbox:
-                self._hear(command, now_s)
-        self._hear(Tick(), now_s)
-        self._learn(now_s)  # what was started and stopped in one breath is gone
-        if now_s - self.said_s >= 60.0:
-            self.said_s = now_s
-            self._say(_TELEMETRY)
-            for progress in self.executor.progress(now_s):
-                self._hear(progress, now_s)
-            for load in self.owner.loads(now_s) if self.owner else ():
-                self._say(load)
-
-    def _learn(self, now_s: float) -> None:
-        while reports := [
-            *self.executor.advance(now_s),
-            *(self.owner.advance(now_s) if self.owner else ()),
-        ]:
-            for report in reports:
-                self._hear(report, now_s)
-
-    def _hear(self, stimulus: Any, now_s: float) -> None:
-        outputs = self.core.handle(stimulus, now_s)
-        for ack in outputs.acks:
-            self._say(ack.data)
-        for said in outputs.events:
-            self._say(said.data)
-        for action in outputs.actions:
-            match action:
-                case StartWorkers():
-                    self.executor.start(action, now_s)
-                case ScaleWorkers():
-                    self.executor.scale(action, now_s)
-                case CheckpointWorkers():
-                    self.executor.checkpoint(action, now_s)
-                case StopWorkers():
-                    self.executor.stop(action, now_s)
-                case DrainNode() if self.owner is not None:
-                    self.owner.drain(action.node, now_s)
-                case HandBackNode() if self.owner is not None:
-                    self.owner.hand_back(action.node, now_s)
-
-    def _say(self, data: Any) -> None:
-        self.outbox.append((Cause(f"/agents/{self.name}", self.bootid, self.sequence), data))
-        self.sequence += 1
+    owner = SimulatedOwner(pool, gpus, demand, START_S, per_node=kind == "edge")
+    return Agent(name, specs, owner, limits)
 
 
-@dataclass
-class World:
+class World(Cores):
     """An engine, its agents, and the wire between them."""
 
-    seed: int
-    faults: Faults = field(default_factory=Faults)
-    settings: Settings = field(default_factory=Settings)
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.seed)
-        self.policy = RandomPolicy(np.random.default_rng(self.seed + 1))
-        self.now_s = START_S
-        self.dedupe = Dedupe()
-        self.heard_s: dict[str, float] = {}
-        self.renewed_s: dict[str, float] = {}
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults,
+        settings: Settings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Begin with all nodes born, and no job."""
+        self.seed, self.faults = seed, faults
+        self.rng = faults.rng = np.random.default_rng(seed)
+        self.policy = RandomPolicy(np.random.default_rng(seed + 1))
         self.epochs: dict[str, int] = {}
         self.submitted: list[str] = []
-        self.handled = 0
-        self.agents = {
-            agent.name: agent
-            for agent in (
-                Agent("a-train", "train", "training", {"t0": 4, "t1": 4}, self.limits),
-                Agent("a-infer", "infer", "inference", {"i0": 2, "i1": 4}, self.limits),
-                Agent("a-e0", "edge", "edge", {"e0": 2}, self.limits),
-                Agent("a-e1", "edge", "edge", {"e1": 2}, self.limits),
-            )
-        }
-        self.engine = Engine(ClusterState(), lambda _: self.policy)
-        self.feed(LeaderStarted("test", 1, "random", self.settings.to_dict()))
+        agents = [
+            _agent("a-train", "train", "training", {"t0": 4, "t1": 4}, limits),
+            _agent("a-infer", "infer", "inference", {"i0": 2, "i1": 4}, limits),
+            _agent("a-e0", "edge", "edge", {"e0": 2}, limits),
+            _agent("a-e1", "edge", "edge", {"e1": 2}, limits),
+        ]
+        super().__init__(agents, faults)
+        self.driver = Driver(self.policy, self, settings or Settings(), begin_s=START_S)
+        self.driver.watches.append(self._saw)
+        self.driver.begin()
 
-    # --- the scheduler's side ---
+    @property
+    def engine(self) -> Engine:
+        return self.driver.engine
 
-    def feed(self, data: Input, cause: Cause | None = None) -> None:
-        """Let the engine decide; its commands go on the wire."""
-        stimulus = Stimulus(self.now_s, data, cause or Cause("scheduler"))
-        decision = self.engine.handle(stimulus)
-        self.handled += 1
-        assert violations(self.engine.state) == [], f"after {data}"
-        for command in decision.commands:
-            if self.rng.random() >= self.faults.loss:
-                order = Command(command.id, command.data, self.now_s, command.expires_s)
-                copies = 2 if self.rng.random() < self.faults.twice else 1
-                self.agents[command.agent].inbox += [order] * copies
+    @property
+    def now_s(self) -> float:
+        return self.driver.now_s
+
+    def feed(self, data: Input) -> None:
+        """Let a tenant say something."""
+        self.driver.say(data, "/tenants/t")
 
     def restart_engine(self) -> None:
-        """Go on from the state as JSON."""
-        state = state_from_dict(orjson.loads(state_to_json(self.engine.state)))
-        self.engine = Engine(state, lambda _: self.policy)
+        """Let another leader go on from the state as JSON."""
+        self.driver.restart()
+        self.restart()
 
     def submit(self, gpus_min: int = 1, total_steps: int = 600) -> None:
         name = f"j{len(self.submitted)}"
@@ -283,51 +185,17 @@ class World:
         self.feed(submitted(name, gpus_min=gpus_min, gpus_max=8, total_steps=total_steps))
 
     def step(self, seconds: float = 20.0) -> None:
-        """Let time pass for everybody, then check."""
-        self.now_s += seconds
-        for agent in self.agents.values():
-            agent.step(self.now_s)
-        for agent in self.agents.values():
-            if agent.linked:
-                self._deliver(agent)
-        self._contact()
-        wake_s = self.engine.wake_s
-        if wake_s is not None and wake_s <= self.now_s:
-            self.feed(TimePassed())
-        self.check()
-
-    def _deliver(self, agent: Agent) -> None:
-        count = len(agent.outbox)
-        if count and self.rng.random() < self.faults.late:
-            count = int(self.rng.integers(count))
-        for cause, data in agent.outbox[:count]:
-            for _ in range(2 if self.rng.random() < self.faults.twice else 1):
-                verdict = self.dedupe.take(cause.source, cause.bootid, cause.sequence)
-                if verdict is not Verdict.DUPLICATE:
-                    self.heard_s[agent.name] = self.now_s
-                    if data is not _TELEMETRY:
-                        self.feed(data, cause)
-        del agent.outbox[:count]
-
-    def _contact(self) -> None:
-        for name, heard_s in self.heard_s.items():
-            if heard_s >= self.renewed_s.get(name, 0.0) + self.settings.lease_s / 3:
-                self.renewed_s[name] = heard_s
-                lease_s = self.settings.lease_of(self.agents[name].kind)
-                renewal = RenewLease(until_s=heard_s + lease_s)
-                id_ = f"renew-{name}-{self.now_s}"
-                self.agents[name].inbox.append(Command(id_, renewal, self.now_s, None))
-        for node in list(self.engine.state.nodes.values()):
-            heard_s = self.heard_s.get(node.agent, 0.0)
-            silent = self.now_s - heard_s > self.settings.silence_s
-            if node.state is NodeState.ALIVE and silent:
-                self.feed(NodeSilent(node.id, heard_s))
-            elif (node.state is NodeState.UNKNOWN and not silent) or (
-                node.state is NodeState.DEAD and heard_s == self.now_s
-            ):
-                self.feed(NodeHeard(node.id))
+        """Let time pass."""
+        self.driver.advance(self.now_s + seconds)
 
     # --- the outside checker ---
+
+    def _saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        assert violations(self.engine.state) == [], f"after {stimulus.data}"
+
+    def happen(self, now_s: float) -> None:
+        super().happen(now_s)
+        self.check()
 
     def check(self) -> None:
         """Compare what agents hold, by their own records, with what must never be."""
@@ -361,7 +229,7 @@ class World:
 
     def heal(self) -> None:
         """No more faults, and a sane policy."""
-        self.faults = Faults()
+        self.faults.loss = self.faults.twice = self.faults.late = 0.0
         self.policy.sane = make_policy("tide")
         for agent in self.agents.values():
             agent.linked = True
