@@ -22,6 +22,7 @@ from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy, name_of
 from scheduler.policies.spec import split
 from simulator.csv_rows import WorkloadError
+from simulator.driver import START_S
 from simulator.generated import Mix
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
@@ -262,7 +263,7 @@ class Watched:
         self._tell = tell
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        self._tell(snapshot.now_s, len(snapshot.jobs.ids))
+        self._tell(snapshot.now_s - START_S, len(snapshot.jobs.ids))
         return self._policy.plan(snapshot)
 
 

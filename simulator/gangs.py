@@ -66,7 +66,7 @@ class Gang:
     saves: bool = False  #: Whether it writes its last checkpoint.
     age: int = 0  #: Grows with every change: what was due before is void.
     is_over: bool = False
-    said: int = 0  #: The step that the scheduler knows.
+    said: tuple[int, int] = (0, 0)  #: Its step, and that of its checkpoint, as it was told.
     stamp: int | None = None
 
     def progress(self, now_s: float) -> float:
@@ -200,14 +200,14 @@ class Gangs:
 
     def tell(self, gang: Gang, now_s: float) -> None:
         """Say how far a gang is, how fast, and what it has saved."""
-        gang.said = step = gang.step(now_s)
+        gang.said = step, saved = self._steps(gang, now_s)
         self._say(
             JobProgressed.model_construct(
                 job=gang.entry.id,
                 epoch=gang.epoch,
                 step=step,
                 samples_per_s=gang.speed if now_s >= gang.ready_s else 0.0,
-                checkpoint_step=min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps)),
+                checkpoint_step=saved,
                 checkpoint_cost_s=gang.entry.checkpoint_cost_s,
             ),
             gang.agent,
@@ -215,8 +215,12 @@ class Gangs:
 
     def _tell_stop(self, gang: Gang, now_s: float) -> None:
         """Say how far a gang is that stands still from now on, if that is news."""
-        if gang.step(now_s) != gang.said:
+        if gang.said != self._steps(gang, now_s):
             self.tell(gang, now_s)
+
+    def _steps(self, gang: Gang, now_s: float) -> tuple[int, int]:
+        step = gang.step(now_s)
+        return step, min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps))
 
     def _workers(self, gang: Gang, cells: Cells, epoch: int, reason: StopReason, step: int) -> None:
         for node, gpus in cells.items():
@@ -245,7 +249,7 @@ class Gangs:
         gang = self.at[order.job]
         before, gang.before = gang.before, ()
         gang.cells, gang.leaving = _cells(order.placement), []
-        gang.epoch, gang.said = order.epoch, order.step
+        gang.epoch, gang.said = order.epoch, (order.step, order.step)
         after = self._layout.placement(gang.cells)
         # An agent that takes time has taken it to save when the gang left.
         pause_s = gang.entry.model.pause_s(before if self._instant else (), after)
@@ -297,7 +301,11 @@ class Gangs:
 
     def kill(self, node: str, now_s: float) -> None:
         """Let all gangs on a node lose what they did since their newest checkpoint."""
-        for gang in [gang for gang in self.gangs[: self._came] if node in gang.cells]:
+        for gang in self.gangs[: self._came]:
+            for _, left in gang.leaving:
+                left.pop(node, None)
+            if node not in gang.cells:
+                continue
             if gang.is_up:
                 self.tell(gang, now_s)
             saving = gang.saves

@@ -1,11 +1,14 @@
 """Jobs and policies by hand, for tests of the driver. Moments are a run's."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from bus.contract import Record
 from scheduler.policies.interface import LoanPhase, Plan, Snapshot, Target
+from scheduler.replay import Result, verify
 from simulator.driver import START_S
 from simulator.physics.base import Entry, Leg, Placement, Told
 
@@ -84,3 +87,14 @@ class Script:
 
 def entry(name: str, at_s: float = 0.0, gpus: int = 1, **model: object) -> Entry:
     return Entry(name, at_s, Linear(**model), gpus)  # type: ignore[arg-type]
+
+
+def replayed(journal: Path) -> Result:
+    """Decide again what a recorder wrote of a run."""
+
+    def records(kind: bytes) -> Iterator[Record]:
+        for number, line in enumerate(journal.read_bytes().splitlines()):
+            if line.startswith(kind):
+                yield Record("", number, "default", line[1:], {}, 0.0)
+
+    return verify(records(b"J"), snapshots=records(b"S"))

@@ -148,7 +148,8 @@ class Draft:
         """Count what each site could give with every job at its floor."""
         holdings, sites = self.snapshot.holdings, len(self.capacity.site_pool)
         slack = np.array(self.capacity.site_free, dtype=np.int64)
-        gives = (self.was[holdings.job] >= 0) & np.array(self.capacity.open)[holdings.node]
+        open_nodes = np.array(self.capacity.open, dtype=np.bool_)
+        gives = (self.was[holdings.job] >= 0) & open_nodes[holdings.node]
         at = self.was[holdings.job[gives]]
         slack += np.bincount(at, holdings.gpus[gives], sites).astype(np.int64)
         runs = self.site >= 0

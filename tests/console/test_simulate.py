@@ -15,7 +15,7 @@ import pytest
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import POLICIES
-from simulator.compare import Case, Done, Numbered, run_case
+from simulator.compare import Case, Done, Numbered, RunError, run_case
 from simulator.remote import ClusterError, DaskCluster
 from tests.console.conftest import Run
 
@@ -103,6 +103,30 @@ def test_other_pools_lend_and_are_shown(
     assert run["completed"] == run["jobs"] == 16
     assert run["loaned_gpu_h_offered"] > 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_log_of_several_runs_replays_cell_by_cell(
+    tidegate: Run, trace: Path, tmp_path: Path
+) -> None:
+    log, document = tmp_path / "run.db", tmp_path / "o.json"
+    policies = "tide,fifo,fifo:sizes=smallest"
+    asked = small(trace, "--policy", policies, "--nodes", "1", "--log", log, "--json", document)
+    ran = tidegate(*asked)
+    assert ran.code == 0, ran.err
+    for run in json.loads(document.read_text())["runs"]:
+        assert run["claims"] >= run["jobs"] == 12
+        assert (run["claims_timed_out"], run["invariant_violations"]) == (0, 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o.json", "run.db", "trace.csv"]
+    again = tidegate("replay", log)
+    assert again.code == 0, again.err
+    told = [line.split()[:2] for line in again.out.splitlines()]
+    assert [words[1] for words in told if words[0] == "Cell"] == ["tide:", "fifo:", "fifo-2:"]
+    decided = [int(words[1].replace(",", "")) for words in told if words[0] == "Identical:"]
+    assert len(decided) == 3
+    assert min(decided) > 12 * 5
+    ran = tidegate(*asked)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"--log: {log} is there already; name a new file, or remove it." in ran.err
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +233,8 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
         (("--csv", "-"), "--csv: - is not taken here; name a file."),
         (("--plot", "-"), "--plot: - is not taken here; name a file."),
         (("--requests", "no.csv"), "--requests: nothing is there to serve them"),
+        (("--log", "/nowhere/run.db"), "--log: /nowhere/run.db cannot be written"),
+        (("--log", "run.db", "--dask", "tcp://a:1"), "--log: is written where the runs are made"),
     ],
 )
 def test_bad_usage_is_said_in_a_sentence(
@@ -281,18 +307,20 @@ class Brittle:
 
 
 def test_options_that_a_policy_cannot_decide_with_are_named(
-    tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
+    tidegate: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, object]", POLICIES), "brittle", Brittle)
-    ran = tidegate(*small(trace, "--policy", "brittle:slot_s=7"))
+    ran = tidegate(*small(trace, "--policy", "brittle:slot_s=7", "--log", tmp_path / "run.db"))
     assert (ran.code, ran.out) == (2, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
     assert ran.err == (
         "policy brittle cannot decide with slot_s=7: ZeroDivisionError: float division by zero; "
         "leave it out, or give it another value.\n"
     )
-    # Without options it is a bug of the policy, which its author wants to see.
-    with pytest.raises(ZeroDivisionError):
+    # Without options it is a bug of the policy.
+    with pytest.raises(RunError, match=r"policy brittle cannot go on: .* at 0 s: ZeroD") as failed:
         run_case(Case("brittle", str(trace), "simple"))
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
 
 def dies(_: object) -> None:

@@ -322,9 +322,10 @@ def crowd(seed: int, count: int) -> list[Entry]:
 def test_who_was_promised_is_in_time(seed: int) -> None:
     policy = Observed()
     jobs = crowd(seed, 60)
-    out = simulate(
-        jobs, policy, Options(room=Room(2, 4), round_s=INF, on_events=True, sizes=(1, 2, 4, 8))
+    options = Options(
+        room=Room(2, 4), round_s=INF, on_events=True, sizes=(1, 2, 4, 8), instant=True
     )
+    out = simulate(jobs, policy, options)
     promised = np.array([name in policy.promised for name in out.ids])
     late = [
         name for name, end, due in zip(out.ids, out.end_s, out.deadline_s, strict=True) if end > due

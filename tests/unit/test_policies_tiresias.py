@@ -166,6 +166,6 @@ def test_the_published_mean_jct_is_met_to_a_hundredth_of_a_second(load: str, num
     physics = PolluxPhysics(DATA / "profiles")
     trace = DATA / "workloads" / f"load-{load}" / f"workload-{number}.csv"
     jobs = physics.entries(trace, Room(), adaptive=False)
-    out = simulate(jobs, Tiresias(), Options(tick_s=physics.tick_s))
+    out = simulate(jobs, Tiresias(), Options(tick_s=physics.tick_s, instant=physics.instant))
     mean_s = float(np.mean(out.end_s - out.submit_s))
     assert mean_s == pytest.approx(published[load][f"workload-{number}"]["tiresias"], abs=0.0051)

@@ -56,7 +56,9 @@ def test_a_run_in_this_process_is_watched() -> None:
         cases("fifo"), 1, watch=lambda case, now_s, jobs: seen.append((case.policy, now_s, jobs))
     )
     assert len(seen) == run.figures["decisions"]
-    assert [now_s for _, now_s, _ in seen] == sorted(now_s for _, now_s, _ in seen)
+    moments = [now_s for _, now_s, _ in seen]
+    assert moments == sorted(moments)
+    assert moments[0] == 0.0
     assert {policy for policy, _, _ in seen} == {"fifo"}
     assert max(jobs for _, _, jobs in seen) <= 6
 

@@ -113,7 +113,12 @@ def test_a_trace_that_the_tables_do_not_fit_is_refused(
 def run(physics: ElasticFlowPhysics, trace: Path, policy: Policy, room: Room) -> Outcome:
     jobs = physics.entries(trace, room, adaptive=False)
     options = Options(
-        room=room, on_events=True, round_s=math.inf, merge_s=60.0, sizes=physics.sizes
+        room=room,
+        on_events=True,
+        round_s=math.inf,
+        merge_s=60.0,
+        sizes=physics.sizes,
+        instant=physics.instant,
     )
     return simulate(jobs, policy, options)
 
