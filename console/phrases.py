@@ -30,6 +30,10 @@ PHRASES: Mapping[str, str] = {
     "gang.strict": "a gang ahead of it does not fit yet[ ({lost_to})], and nobody may pass",
     "gang.start": "it was given a place, and waits for the GPUs to be free",
     "gang.size": "no size between its smallest and largest has a declared rate",
+    "sizes.too_many": (
+        "jobs declare more sizes than a decision weighs[, which is {sizes_most}], and none of its "
+        "own was among the first; declare fewer, or sizes that others have"
+    ),
     "gang.backoff": "it failed, and rests[ for {have:backoff_s}] before it is tried again",
     "gang.no_pool": (
         "no node that it may use is large enough"
@@ -117,6 +121,7 @@ SHORT: Mapping[str, str] = {
     "gang.strict": "nobody may pass",
     "gang.start": "place given",
     "gang.size": "no rate for its sizes",
+    "sizes.too_many": "too many sizes declared",
     "gang.backoff": "rests after a failure",
     "gang.no_pool": "no node is large enough",
     "plan.refused": "GPUs were gone",

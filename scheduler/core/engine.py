@@ -159,7 +159,8 @@ class Engine:
         snapshot = self._view.snapshot(state)
         names = Names(snapshot)
         try:
-            adopt(turn, checked(self._policy.plan(snapshot), names))
+            plan = checked(self._policy.plan(snapshot), names)
+            adopt(turn, self._view.explained(plan))
         except Exception as error:  # a policy may be anybody's; the cell goes on
             if self.strict and isinstance(error, InvalidTransition):
                 raise

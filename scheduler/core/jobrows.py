@@ -10,7 +10,16 @@ import numpy as np
 from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, policy_name
 from scheduler.core.transitions import TERMINAL, JobState
-from scheduler.policies.interface import MOVING, NOTE, Floats, Ints, Jobs, Phase
+from scheduler.policies.interface import (
+    MOVING,
+    NOTE,
+    SIZES_MOST,
+    WAITING,
+    Floats,
+    Ints,
+    Jobs,
+    Phase,
+)
 
 #: A reported rate this far off the declared one is taken for a glitch.
 _FACTOR_MIN, _FACTOR_MAX = 0.05, 20.0
@@ -35,6 +44,8 @@ class JobRows:
         self._state, self._slot_of = state, slot_of
         self._reader = policy_name(state)
         self._speeds = Speeds()
+        #: Waiting jobs of which the last `columns` showed no size, since there were too many.
+        self.left_out: tuple[str, ...] = ()
         self._jobs: list[Job | None] = []  #: By row.
         self._row: dict[str, int] = {}
         self._table: Floats = np.zeros((_COLUMNS, 64))
@@ -220,6 +231,10 @@ class JobRows:
         since_s = np.where(holds, now_s - attained_at_s, 0.0)
         rate = self._speeds.rows(rows)
         rate *= factor[:, None]
+        self.left_out = ()
+        if self._speeds.declared > SIZES_MOST:
+            none = ((phase == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
+            self.left_out = tuple([ids[job] for job in none.tolist()])
         return Jobs(
             ids=ids,
             tenants=tenants,
@@ -237,7 +252,7 @@ class JobRows:
             size=size,
             pool=pool,
             changed_s=changed_s,
-            sizes=self._speeds.sizes.copy(),
+            sizes=self._speeds.sizes,
             rate=rate,
             rate_age_s=now_s - observed_s,
             checkpoint_age_steps=np.where(holds, np.maximum(step_now - saved, 0.0) * per_step, 0.0),
@@ -253,7 +268,7 @@ class JobRows:
         )
 
     def affinity(self, speed: Floats, pools: tuple[str, ...]) -> Floats:
-        """Give (n, m) the speed of each live job on each site; not to be written.
+        """Give (n, m) the speed of each live job on each site.
 
         Args:
             speed: (m,) of the sites.
@@ -272,6 +287,5 @@ class JobRows:
                         own.get(pool, usual)
                         for pool, usual in zip(pools, speed.tolist(), strict=True)
                     ]
-            found.flags.writeable = False
             self._affine = key, found
         return self._affine[1]

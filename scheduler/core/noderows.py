@@ -158,8 +158,6 @@ class NodeRows:
             gpu_memory_mib=memory,
             transfer_mib_per_s=transfer,
         )
-        for column in (pools.kind, pools.speed, pools.gpu_memory_mib, pools.transfer_mib_per_s):
-            column.flags.writeable = False
         return Sites(pools, tuple([pool for pool, _ in there]), of_group)
 
     def columns(self, sites: Sites) -> Nodes:

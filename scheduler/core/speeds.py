@@ -1,13 +1,13 @@
 """How fast each job is at each size: a table by the rows of jobs, kept up as jobs come and go."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.core.state import Job
-from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.interface import SIZES_MOST, Floats, Ints
 
 #: Above every size that a job may declare; a power of two, so that sums of sizes and multiples of
 #: it are exact.
@@ -18,8 +18,9 @@ _STRIDE = 2.0**17
 class _Speed:
     """One job's points, as they were declared or learned."""
 
+    job: Job
     points: list[list[float]]  #: [[GPUs, work per second], ...]
-    sizes: list[int]  #: That the snapshot shows because of it.
+    sizes: list[int]  #: That the snapshot shows because of it, ascending.
     bounds: tuple[float, float, float]  #: Least and most GPUs; what points are divided by.
 
 
@@ -34,12 +35,14 @@ class Speeds:
         self._count: Counter[int] = Counter()
         self._stale: list[int] = []
         self._other = False  #: Whether a size came or went.
+        self._crowded = False  #: Whether sizes are to be chosen anew.
 
     def take(self, row: int, job: Job | None) -> None:
         """Remember what a row's job declared, or what was learned of it; None: it is gone."""
         self._speed.extend([None] * (row + 1 - len(self._speed)))
         before = self._speed[row]
         after = None if job is None else _read(job, before)
+        self._crowded = len(self._count) > SIZES_MOST
         if after is before:
             return
         self._speed[row] = after
@@ -54,12 +57,17 @@ class Speeds:
                 self._count[size] -= 1
             self._other = True
 
+    @property
+    def declared(self) -> int:
+        """How many sizes there would be to show."""
+        return len(self._count)
+
     def rows(self, rows: Ints) -> Floats:
         """Give (r, k) the speeds of some rows, in an array of their own."""
         known = len(self._table)
         if (more := len(self._speed) - known) > 0:
             self._table = np.vstack((self._table, np.zeros((known + more, len(self.sizes)))))
-        if self._other:
+        if self._other or self._crowded:
             self._regrid()
         if self._stale:
             stale = [row for row in dict.fromkeys(self._stale) if self._speed[row] is not None]
@@ -70,9 +78,12 @@ class Speeds:
 
     def _regrid(self) -> None:
         """Show the sizes that present jobs have; what is known at old ones is kept."""
-        self._other = False
+        self._other = self._crowded = False
         self._count = +self._count
-        sizes = np.array(sorted(self._count) or [1], dtype=np.int64)
+        shown: Iterable[int] = self._count or (1,)
+        if len(self._count) > SIZES_MOST:
+            shown = _chosen([speed for speed in self._speed if speed is not None])
+        sizes = np.array(sorted(shown), dtype=np.int64)
         if np.array_equal(sizes, self.sizes):
             return
         old = self.sizes.searchsorted(sizes).clip(max=len(self.sizes) - 1)
@@ -114,4 +125,44 @@ def _read(job: Job, before: _Speed | None) -> _Speed:
     least = max(job.gpus_min, points[0][0]) if points else 1.0
     most = min(job.gpus_max, points[-1][0]) if points else 0.0
     sizes = [int(gpus) for gpus, work in points if work > 0 or curve is None]
-    return _Speed(points, sizes, (least, most, per))
+    return _Speed(job, points, sizes, (least, most, per))
+
+
+def _chosen(speeds: Sequence[_Speed]) -> set[int]:
+    """Choose sizes where there are too many to show them all, as `Jobs.sizes` says."""
+    found: set[int] = set()
+    tenants: dict[str, list[_Speed]] = {}
+    for speed in speeds:
+        held = speed.job.target or speed.job.cells
+        if held and len(found) < SIZES_MOST:
+            found.add(sum(map(len, held.values())))
+        tenants.setdefault(speed.job.tenant, []).append(speed)
+    turns = [_wishes(own) for own in tenants.values()]
+    while turns:
+        for wishes in list(turns):
+            size = next((size for size in wishes if size not in found), None)
+            if size is None:
+                turns.remove(wishes)
+            elif len(found) < SIZES_MOST:
+                found.add(size)
+            else:
+                return found
+    return found
+
+
+def _wishes(speeds: Sequence[_Speed]) -> Iterator[int]:
+    """Give the sizes that a tenant's jobs may have, those that matter most first."""
+    allowed = []
+    for speed in speeds:
+        least, most, _ = speed.bounds
+        sizes = [size for size in speed.sizes if least <= size <= most]
+        if sizes:
+            allowed.append(sizes)
+            job = speed.job
+            requested = job.gpus_min if job.gpus is None else job.gpus
+            if requested in sizes:
+                yield requested
+    yield from (sizes[0] for sizes in allowed)
+    yield from (sizes[-1] for sizes in allowed)
+    for sizes in allowed:
+        yield from sizes

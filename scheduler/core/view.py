@@ -1,6 +1,7 @@
 """The state as columns: the snapshot that policies see."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -9,10 +10,13 @@ from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows
 from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
 from scheduler.policies import interface as columns
-from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reason
 
 #: Of jobs, and yet nothing of what is shown of them.
 _UNSEEN = (facts.JobExplained, facts.WorkerReady)
+
+
+_Part = TypeVar("_Part", columns.Jobs, columns.Pools, columns.Nodes, columns.Holdings)
 
 
 class View:
@@ -62,16 +66,25 @@ class View:
         node = contact.index_of[slot]
         seen = node >= 0
         pool = sites.of_group[contact.group_of[at]]
+        affinity = jobs.affinity(sites.pools.speed, sites.pool_of)
         return columns.Snapshot(
             now_s=state.now_s,
-            jobs=jobs.columns(
-                state.now_s, pool, job[~seen], jobs.affinity(sites.pools.speed, sites.pool_of)
-            ),
-            pools=sites.pools,
-            nodes=nodes.columns(sites),
-            holdings=columns.Holdings(job[seen], node[seen], gpus[seen]),
+            jobs=_read_only(jobs.columns(state.now_s, pool, job[~seen], affinity)),
+            pools=_read_only(sites.pools),
+            nodes=_read_only(nodes.columns(sites)),
+            holdings=_read_only(columns.Holdings(job[seen], node[seen], gpus[seen])),
             lenders=self._lenders(state, contact),
         )
+
+    def explained(self, plan: columns.Plan) -> columns.Plan:
+        """Say of jobs whose sizes the last snapshot had no room for that this is why they wait."""
+        left_out = self._rows[1].left_out if self._rows is not None else ()
+        if not left_out:
+            return plan
+        most = Figure("sizes_most", SIZES_MOST)
+        reasons = {name: Reason(name, "waits", "sizes.too_many", (most,)) for name in left_out}
+        kept = [reason for reason in plan.reasons if reason.subject not in reasons]
+        return replace(plan, reasons=(*kept, *reasons.values()))
 
     def _read(self, state: ClusterState) -> tuple[NodeRows, JobRows]:
         """Write the rows of what changed; of everything, where nothing is remembered."""
@@ -101,6 +114,15 @@ class View:
             age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
             found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, known[1], length_s))
         return tuple(found)
+
+
+def _read_only(part: _Part) -> _Part:
+    """Keep a policy from writing what its plan is checked by, or the next snapshot made of."""
+    for name in part.__slots__:
+        value = getattr(part, name)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+    return part
 
 
 def _owners(state: ClusterState, contact: Contact) -> list[tuple[str, Ints]]:

@@ -20,6 +20,8 @@ Bools = NDArray[np.bool_]
 
 #: Numbers that a policy may write on a job.
 NOTE = 4
+#: The most sizes that a snapshot shows.
+SIZES_MOST = 256
 
 
 class Phase(IntEnum):
@@ -84,7 +86,12 @@ class Jobs:
     size: Ints  #: (n,) GPUs held, 0 when WAITING.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.
     changed_s: Floats  #: (n,) when its allocation last changed; -inf if never.
-    sizes: Ints  #: (k,) every size any job may take, ascending, shared by all.
+    #: (k,) every size that any job declares, or is learned to run at; ascending, shared by all. At
+    #: most `SIZES_MOST`: where there are more, first those that jobs hold, or are going to; then
+    #: tenants add one in turn, by their first jobs. A tenant adds the sizes that its jobs ask for,
+    #: by submission, then their least, their largest, and all others. A job that can run at none
+    #: of what is shown has no rate above 0.
+    sizes: Ints
     #: (n, k) work per second at each size on GPUs of speed 1; 0 where the size is not allowed for
     #: the job. As declared and corrected by what was observed, or as learned. Between two sizes of
     #: which that is known it lies on a straight line.
@@ -165,7 +172,7 @@ class Lender:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All that a policy may know. Its arrays are its own, or cannot be written."""
+    """All that a policy may know. Its arrays cannot be written."""
 
     now_s: float
     jobs: Jobs
@@ -215,7 +222,7 @@ class Reason:
 class Target:
     """The allocation a job shall have: how many GPUs on which nodes, all of one site."""
 
-    pool: str  #: The site's id, or that of its pool.
+    pool: str  #: The site's id.
     placement: tuple[tuple[str, int], ...]  #: (node, GPUs), by node.
 
     @property

@@ -18,8 +18,9 @@ from scheduler.policies.victims import RULES
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
 FAMILIES = "|".join(
     [
-        "claims|gang|deadline|plan|fifo|edgeflow|elastic|moves|loans?|victims|node|timely|sjf|srtf",
-        "edf|drf|capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis|gandiva|gavel|sia",
+        "claims|gang|deadline|plan|sizes|fifo|edgeflow|elastic|moves|loans?|victims|node|timely|sjf",
+        "srtf|edf|drf|capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis",
+        "gandiva|gavel|sia",
     ]
 )
 RULE = re.compile(rf"({FAMILIES})\.[a-z_0-9]+")

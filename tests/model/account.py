@@ -111,6 +111,7 @@ class Books:
         self.orders: dict[str, facts.CommandIssued] = {}
         self.loads: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.newest: dict[str, tuple[int, int]] = {}
+        self.keeps_claim = False  #: Whether the next order is to shrink for now, in a circle.
 
     # --- what happened ---
 
@@ -143,6 +144,11 @@ class Books:
                     if job.migrates:
                         job.migrates, job.backoff_s = False, -INF
                         self._rest(job)
+                case facts.RefusalsNoted():
+                    for name, refused in fact.jobs.items():
+                        self.jobs[name].refused = refused
+                case facts.GangStarting() | facts.GangScaling():
+                    self.keeps_claim = getattr(fact, "keeps_claim", False)
                 case facts.CommandIssued():
                     self._order(fact)
                 case _:
@@ -246,8 +252,8 @@ class Books:
             job.step, job.step_at_s = job.saved, self.now_s
         job.restarts += job.first_s < INF
         job.first_s = min(job.first_s, self.now_s)
-        job.claim = None if job.claim == cells else job.claim  # it may be given a part of it
         job.cells, job.ready, job.epoch = cells, set(), order.data["epoch"]
+        job.claim = job.claim if self.keeps_claim else None
         job.changed_s, job.migrates = self.now_s, False
 
     def _left(self, job: Job, node: str, left: set[int], why: str) -> None:

@@ -1,12 +1,30 @@
 """What policies are shown: sites, learned curves, notes, and owners' newest word."""
 
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
 import pytest
 
-from scheduler.core.stimuli import Cause, Curve, CurvesLearned, LeaderStarted, Stimulus
+from scheduler.core.stimuli import (
+    Cause,
+    Curve,
+    CurvesLearned,
+    LeaderStarted,
+    Stimulus,
+    TimePassed,
+)
 from scheduler.policies.fifo import Fifo
-from scheduler.policies.interface import Plan, Policy
-from schemas.events import InferenceLoad, JobCancelled, JobProgressed, NodeDied
+from scheduler.policies.interface import SIZES_MOST, Plan, Policy
+from scheduler.policies.tide import Tide
+from schemas.events import (
+    InferenceLoad,
+    JobCancelled,
+    JobProgressed,
+    JobSubmitted,
+    NodeDied,
+    RatePoint,
+)
 from tests.builders import Cell, node_born, submitted, target
 
 # --- sites -------------------------------------------------------------------------------------
@@ -183,3 +201,78 @@ def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
     assert cell.seen().jobs.ids == ("stays", "last")
     assert cell.engine._view._rows is not None
     assert len(cell.engine._view._rows[1]._jobs) < 100
+
+
+# --- sizes -------------------------------------------------------------------------------------
+
+
+class _OfTide(Cell):
+    def _make(self, name: str) -> Policy:
+        return Tide()
+
+
+def _odd(number: int, tenant: str = "odd") -> JobSubmitted:
+    """A job of 64 sizes that no other job has."""
+    sizes = [1 + number * 64 + k for k in range(64)]
+    return JobSubmitted(
+        job=f"odd-{number:03}",
+        tenant=tenant,
+        model="m",
+        gpus_min=sizes[0],
+        gpus_max=sizes[-1],
+        total_steps=1000,
+        samples_per_step=1.0,
+        rates=[RatePoint(gpus=size, samples_per_s=float(size)) for size in sizes],
+    )
+
+
+@pytest.mark.parametrize("kind", [_OfFifo, _OfTide])
+def test_odd_sizes_of_one_tenant_slow_down_nobody(kind: type[Cell]) -> None:
+    cell = kind()
+    cell.feed(node_born("n0", gpus=8))
+    for number in range(300):
+        cell.engine.handle(Stimulus(cell.now_s, _odd(1 + number)))
+    for job in ("plain", "other"):
+        cell.engine.handle(Stimulus(cell.now_s, submitted(job, gpus_min=2, gpus_max=4)))
+    cell.now_s += 10.0
+    cell.engine.handle(Stimulus(cell.now_s, TimePassed()))
+    assert (cell.state.totals.policy_failures, cell.job("plain").size > 0) == (0, True)
+    jobs = cell.seen().jobs
+    assert jobs.rate.shape == (302, SIZES_MOST)
+    assert jobs.sizes[:2].tolist() == [2, 4], "tenants take turns"
+    able = [job for job, rate in zip(jobs.ids, jobs.rate, strict=True) if np.any(rate > 0)]
+    assert able == [*jobs.ids[:254], "plain", "other"], "what jobs ask for comes first"
+    why = {job: (cell.job(job).why or {}).get("rule") for job in jobs.ids}
+    left_out = [job for job, rule in why.items() if rule == "sizes.too_many"]
+    assert left_out == [job for job in jobs.ids if job not in able]
+    for job in jobs.ids[:48]:
+        cell.engine.handle(Stimulus(cell.now_s, JobCancelled(job=job)))
+    jobs = cell.seen().jobs
+    assert np.all(np.any(jobs.rate > 0, axis=1)), "there is room for one of each again"
+
+
+def test_sizes_that_jobs_hold_are_shown_first() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0", gpus=8))
+    cell.feed(submitted("held", gpus_min=1))
+    cell.feed(submitted("goes", gpus_min=1))
+    cell.run("held", n0=3)  # between two that it declares
+    cell.plan({"goes": target(n0=5)})
+    for number in range(300):
+        cell.engine.handle(Stimulus(cell.now_s, _odd(1 + number, tenant=f"odd-{number}")))
+    jobs = cell.seen().jobs
+    assert jobs.sizes[:3].tolist() == [1, 3, 5]
+    assert jobs.rate[:2, 1:3].tolist() == [[3.0, 5.0]] * 2
+
+
+def test_no_policy_can_write_what_it_is_shown() -> None:
+    cell = Cell()
+    cell.feed(node_born("n0"))
+    cell.feed(node_born("e0", pool="edge", kind="edge"))
+    cell.feed(submitted())
+    seen = cell.seen()
+    parts: list[Any] = [seen.jobs, seen.pools, seen.nodes, seen.holdings, *seen.lenders]
+    for part in parts:
+        for item in fields(part):
+            value = getattr(part, item.name)
+            assert not isinstance(value, np.ndarray) or not value.flags.writeable, item.name
