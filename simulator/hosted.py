@@ -23,7 +23,8 @@ from simulator.account import Account
 from simulator.cores import Agent, Cores
 from simulator.driver import START_S, Driver
 from simulator.fleet import owners_of
-from simulator.gangs import TENANT, submission
+from simulator.gang import submission
+from simulator.gangs import TENANT
 from simulator.layout import Layout
 from simulator.options import Options
 from simulator.owners import Owner

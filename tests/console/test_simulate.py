@@ -277,7 +277,7 @@ def test_the_table_comes_before_the_files(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "o.csv")
 
-    monkeypatch.setattr("console.simulate._write_csv", full)
+    monkeypatch.setattr("console.simulate.write_csv", full)
     ran = tidegate(*small(trace, "--csv", tmp_path / "o.csv"))
     assert ran.code == 2
     assert "2 nodes of 4 GPUs" in ran.out

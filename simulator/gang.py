@@ -1,0 +1,86 @@
+"""One job as it really is, the gang that it has, and what its tenant declares of it."""
+
+import math
+from dataclasses import dataclass, field
+
+from schemas.events import JobSubmitted, RatePoint
+from simulator.driver import START_S
+from simulator.physics.base import Entry, Placement
+
+#: Steps that the scheduler counts in a unit of progress, so that it sees parts of one.
+STEPS = 65_536
+_STEPS_MOST = 2**52
+_NEVER = -math.inf
+_LEAST_RATE, _MOST_RATE = 1e-9, 1e9
+
+Cells = dict[str, list[int]]
+
+
+@dataclass(slots=True)
+class Gang:
+    """A job, and the gang it has at present."""
+
+    entry: Entry
+    number: int
+    steps: float  #: In a unit of progress.
+    epoch: int = -1
+    cells: Cells = field(default_factory=dict)  #: What it runs on.
+    leaving: list[tuple[int, Cells]] = field(default_factory=list)  #: By epoch, not free yet.
+    before: Placement = ()  #: What a gang that migrates came from.
+    site: int = -1  #: Where its checkpoint is; -1: it never ran.
+    agent: str = ""  #: Source of what is said of it.
+    done: float = 0.0  #: Progress at `from_s`, where the present leg begins.
+    from_s: float = 0.0
+    speed: float = 0.0
+    until: float = 0.0  #: Progress at which the leg ends...
+    mark_s: float = math.inf  #: ...and when that is.
+    ready_s: float = _NEVER  #: When the pause of its newest change ends.
+    saved: float = 0.0  #: Progress of the newest checkpoint, and when it was written.
+    saved_s: float = _NEVER
+    is_up: bool = False  #: Whether the scheduler was told that it runs.
+    runs: bool = False  #: Whether it has a gang that neither stopped nor was killed.
+    saves: bool = False  #: Whether it writes its last checkpoint.
+    age: int = 0  #: Grows with every change: what was due before is void.
+    is_over: bool = False
+    said: tuple[int, int] = (0, 0)  #: Its step, and that of its checkpoint, as it was told.
+    stamp: int | None = None
+
+    def progress(self, now_s: float) -> float:
+        """Give how far it is."""
+        ran_s = now_s - self.from_s
+        return self.done if ran_s <= 0.0 else min(self.done + self.speed * ran_s, self.until)
+
+    def step(self, now_s: float) -> int:
+        """Give the same in steps as the scheduler counts them."""
+        return int(self.progress(now_s) * self.steps)
+
+
+def steps_of(entry: Entry) -> float:
+    """Give the steps in a unit of a job's progress."""
+    return min(STEPS, _STEPS_MOST / max(entry.model.total, 1e-9))
+
+
+def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
+    """Say what a tenant declares of a job that may have these sizes, ascending."""
+    steps, told = steps_of(entry), entry.model.told(0.0, sizes)
+    return JobSubmitted(
+        job=entry.id,
+        tenant=entry.tenant,
+        model="simulated",
+        gpus_min=sizes[0],
+        gpus_max=sizes[-1],
+        gpus=entry.requested,
+        total_steps=max(1, int(entry.model.total * steps)),
+        samples_per_step=1.0 / steps,
+        rates=[
+            RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))
+            for size, rate in zip(sizes, told.rates.tolist(), strict=True)
+        ],
+        deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
+        memory_mib=int(entry.memory_mib),
+        checkpoint_mib=int(entry.checkpoint_mib),
+        checkpoint_cost_s=entry.checkpoint_cost_s,
+        start_cost_s=entry.start_cost_s,
+        priority=entry.priority,
+        edge_allowed=entry.edge_allowed,
+    )
