@@ -117,11 +117,11 @@ def pools() -> tuple[PoolRoom, ...]:
 
 
 def failures() -> tuple[Failure, ...]:
-    """Some nodes now and then, and for two minutes all but one."""
+    """Some nodes now and then, and for two minutes all."""
     rng = np.random.Generator(np.random.PCG64(3))
     failing = ["node-001", "serve-001", "edge-000", "spare-000"]
     drawn = draw_failures(rng, failing, 10_000.0, 1800.0, 30_000.0)
-    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(ROOM, pools()).ids[:-1]))
+    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(ROOM, pools()).ids))
 
 
 def watch(name: str, journal: Path, merge_s: float = 0.0) -> tuple[Watched, Run, Outcome]:
