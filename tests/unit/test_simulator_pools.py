@@ -188,6 +188,7 @@ def check_totals(run: Run, out: Outcome) -> None:
     totals, started = state.totals, np.isfinite(out.start_s)
     rest_s = START_S + out.until_s - state.now_s
     assert totals.policy_failures == 0
+    assert (totals.claims, totals.claims_timed_out) == (out.claims, out.claims_timed_out)
     assert totals.jobs_completed == ended.sum()
     assert totals.jobs_declined == out.refused.sum()
     assert totals.jobs_started == started.sum()
@@ -200,6 +201,7 @@ def check_totals(run: Run, out: Outcome) -> None:
     for number, name in enumerate(out.ids):
         if name in state.jobs:  # GPUs being left are held, and the job's no more
             assert state.jobs[name].attained_gpu_s <= out.attained_gpu_s[number] + 1e-6
+            assert state.jobs[name].restarts == out.restarts[number]
     assert totals.loans_granted == fleet.loans
     back = int((fleet.reclaim_back_s < np.inf).sum())
     assert totals.loans_reclaimed <= back <= totals.loans_reclaimed + fleet.failures
