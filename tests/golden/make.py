@@ -9,18 +9,23 @@ import math
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bus.clock import PacedClock
-from bus.contract import Message, Record
+from bus.contract import Bus, Message, Record
 from bus.logfile import Head, write_log
 from bus.memory import MemoryBus
+from cloud_agent.agent import CloudAgentConfig, build_agent, simulated_cluster
+from runtime.build import Options
+from runtime.service import AgentService, Schedule
+from runtime.simulated import Physics
+from runtime.simulated_owner import Demand
 from scheduler.core.settings import Settings
 from scheduler.core.state import state_hash
 from scheduler.service import SchedulerService, ServiceConfig
 from schemas.codec import encode, event
-from schemas.events import EventData, JobCancelled, JobSubmitted, NodeBorn, PoolKind, RatePoint
+from schemas.events import EventData, JobCancelled, JobSubmitted, PoolKind, RatePoint
 from schemas.topics import ALL_TOPICS, EVENTS
-from tests.golden.agent import FakeAgent
 
 FOLDER = Path(__file__).parent
 START_S = 1_767_571_200.0  # 2026-01-05T00:00:00Z
@@ -28,19 +33,20 @@ HOURS = 6.0
 POLICIES = ("fifo",)
 
 
-def nodes(pool: str, kind: PoolKind, count: int, gpus: int) -> list[NodeBorn]:
-    return [
-        NodeBorn(
-            node=f"{pool}-{index}",
-            agent=f"{pool}-agent",
-            pool=pool,
-            pool_kind=kind,
-            gpu_count=gpus,
-            gpu_type="a100",
-            gpu_memory_mib=81_920,
-        )
-        for index in range(count)
-    ]
+def agent(
+    bus: Bus, clock: PacedClock, folder: Path, pool: str, kind: PoolKind, demand: Demand | None
+) -> AgentService:
+    """Give a cluster of three nodes with simulated workers, some of which fail."""
+    config = CloudAgentConfig(
+        name=f"{pool}-agent",
+        pool=pool,
+        pool_kind=kind,
+        nodes=tuple(f"{pool}-{index}" for index in range(3)),
+        gpus_per_node=4,
+        options=Options(schedule=Schedule(telemetry_every_s=900.0)),
+    )
+    make = simulated_cluster(demand, Physics(failures_per_gpu_hour=0.03))
+    return build_agent(config, bus, clock, folder / f"{pool}.db", make)
 
 
 def job(index: int, gpus: int, hours: float, deadline_s: float | None = None) -> JobSubmitted:
@@ -92,20 +98,20 @@ class Tenants:
         return Message(EVENTS.name, "default", encode(envelope))
 
 
-async def record(policy: str) -> tuple[list[Record], Head, str]:
+async def record(policy: str, folder: Path) -> tuple[list[Record], Head, str]:
     """Give the records of a run with one restart of the scheduler, and its state hash."""
     clock = PacedClock(START_S, None)
     bus = MemoryBus(clock)
     end_s = START_S + HOURS * 3600.0
 
-    def tide(now_s: float) -> int:
-        return round(6.0 - 5.0 * math.cos((now_s - START_S) / (HOURS * 3600.0) * 2 * math.pi))
+    def tide(now_s: float) -> float:
+        return 6.0 - 5.0 * math.cos((now_s - START_S) / (HOURS * 3600.0) * 2 * math.pi)
 
     config = ServiceConfig(policy=policy, settings=Settings(), snapshot_entries=400)
     services = [SchedulerService(bus, clock, config) for _ in range(2)]
     agents = [
-        FakeAgent(bus, clock, "train-agent", nodes("train", "training", 3, 4), fails="job-04"),
-        FakeAgent(bus, clock, "serve-agent", nodes("serve", "inference", 3, 4), load=tide),
+        agent(bus, clock, folder, "train", "training", None),
+        agent(bus, clock, folder, "serve", "inference", tide),
     ]
 
     async def lead() -> None:
@@ -115,6 +121,9 @@ async def record(policy: str) -> tuple[list[Record], Head, str]:
     async def restart() -> None:
         await clock.sleep_until(START_S + 7000.0)
         services[0].stop()
+        await clock.sleep_until(end_s - 60.0)
+        for one in agents:
+            await one.stop()
         await clock.sleep_until(end_s - 30.0)
         services[1].stop()
 
@@ -125,8 +134,9 @@ async def record(policy: str) -> tuple[list[Record], Head, str]:
         finally:
             clock.leave()
 
-    works = [restart(), Tenants(bus, clock).run(), *(a.run(end_s - 60.0) for a in agents)]
-    tasks = [asyncio.create_task(lead())]  # a service takes part by itself
+    tasks = [asyncio.create_task(lead())]  # services take part by themselves
+    tasks += [asyncio.create_task(one.run()) for one in agents]
+    works = [restart(), Tenants(bus, clock).run()]
     tasks += [asyncio.create_task(take_part(work)) for work in works]
     await asyncio.sleep(0)
     await clock.run_until(end_s + 120.0)
@@ -140,7 +150,8 @@ async def record(policy: str) -> tuple[list[Record], Head, str]:
 def main(policies: list[str]) -> None:
     for policy in policies:
         path = FOLDER / f"{policy}.jsonl.zst"
-        records, head, state = asyncio.run(record(policy))
+        with TemporaryDirectory() as folder:
+            records, head, state = asyncio.run(record(policy, Path(folder)))
         path.unlink(missing_ok=True)
         write_log(path, head, records)
         (FOLDER / f"{policy}.hash").write_text(state + "\n")
