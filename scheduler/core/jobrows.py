@@ -128,9 +128,8 @@ class JobRows:
         self._names[1, rows.start : rows.stop] = [job.tenant for job in jobs]
         self._shown[rows.start : rows.stop] = True
         self._jobs += jobs
-        for row, job in zip(rows, jobs, strict=True):
-            self._row[job.id] = row
-            self._speeds.take(row, job)
+        self._row.update(zip([job.id for job in jobs], rows, strict=True))
+        self._speeds.add(jobs)
         self._live = self._affine = None
         return rows
 

@@ -38,9 +38,16 @@ class Speeds:
         self._other = False  #: Whether a size came or went.
         self._crowded = False  #: Whether sizes are to be chosen anew.
 
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Give jobs the next rows."""
+        first, speeds = len(self._speed), [_read(job, None) for job in jobs]
+        self._speed += speeds
+        self._stale += range(first, len(self._speed))
+        self._count.update(chain.from_iterable(speed.sizes for speed in speeds))
+        self._other = True
+
     def take(self, row: int, job: Job | None) -> None:
         """Remember what a row's job declared, or what was learned of it; None: it is gone."""
-        self._speed.extend([None] * (row + 1 - len(self._speed)))
         before = self._speed[row]
         after = None if job is None else _read(job, before)
         self._crowded = len(self._count) > SIZES_MOST
