@@ -10,8 +10,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.core import facts
 from scheduler.core.claims import holders
