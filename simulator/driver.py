@@ -139,6 +139,7 @@ class Driver:
     ) -> None:
         """Let time pass until a moment, until `is_over` says so, or until nothing can happen."""
         in_moment = 0
+        self._obey()  # what was said between two calls may have been answered
         while not is_over(self.now_s):
             wake_s = self.engine.wake_s
             next_s = min(self._field.next_s, math.inf if wake_s is None else wake_s)
