@@ -1,32 +1,30 @@
-"""How long one cycle of a policy takes: `python -m benchmarks.decisions`.
+"""How long one cycle of the engine takes: `python -m benchmarks.decisions`.
 
-A cluster runs by the policy's own plans: each cycle carries the last plan out, loans included, some
-jobs end and others arrive, so that most cycles are the ordinary ones: little to change. Its own
-inference pool has a tide, so that nodes come and go. *Cold* is the first cycle: nothing runs and
-all jobs wait, as after a takeover of an empty cluster.
+A real engine runs a cluster that does at once what it is told: nodes of an inference pool with a
+tide come and go, some jobs end and others arrive, so that most cycles are the ordinary ones: little
+to change. A cycle is all of `TimePassed`: what is due, the columns of the snapshot, the policy's
+plan, and its adoption; what is left is checks, claims and nodes that go back. *Cold* is the first
+cycle: nothing runs and all jobs wait, as after a takeover of an empty cluster.
 
 Every figure is that of the best of several runs (`--repeat`), by its mean: other work on the
 machine only ever adds to it. For the same reason CPU time stands beside wall time, and is what
-`--plot` draws: a cycle is one thread that waits for nothing.
+`--plot` draws: a cycle is one thread that waits for nothing. The parts are CPU time.
 """
 
 import argparse
 import gc
 import json
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from scheduler.policies.interface import Kind, LoanPhase, Plan
-from scheduler.policies.registry import POLICIES, make_policy
-from tests.snapshots import Job, Pool, apply, snapshot
+from benchmarks.busy_cell import PARTS, Cell, Spent
+from scheduler.policies.registry import POLICIES
 
-CYCLE_S, SLOT_S, DAY_S = 60.0, 300.0, 86_400.0
-HISTORY_SLOTS = 2 * 288
 #: GPUs and active jobs.
 SIZES = ((64, 20), (512, 100), (2_048, 400), (10_000, 5_000))
 #: Cold starts measured at each size; each is of another cluster.
@@ -34,21 +32,13 @@ COLD = 3
 SEED = 7
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spent:
-    """Seconds that t cycles took."""
-
-    wall_s: np.ndarray  #: (t,)
-    cpu_s: np.ndarray  #: (t,)
-
-    def part(self, cycles: slice) -> "Spent":
-        """Return that of some of the cycles."""
-        return Spent(self.wall_s[cycles], self.cpu_s[cycles])
-
-    @property
-    def mean_s(self) -> float:
-        """Wall time of a cycle."""
-        return float(self.wall_s.mean())
+def joined(found: Sequence[Spent]) -> Spent:
+    """Put cycles of several runs together."""
+    return Spent(
+        np.concatenate([one.wall_s for one in found]),
+        np.concatenate([one.cpu_s for one in found]),
+        np.concatenate([one.parts_s for one in found]),
+    )
 
 
 def run(seconds: float = 4.0) -> dict[str, float]:
@@ -59,7 +49,7 @@ def run(seconds: float = 4.0) -> dict[str, float]:
     """
     results: dict[str, float] = {}
     for gpus, running, waiting in ((64, 20, 10), (1000, 200, 50)):
-        times = cycles("tide", gpus, running + waiting, seconds / 2).wall_s[1:]
+        times = cycles("tide", gpus, running + waiting, seconds / 2).steady().wall_s
         results[f"tide_{gpus}_gpus_mean_ms"] = round(1e3 * float(times.mean()), 3)
         results[f"tide_{gpus}_gpus_p99_ms"] = round(1e3 * float(np.quantile(times, 0.99)), 3)
         results[f"tide_{gpus}_gpus_cycles"] = float(len(times))
@@ -76,8 +66,8 @@ def rows(
             cold = [
                 _best([cycles(name, gpus, jobs, 0.0, s) for _ in range(repeat)]) for s in _SEEDS
             ]
-            steady = [cycles(name, gpus, jobs, seconds).part(slice(1, None)) for _ in range(repeat)]
-            for mode, spent in (("cold", _joined(cold)), ("steady", _best(steady))):
+            steady = [cycles(name, gpus, jobs, seconds).steady() for _ in range(repeat)]
+            for mode, spent in (("cold", joined(cold)), ("steady", _best(steady))):
                 row = {"policy": name, "gpus": gpus, "jobs": jobs, "mode": mode, **_row(spent)}
                 found.append(row)
                 print(_line(row), file=sys.stderr, flush=True)
@@ -91,13 +81,6 @@ def _best(runs: list[Spent]) -> Spent:
     return min(runs, key=lambda spent: spent.mean_s)
 
 
-def _joined(parts: list[Spent]) -> Spent:
-    return Spent(
-        np.concatenate([part.wall_s for part in parts]),
-        np.concatenate([part.cpu_s for part in parts]),
-    )
-
-
 def _row(spent: Spent) -> dict[str, float]:
     wall = spent.wall_s
     figures = {
@@ -107,10 +90,11 @@ def _row(spent: Spent) -> dict[str, float]:
         "cpu_ms": spent.cpu_s.mean(),
         "cpu_p99_ms": np.quantile(spent.cpu_s, 0.99),
     }
+    figures |= {f"{part}_ms": s for part, s in zip(PARTS, spent.parts_s.mean(axis=0), strict=True)}
     return {key: round(1e3 * float(s), 3) for key, s in figures.items()} | {"cycles": len(wall)}
 
 
-_COLUMNS = ("mean_ms", "p99_ms", "max_ms", "cpu_ms", "cpu_p99_ms")
+_COLUMNS = ("mean_ms", "p99_ms", "max_ms", "cpu_ms", "cpu_p99_ms", *(f"{p}_ms" for p in PARTS))
 _HEAD = " ".join(
     [f"{'policy':12} {'gpus':>6} {'jobs':>5} {'mode':6}", *(f"{c:>10}" for c in _COLUMNS), "cycles"]
 )
@@ -121,46 +105,6 @@ def _line(row: dict[str, Any]) -> str:
     return " ".join([who, *(f"{row[c]:10.2f}" for c in _COLUMNS), f"{row['cycles']:6}"])
 
 
-class _Cluster:
-    """Pools whose loans follow the plans. The inference pool is an eighth of it at its least."""
-
-    def __init__(self, gpus: int, now_s: float) -> None:
-        nodes = gpus // 8
-        self._lent = max(1, nodes // 4)
-        self._load = 8 * self._lent * 0.3 * (1 + np.sin(np.arange(HISTORY_SLOTS) / 45))
-        self._train = nodes - self._lent
-        self._loan = {f"infer-{n:03}": LoanPhase.LENT for n in range(self._lent + 1)}
-        for number in range(1 + int(self._needed(now_s)) // 8):  # its owner's now, and headroom
-            self._loan[f"infer-{number:03}"] = LoanPhase.OWNED
-
-    def _needed(self, at_s: float) -> float:
-        """GPUs that the inference pool needs: up to half of them."""
-        return 8 * self._lent * 0.25 * (1 + float(np.sin(2 * np.pi * at_s / DAY_S)))
-
-    def pools(self, now_s: float) -> list[Pool]:
-        """Return the pools as they are."""
-        slot = now_s // SLOT_S
-        past = (slot - np.arange(HISTORY_SLOTS)[::-1]) * SLOT_S
-        tide = [self._needed(at_s) for at_s in past.tolist()]
-        quiet = [0.0] * HISTORY_SLOTS
-        loan = list(self._loan.values())
-        return [
-            Pool("edge", Kind.EDGE, nodes=2, gpus=1, speed=0.3, loan=LoanPhase.LENT, history=quiet),
-            Pool("infer", Kind.INFERENCE, nodes=len(loan), speed=0.8, loan=loan, history=tide),
-            Pool("train", nodes=self._train),
-            Pool("owned", Kind.INFERENCE, nodes=2, history=self._load.tolist()),
-        ]
-
-    def carry_out(self, plan: Plan) -> None:
-        """Let the nodes change hands that the plan says."""
-        for node in plan.lend:
-            if node in self._loan:
-                self._loan[node] = LoanPhase.LENT
-        for node in plan.reclaim:
-            if node in self._loan:
-                self._loan[node] = LoanPhase.OWNED
-
-
 def cycles(name: str, gpus: int, jobs: int, seconds: float, seed: int = SEED) -> Spent:
     """Run cycles for some seconds. The first is a cold start; without seconds it is the only one.
 
@@ -168,48 +112,22 @@ def cycles(name: str, gpus: int, jobs: int, seconds: float, seed: int = SEED) ->
         name: Of the policy.
         gpus: In the cluster, edge servers and the headroom of the inference pool not counted.
         jobs: Active ones.
-        seconds: Wall time to spend, that of building snapshots included.
+        seconds: Wall time to spend, that of the cluster's own doings included.
         seed: Another cluster.
     """
     gc.set_threshold(50_000, 20, 20)  # as in the scheduler's process
-    rng = np.random.default_rng(seed)
-    made = 0
-
-    def job(now_s: float) -> Job:
-        nonlocal made
-        made += 1
-        low = int(rng.integers(0, 4))
-        return Job(
-            f"job-{made:05}",
-            work_s=float(rng.lognormal(9, 1)),
-            sizes=(1, 2, 4, 8, 16, 32)[low : low + int(rng.integers(1, 5))],
-            power=float(rng.uniform(0.6, 0.95)),
-            submit_s=now_s,
-            waiting_since_s=now_s,
-            deadline_s=now_s + float(rng.uniform(3000, 30000)) if rng.random() < 0.2 else np.inf,
-            edge_allowed=bool(rng.random() < 0.3),
-        )
-
-    now_s = 1e6
-    cluster = _Cluster(gpus, now_s)
-    live = [job(now_s + i) for i in range(jobs)]
-    policy = make_policy(name)
-    wall_s: list[float] = []
-    cpu_s: list[float] = []
+    cell = Cell(name, gpus, seed)
+    for _ in range(jobs):
+        cell.submit()
+    gc.collect()
+    spent = [cell.cycle()]
     stop_s = perf_counter() + seconds
-    while perf_counter() < stop_s or len(wall_s) < (4 if seconds else 1):
-        seen = snapshot(cluster.pools(now_s), live, now_s=now_s)
-        begin_s, begin_cpu_s = perf_counter(), process_time()
-        plan = policy.plan(seen)
-        cpu_s.append(process_time() - begin_cpu_s)
-        wall_s.append(perf_counter() - begin_s)
-        cluster.carry_out(plan)
-        live = apply(seen, plan, live)
-        live = [replace(j, work_s=j.work_s - CYCLE_S * sum(j.held.values()) ** 0.8) for j in live]
-        live = [j for j in live if j.work_s > 0]
-        live += [job(now_s) for _ in range(jobs - len(live))]
-        now_s += CYCLE_S
-    return Spent(np.array(wall_s), np.array(cpu_s))
+    while seconds and (len(spent) < 4 or perf_counter() < stop_s):
+        cell.work()
+        for _ in range(jobs - cell.live):
+            cell.submit()
+        spent.append(cell.cycle())
+    return joined(spent)
 
 
 def draw(found: list[dict[str, Any]], path: Path) -> None:

@@ -145,7 +145,7 @@ class Account:
                 case facts.TargetSet():
                     self.claims += 1
                 case facts.TargetDropped():
-                    self.claims_timed_out += fact.reason.endswith("in time")
+                    self.claims_timed_out += fact.timed_out
                 case facts.CycleRan():
                     self._decided = True
                 case _:

@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler.core import facts
 from scheduler.core.leave import gone_by_s, transfer_s
+from scheduler.core.registry import NAMES
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
@@ -61,21 +62,16 @@ class Agenda:
         self.nodes = _Heap(lambda name: node_due_s(state, name), state.nodes)
         self.commands = _Heap(lambda name: command_due_s(state, settings, name), state.commands)
         self.jobs = _Heap(lambda name: job_due_s(state, settings, name), state.jobs)
+        self._heaps = {"job": self.jobs, "node": self.nodes, "command": self.commands}
 
     def saw(self, fact: Any) -> None:
         """Take note of a fact that was folded into the state."""
-        if isinstance(fact, facts.JobExplained):
-            return
-        if (name := getattr(fact, "job", None)) is not None:
-            self.jobs.touch(name)
-        if (name := getattr(fact, "command", None)) is not None:
-            self.commands.touch(name)
-        if (name := getattr(fact, "node", None)) is not None:
-            self.nodes.touch(name)
-            if isinstance(fact, facts.NodeJoined):  # transfers may take another time now
-                for holder in self._state.nodes[name].holder:
-                    if holder is not None:
-                        self.jobs.touch(holder)
+        for name in NAMES[type(fact)]:
+            self._heaps[name].touch(getattr(fact, name))
+        if isinstance(fact, facts.NodeJoined):  # transfers may take another time now
+            for holder in self._state.nodes[fact.node].holder:
+                if holder is not None:
+                    self.jobs.touch(holder)
 
 
 def node_due_s(state: ClusterState, name: str) -> float:

@@ -30,7 +30,7 @@ from scheduler.core.transitions import InvalidTransition, NodeState
 from scheduler.core.turn import Turn
 from scheduler.core.view import View
 from scheduler.policies.checked import Names, checked
-from scheduler.policies.interface import Policy
+from scheduler.policies.interface import Plan, Policy
 from schemas import events
 
 
@@ -63,6 +63,8 @@ class Engine:
         self._agenda = Agenda(self.state, self._settings)
 
     def _saw(self, fact: Any) -> None:
+        if type(fact) is facts.JobExplained:  # most are that, and it changes nothing but itself
+            return
         self._view.saw(fact)
         self._agenda.saw(fact)
 
@@ -159,8 +161,9 @@ class Engine:
         snapshot = self._view.snapshot(state)
         names = Names(snapshot)
         try:
-            plan = checked(self._policy.plan(snapshot), names)
-            adopt(turn, self._view.explained(plan))
+            # While no node is in contact nothing can be decided: no policy need allow for that.
+            plan = self._policy.plan(snapshot) if snapshot.nodes.ids else Plan()
+            adopt(turn, self._view.explained(checked(plan, names)))
         except Exception as error:  # a policy may be anybody's; the cell goes on
             if self.strict and isinstance(error, InvalidTransition):
                 raise

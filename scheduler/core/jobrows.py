@@ -3,7 +3,7 @@
 Nothing in a row depends on the time: `columns` adds to all rows at once what time alone brings.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.interface import (
     MOVING,
     NOTE,
+    RUNNING,
     SIZES_MOST,
     WAITING,
+    Bools,
     Floats,
     Ints,
     Jobs,
-    Phase,
 )
 
 #: A reported rate this far off the declared one is taken for a glitch.
@@ -32,7 +33,7 @@ _INTS, _PLAIN, _COLUMNS = 8, 18, 32 + NOTE
 
 
 class JobRows:
-    """Rows in the order of submission; those of jobs that ended stay behind, and are not shown."""
+    """Rows in the order of submission; those of jobs that ended are not shown, and later reused."""
 
     def __init__(self, state: ClusterState, slot_of: Callable[[str], int]) -> None:
         """Begin without a row.
@@ -49,6 +50,8 @@ class JobRows:
         self._jobs: list[Job | None] = []  #: By row.
         self._row: dict[str, int] = {}
         self._table: Floats = np.zeros((_COLUMNS, 64))
+        self._names = np.empty((2, 64), dtype=np.object_)  #: (2, rows) ids and tenants.
+        self._shown: Bools = np.zeros(64, dtype=np.bool_)  #: (rows,)
         #: (3, h) row, node's slot and GPUs of all holdings, by row then node.
         self._holdings: Ints = np.zeros((3, 0), dtype=np.int64)
         self._affinity: dict[int, dict[str, float]] = {}
@@ -57,28 +60,30 @@ class JobRows:
         self._live: tuple[Ints, tuple[str, ...], tuple[str, ...]] | None = None
         self._affine: tuple[object, Floats] | None = None
 
-    @property
-    def wasteful(self) -> bool:
-        """Whether most rows are of jobs that ended, so that all had better be written anew."""
-        return len(self._jobs) > 64 + 2 * len(self._row)
+    def write(self, names: Mapping[str, bool]) -> list[str]:
+        """Write the rows of jobs.
 
-    def write(self, names: Iterable[str]) -> list[str]:
-        """Write the rows of these jobs.
+        Args:
+            names: The jobs; with each, whether it may have GPUs that it did not have, or claim
+                others than it did. One that has no row yet may.
 
         Returns:
-            Nodes that they had a part in before, or have one in now.
+            Nodes that those had a part in before, or have one in now.
         """
         rows: list[int] = []
         jobs: list[Job] = []
         nodes: list[str] = []
         fresh, changed = [], []
-        for name in names:
+        for name, moved in names.items():
             job, row = self._state.jobs.get(name), self._row.get(name)
             if job is not None and job.state in TERMINAL:
                 job = None
-            nodes.extend(self._places.pop(name, ()))
+            if moved and name in self._places:
+                nodes += self._places.pop(name)
             if row is not None and self._jobs[row] is not job:
                 self._jobs[row] = self._live = self._affine = None
+                self._shown[row] = False
+                nodes += self._places.pop(name, ())
                 self._speeds.take(row, None)
                 self._affinity.pop(row, None)
                 changed.append(self._row.pop(name))
@@ -90,52 +95,91 @@ class JobRows:
             else:
                 rows.append(row)
                 jobs.append(job)
-        for job in sorted(fresh, key=lambda job: job.number):
-            rows.append(len(self._jobs))
-            jobs.append(job)
-            self._row[job.id] = len(self._jobs)
-            self._jobs.append(job)
-            self._live = self._affine = None
+                if moved:
+                    changed.append(row)
+        if fresh:
+            fresh.sort(key=lambda job: job.number)
+            added = self._add(fresh)
+            rows += added
+            jobs += fresh
+            changed += added
         if rows:
-            if (over := len(self._jobs) - self._table.shape[1]) > 0:
-                more = np.zeros((_COLUMNS, max(over, self._table.shape[1])))
-                self._table = np.hstack((self._table, more))
-            self._table[:, rows] = np.array([self._values(job) for job in jobs]).T
+            values = [self._values(job) for job in jobs]
+            self._table[:, rows] = np.array(values, dtype=np.float64).T
+        crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):
-            if here := (*job.cells, *job.leaving, *(job.target or ())):
-                self._places[job.id] = here
-                nodes.extend(here)
-            self._speeds.take(row, job)
+            if job.curve is not None or crowded:
+                self._speeds.take(row, job)
             if job.curve is not None and self._affinity.get(row) != job.curve["affinity"]:
                 self._affinity[row], self._affine = job.curve["affinity"], None
-        self._hold([*changed, *rows], zip(rows, jobs, strict=True))
+        nodes += self._hold(changed)
+        if len(self._jobs) > 64 + 2 * len(self._row):
+            self._close_up()
         return nodes
 
-    def _hold(self, changed: list[int], written: Iterable[tuple[int, Job]]) -> None:
-        """Replace the holdings of changed rows."""
-        found = [
-            (row, self._slot_of(name), len(gpus))
-            for row, job in written
-            for name, gpus in sorted(job.cells.items())
-        ]
+    def _add(self, jobs: list[Job]) -> range:
+        """Give jobs rows."""
+        rows = range(len(self._jobs), len(self._jobs) + len(jobs))
+        while rows.stop > len(self._shown):
+            self._table = np.hstack((self._table, np.zeros_like(self._table)))
+            self._names = np.hstack((self._names, self._names))
+            self._shown = np.append(self._shown, np.zeros_like(self._shown))
+        self._names[0, rows.start : rows.stop] = [job.id for job in jobs]
+        self._names[1, rows.start : rows.stop] = [job.tenant for job in jobs]
+        self._shown[rows.start : rows.stop] = True
+        self._jobs += jobs
+        for row, job in zip(rows, jobs, strict=True):
+            self._row[job.id] = row
+            self._speeds.take(row, job)
+        self._live = self._affine = None
+        return rows
+
+    def _close_up(self) -> None:
+        """Give up the rows of jobs that ended."""
+        rows = self.live()[0]
+        count = len(rows)
+        self._table[:, :count] = self._table[:, rows]
+        self._names[:, :count] = self._names[:, rows]
+        self._shown[:] = False
+        self._shown[:count] = True
+        self._jobs = [self._jobs[row] for row in rows.tolist()]
+        self._row = {name: row for row, name in enumerate(self._row)}
+        self._holdings[0] = rows.searchsorted(self._holdings[0])
+        self._affinity = {int(rows.searchsorted(r)): own for r, own in self._affinity.items()}
+        self._speeds.close_up(rows)
+        self._live = None
+
+    def _hold(self, changed: list[int]) -> list[str]:
+        """Replace the holdings of changed rows; give the nodes that their jobs have a part in."""
+        found: list[tuple[int, int, int]] = []
+        nodes: list[str] = []
+        for row in changed:
+            job = self._jobs[row]
+            if job is not None and (job.cells or job.leaving or job.target is not None):
+                here = (*job.cells, *job.leaving, *(job.target or ()))
+                self._places[job.id] = here
+                nodes += here
+                for name, gpus in sorted(job.cells.items()):
+                    found.append((row, self._slot_of(name), len(gpus)))
         stays = np.ones(len(self._jobs), dtype=np.bool_)
         stays[changed] = False
         kept = self._holdings[:, stays[self._holdings[0]]]
         new = np.array(found, dtype=np.int64).reshape(len(found), 3).T
         both = np.concatenate((kept, new), axis=1)
         self._holdings = both.take(both[0].argsort(kind="stable"), axis=1)
+        return nodes
 
     def _values(self, job: Job) -> tuple[float, ...]:
         goes = job.cells if job.target is None else job.target
         size, slot = 0, -1
         if goes:
             size, slot = sum(map(len, goes.values())), self._slot_of(min(goes))
-        phase = Phase.MOVING
+        phase = MOVING
         if job.target is None and not job.leaving:
             if job.state is JobState.QUEUED:
-                phase = Phase.WAITING
+                phase = WAITING
             elif job.state is JobState.RUNNING:
-                phase = Phase.RUNNING
+                phase = RUNNING
         observed_s = _NEVER if job.rate_at_s is None else job.rate_at_s
         factor = min(max(job.rate_factor, _FACTOR_MIN), _FACTOR_MAX)
         per_step, left, told_at = 1.0, 0.0, job.total_steps
@@ -186,12 +230,9 @@ class JobRows:
     def live(self) -> tuple[Ints, tuple[str, ...], tuple[str, ...]]:
         """Give the rows of live jobs, ascending, with their ids and tenants."""
         if self._live is None:
-            there = [(row, job) for row, job in enumerate(self._jobs) if job is not None]
-            self._live = (
-                np.array([row for row, _ in there], dtype=np.int64),
-                tuple([job.id for _, job in there]),
-                tuple([job.tenant for _, job in there]),
-            )
+            rows = self._shown.nonzero()[0]
+            ids, tenants = self._names.take(rows, axis=1).tolist()
+            self._live = rows, tuple(ids), tuple(tenants)
         return self._live
 
     def slots(self) -> Ints:

@@ -83,21 +83,21 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
     Raises:
         MalformedPlan: one cannot; none was recorded.
     """
+    jobs, old_s, news = turn.state.jobs, turn.state.now_s - 600.0, []
     try:
-        news = [reason for reason in reasons if _is_news(turn, reason)]
+        for reason in reasons:
+            if reason.verb in ("waits", "keeps"):
+                job = jobs.get(reason.subject)
+                if job is not None and job.why is not None and job.why_at_s > old_s:
+                    why = job.why
+                    if why["rule"] == reason.rule and why["lost_to"] == list(reason.lost_to):
+                        continue
+            news.append(reason)
     except (AttributeError, TypeError) as error:
         raise MalformedPlan(f"reasons: {error}") from None
     check_reasons(news)
     for reason in news:
         turn.explain(reason)
-
-
-def _is_news(turn: Turn, reason: Reason) -> bool:
-    job = turn.state.jobs.get(reason.subject)
-    if job is None or job.why is None or reason.verb not in ("waits", "keeps"):
-        return True
-    same = (job.why["rule"], job.why["lost_to"]) == (reason.rule, list(reason.lost_to))
-    return not same or turn.state.now_s - job.why_at_s >= 600.0
 
 
 def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:

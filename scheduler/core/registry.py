@@ -3,12 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from scheduler.core.facts import Cells
+from scheduler.core.facts import FACTS, Cells
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import HOLDING, JOB, InvalidTransition, step
 
 Fold = Callable[[ClusterState, Any], None]
 FOLDS: dict[type[Any], Fold] = {}
+#: What facts of a kind name: of job, node and command, those that it has a field for.
+NAMES = {
+    kind: tuple(name for name in ("job", "node", "command") if name in kind.__dataclass_fields__)
+    for kind in FACTS.values()
+}
 
 
 def folds(kind: type[Any]) -> Callable[[Fold], Fold]:

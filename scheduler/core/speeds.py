@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -76,6 +77,11 @@ class Speeds:
         found: Floats = self._table.take(rows, axis=0)
         return found
 
+    def close_up(self, rows: Ints) -> None:
+        """Keep these rows alone, one after the other."""
+        self._table = self.rows(rows)
+        self._speed = [self._speed[row] for row in rows.tolist()]
+
     def _regrid(self) -> None:
         """Show the sizes that present jobs have; what is known at old ones is kept."""
         self._other = self._crowded = False
@@ -103,14 +109,15 @@ class Speeds:
         speeds = [speed for row in rows if (speed := self._speed[row]) is not None]
         sizes = self.sizes[columns].astype(np.float64)
         stretch = np.arange(len(speeds)) * _STRIDE
-        points = [point for speed in speeds for point in speed.points]
-        gpus, work = np.array(points, dtype=np.float64).reshape(len(points), 2).T
+        flat = chain.from_iterable(chain.from_iterable(speed.points for speed in speeds))
+        gpus, work = np.fromiter(flat, np.float64).reshape(-1, 2).T
         gpus = gpus + np.repeat(stretch, [len(speed.points) for speed in speeds])
         at = sizes + stretch[:, None]
         found = np.interp(at, gpus, work)
         if not (work > 0).all():  # between a size that cannot be and its neighbour none can
             found[np.interp(at, gpus, work > 0) < 1.0] = 0.0
-        bounds = np.array([speed.bounds for speed in speeds])
+        flat = chain.from_iterable(speed.bounds for speed in speeds)
+        bounds = np.fromiter(flat, np.float64).reshape(-1, 3)
         found /= bounds[:, 2:]
         found[(sizes < bounds[:, :1]) | (sizes > bounds[:, 1:2])] = 0.0
         self._table[np.array(rows)[:, None], columns] = found

@@ -1,5 +1,6 @@
 """The state as columns: the snapshot that policies see."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -8,14 +9,20 @@ import numpy as np
 from scheduler.core import facts
 from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows
+from scheduler.core.registry import NAMES
 from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
 from scheduler.policies import interface as columns
 from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reason
 
-#: Of jobs, and yet nothing of what is shown of them.
-_UNSEEN = (facts.JobExplained, facts.WorkerReady)
-
-
+#: These leave a job the GPUs that it has and claims.
+_IN_PLACE = (
+    facts.JobAdvanced,
+    facts.GangRunning,
+    facts.CheckpointSaved,
+    facts.CheckpointMissed,
+    facts.CancelRequested,
+    facts.WorkerReady,
+)
 _Part = TypeVar("_Part", columns.Jobs, columns.Pools, columns.Nodes, columns.Holdings)
 
 
@@ -33,29 +40,39 @@ class View:
 
     def _forget(self) -> None:
         self._rows = None
-        # Named by facts since the last snapshot, in order.
-        self._jobs: dict[str, None] = {}
+        # Named by facts since the last snapshot; of jobs, whether their GPUs may be others.
+        self._jobs: dict[str, bool] = {}
         self._nodes: dict[str, None] = {}
         #: By lender: the slot in which this was its history, and that.
         self._history: dict[str, tuple[int, Floats]] = {}
 
     def saw(self, fact: Any) -> None:
         """Take note of a fact that was folded into the state."""
-        if isinstance(fact, facts.LeaderChanged):
-            self._forget()  # slots may have another length, and notes another reader
-        elif isinstance(fact, facts.JobsNoted):
-            self._jobs.update(dict.fromkeys(fact.notes))
-        elif isinstance(fact, facts.CurvesReplaced):
-            self._jobs.update(dict.fromkeys(fact.curves))
-        elif isinstance(fact, facts.RefusalsNoted):
-            self._jobs.update(dict.fromkeys(fact.jobs))
-        elif isinstance(fact, facts.LoadObserved):
-            self._history.pop(fact.lender, None)
-        elif not isinstance(fact, _UNSEEN):
-            if (job := getattr(fact, "job", None)) is not None:
-                self._jobs[job] = None
-            if (node := getattr(fact, "node", None)) is not None:
-                self._nodes[node] = None
+        kind = type(fact)
+        for name in NAMES[kind]:
+            if name == "node":
+                self._nodes[fact.node] = None
+            elif name == "job":
+                self._jobs[fact.job] = kind not in _IN_PLACE or self._jobs.get(fact.job, False)
+        if NAMES[kind]:
+            return
+        match fact:
+            case facts.JobsNoted():
+                self._touch(fact.notes)
+            case facts.CurvesReplaced():
+                self._touch(fact.curves)
+            case facts.RefusalsNoted():
+                self._touch(fact.jobs)
+            case facts.LoadObserved():
+                self._history.pop(fact.lender, None)
+            case facts.LeaderChanged():
+                self._forget()  # slots may have another length, and notes another reader
+            case _:
+                pass
+
+    def _touch(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._jobs.setdefault(name, False)
 
     def snapshot(self, state: ClusterState) -> columns.Snapshot:
         """Give the columns of the state as it is now."""
@@ -88,11 +105,11 @@ class View:
 
     def _read(self, state: ClusterState) -> tuple[NodeRows, JobRows]:
         """Write the rows of what changed; of everything, where nothing is remembered."""
-        if self._rows is None or self._rows[1].wasteful:
+        if self._rows is None:
             nodes = NodeRows(state)
             jobs = JobRows(state, nodes.slot_of)
             self._rows = nodes, jobs
-            jobs.write(state.jobs)
+            jobs.write(dict.fromkeys(state.jobs, True))
             nodes.write(state.nodes)
         else:
             nodes, jobs = self._rows

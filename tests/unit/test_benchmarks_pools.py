@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import edge, loaning, simulator
+from benchmarks import busy_cell, decisions, edge, loaning, simulator
 
 SMALL = loaning.Setting(days=0.5, jobs=60, training=4, inference=5)
 
@@ -78,3 +78,12 @@ def test_the_simulator_is_timed(tmp_path: Path) -> None:
     assert (row["workload"], row["policy"]) == ("0.1 days, 10 jobs", "tide")
     assert 0 < row["policy_share"] < 1
     assert row["wall_s"] > 0
+
+
+def test_a_cycle_is_measured_whole_and_by_its_parts() -> None:
+    cold, steady = decisions.rows(["tide"], [(64, 20)], seconds=0.1, repeat=1)
+    assert (cold["mode"], steady["mode"]) == ("cold", "steady")
+    for row in (cold, steady):
+        parts = {part: row[f"{part}_ms"] for part in busy_cell.PARTS}
+        assert min(parts.values()) > 0
+        assert sum(parts.values()) == pytest.approx(row["cpu_ms"], abs=0.01)

@@ -117,6 +117,7 @@ def test_a_learned_curve_is_shown_instead_of_the_declared_one(left: float | None
 
 def test_notes_are_shown_to_the_policy_that_wrote_them() -> None:
     cell = _OfAny()
+    cell.feed(node_born())
     cell.feed(submitted("j0"))
 
     def lead(policy: str) -> list[float]:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.forecast import DAY, Setting, clairvoyant_gpu_h, measure, peaks
+from scheduler.policies import loans
 from scheduler.policies.forecast import Forecast, ForecastOptions, forecast
 from scheduler.policies.interface import Floats, Kind, LoanPhase
 from scheduler.policies.loans import LoanOptions, decide
@@ -200,3 +201,13 @@ def test_the_margin_decides_how_many_servers_stay() -> None:
     most = max(history[-1], figures["peak_gpus"] + figures["headroom_gpus"])
     assert len(decision.lend) == 20 - int(np.ceil(most / 8 - 1e-9))
     assert DAY == SLOTS * 5
+
+
+def test_who_reports_nothing_new_is_not_forecast_again() -> None:
+    history = tide(3, seed=17, gpus=160).tolist()
+    before = loans._forecast.cache_info()
+    for last in (history[-1], history[-1], history[-1] + 1.0):
+        pool = Pool("serve", Kind.INFERENCE, nodes=20, history=[*history[:-1], last])
+        decide(snapshot([pool], []), lambda _: 0.0, LoanOptions())
+    after = loans._forecast.cache_info()
+    assert (after.hits - before.hits, after.misses - before.misses) == (1, 2)

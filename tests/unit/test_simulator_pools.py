@@ -29,13 +29,6 @@ from tests.scripted import replayed
 from tests.snapshots import faults
 
 ROOM = Room(2, 8, memory_mib=32_000.0, transfer_mib_per_s=2000.0)
-#: What may follow on a loan's phase, from one decision to the next.
-NEXT = {
-    LoanPhase.OWNED: (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT),
-    LoanPhase.LENDING: (LoanPhase.LENDING, LoanPhase.LENT, LoanPhase.OWNED),
-    LoanPhase.LENT: (LoanPhase.LENT, LoanPhase.RECLAIMING, LoanPhase.OWNED),
-    LoanPhase.RECLAIMING: (LoanPhase.RECLAIMING, LoanPhase.OWNED, LoanPhase.LENDING),
-}
 #: Which pools a policy takes GPUs from, beside the training pool.
 TAKES = {"tide": ("serve", "edge"), "aryl": ("serve",), "edgeflow": ("edge",)}
 
@@ -45,9 +38,7 @@ class Watched:
     """A policy whose snapshots and plans are checked."""
 
     policy: Policy
-    load: Load
     run: Run | None = None
-    before: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -74,20 +65,7 @@ class Watched:
         assert (size == jobs.size)[jobs.phase == Phase.RUNNING].all()
         at_edge = np.bincount(held.job, kind[held.node] == Kind.EDGE, len(jobs.ids))
         assert at_edge.max(initial=0) <= 1
-        loans = dict(zip(nodes.ids, nodes.loan.tolist(), strict=True))
-        for node in loans.keys() & self.before.keys():
-            assert loans[node] in NEXT[LoanPhase(self.before[node])]
-        self.before = loans
-        self._check_lender(seen)
         self._check_progress(seen)
-
-    def _check_lender(self, seen: Snapshot) -> None:
-        now_s = seen.now_s - START_S
-        for serve in seen.lenders:
-            if serve.id == "serve":
-                assert serve.gpus_needed == self.load.at(now_s // 60.0 * 60.0)
-                assert serve.history[-1] >= serve.gpus_needed
-                assert len(serve.history) == min(576, 1 + 288 + int(now_s // 300.0))
 
     def _check_progress(self, seen: Snapshot) -> None:
         assert self.run is not None
@@ -117,11 +95,11 @@ def pools() -> tuple[PoolRoom, ...]:
 
 
 def failures() -> tuple[Failure, ...]:
-    """Some nodes now and then, and for two minutes all but one."""
+    """Some nodes now and then, and for two minutes all."""
     rng = np.random.Generator(np.random.PCG64(3))
     failing = ["node-001", "serve-001", "edge-000", "spare-000"]
     drawn = draw_failures(rng, failing, 10_000.0, 1800.0, 30_000.0)
-    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(ROOM, pools()).ids[:-1]))
+    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(ROOM, pools()).ids))
 
 
 def watch(name: str, journal: Path, merge_s: float = 0.0) -> tuple[Watched, Run, Outcome]:
@@ -135,7 +113,7 @@ def watch(name: str, journal: Path, merge_s: float = 0.0) -> tuple[Watched, Run,
         checkpoint_every_s=1800.0,
         horizon_s=86_400.0,
     )
-    policy = Watched(make_policy(name), options.pools[0].loads[0])
+    policy = Watched(make_policy(name))
     policy.run = run = Run(jobs(), policy, options, line=name)
     with Recorder(journal, run.driver.engine) as recorder:
         run.driver.watches.append(recorder.saw)
@@ -188,6 +166,7 @@ def check_totals(run: Run, out: Outcome) -> None:
     totals, started = state.totals, np.isfinite(out.start_s)
     rest_s = START_S + out.until_s - state.now_s
     assert totals.policy_failures == 0
+    assert (totals.claims, totals.claims_timed_out) == (out.claims, out.claims_timed_out)
     assert totals.jobs_completed == ended.sum()
     assert totals.jobs_declined == out.refused.sum()
     assert totals.jobs_started == started.sum()
@@ -200,6 +179,7 @@ def check_totals(run: Run, out: Outcome) -> None:
     for number, name in enumerate(out.ids):
         if name in state.jobs:  # GPUs being left are held, and the job's no more
             assert state.jobs[name].attained_gpu_s <= out.attained_gpu_s[number] + 1e-6
+            assert state.jobs[name].restarts == out.restarts[number]
     assert totals.loans_granted == fleet.loans
     back = int((fleet.reclaim_back_s < np.inf).sum())
     assert totals.loans_reclaimed <= back <= totals.loans_reclaimed + fleet.failures
