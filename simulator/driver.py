@@ -143,6 +143,7 @@ class Driver:
     ) -> None:
         """Let time pass until a moment, until `is_over` says so, or until nothing can happen."""
         in_moment = 0
+        self._obey()  # what was said between two calls may have been answered
         while not is_over(self.now_s):
             next_s = min(self._field.next_s, self._wake_s())
             if next_s > until_s or next_s == math.inf:
