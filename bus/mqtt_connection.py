@@ -12,8 +12,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 import aiomqtt
-from paho.mqtt import MQTTException
-from paho.mqtt import client as paho
+from paho.mqtt import MQTTException, client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode

@@ -112,11 +112,8 @@ class SchedulerService:
         self.learning = Learning(on=config.learn)
         self.snapshots_skipped = 0
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
-        self._entries = 0
-        self._sequence = 0
-        self._ticks = 0
-        self.invariant_violations = 0
-        self.recovered_entries = 0
+        self._entries = self._sequence = self._ticks = 0
+        self.invariant_violations = self.recovered_entries = 0
 
     engine: Engine
     intake: Intake
@@ -236,8 +233,7 @@ class SchedulerService:
                 self.intake.counts, self.intake.refused = before
                 await self._set_aside(record, error)
                 return
-        learned = self.learning.news()
-        for data in (*contact, *((learned,) if learned is not None else ())):
+        for data in (*contact, *self.learning.news()):
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from runtime.core import Action, AgentCore, Limits, NodeSpec
-from runtime.core import Command as Order
-from runtime.core import Report as Reported
+from runtime.core import Action, AgentCore, Command as Order, Limits, NodeSpec, Report as Reported
 from runtime.executor import Machine
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedOwner

@@ -79,6 +79,8 @@ class Driver:
         line: str | None = None,
         cell: str = "default",
         begin_s: float = 0.0,
+        *,
+        skips: bool = False,
     ) -> None:
         """Begin with nothing.
 
@@ -89,13 +91,15 @@ class Driver:
             line: The policy with its options, as a journal names it; None: its name.
             cell: What it decides for, as a journal names it.
             begin_s: The engine's first moment. Nobody is asked before `START_S`.
+            skips: Whether rounds are left out while there is neither a job nor a loan, as a field
+                may have it that answers all commands at once.
         """
         self._policy, self._field = policy, field
         self.engine = self._go_on(ClusterState(cell=cell))
         self.watches: list[Watch] = []
         self.now_s = begin_s
         self.violations = 0
-        self._line, self._settings = line or policy.name, settings
+        self._line, self._settings, self._skips = line or policy.name, settings, skips
         self._orders: deque[Command] = deque()
         self._sequence = 0
         self._cycles = 0
@@ -139,9 +143,9 @@ class Driver:
     ) -> None:
         """Let time pass until a moment, until `is_over` says so, or until nothing can happen."""
         in_moment = 0
+        self._obey()  # what was said between two calls may have been answered
         while not is_over(self.now_s):
-            wake_s = self.engine.wake_s
-            next_s = min(self._field.next_s, math.inf if wake_s is None else wake_s)
+            next_s = min(self._field.next_s, self._wake_s())
             if next_s > until_s or next_s == math.inf:
                 self.now_s = max(self.now_s, until_s) if until_s < math.inf else self.now_s
                 return
@@ -152,10 +156,22 @@ class Driver:
             self.now_s = max(self.now_s, next_s)
             self._field.happen(self.now_s)
             self._obey()
-            wake_s = self.engine.wake_s
-            is_due = wake_s is not None and wake_s <= self.now_s
-            if is_due and not is_over(self.now_s):
+            if self._wake_s() <= self.now_s and not is_over(self.now_s):
                 self._cycle()
+
+    def _wake_s(self) -> float:
+        """Say when the engine next has something to do; inf if nothing."""
+        wake_s, state, totals = self.engine.wake_s, self.engine.state, self.engine.state.totals
+        if wake_s is None:
+            return math.inf
+        over = totals.jobs_completed + totals.jobs_failed + totals.jobs_cancelled
+        if not self._skips or totals.jobs_submitted > over or state.on_loan or state.dirty:
+            return wake_s
+        event_s = self._field.next_s
+        if event_s == math.inf:
+            return wake_s
+        # What comes next is seen in the round that would have seen it: one before it is held.
+        return max(wake_s, self._settings.next_round_s(event_s - 2.0 * self._settings.cycle_s))
 
     def check(self) -> None:
         """Count what breaks a law of the state now."""

@@ -12,11 +12,11 @@ from runtime.core import (
     Action,
     CheckpointWorkers,
     GangCompleted,
+    Report as Reported,
     ScaleWorkers,
     StartWorkers,
     StopWorkers,
 )
-from runtime.core import Report as Reported
 from runtime.simulated_owner import Service, SimulatedOwner
 from scheduler.policies.interface import Kind
 from simulator.account import Account

@@ -103,7 +103,14 @@ class Run:
         else:
             self._field = Ideal(ordered, layout, sizes, account, options)
         self._policy = _Watched(policy, options.tell, lambda: account.over)
-        self.driver = Driver(self._policy, self._field, settings_of(options), line, cell)
+        self.driver = Driver(
+            self._policy,
+            self._field,
+            settings_of(options),
+            line,
+            cell,
+            skips=options.agents == "ideal",
+        )
         self.driver.watches.append(account.saw)
         self._quiet_s = START_S
 

@@ -246,7 +246,17 @@ def _command_repeated(state: ClusterState, fact: facts.CommandRepeated) -> None:
 @folds(facts.CommandRefused)
 @folds(facts.CommandExpired)
 def _command_closed(state: ClusterState, fact: Any) -> None:
-    state.close(_command(state, fact))
+    command = _command(state, fact)
+    job = state.jobs.get(command.subject)
+    match command.kind, fact:
+        case "StartGang", facts.CommandExpired() if job is not None:
+            job.unsure_until_s = command.expires_s  # it may be void before its time is up
+        case "StopGang", facts.CommandDone() if job is not None:
+            if command.data["epoch"] >= job.start_epoch:
+                job.unsure_until_s = 0.0  # nothing of it begins there any more
+        case _:
+            pass
+    state.close(command)
 
 
 def _command(state: ClusterState, fact: Any) -> OpenCommand:

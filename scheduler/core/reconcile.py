@@ -129,6 +129,8 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
     if target is None or dict(target.placement) == {n: len(g) for n, g in job.cells.items()}:
         return True
     state = turn.state
+    if not job.cells and state.now_s < job.unsure_until_s:
+        return False
     nodes = [state.nodes[name] for name, _ in target.placement]
     pool = state.pools[nodes[0].pool]
     together = len({node.agent for node in nodes}) == 1

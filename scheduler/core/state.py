@@ -74,6 +74,8 @@ class Job:
     note: list[float] = field(default_factory=list)  #: What a policy wrote on it.
     note_by: str = ""  #: The policy that did; empty for notes from before this was kept.
     backoff_until_s: float | None = None
+    #: Until when an agent that was given up may still obey an order to start it.
+    unsure_until_s: float = 0.0
     end_s: float | None = None
     failures: int = 0
     preemptions: int = 0

@@ -42,12 +42,10 @@ class Learning:
         if self._estimator is not None:
             self._try(partial(self._estimator.learn, state, now_s))
 
-    def news(self) -> CurvesLearned | None:
-        """Give what was learned since this was asked last."""
-        if self._estimator is None:
-            return None
-        curves = self._estimator.take()
-        return CurvesLearned(curves) if curves else None
+    def news(self) -> list[CurvesLearned]:
+        """Give what was learned since this was asked last, if anything was."""
+        curves = {} if self._estimator is None else self._estimator.take()
+        return [CurvesLearned(curves)] if curves else []
 
     def _try(self, part: Callable[[], None]) -> None:
         try:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.claim import Run as Begun
-from console.claim import claim
+from console.claim import Run as Begun, claim
 from console.demo import DEFAULT_LOG
 from tests.console.conftest import Run
 

@@ -15,9 +15,7 @@ from typer.core import TyperGroup
 
 from console.verbs import make_app
 from runtime.executors.processes import boot_id
-from services.install import layout, systemd
-from services.install import setup as setups
-from services.install import status as statuses
+from services.install import layout, setup as setups, status as statuses, systemd
 from services.install.layout import Layout
 from tests.certificates import Authority
 from tests.console.conftest import Run

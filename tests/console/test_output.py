@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from console.bars import USES, bar, progress, sparkline
 from console.output import day_clock, duration, emit_json, fail, seconds_of

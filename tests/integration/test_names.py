@@ -9,8 +9,7 @@ from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions, mqtt_options
 from tests.brokers import fresh_namespace
-from tests.integration.processes import Fleet
-from tests.integration.processes import until as until_services
+from tests.integration.processes import Fleet, until as until_services
 from tests.patience import until
 
 pytestmark = pytest.mark.broker

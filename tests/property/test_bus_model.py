@@ -4,8 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bus.clock import PacedClock
 from bus.contract import Bus, Fenced, Message

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from scheduler.core.engine import Engine
 from scheduler.core.record import stimulus_from_dict, stimulus_to_dict

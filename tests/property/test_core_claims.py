@@ -1,61 +1,60 @@
 """Any plan over any state: with agents that answer, each claim is carried out or refused in time.
 
-Agents here obey at once and say so after a random time of at most `SLOW_S`. Every GPU that they
-are told to use is free by their own record.
+Words take a random time of at most `LATE_S`. Every GPU that agents are told to use is free by their
+own record, or they would refuse.
 """
 
-import heapq
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.core import facts
 from scheduler.core.claims import holders
-from scheduler.core.engine import Engine
 from scheduler.core.facts import Cells
-from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, Job
-from scheduler.core.stimuli import Command, LeaderStarted, Stimulus, TimePassed
+from scheduler.core.state import Job
+from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import JobState
-from scheduler.core.validate import violations
 from scheduler.policies.interface import LoanPhase, Phase, Plan, Snapshot, Target
-from schemas.commands import ScaleGang, StartGang, StopGang
-from schemas.events import CommandAcknowledged, WorkerStarted, WorkerStopped
-from tests.builders import START_S, Scripted, node_born, submitted
+from tests.builders import Scripted
+from tests.simulation.world import Faults, World, agent_of
 
-#: The longest that an agent takes to let a gang leave, and again until it is up.
-SLOW_S = 150.0
+LATE_S = 60.0
+#: The longest until a gang has left: it may have to come up first, in 10 s, and then saves in 5 s.
+LEAVES_S = 4 * LATE_S + 2 * 10.0 + 2 * 5.0
 
 
-class Field:
-    """An engine and its agents."""
+class Slow(Faults):
+    """A wire that takes its time, and loses nothing."""
+
+    def orders(self) -> Sequence[float]:
+        return (float(self.rng.choice([0.0, self.rng.uniform(0.0, LATE_S), LATE_S])),)
+
+    events = orders
+
+
+class Field(World):
+    """An engine and prompt agents, who see to it that claims end."""
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.now_s = Random(seed), START_S
-        self.policy = Scripted()
-        self.engine = Engine(ClusterState(), lambda _: self.policy)
-        self.events: list[tuple[float, int, Any]] = []
-        self.number = count()
-        self.known: set[str] = set()
-        self.gangs: dict[str, tuple[int, Cells]] = {}
-        self.user: dict[tuple[str, int], str] = {}
+        self.script = Scripted()
         #: By job with a claim: until when it must have ended.
         self.due_s: dict[str, float] = {}
-        self.feed(LeaderStarted("test", 1, "scripted", Settings().to_dict()))
+        agents = [
+            agent_of("train", "train", "training", dict.fromkeys(("n0", "n1", "n2"), 4)),
+            agent_of("infer", "infer", "inference", dict.fromkeys(("i0", "i1"), 4)),
+        ]
+        super().__init__(seed, Slow(), policy=self.script, agents=agents)
 
-    def feed(self, data: Any) -> None:
-        decision = self.engine.handle(Stimulus(self.now_s, data))
+    def saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        super().saw(stimulus, decision)
         state = self.engine.state
-        assert violations(state) == []
         said = [(reason.subject, reason.rule) for reason in decision.reasons]
         for fact in decision.facts:
-            assert not isinstance(fact, facts.PolicyFailed), fact
+            assert not isinstance(fact, facts.PolicyFailed | facts.CommandRefused), fact
             if isinstance(fact, facts.TargetSet):
-                self.due_s[fact.job] = self.now_s + 2 * SLOW_S * self.gangs_before(fact.job)
+                self.due_s[fact.job] = self.now_s + LEAVES_S * self.gangs_before(fact.job)
             elif isinstance(fact, facts.TargetDropped) and fact.refused:
                 assert not fact.timed_out
                 assert (fact.job, "plan.refused") in said
@@ -63,8 +62,6 @@ class Field:
         self.due_s = {name: due_s for name, due_s in self.due_s.items() if name in state.claimants}
         late = [name for name, due_s in self.due_s.items() if self.now_s > due_s]
         assert not late, f"{late} still wait"
-        for command in decision.commands:
-            self.obey(command)
 
     def gangs_before(self, name: str) -> int:
         """Count the gangs that have to leave before a claim is carried out, and itself."""
@@ -77,82 +74,15 @@ class Field:
             ahead += sorted(fresh)
         return len(found)
 
-    # --- agents ---
-
-    def later(self, data: Any, at_s: float) -> None:
-        heapq.heappush(self.events, (at_s, next(self.number), data))
-
-    def delay_s(self) -> float:
-        return self.rng.choice([0.0, self.rng.uniform(0.0, SLOW_S), SLOW_S])
-
-    def obey(self, command: Command) -> None:
-        if command.id in self.known:
-            return
-        self.known.add(command.id)
-        ack = CommandAcknowledged(command=command.id, outcome="done")
-        self.later(ack, self.now_s + self.delay_s())
-        data = command.data
-        if isinstance(data, StartGang | ScaleGang):
-            new = {part.node: list(part.gpus) for part in data.placement}
-            self.run(data.job, data.epoch, new)
-        elif isinstance(data, StopGang):
-            epoch, cells = self.gangs.pop(data.job, (0, {}))
-            reason = "migrated" if data.reason == "migrated" else "preempted"
-            self.leave(data.job, epoch, cells, reason)
-
-    def run(self, job: str, epoch: int, new: Cells) -> None:
-        before, old = self.gangs.get(job, (epoch, {}))
-        self.gangs[job] = (epoch, new)
-        left = {n: [g for g in gpus if g not in new.get(n, ())] for n, gpus in old.items()}
-        gone_s = self.leave(job, before, left, "scaled_in")
-        for node, gpus in new.items():
-            for gpu in gpus:
-                assert self.user.setdefault((node, gpu), job) == job, f"{node}/{gpu} is used twice"
-            up = WorkerStarted(job=job, epoch=epoch, node=node, gpus=gpus, step=0)
-            self.later(up, gone_s + self.delay_s())
-
-    def leave(self, job: str, epoch: int, cells: Cells, reason: Any) -> float:
-        at_s = self.now_s + self.delay_s()
-        for node, gpus in cells.items():
-            if gpus:
-                gone = WorkerStopped(
-                    job=job, epoch=epoch, node=node, gpus=gpus, reason=reason, step=0
-                )
-                self.later(gone, at_s)
-        return at_s
-
-    # --- time ---
-
-    def moments(self) -> Iterator[tuple[float, Any]]:
-        while True:
-            wake_s = self.engine.wake_s
-            if self.events and (wake_s is None or self.events[0][0] <= wake_s):
-                at_s, _, data = heapq.heappop(self.events)
-                yield at_s, data
-            else:
-                yield wake_s or 0.0, TimePassed()
-
-    def until(self, end_s: float) -> None:
-        for at_s, data in self.moments():
-            if at_s > end_s:
-                if not isinstance(data, TimePassed):
-                    self.later(data, at_s)
-                self.now_s = end_s
-                return
-            self.now_s = max(self.now_s, at_s)
-            if isinstance(data, WorkerStopped):
-                for gpu in data.gpus:
-                    assert self.user.pop((data.node, gpu)) == data.job
-            if not isinstance(data, WorkerStarted) or self.is_of(data):
-                self.feed(data)
-
-    def is_of(self, data: WorkerStarted) -> bool:
-        return self.gangs.get(data.job, (-1, {}))[0] == data.epoch
-
     def plan(self, make: Any) -> None:
-        self.policy.planner = make
-        while self.policy.planner is not None:
-            self.until(self.now_s + 5.0)
+        self.script.planner = make
+        while self.script.planner is not None:
+            self.step(5.0)
+
+    def runs(self, job: str) -> Cells:
+        """Give what the agents say that a job runs on."""
+        found = [agent.core.gangs[job] for agent in self.agents.values() if job in agent.core.gangs]
+        return {node: list(gpus) for gang in found for node, gpus in gang.placement.items()}
 
 
 def permuted(rng: Random, seen: Snapshot, *, all_of: bool) -> Plan:
@@ -192,20 +122,15 @@ def _held(seen: Snapshot) -> tuple[Any, Any, Any]:
 @given(seed=st.integers(0, 2**32))
 def test_every_claim_ends_in_time(seed: int) -> None:
     rng, field = Random(seed), Field(seed)
-    for name in ("n0", "n1", "n2"):
-        field.feed(node_born(name))
-    for name in ("i0", "i1"):
-        field.feed(node_born(name, pool="infer", kind="inference"))
     in_place = {"argv": ["x"], "resize": "in_place"}
-    for number in range(8):
-        sent = submitted(f"j{number}", total_steps=10**9)
-        program = in_place if rng.random() < 0.5 else None
-        field.feed(type(sent).model_validate({**sent.model_dump(), "program": program}))
+    for _ in range(8):
+        field.submit(total_steps=10**9, program=in_place if rng.random() < 0.5 else None)
+    field.step(LATE_S)
     field.plan(lambda seen: Plan(lend=("i0", "i1")))
     for _ in range(rng.randint(2, 6)):
-        field.until(field.now_s + rng.choice([5.0, 60.0, 400.0]))
+        field.step(rng.choice([5.0, 60.0, 400.0]))
         field.plan(lambda seen: permuted(rng, seen, all_of=False))
-    field.until(field.now_s + 5000.0)
+    field.step(8 * LEAVES_S)
     states = {job.state for job in field.engine.state.jobs.values()}
     assert states <= {JobState.QUEUED, JobState.RUNNING}, "a job is lost"
     assert not field.engine.state.claimants
@@ -218,7 +143,7 @@ def test_every_claim_ends_in_time(seed: int) -> None:
         return plan
 
     field.plan(last)
-    field.until(field.now_s + 5000.0)
+    field.step(8 * LEAVES_S)
     for name, job in field.engine.state.jobs.items():
         held = {node: len(gpus) for node, gpus in job.cells.items()}
         target = wanted.get(name)
@@ -226,7 +151,7 @@ def test_every_claim_ends_in_time(seed: int) -> None:
             assert job.cells in (before[name], {})
         elif name in wanted:
             assert held == (dict(target.placement) if target else {})
-        assert field.gangs.get(name, (0, {}))[1] == _sorted(job)
+        assert field.runs(name) == _sorted(job)
 
 
 def _sorted(job: Job) -> Cells:

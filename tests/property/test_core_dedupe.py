@@ -1,7 +1,6 @@
 """Each message once, whatever the order and however often it comes."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from scheduler.dedupe import MISSING_MAX, SOURCES_MAX, Dedupe, Verdict
 

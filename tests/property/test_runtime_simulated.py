@@ -1,7 +1,6 @@
 """Simulated gangs under any course of orders: steps are never lost, invented or undone."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from runtime.core import (
     CheckpointDone,

@@ -19,7 +19,7 @@ from scheduler.core.transitions import TERMINAL, NodeState
 from scheduler.core.validate import violations
 from scheduler.policies.interface import LoanPhase, Phase, Plan, Policy, Snapshot, Target
 from scheduler.policies.registry import make_policy
-from schemas.events import PoolKind
+from schemas.events import JobSubmitted, PoolKind
 from simulator.cores import Agent, Cores, Wire
 from simulator.driver import Driver
 from tests.builders import START_S, submitted
@@ -120,8 +120,8 @@ class RandomPolicy:
         return Target(str(rng.choice(["train", "edge", "no-pool"])), ((node, count), (node, 1)))
 
 
-def _agent(
-    name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits | None
+def agent_of(
+    name: str, pool: str, kind: PoolKind, gpus: dict[str, int], limits: Limits | None = None
 ) -> Agent:
     """Make an agent whose owner, if it has one, needs all or nothing in turn."""
     specs = [NodeSpec(node, pool, kind, count, "A100", 80_000) for node, count in gpus.items()]
@@ -144,6 +144,9 @@ class World(Cores):
         faults: Faults,
         settings: Settings | None = None,
         limits: Limits | None = None,
+        *,
+        policy: Policy | None = None,
+        agents: Sequence[Agent] = (),
     ) -> None:
         """Begin with all nodes born, and no job."""
         self.seed, self.faults = seed, faults
@@ -151,15 +154,16 @@ class World(Cores):
         self.policy = RandomPolicy(np.random.default_rng(seed + 1))
         self.epochs: dict[str, int] = {}
         self.submitted: list[str] = []
-        agents = [
-            _agent("a-train", "train", "training", {"t0": 4, "t1": 4}, limits),
-            _agent("a-infer", "infer", "inference", {"i0": 2, "i1": 4}, limits),
-            _agent("a-e0", "edge", "edge", {"e0": 2}, limits),
-            _agent("a-e1", "edge", "edge", {"e1": 2}, limits),
+        agents = agents or [
+            agent_of("a-train", "train", "training", {"t0": 4, "t1": 4}, limits),
+            agent_of("a-infer", "infer", "inference", {"i0": 2, "i1": 4}, limits),
+            agent_of("a-e0", "edge", "edge", {"e0": 2}, limits),
+            agent_of("a-e1", "edge", "edge", {"e1": 2}, limits),
         ]
         super().__init__(agents, faults)
-        self.driver = Driver(self.policy, self, settings or Settings(), begin_s=START_S)
-        self.driver.watches.append(self._saw)
+        asked = policy or self.policy
+        self.driver = Driver(asked, self, settings or Settings(), begin_s=START_S)
+        self.driver.watches.append(self.saw)
         self.driver.begin()
 
     @property
@@ -179,10 +183,11 @@ class World(Cores):
         self.driver.restart()
         self.restart()
 
-    def submit(self, gpus_min: int = 1, total_steps: int = 600) -> None:
+    def submit(self, gpus_min: int = 1, total_steps: int = 600, **more: object) -> None:
         name = f"j{len(self.submitted)}"
         self.submitted.append(name)
-        self.feed(submitted(name, gpus_min=gpus_min, gpus_max=8, total_steps=total_steps))
+        job = submitted(name, gpus_min=gpus_min, gpus_max=8, total_steps=total_steps)
+        self.feed(JobSubmitted.model_validate({**job.model_dump(), **more}))
 
     def step(self, seconds: float = 20.0) -> None:
         """Let time pass."""
@@ -190,7 +195,7 @@ class World(Cores):
 
     # --- the outside checker ---
 
-    def _saw(self, stimulus: Stimulus, decision: Decision) -> None:
+    def saw(self, stimulus: Stimulus, decision: Decision) -> None:
         assert violations(self.engine.state) == [], f"after {stimulus.data}"
 
     def happen(self, now_s: float) -> None:
@@ -212,7 +217,7 @@ class World(Cores):
                             used.add((node, gpu))
                             if state.nodes[node].state is not NodeState.DEAD:
                                 held = state.nodes[node].holder[gpu]
-                                assert held in (job, None) or self._stray(job, gang.epoch), (
+                                assert held in (job, None) or self._must_go(job, gang.epoch), (
                                     f"{node}/{gpu}: {job} runs, the ledger says {held}"
                                 )
         for job, names in by_job.items():
@@ -222,8 +227,10 @@ class World(Cores):
             self.epochs[name] = known.epoch
         assert list(state.jobs) == self.submitted, "a job was lost"
 
-    def _stray(self, job: str, epoch: int) -> bool:
-        return epoch < self.engine.state.jobs[job].start_epoch
+    def _must_go(self, job: str, epoch: int) -> bool:
+        state = self.engine.state
+        told = (order.data["epoch"] >= epoch for order in state.opened("StopGang", job))
+        return epoch < state.jobs[job].start_epoch or any(told)
 
     # --- when faults stop ---
 

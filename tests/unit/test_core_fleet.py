@@ -156,6 +156,22 @@ def test_a_dead_node_voids_the_orders_on_their_way_to_it(cell: Cell) -> None:
     assert cell.last.facts == ()
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_job_begins_nowhere_while_an_order_to_begin_it_may_be_obeyed(
+    cell: Cell, stopped: bool
+) -> None:
+    cell.plan({"j0": target(n0=2)})
+    cell.feed(NodeDied(node="n0", reason="off"))
+    cell.plan({"j0": target(n1=2)})
+    assert (cell.job().state, cell.job().refused) == ("queued", True), "n0 may be back with it"
+    if stopped:
+        cell.acks(kind="StopGang")
+    else:
+        cell.wait(cell.settings.start_ttl_s)
+    cell.plan({"j0": target(n1=2)})
+    assert cell.job().state == "starting"
+
+
 def test_a_node_with_another_inventory(cell: Cell) -> None:
     cell.run("j0", n0=2)
     cell.bootid = 1

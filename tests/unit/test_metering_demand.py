@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from runtime.metering.demand import DemandModel, DemandSettings, ReplicaLoad, gpus_for, need_of
 

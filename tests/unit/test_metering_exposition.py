@@ -4,8 +4,7 @@ import math
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from runtime.metering import exposition
 from runtime.metering.exposition import MalformedError, parse

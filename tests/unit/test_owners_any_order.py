@@ -8,8 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from runtime.core import AgentCore, Birth, Command, DrainNode, HandBackNode, NodeSpec, Outputs
 from runtime.owners import Outcome, Retry, ServedOwner

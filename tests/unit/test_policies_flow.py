@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from scheduler.policies.curves import curves
 from scheduler.policies.flow import FlowOptions, is_plain, shares, stake_of

@@ -10,10 +10,8 @@ import pytest
 from bus.clock import PacedClock
 from bus.contract import BusError, Message
 from bus.memory import MemoryBus
-from cloud_agent.agent import CloudAgentConfig, simulated_cluster
-from cloud_agent.agent import build_agent as build_cloud_agent
-from edge_agent.agent import EdgeAgentConfig, simulated_server
-from edge_agent.agent import build_agent as build_edge_agent
+from cloud_agent.agent import CloudAgentConfig, build_agent as build_cloud_agent, simulated_cluster
+from edge_agent.agent import EdgeAgentConfig, build_agent as build_edge_agent, simulated_server
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from scheduler.policies.interface import Phase, Plan, Snapshot
+from scheduler.policies.registry import make_policy
 from simulator.driver import START_S
 from simulator.metrics import measure
 from simulator.physics.base import Entry, Room, Told
-from simulator.run import Options, Outcome, PolicyError, ladder, simulate
+from simulator.run import Options, Outcome, PolicyError, Run, ladder, simulate
 from tests.scripted import Linear, Script, entry
 
 
@@ -37,6 +38,14 @@ def test_a_job_that_arrives_just_before_or_on_a_round_is_seen_there(round_s: flo
             policy = Script({})
             run(policy, entry("a", came_s), round_s=round_s, horizon_s=(k + 1.5) * round_s)
             assert policy.moments == pytest.approx([k * round_s, (k + 1) * round_s])
+
+
+@pytest.mark.parametrize(("on_events", "start_s"), [(True, 6e6 + 10.0), (False, 6e6 + 60.0)])
+def test_rounds_pass_by_while_nobody_is_there(on_events: bool, start_s: float) -> None:
+    jobs = [entry("a"), entry("b", 6e6 + 10.0)]
+    one = Run(jobs, make_policy("fifo"), Options(on_events=on_events))
+    assert one.run().start_s.tolist() == [0.0, start_s]
+    assert one.driver.engine.state.number < 50
 
 
 def test_events_are_seen_at_once() -> None:
