@@ -19,6 +19,8 @@ from schemas import events
 
 INF = float("inf")
 KINDS = {"training": Kind.TRAINING, "inference": Kind.INFERENCE, "edge": Kind.EDGE}
+#: Columns of a job that are as its tenant said.
+AS_SAID = ("priority", "checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib")
 Places = dict[str, set[int]]
 
 
@@ -57,16 +59,13 @@ class Job:
     refused: bool = False
 
     def step_now(self, now_s: float) -> float:
-        ran_s = now_s - self.step_at_s
-        return min(self.said.total_steps, self.step + self.steps_per_s * ran_s)
+        return min(self.said.total_steps, self.step + self.steps_per_s * (now_s - self.step_at_s))
 
     def remaining(self, now_s: float) -> float:
-        if self.curve is None:
-            return self.said.total_steps - self.step_now(now_s)
-        if self.curve["left"] is None:
-            return float((self.said.total_steps - self.step_now(now_s)) * self.curve["per_step"])
-        since = self.step_now(now_s) - self.curve_step
-        return float(self.curve["left"] - since * self.curve["per_step"])
+        unit = 1.0 if self.curve is None else self.curve["per_step"]
+        if self.curve is None or self.curve["left"] is None:
+            return float((self.said.total_steps - self.step_now(now_s)) * unit)
+        return float(self.curve["left"] - (self.step_now(now_s) - self.curve_step) * unit)
 
     def rate(self, size: int) -> float:
         """Work per second at a size, by hand."""
@@ -76,15 +75,12 @@ class Job:
             points, scale = self.curve["points"], 1.0
         if not self.said.gpus_min <= size <= self.said.gpus_max:
             return 0.0
-        for at, rate in points:
-            if at == size:
-                return float(rate * scale)
-        below = [point for point in points if point[0] < size][-1:]
-        above = [point for point in points if point[0] > size][:1]
+        below = [point for point in points if point[0] <= size][-1:]
+        above = [point for point in points if point[0] >= size][:1]
         if not below or not above or not below[0][1] * above[0][1]:
             return 0.0
         (x, y), (right, high) = below[0], above[0]
-        return float((y + (high - y) * (size - x) / (right - x)) * scale)
+        return float((y + (high - y) * (size - x) / max(right - x, 1)) * scale)
 
 
 @dataclass
@@ -112,8 +108,6 @@ class Books:
         self.loads: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.newest: dict[str, tuple[int, int]] = {}
         self.keeps_claim = False  #: Whether the next order is to shrink for now, in a circle.
-
-    # --- what happened ---
 
     def take(self, stimulus: Stimulus, plan: Plan | None, decided: tuple[Any, ...]) -> None:
         """Write down a stimulus, the plan made on it if the policy was asked, and the answer."""
@@ -172,11 +166,8 @@ class Books:
                 for one in self.jobs.values():
                     self._left(one, said.node, set(range(99)), "failed")
             case events.InferenceLoad():
-                name, order = (
-                    said.node or said.pool,
-                    (stimulus.cause.bootid, stimulus.cause.sequence),
-                )
-                if order >= self.newest.get(name, (-1, -1)):
+                name, cause = said.node or said.pool, stimulus.cause
+                if (order := (cause.bootid, cause.sequence)) >= self.newest.get(name, (-1, -1)):
                     self.newest[name] = order
                     self.loads[name].append((self.now_s, float(said.gpus_needed)))
             case events.JobSubmitted():
@@ -213,10 +204,8 @@ class Books:
             slowest = min(self.nodes[name].born.speed_factor for name in job.cells)
             curve, job.curve, job.factor = job.curve, None, 1.0
             declared = job.rate(gpus(job.cells)) * job.said.samples_per_step
-            job.curve, job.factor = (
-                curve,
-                float(np.clip(said.samples_per_s / (declared * slowest), 0.05, 20.0)),
-            )
+            factor = said.samples_per_s / (declared * slowest)
+            job.curve, job.factor = curve, float(np.clip(factor, 0.05, 20.0))
 
     def _answered(self, said: events.CommandAcknowledged) -> None:
         order = self.orders.pop(said.command, None)
@@ -287,8 +276,6 @@ class Books:
         job.waits_s = job.changed_s = job.step_at_s = self.now_s
         job.step, job.steps_per_s = job.saved, 0.0
 
-    # --- what must be shown ---
-
     def check(self, seen: Snapshot) -> None:
         """Hold every column of a snapshot to the books."""
         nodes = sorted(n for n, node in self.nodes.items() if node.heard and not node.dead)
@@ -318,14 +305,12 @@ class Books:
         assert seen.pools.ids == tuple(ids.values())
         for m, site in enumerate(ids):
             there = [one for name, one in self.nodes.items() if self._site(name) == site]
-            there = [one for one in there if one.heard and not one.dead] or [
-                one for one in there if not one.dead
-            ]
+            there = [one for one in there if not one.dead]
+            there = [one for one in there if one.heard] or there
             assert seen.pools.kind[m] == KINDS[there[0].born.pool_kind]
-            assert seen.pools.speed[m] == min(one.born.speed_factor for one in there)
-            assert seen.pools.gpu_memory_mib[m] == min(one.born.gpu_memory_mib for one in there)
-            least = min(one.born.transfer_mib_per_s for one in there)
-            assert seen.pools.transfer_mib_per_s[m] == least
+            for column in ("speed_factor", "gpu_memory_mib", "transfer_mib_per_s"):
+                least = min(getattr(one.born, column) for one in there)
+                assert getattr(seen.pools, column.removesuffix("_factor"))[m] == least
         assert seen.nodes.ids == tuple(nodes)
         for p, name in enumerate(nodes):
             node, shown = self.nodes[name], seen.nodes
@@ -357,7 +342,6 @@ class Books:
                 "phase": self._phase(job, heard),
                 "submit_s": job.submit_s,
                 "deadline_s": said.deadline_s or INF,
-                "priority": said.priority,
                 "remaining_steps": max(job.remaining(now_s), 1e-9),
                 "attained_gpu_s": job.attained_gpu_s,
                 "held_s": job.held_s,
@@ -369,13 +353,10 @@ class Books:
                 "changed_s": job.changed_s,
                 "rate_age_s": now_s - job.rate_s,
                 "checkpoint_age_steps": max(lost, 0.0) * unit,
-                "checkpoint_cost_s": said.checkpoint_cost_s,
-                "start_cost_s": said.start_cost_s,
-                "checkpoint_mib": said.checkpoint_mib,
-                "memory_mib": said.memory_mib,
-                "edge_allowed": said.edge_allowed,
                 "backoff_until_s": job.backoff_s,
                 "refused": job.refused,
+                "edge_allowed": said.edge_allowed,
+                **{name: getattr(said, name) for name in AS_SAID},
             }
             for column, value in found.items():
                 shown = float(getattr(jobs, column)[n])
@@ -409,10 +390,9 @@ class Books:
             assert one.nodes.tolist() == owners[one.id]
             assert one.gpus_needed == (said[-1][1] if said else 0.0)
             assert one.load_age_s == (self.now_s - said[-1][0] if said else INF)
-            peaks: dict[int, float] = {}
+            peaks: dict[int, float] = defaultdict(float)
             for at_s, needed in said:
-                slot = int(at_s // slot_s)
-                peaks[slot] = max(peaks.get(slot, 0.0), needed)
+                peaks[int(at_s // slot_s)] = max(peaks[int(at_s // slot_s)], needed)
             if said:
                 peaks.setdefault(int(self.now_s // slot_s), said[-1][1])
             slots = range(min(peaks), max(peaks) + 1) if peaks else ()
