@@ -19,6 +19,8 @@ from tests.composed import ROOT, compose, lacks
 from tests.patience import wait_until
 
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
+#: Brokers of the caller, as `compose/brokers env` says it; tests see none of it but by a fixture.
+_KAFKA, _MQTT = (os.environ.get(f"TIDEGATE_{name}") for name in ("KAFKA_BOOTSTRAP", "MQTT_URL"))
 _RUN = secrets.token_hex(4)
 _numbers = itertools.count()
 
@@ -125,15 +127,13 @@ def _shared_brokers() -> Iterator[Brokers]:
 @pytest.fixture(scope="session")
 def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
     """Where Kafka is."""
-    given = os.environ.get("TIDEGATE_KAFKA_BOOTSTRAP")
-    return given or str(request.getfixturevalue("_shared_brokers").kafka_bootstrap)
+    return _KAFKA or str(request.getfixturevalue("_shared_brokers").kafka_bootstrap)
 
 
 @pytest.fixture(scope="session")
 def mqtt_url(request: pytest.FixtureRequest) -> str:
     """Where Mosquitto is."""
-    given = os.environ.get("TIDEGATE_MQTT_URL")
-    return given or str(request.getfixturevalue("_shared_brokers").mqtt_url)
+    return _MQTT or str(request.getfixturevalue("_shared_brokers").mqtt_url)
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,6 @@ class Ran:
 Run = Callable[..., Ran]
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FORCE_COLOR", "COLUMNS", "TIDEGATE_LOG", "TIDEGATE_DEBUG", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture(scope="session")
 def told() -> Teller:
     return tell()

@@ -132,7 +132,8 @@ def test_root_follows_no_link_that_a_job_may_have_made(
     if os.geteuid():
         pytest.skip("only root gives folders away")
     victim = tmp_path / "victim"
-    victim.mkdir(mode=0o755)
+    victim.mkdir()
+    victim.chmod(0o755)
     site.at("/etc").mkdir(parents=True)
     site.at("/etc/passwd").write_text("tidegate:x:990:990::/var/lib/tidegate:/bin/false\n")
     words = site.words(checkpoints="file:///var/lib/tidegate/deep/checkpoints")

@@ -51,9 +51,8 @@ def test_what_cannot_be_meant_is_refused(
     "words", [("demo", "--bus", "kafka"), ("jobs",), ("submit", "--steps", "1", "--rate", "1=1")]
 )
 def test_without_brokers_a_sentence_says_how_to_get_them(
-    tidegate: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], address: str, hint: str
+    tidegate: Run, words: tuple[str, ...], address: str, hint: str
 ) -> None:
-    monkeypatch.delenv("TIDEGATE_KAFKA_BOOTSTRAP", raising=False)
     ran = tidegate(*words, "--log", address)
     assert (ran.code, ran.out) == (2, "")
     assert hint in ran.err

@@ -173,17 +173,16 @@ def test_an_interrupt_is_one_sentence(
 def test_what_is_piped_is_plain_and_a_terminal_gets_colour(log: Path, verb: str) -> None:
     subject = ["mover"] if verb == "why" else []
     command = [sys.executable, "-m", "console.main", verb, *subject, "--log", str(log)]
-    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR")}
-    piped = subprocess.run(command, capture_output=True, check=False, env=environment)
+    piped = subprocess.run(command, capture_output=True, check=False)
     assert piped.returncode == 0, piped.stderr
     assert piped.stderr == b""
     assert b"\x1b" not in piped.stdout
     coloured = subprocess.run(
-        command, capture_output=True, check=False, env={**environment, "FORCE_COLOR": "1"}
+        command, capture_output=True, check=False, env={**os.environ, "FORCE_COLOR": "1"}
     )
     assert b"\x1b[" in coloured.stdout
     ascii_only = subprocess.run(
-        command, capture_output=True, check=False, env={**environment, "PYTHONIOENCODING": "ascii"}
+        command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"}
     )
     assert ascii_only.returncode == 0, ascii_only.stderr
 

@@ -26,9 +26,8 @@ class Folder:
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
         self.environment = {
-            **inherited,
+            **os.environ,
             "TIDEGATE_BROKERS_DIR": str(path),
             "TIDEGATE_KAFKA_JARS": str(JARS),
             **environment,

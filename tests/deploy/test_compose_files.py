@@ -58,9 +58,6 @@ def config(name: str) -> Config:
     inside = service["command"][service["command"].index("--config") + 1]
     (source,) = [source for source, target in mounts(service) if target == inside]
     with pytest.MonkeyPatch.context() as patch:
-        for variable in os.environ:
-            if variable.startswith("TIDEGATE_"):
-                patch.delenv(variable)
         for variable, value in service.get("environment", {}).items():
             patch.setenv(variable, value)
         return load(COMPOSE / source)

@@ -93,7 +93,7 @@ def block(start: str) -> str:
 def test_four_terminals_without_docker(kafka_bootstrap: str, mqtt_url: str, tmp_path: Path) -> None:
     namespace = fresh_namespace()
     environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")},
+        **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TIDEGATE_KAFKA_BOOTSTRAP": kafka_bootstrap,
         "TIDEGATE_MQTT_URL": mqtt_url,

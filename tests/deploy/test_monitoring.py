@@ -189,7 +189,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         [Path(sys.executable).with_name("tidegate"), "scheduler", "--set", "bus=sqlite:cell.db",
          "--set", "http.port=0"],
         cwd=folder, stderr=subprocess.PIPE, text=True,
-        env={k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")},
     )  # fmt: skip
     try:
         assert process.stderr is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -96,9 +95,8 @@ class Fleet:
         for name, value in keys.items():
             command += ["--set", f"{name.replace('__', '.')}={value}"]
         log = self.folder / f"{verb}-{len(self.services)}.log"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
         with log.open("wb") as err:
-            process = subprocess.Popen(command, cwd=self.folder, stderr=err, env=environment)
+            process = subprocess.Popen(command, cwd=self.folder, stderr=err)
         service = Service(process, log)
         self.services.append(service)
         return service

@@ -1,7 +1,6 @@
 """All of it on one machine without a broker: a file is the bus."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -126,8 +125,6 @@ def test_what_cannot_begin_says_so_in_a_sentence(
     sentence: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("TIDEGATE_")]:
-        monkeypatch.delenv(name)
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert sentence in said

@@ -1,7 +1,6 @@
 """An agent as it is installed: started by the unit's command, with certificates, at a broker."""
 
 import json
-import os
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -18,12 +17,6 @@ from tests.security.secure_broker import ROOT, SecureBroker, certs
 
 pytestmark = pytest.mark.broker
 _ETC, _STATE = "/etc/tidegate", "/var/lib/tidegate"
-
-
-@pytest.fixture(autouse=True)
-def _no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("TIDEGATE_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,6 @@ __all__ = ["ward"]  # the fixture
 _NAMELESS = "agent.name is not set: no agent starts without it;"
 
 
-@pytest.fixture(autouse=True)
-def only_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("TIDEGATE_KAFKA_BOOTSTRAP", "TIDEGATE_MQTT_URL"):
-        monkeypatch.delenv(variable, raising=False)
-
-
 @pytest.fixture
 def edge(ward: Ward) -> Ward:
     """An edge server whose broker is away, and which has no name."""

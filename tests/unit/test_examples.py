@@ -41,9 +41,11 @@ def serving(kind: str, port: int) -> Iterator[None]:
                 return bool(ask(port, "/health") == "")
             return False
 
-        wait_until(is_up, "it serves")
-        yield
-        server.terminate()
+        try:
+            wait_until(is_up, "it serves")
+            yield
+        finally:
+            server.terminate()
 
 
 def ask(port: int, path: str, body: object = None) -> str:

@@ -10,14 +10,6 @@ from services.backends import kafka_of, open_bus_of
 from services.config import Config, ConfigError, load
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    for name in [name for name in os.environ if name.startswith("TIDEGATE_")]:
-        monkeypatch.delenv(name)
-
-
 def config(folder: Path, text: str, *flags: str) -> Config:
     file = folder / "tidegate.toml"
     file.write_text(text)
