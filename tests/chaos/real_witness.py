@@ -151,8 +151,9 @@ def _durable(store: Path, known: set[str]) -> Iterator[dict[str, Any]]:
 
 
 def watch(folder: Path, out: Path) -> None:
-    """Look until SIGTERM."""
+    """Look until SIGTERM, and once more after it: what was there when it came is seen whole."""
     asked: list[int] = []
+    last = False
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     known: set[str] = set()
     told: set[Finding] = set()
@@ -164,7 +165,8 @@ def watch(folder: Path, out: Path) -> None:
             file.write(json.dumps({"kind": kind, "at_s": time.time(), **fields}) + "\n")
 
         write("began")
-        while not asked:
+        while not last:
+            last = bool(asked)
             tenants = look(folder)
             for finding in set(judge(tenants)) - told:
                 told.add(finding)
@@ -173,7 +175,8 @@ def watch(folder: Path, out: Path) -> None:
                 write("durable", **one)
             names.update(tenant.name for tenant in tenants)
             scans, most = scans + 1, max(most, len(tenants))
-            time.sleep(EVERY_S)
+            if not asked:
+                time.sleep(EVERY_S)
             now_s = time.monotonic()
             longest_s, before_s = max(longest_s, now_s - before_s), now_s
         write(
