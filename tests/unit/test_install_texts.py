@@ -74,6 +74,7 @@ def test_systemd_takes_the_unit(tmp_path: Path, program: str) -> None:
     real.chmod(0o755)
     unit = tmp_path / "tidegate-edge-agent.service"
     unit.write_text(unit_text("edge 100%", [str(real)], "root", "root"))
+    unit.chmod(0o644)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
     )
