@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.public_data import DATA as PUBLIC
-from scheduler.policies.commitments import PROMISED
 from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.parts.commitments import PROMISED
 from scheduler.policies.registry import make_policy
 from scheduler.policies.timely import TimelyOptions, timely
 from simulator.physics.base import Entry, Room

@@ -1,9 +1,9 @@
 """How much a lender lends that must guess, against one that knows: `python -m benchmarks.forecast`.
 
 Tides with bursts over days and weekends (`simulator.tides`) on servers of 8 GPUs. Every 5 minutes
-`scheduler.policies.loans` decides from the peaks it has seen. A server that is lent is of use to
-training a minute later; one that is taken back serves again after three. The owner is short where
-it needs more GPUs than it then has.
+`scheduler.policies.parts.loans` decides from the peaks it has seen. A server that is lent is of use
+to training a minute later; one that is taken back serves again after three. The owner is short
+where it needs more GPUs than it then has.
 
 The clairvoyant lender has the same whole servers, decisions and delays, and knows all demand. It
 is never short; or, second column, short for as much of the GPU-time as it may be, where that pays
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
-from scheduler.policies.loans import LoanOptions, decide
+from scheduler.policies.parts.loans import LoanOptions, decide
 from simulator.tides import pool_tide
 from tests.snapshots import Pool, snapshot
 

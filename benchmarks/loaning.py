@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import Policy
+from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.registry import make_policy
 from simulator.compare import Watched
 from simulator.generated import Mix, make_jobs

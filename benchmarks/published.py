@@ -35,13 +35,13 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.public_data import DATA
-from scheduler.policies.edf import Edf
-from scheduler.policies.elasticflow import ElasticFlow
-from scheduler.policies.gandiva import Gandiva
 from scheduler.policies.interface import Policy
-from scheduler.policies.optimus import Optimus
-from scheduler.policies.pollux import Pollux
-from scheduler.policies.tiresias import Tiresias
+from scheduler.policies.literature.edf import Edf
+from scheduler.policies.literature.elasticflow import ElasticFlow
+from scheduler.policies.literature.gandiva import Gandiva
+from scheduler.policies.literature.optimus import Optimus
+from scheduler.policies.literature.pollux import Pollux
+from scheduler.policies.literature.tiresias import Tiresias
 from simulator.physics.base import Room
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from scheduler.policies.victims import RULES, Tenant, choose
+from scheduler.policies.parts.victims import RULES, Tenant, choose
 
 GPUS = 8
 SERVERS = (6, 40)

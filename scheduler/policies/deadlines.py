@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import Because
-from scheduler.policies.curves import level_within
-from scheduler.policies.draft import Draft
 from scheduler.policies.interface import RUNNING, WAITING, Bools, Figure, Floats, Ints
-from scheduler.policies.offload import Cloud, OffloadOptions, edge_ends, offload
+from scheduler.policies.parts.allot import Because
+from scheduler.policies.parts.curves import level_within
+from scheduler.policies.parts.draft import Draft
+from scheduler.policies.parts.offload import Cloud, OffloadOptions, edge_ends, offload
+from scheduler.policies.parts.share import Shares, end_with_more, satisfy
 from scheduler.policies.ranges import Share
-from scheduler.policies.share import Shares, end_with_more, satisfy
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import (
-    KEEP,
-    Allotment,
-    Because,
-    allot,
-    capacity,
-    no_pool,
-    training_pool,
-)
-from scheduler.policies.curves import Curves, curves
-from scheduler.policies.elastic import ElasticOptions, grow, weights
 from scheduler.policies.interface import (
     MOVING,
     RUNNING,
@@ -36,6 +25,17 @@ from scheduler.policies.interface import (
     Plan,
     Snapshot,
 )
+from scheduler.policies.parts.allot import (
+    KEEP,
+    Allotment,
+    Because,
+    allot,
+    capacity,
+    no_pool,
+    training_pool,
+)
+from scheduler.policies.parts.curves import Curves, curves
+from scheduler.policies.parts.elastic import ElasticOptions, grow, weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.allot import Because
-from scheduler.policies.draft import Draft
 from scheduler.policies.interface import RUNNING, Figure, Ints
+from scheduler.policies.parts.allot import Because
+from scheduler.policies.parts.draft import Draft
 from scheduler.policies.ranges import Share
 
 

@@ -2,27 +2,27 @@
 
 from collections.abc import Callable, Mapping
 
-from scheduler.policies.afs import Afs
-from scheduler.policies.aryl import Aryl
-from scheduler.policies.capacity_queues import CapacityQueues
-from scheduler.policies.deepboot import DeepBoot
-from scheduler.policies.drf import Drf
-from scheduler.policies.edf import Edf
-from scheduler.policies.edgeflow import EdgeFlow
-from scheduler.policies.elasticflow import ElasticFlow
-from scheduler.policies.fifo import Fifo
-from scheduler.policies.gandiva import Gandiva
-from scheduler.policies.gavel import Gavel
-from scheduler.policies.gittins import Gittins
 from scheduler.policies.interface import Policy
-from scheduler.policies.optimus import Optimus
-from scheduler.policies.pollux import Pollux
-from scheduler.policies.shortest import Sjf, Srtf
-from scheduler.policies.sia import Sia
+from scheduler.policies.literature.afs import Afs
+from scheduler.policies.literature.aryl import Aryl
+from scheduler.policies.literature.capacity_queues import CapacityQueues
+from scheduler.policies.literature.deepboot import DeepBoot
+from scheduler.policies.literature.drf import Drf
+from scheduler.policies.literature.edf import Edf
+from scheduler.policies.literature.edgeflow import EdgeFlow
+from scheduler.policies.literature.elasticflow import ElasticFlow
+from scheduler.policies.literature.fifo import Fifo
+from scheduler.policies.literature.gandiva import Gandiva
+from scheduler.policies.literature.gavel import Gavel
+from scheduler.policies.literature.gittins import Gittins
+from scheduler.policies.literature.optimus import Optimus
+from scheduler.policies.literature.pollux import Pollux
+from scheduler.policies.literature.shortest import Sjf, Srtf
+from scheduler.policies.literature.sia import Sia
+from scheduler.policies.literature.themis import Themis
+from scheduler.policies.literature.tiresias import Tiresias
 from scheduler.policies.spec import split, with_options
-from scheduler.policies.themis import Themis
 from scheduler.policies.tide import Tide
-from scheduler.policies.tiresias import Tiresias
 
 #: The longest line that the journal takes (`schemas.journal.PolicyLine`).
 LINE_MOST = 4096

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler.policies.allot import Because
 from scheduler.policies.deadlines import (
     DeadlineOptions,
     Guarantee,
@@ -19,17 +18,18 @@ from scheduler.policies.deadlines import (
     promise,
     urgent,
 )
-from scheduler.policies.draft import Draft, Loans
-from scheduler.policies.elastic import ElasticOptions, settle, weights, worth
 from scheduler.policies.flow import FlowOptions, flow, is_plain
-from scheduler.policies.gang import Backfill, Claim, Outcome, make_room, start
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
-from scheduler.policies.lending import lend_and_reclaim
-from scheduler.policies.loans import LoanOptions
 from scheduler.policies.moves import MoveOptions, move
+from scheduler.policies.parts.allot import Because
+from scheduler.policies.parts.draft import Draft, Loans
+from scheduler.policies.parts.elastic import ElasticOptions, settle, weights, worth
+from scheduler.policies.parts.gang import Backfill, Claim, Outcome, make_room, start
+from scheduler.policies.parts.lending import lend_and_reclaim
+from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.parts.waits import backfilled, waits
 from scheduler.policies.ranges import Positive
 from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
-from scheduler.policies.waits import backfilled, waits
 
 #: (job, slack of each site) -> how fast it would run in each.
 SpeedOf = Callable[[int, Ints], Floats]

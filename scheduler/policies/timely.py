@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.policies.allot import Because
-from scheduler.policies.commitments import (
+from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Need, Plan, Snapshot
+from scheduler.policies.parts.allot import Because
+from scheduler.policies.parts.commitments import (
     LOANS,
     PROMISED,
     Courses,
@@ -29,12 +30,11 @@ from scheduler.policies.commitments import (
     resume,
     written,
 )
-from scheduler.policies.contest import Contest, contests, write
-from scheduler.policies.draft import Loans
-from scheduler.policies.elastic import ElasticOptions, grow, weights
-from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Need, Plan, Snapshot
-from scheduler.policies.laxity import Laxity, latest_return_s, laxity
-from scheduler.policies.reservations import earliest, reserve
+from scheduler.policies.parts.contest import Contest, contests, write
+from scheduler.policies.parts.draft import Loans
+from scheduler.policies.parts.elastic import ElasticOptions, grow, weights
+from scheduler.policies.parts.laxity import Laxity, latest_return_s, laxity
+from scheduler.policies.parts.reservations import earliest, reserve
 from scheduler.policies.timely_edge import arrivals, fill, offered, send, told, without
 
 #: At so many sizes, from the least on, a job tries to borrow room.

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler.policies.allot import Because, closing
-from scheduler.policies.commitments import PROMISED, Courses
-from scheduler.policies.contest import Contest
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Kind, Phase, Snapshot
-from scheduler.policies.laxity import Laxity
+from scheduler.policies.parts.allot import Because, closing
+from scheduler.policies.parts.commitments import PROMISED, Courses
+from scheduler.policies.parts.contest import Contest
+from scheduler.policies.parts.laxity import Laxity
 
 
 @dataclass(frozen=True, slots=True)

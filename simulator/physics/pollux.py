@@ -18,8 +18,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from scheduler.policies.deepboot import pause_s as fast_pause_s
 from scheduler.policies.interface import Floats
+from scheduler.policies.literature.deepboot import pause_s as fast_pause_s
 from simulator.csv_rows import WorkloadError, read_table
 from simulator.physics.base import Entry, JobModel, Leg, Placement, Room, Told
 from simulator.physics.pollux_app import App, Batch, compact, load_app

@@ -11,9 +11,9 @@ import pytest
 
 from console.phrases import PHRASES, SHORT, VERBS, Voice, reason_from
 from scheduler.core.turn import reason_to_dict
-from scheduler.policies.gang import Outcome
 from scheduler.policies.interface import Figure, Need, Reason
-from scheduler.policies.victims import RULES
+from scheduler.policies.parts.gang import Outcome
+from scheduler.policies.parts.victims import RULES
 
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
 FAMILIES = "|".join(

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.capacity_queues import CapacityQueues
-from scheduler.policies.drf import Drf
-from scheduler.policies.fifo import Fifo
-from scheduler.policies.gavel import Gavel
-from scheduler.policies.gittins import Gittins
 from scheduler.policies.interface import NOTE, Kind, Policy, Snapshot
-from scheduler.policies.queue_tree import Queue, grow_tree
-from scheduler.policies.shortest import Sjf, Srtf
-from scheduler.policies.sia import Sia
-from scheduler.policies.themis import Themis
+from scheduler.policies.literature.capacity_queues import CapacityQueues
+from scheduler.policies.literature.drf import Drf
+from scheduler.policies.literature.fifo import Fifo
+from scheduler.policies.literature.gavel import Gavel
+from scheduler.policies.literature.gittins import Gittins
+from scheduler.policies.literature.shortest import Sjf, Srtf
+from scheduler.policies.literature.sia import Sia
+from scheduler.policies.literature.themis import Themis
+from scheduler.policies.parts.queue_tree import Queue, grow_tree
 from tests.property.test_policies import NOW_S, columns, random_jobs, random_past, random_pools
 from tests.snapshots import Job, Pool, apply, faults, snapshot
 

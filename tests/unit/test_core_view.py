@@ -14,8 +14,8 @@ from scheduler.core.stimuli import (
     Stimulus,
     TimePassed,
 )
-from scheduler.policies.fifo import Fifo
 from scheduler.policies.interface import SIZES_MOST, Plan, Policy
+from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.tide import Tide
 from schemas.events import (
     InferenceLoad,

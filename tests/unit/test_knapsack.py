@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.policies.interface import Floats, Ints
-from scheduler.policies.knapsack import exact, greedy
+from scheduler.policies.parts.knapsack import exact, greedy
 
 SIZES = np.array([0, 1, 2, 3, 4, 8])
 

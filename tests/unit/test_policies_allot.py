@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from scheduler.policies.allot import KEEP, Allotment, Because, allot, capacity
 from scheduler.policies.interface import Kind, LoanPhase, Plan
+from scheduler.policies.parts.allot import KEEP, Allotment, Because, allot, capacity
 from tests.snapshots import Job, Pool, faults, snapshot
 
 SIZES = (1, 2, 4, 6, 8, 12)

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduler.policies.edf import Edf
-from scheduler.policies.elasticflow import ADMITTED, ElasticFlow
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.minimum import Curve, Demand, Least, book, curve, least, plan_least
-from scheduler.policies.share import Profile
-from scheduler.policies.surplus import Return, best_effort_price, share_out
+from scheduler.policies.literature.edf import Edf
+from scheduler.policies.literature.elasticflow import ADMITTED, ElasticFlow
+from scheduler.policies.parts.minimum import Curve, Demand, Least, book, curve, least, plan_least
+from scheduler.policies.parts.share import Profile
+from scheduler.policies.parts.surplus import Return, best_effort_price, share_out
 from tests.snapshots import Job, Pool, faults, snapshot
 
 NOW = 10_000.0

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from scheduler.policies.offload import Cloud, Offload, OffloadOptions, edge_ends, offload
-from scheduler.policies.share import Profile, book, end_with_more, fill, satisfy
+from scheduler.policies.parts.offload import Cloud, Offload, OffloadOptions, edge_ends, offload
+from scheduler.policies.parts.share import Profile, book, end_with_more, fill, satisfy
 
 SIZES = np.array([1, 2, 4])
 LINEAR = np.array([1.0, 2.0, 4.0])

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduler.policies.edgeflow import EdgeFlow
 from scheduler.policies.interface import Kind, LoanPhase, Plan
-from scheduler.policies.offload import OffloadOptions
+from scheduler.policies.literature.edgeflow import EdgeFlow
+from scheduler.policies.parts.offload import OffloadOptions
 from tests.snapshots import Job, Pool, faults, snapshot
 
 NOW = 10_000.0

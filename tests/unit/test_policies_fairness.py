@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.drf import Drf, Tree
-from scheduler.policies.gittins import Gittins, gittins_rank
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.themis import Themis
+from scheduler.policies.literature.drf import Drf, Tree
+from scheduler.policies.literature.gittins import Gittins, gittins_rank
+from scheduler.policies.literature.themis import Themis
 from tests.snapshots import Job, Pool, faults, snapshot
 
 NOW_S = 10_000.0

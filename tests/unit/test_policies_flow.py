@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.curves import curves
 from scheduler.policies.flow import FlowOptions, is_plain, shares, stake_of
 from scheduler.policies.interface import Kind, Plan, Snapshot
+from scheduler.policies.parts.curves import curves
 from scheduler.policies.tide import Tide
 from tests.snapshots import Job, Pool, apply, faults, snapshot
 

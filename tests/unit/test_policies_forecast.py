@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.forecast import DAY, Setting, clairvoyant_gpu_h, measure, peaks
-from scheduler.policies import loans
-from scheduler.policies.forecast import Forecast, ForecastOptions, forecast
 from scheduler.policies.interface import Floats, Kind, LoanPhase
-from scheduler.policies.loans import LoanOptions, decide
-from scheduler.policies.seasons import SeasonOptions, seasonal
+from scheduler.policies.parts import loans
+from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecast
+from scheduler.policies.parts.loans import LoanOptions, decide
+from scheduler.policies.parts.seasons import SeasonOptions, seasonal
 from simulator.tides import edge_tide, pool_tide
 from tests.snapshots import Pool, snapshot
 

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.policies.gandiva import Gandiva
 from scheduler.policies.interface import Plan, Snapshot
+from scheduler.policies.literature.gandiva import Gandiva
 from tests import snapshots
 from tests.snapshots import Pool, faults, snapshot
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.aryl import Aryl, group
-from scheduler.policies.capacity import Capacity
-from scheduler.policies.deepboot import DeepBoot, pause_s
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
-from scheduler.policies.victims import Tenant, assess, choose
+from scheduler.policies.literature.aryl import Aryl, group
+from scheduler.policies.literature.deepboot import DeepBoot, pause_s
+from scheduler.policies.parts.capacity import Capacity
+from scheduler.policies.parts.victims import Tenant, assess, choose
 from tests.property.test_policies import random_snapshot
 from tests.snapshots import Job, Pool, faults, snapshot
 

@@ -5,13 +5,13 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from scheduler.policies.capacity import Capacity
-from scheduler.policies.elastic import ElasticOptions, grow, settle, weights
-from scheduler.policies.forecast import ForecastOptions, forecast
-from scheduler.policies.gang import Backfill, Claim, Holder, make_room, start
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
-from scheduler.policies.placement import keep, place
-from scheduler.policies.victims import RULES, Tenant, assess, choose
+from scheduler.policies.parts.capacity import Capacity
+from scheduler.policies.parts.elastic import ElasticOptions, grow, settle, weights
+from scheduler.policies.parts.forecast import ForecastOptions, forecast
+from scheduler.policies.parts.gang import Backfill, Claim, Holder, make_room, start
+from scheduler.policies.parts.placement import keep, place
+from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
 from tests.snapshots import Job, Pool, snapshot
 
 # --- capacity and placement -----------------------------------------------------------------------

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.capacity_queues import CapacityQueues
-from scheduler.policies.fifo import Fifo
-from scheduler.policies.gang import Claim, Holder, reserve, start
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.queue_tree import Queue
-from scheduler.policies.reservations import start_conservatively
-from scheduler.policies.shortest import Sjf, Srtf
+from scheduler.policies.literature.capacity_queues import CapacityQueues
+from scheduler.policies.literature.fifo import Fifo
+from scheduler.policies.literature.shortest import Sjf, Srtf
+from scheduler.policies.parts.gang import Claim, Holder, reserve, start
+from scheduler.policies.parts.queue_tree import Queue
+from scheduler.policies.parts.reservations import start_conservatively
 from tests.snapshots import Job, Pool, faults, snapshot
 
 NOW_S = 10_000.0

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.reclaim import LARGE, case, measure, optimum
-from scheduler.policies.evacuation import MEND_STEPS, Evacuation
-from scheduler.policies.victims import RULES, Tenant, assess, choose
+from scheduler.policies.parts.evacuation import MEND_STEPS, Evacuation
+from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
 
 
 def evacuation(tenants: list[Tenant], nodes: list[int]) -> Evacuation:

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.policies.capacity_queues import CapacityQueues
-from scheduler.policies.fifo import Fifo
 from scheduler.policies.flow import FlowOptions
-from scheduler.policies.queue_tree import Queue
+from scheduler.policies.literature.capacity_queues import CapacityQueues
+from scheduler.policies.literature.fifo import Fifo
+from scheduler.policies.literature.tiresias import Tiresias
+from scheduler.policies.parts.queue_tree import Queue
 from scheduler.policies.registry import POLICIES, make_policy, name_of
 from scheduler.policies.spec import split
 from scheduler.policies.tide import Tide
-from scheduler.policies.tiresias import Tiresias
 
 QUEUES = 'capacity:queues=[{"path":"a","guaranteed":0.5,"gpus":false}]:leaf_of={"t":"a"}'
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.afs import Afs, share
-from scheduler.policies.contest import Contest, contests
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase, Plan, Policy, Snapshot
-from scheduler.policies.optimus import Optimus, climb
-from scheduler.policies.pollux import Pollux, rate_at, utility, wanted_gpus
+from scheduler.policies.literature.afs import Afs, share
+from scheduler.policies.literature.optimus import Optimus, climb
+from scheduler.policies.literature.pollux import Pollux, rate_at, utility, wanted_gpus
+from scheduler.policies.parts.contest import Contest, contests
 from tests.property.test_policies import random_snapshot
 from tests.snapshots import Job, Pool, faults, snapshot
 

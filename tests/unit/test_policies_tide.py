@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.policies.deadlines import DeadlineOptions, guarantee
-from scheduler.policies.draft import Draft
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason, Snapshot
+from scheduler.policies.parts.draft import Draft
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide import Tide
 from tests.snapshots import INF, Job, Pool, faults, snapshot

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from scheduler.policies.commitments import (
+from scheduler.policies.interface import NOTE, Plan, Snapshot
+from scheduler.policies.parts.commitments import (
     PROMISED,
     Courses,
     borrow,
@@ -14,9 +15,8 @@ from scheduler.policies.commitments import (
     resume,
     written,
 )
-from scheduler.policies.contest import contests
-from scheduler.policies.interface import NOTE, Plan, Snapshot
-from scheduler.policies.laxity import Laxity, latest_return_s, laxity
+from scheduler.policies.parts.contest import contests
+from scheduler.policies.parts.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import Overhead, TableJob

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import edge as benchmark
-from scheduler.policies.commitments import PROMISED
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason, Snapshot
+from scheduler.policies.parts.commitments import PROMISED
 from scheduler.policies.tide import Tide
 from scheduler.policies.timely import has_deadlines
 from tests.property.test_policies import NOW_S, random_jobs, random_pools

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import NOTE, Kind, LoanPhase, Plan, Snapshot
-from scheduler.policies.tiresias import Tiresias
+from scheduler.policies.literature.tiresias import Tiresias
 from tests.snapshots import Job, Pool, faults, snapshot
 
 DATA = PUBLIC / "pollux"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.gavel import Gavel, fair_shares
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.sia import Sia, best_configs
+from scheduler.policies.literature.gavel import Gavel, fair_shares
+from scheduler.policies.literature.sia import Sia, best_configs
 from tests.snapshots import Job, Pool, apply, faults, snapshot
 
 NOW_S = 10_000.0

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
-from scheduler.policies.edf import Edf
-from scheduler.policies.elasticflow import ElasticFlow
-from scheduler.policies.gandiva import Gandiva
 from scheduler.policies.interface import Policy
-from scheduler.policies.tiresias import Tiresias
+from scheduler.policies.literature.edf import Edf
+from scheduler.policies.literature.elasticflow import ElasticFlow
+from scheduler.policies.literature.gandiva import Gandiva
+from scheduler.policies.literature.tiresias import Tiresias
 from simulator.csv_rows import WorkloadError
 from simulator.physics.base import Room
 from simulator.physics.elasticflow import (

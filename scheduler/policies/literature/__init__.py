@@ -1,0 +1,1 @@
+"""One file a paper or a classic: the policies that `tide` is compared with."""

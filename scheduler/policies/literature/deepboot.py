@@ -1,0 +1,120 @@
+"""DeepBoot: sizes by a knapsack of speed-ups, on training GPUs and on idle inference GPUs.
+
+The policy is its training side, ATS-T; nodes are lent whole here, so the inference side, which
+shares single GPUs between pods and jobs, has no part. `pause_s` is what a change costs with its
+fast elastic training (AFE), where old workers go on while new ones boot.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Ints, Kind, Plan, Snapshot
+from scheduler.policies.literature.pollux import largest_yet, speedups, twice
+from scheduler.policies.parts.contest import Contest, contests, write
+from scheduler.policies.parts.draft import Draft
+from scheduler.policies.parts.knapsack import exact
+from scheduler.policies.parts.lending import lend_and_reclaim
+from scheduler.policies.parts.loans import LoanOptions
+
+
+@dataclass(frozen=True, slots=True)
+class DeepBoot:
+    """Maximises the sum of speed-ups over a fair share, loaned GPUs included (policies.md 10).
+
+    A size other than the present one counts max(T - 10 r, 0) / (T + 10) of its speed-up, with T
+    the age and r the restarts. No GPUs count 0, so a job that would gain little may be stopped;
+    only the fair share in the denominator is fair. Sizes are planned again at most every
+    `interval_s`; a node that goes back is given up at once. The small gangs are placed first, each
+    in the fullest node that fits.
+
+    Differences: loans are of whole nodes, by `loans`; the published program lends GPU by GPU and
+    asks no forecast. A job lives in one pool. A job that
+    waits pays no factor, else it could not start at its submission.
+
+    Knows the goodput curve. Cost: O(n k) and a program over what the bound leaves open.
+    """
+
+    name: str = "deepboot"
+    loans: LoanOptions = field(default_factory=LoanOptions)
+    restart_s: float = 10.0
+    interval_s: float = 60.0
+    doubling: bool = True  #: at most twice the most GPUs a job ever had.
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Decide loans and all sizes."""
+        if not len(snapshot.jobs.sizes) or not len(snapshot.nodes.ids):
+            return Plan()
+        draft = Draft(snapshot)
+        lend_and_reclaim(draft, self.loans, edge=False)
+        node_ids, jobs = snapshot.nodes.ids, snapshot.jobs
+        reclaim = {node_ids[node]: due_s for node, due_s in sorted(draft.loans.reclaim.items())}
+        decided: list[tuple[Contest, Ints]] = []
+        notes: dict[str, tuple[float, ...]] = {}
+        size = np.zeros(len(jobs.ids), dtype=np.int64)
+        for contest in contests(snapshot, (Kind.TRAINING, Kind.INFERENCE), reclaim):
+            most = largest_yet(snapshot, contest)
+            level = self._choose(snapshot, contest, most)
+            decided.append((contest, level))
+            size[contest.rows] = contest.sizes[level]
+            if self.doubling:
+                for at in np.flatnonzero(contest.sizes[level] > most).tolist():
+                    notes[jobs.ids[contest.rows[at]]] = (float(contest.sizes[level[at]]),)
+        return write(
+            snapshot,
+            decided,
+            "deepboot.speedup",
+            order=np.lexsort((np.arange(len(size)), size)).tolist(),
+            notes=notes,
+            lend=tuple(node_ids[node] for node in sorted(draft.loans.lend)),
+            reclaim=reclaim,
+            reasons=tuple(draft.loans.reasons),
+        )
+
+    def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:
+        value = speedups(seen, contest, self.restart_s, fair=True)
+        allowed = twice(contest, most) if self.doubling else contest.allowed
+        value = np.where(allowed, value, -np.inf)
+        # Who changed a moment ago keeps its level: it is the only one, and where it starts.
+        fresh = seen.now_s - seen.jobs.changed_s[contest.rows] < self.interval_s
+        kept = np.where(fresh, contest.present, 0)
+        value = _only(value, kept)
+        left = contest.gpus - int(contest.sizes[kept].sum())
+        return exact(contest.sizes, value, kept, left).level
+
+
+def _only(value: Floats, kept: Ints) -> Floats:
+    """(r, k) the worths, of jobs that keep a level those of no other."""
+    others = (kept > 0)[:, None] & (np.arange(value.shape[1])[None, :] != kept[:, None])
+    found: Floats = np.where(others, -np.inf, value)
+    # Its own may lie beyond what doubling allows, if the engine placed it otherwise.
+    rows = np.flatnonzero(kept)
+    found[rows, kept[rows]] = np.maximum(found[rows, kept[rows]], 0.0)
+    return found
+
+
+def pause_s(
+    first_s: float, next_s: float, before: int, after: int, *, moved: bool = False
+) -> float:
+    """Return for how long a change of a job's GPUs stops it, with fast elastic training.
+
+    Args:
+        first_s: Of a start from nothing.
+        next_s: Of a change that needs no new worker.
+        before: GPUs held.
+        after: GPUs to hold.
+        moved: Whether the same number is to be on other nodes.
+
+    Returns:
+        Seconds: the old workers go on while new ones boot, so growing costs the part of a start
+        that the new workers are of all, in whole seconds.
+    """
+    if after == 0:
+        return 0.0
+    if before == 0:
+        return first_s
+    if after < before:
+        return next_s
+    if after == before:
+        return first_s if moved else 0.0
+    return next_s + (first_s - next_s) * (after - before) // after

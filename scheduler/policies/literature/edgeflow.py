@@ -1,0 +1,246 @@
+"""EdgeFlow: deadlines by minimum shares in the cloud, and idle edge servers for those that fail."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scheduler.policies.interface import (
+    Figure,
+    Floats,
+    Ints,
+    Kind,
+    Phase,
+    Plan,
+    Reason,
+    Snapshot,
+    Target,
+)
+from scheduler.policies.literature.elasticflow import demands_of
+from scheduler.policies.parts.allot import Because, closing
+from scheduler.policies.parts.contest import Contest, contests, write
+from scheduler.policies.parts.draft import Draft
+from scheduler.policies.parts.lending import lend_and_reclaim
+from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.parts.minimum import Demand
+from scheduler.policies.parts.offload import Cloud, Offload, OffloadOptions, edge_ends, offload
+from scheduler.policies.parts.share import Shares, end_with_more, satisfy
+from scheduler.policies.parts.surplus import share_out
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFlow:
+    """Meet as many deadlines as can be, and refuse nobody: late jobs run on (policies.md 11.2).
+
+    After the pages that could be read of the article (Journal of Software 36(12), 2025, p. 5480),
+    at every event:
+
+    1. *Shares.* In the cloud, by deadline, each job gets its minimum satisfactory share as soon as
+       it can be had; those that miss get what is left.
+    2. *Offload*, one job per idle edge server: who is there stays (rule 1); if no cloud GPU is
+       idle, who makes its deadline at the edge goes (rule 2); if jobs miss their deadline, those
+       go whose end with one GPU more, equation 7, is the furthest behind it (rule 3).
+    3. *Again* without those, and what is left to the job that ends soonest by it per GPU.
+
+    The memory a job needs, and the time its checkpoint takes to get there, count; where text and
+    pseudo-code of the article disagree, `OffloadOptions` has both, the text by default. A server
+    runs a job at the largest size it has GPUs for; the article knows servers of one GPU.
+
+    Knows deadlines, lengths, speeds, and the speed, memory and path of each edge. Idle servers are
+    found as `loans` finds them, from what their owners report; inference pools are not borrowed.
+    Costs O(n k S) as ElasticFlow, and one re-plan more for each late job.
+
+    Attributes:
+        offload: How to read the rules.
+        loans: When an edge server counts as idle.
+    """
+
+    name: str = "edgeflow"
+    offload: OffloadOptions = field(default_factory=OffloadOptions)
+    loans: LoanOptions = field(default_factory=LoanOptions)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Decide sites and sizes of all jobs, and which edge servers are borrowed."""
+        lend, reclaim, reasons = self._borrow(snapshot)
+        servers = _open_servers(snapshot, reclaim)
+        decided: list[tuple[Contest, Ints]] = []
+        why: dict[int, Because] = {}
+        there: dict[str, Target] = {}
+        for contest in contests(snapshot, reclaim=reclaim):
+            cloud = _Cloud(snapshot, contest, np.arange(len(contest.rows)))
+            moves, ends_s = self._offload(snapshot, contest, cloud, servers)
+            for move in moves:
+                job, node = int(contest.rows[move.job]), servers[move.server]
+                level = _level_at(contest, move.job, int(snapshot.nodes.gpus[node]))
+                edge = int(snapshot.nodes.pool[node])
+                row = np.array([job], dtype=np.int64)
+                decided.append((replace(contest, pool=edge, rows=row), np.array([level])))
+                placement = ((snapshot.nodes.ids[node], int(contest.sizes[level])),)
+                there[snapshot.jobs.ids[job]] = Target(snapshot.pools.ids[edge], placement)
+                figures = (
+                    Figure("edge_end_s", float(ends_s[move.job, move.server])),
+                    Figure("cloud_end_s", float(cloud.end_s[move.job])),
+                    Figure("deadline_s", float(snapshot.jobs.deadline_s[job])),
+                )
+                told = tuple(figure for figure in figures if math.isfinite(figure.value))
+                why[job] = Because(f"edgeflow.{move.rule}", (), told)
+            gone = {move.server for move in moves}
+            servers = [node for at, node in enumerate(servers) if at not in gone]
+            rest = np.setdiff1d(np.arange(len(contest.rows)), [move.job for move in moves])
+            if moves:
+                cloud = _Cloud(snapshot, contest, rest)
+            gpus = cloud.share_out()
+            sized = replace(contest, rows=contest.rows[rest])
+            decided.append((sized, contest.sizes.searchsorted(gpus)))
+            why.update(cloud.causes(gpus))
+        plan = write(
+            snapshot,
+            decided,
+            "edgeflow.share",
+            why=why,
+            lend=lend,
+            reclaim=reclaim,
+            reasons=reasons,
+        )
+        # One job to a server: which one was decided above, by where it ends soonest.
+        return replace(plan, targets={**plan.targets, **there})
+
+    def _borrow(
+        self, seen: Snapshot
+    ) -> tuple[tuple[str, ...], dict[str, float], tuple[Reason, ...]]:
+        """Decide which edge servers to ask for; what other lenders want back is given."""
+        if not seen.lenders or not len(seen.jobs.sizes):
+            return (), {}, ()
+        draft = Draft(seen)
+        lend_and_reclaim(draft, self.loans)
+        names = seen.nodes.ids
+        edge = seen.pools.kind[seen.nodes.pool] == Kind.EDGE
+        lend = tuple(names[node] for node in draft.loans.lend if edge[node])
+        reclaim = {names[node]: due_s for node, due_s in draft.loans.reclaim.items()}
+        about = {*lend, *reclaim}
+        reasons = tuple(reason for reason in draft.loans.reasons if reason.subject in about)
+        return lend, reclaim, reasons
+
+    def _offload(
+        self, seen: Snapshot, contest: Contest, cloud: "_Cloud", servers: list[int]
+    ) -> tuple[list[Offload], Floats]:
+        """Apply the rules; jobs are indices in the contest, servers in `servers`."""
+        jobs, rows = seen.jobs, contest.rows
+        if not servers or not len(rows):
+            return [], np.zeros((len(rows), len(servers)))
+        pool = seen.nodes.pool[servers]
+        rate = np.zeros((len(rows), len(servers)))
+        for row in np.flatnonzero(jobs.edge_allowed[rows]).tolist():
+            for at, node in enumerate(servers):
+                level = _level_at(contest, row, int(seen.nodes.gpus[node]))
+                if level:
+                    own = float(jobs.rate[rows[row], level - 1])
+                    rate[row, at] = own * jobs.affinity[rows[row], pool[at]]
+        runs = jobs.phase[rows] == Phase.RUNNING
+        moved_mib = np.where(runs, jobs.checkpoint_mib[rows], 0.0)[:, None]
+        pause_s = jobs.start_cost_s[rows] + np.where(runs, jobs.checkpoint_cost_s[rows], 0.0)
+        path = np.maximum(seen.pools.transfer_mib_per_s[pool], 1e-9)
+        ends_s = edge_ends(
+            seen.now_s,
+            contest.work,
+            rate,
+            jobs.memory_mib[rows],
+            seen.pools.gpu_memory_mib[pool],
+            moved_mib / path + pause_s[:, None],
+            self.offload,
+        )
+        at_edge = runs & (seen.pools.kind[jobs.pool[rows]] == Kind.EDGE)
+        order = np.lexsort((rows, jobs.deadline_s[rows])).tolist()
+        # Who is in a contest and was at the edge has lost its server.
+        evicted = [index for index in order if at_edge[index]]
+        others = [index for index in order if not at_edge[index]]
+        fate = Cloud(cloud.end_s, cloud.grown(), cloud.at_largest, cloud.idle)
+        columns = list(range(len(servers)))
+        due_s = jobs.deadline_s[rows]
+        return offload(due_s, fate, ends_s, columns, evicted, others, self.offload), ends_s
+
+
+class _Cloud:
+    """The cloud's plan for r of the n jobs of a contest."""
+
+    def __init__(self, seen: Snapshot, contest: Contest, rows: Ints) -> None:
+        self._seen, self._contest, self._rows = seen, contest, rows
+        jobs = seen.jobs
+        demands = demands_of(seen, contest)
+        self._demands: list[Demand] = [demands[row] for row in rows.tolist()]
+        due_s = jobs.deadline_s[contest.rows[rows]]
+        timed = np.flatnonzero(np.isfinite(due_s))
+        sizes = contest.sizes[1:]
+        rate = np.zeros((len(timed), len(sizes)))
+        for at, index in enumerate(timed.tolist()):
+            own = self._demands[index].curve
+            rate[at, sizes.searchsorted(own.sizes)] = own.rate
+        work = contest.work[rows]
+        self._timed = timed
+        self._shares: Shares = satisfy(
+            seen.now_s, contest.gpus, work[timed], due_s[timed], sizes, rate
+        )
+        self._least = np.zeros(len(rows), dtype=np.int64)
+        self._least[timed] = self._shares.gpus_now
+        self.end_s = np.full(len(contest.rows), np.inf)
+        self.at_largest = np.zeros(len(contest.rows), dtype=np.bool_)
+        for at, index in enumerate(timed.tolist()):
+            row = int(rows[index])
+            self.end_s[row] = self._shares.end_s[at]
+            top = int(self._demands[index].curve.sizes[-1])
+            self.at_largest[row] = int(self._shares.gpus_now[at]) >= top
+        others = sum(int(d.curve.sizes[0]) for d in self._demands if math.isinf(d.deadline_s))
+        #: Some GPU would be idle now, so that more of them help nobody.
+        self.idle = self._shares.idle_now > others
+
+    def grown(self) -> Floats:
+        """(n,) equation 7's end of each late job, with one size more until the next event."""
+        found = self.end_s.copy()
+        coming = self._shares.end_s[np.isfinite(self._shares.end_s)]
+        until_s = float(coming.min()) if len(coming) else self._seen.now_s + 60.0
+        for at, index in enumerate(self._timed.tolist()):
+            demand = self._demands[index]
+            if self._shares.end_s[at] > demand.deadline_s:
+                found[int(self._rows[index])] = end_with_more(
+                    self._shares.profile,
+                    self._shares.filling(at),
+                    demand.work,
+                    demand.curve.sizes,
+                    demand.curve.rate,
+                    until_s,
+                )
+        return found
+
+    def share_out(self) -> Ints:
+        """Hand out what shares leave; returns the (r,) GPUs of those that take part."""
+        prices = [0.0] * len(self._demands)  # this return does not ask for them
+        return share_out(self._least, self._shares.idle_now, self._demands, prices, "completion")
+
+    def causes(self, gpus: Ints) -> dict[int, Because]:
+        """Say what decided about each."""
+        found = {}
+        for index, row in enumerate(self._rows.tolist()):
+            demand = self._demands[index]
+            job = int(self._contest.rows[row])
+            if math.isinf(demand.deadline_s):
+                found[job] = Because("edgeflow.surplus")
+                continue
+            ends = [("share_end_s", float(self.end_s[row])), ("deadline_s", demand.deadline_s)]
+            figures = tuple(Figure(name, at_s) for name, at_s in ends if math.isfinite(at_s))
+            grows = gpus[index] > self._least[index]
+            late = self.end_s[row] > demand.deadline_s + 1e-6
+            rule = "late" if late else "surplus" if grows else "share"
+            found[job] = Because(f"edgeflow.{rule}", (), figures)
+        return found
+
+
+def _open_servers(seen: Snapshot, reclaim: dict[str, float]) -> list[int]:
+    """Return edge nodes that are open to training and hold nobody."""
+    nodes = seen.nodes
+    empty = (closing(seen, reclaim) == 0) & (nodes.free == nodes.gpus) & (nodes.gpus > 0)
+    return [int(n) for n in np.flatnonzero(empty & (seen.pools.kind[nodes.pool] == Kind.EDGE))]
+
+
+def _level_at(contest: Contest, row: int, gpus: int) -> int:
+    """Return the largest level of a job that so many GPUs hold; 0 if there is none."""
+    return int(np.flatnonzero(contest.allowed[row] & (contest.sizes <= gpus))[-1])

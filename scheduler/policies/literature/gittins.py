@@ -1,0 +1,109 @@
+"""The Gittins index on GPU time: who is most likely to end soon, given what it has had: `gittins`.
+
+Needs to know how long jobs are, but not which.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Plan, Snapshot
+from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, sweep, write
+from scheduler.policies.ranges import Positive
+
+#: As many of the jobs there are stand for all of them, evenly spread over their service.
+_SAMPLES = 512
+#: As many (attained, sample) pairs are looked at in one piece of work, to stay in the cache.
+_PIECE = 1 << 15
+
+
+def gittins_rank(attained: Floats, samples: Floats, quantum: float | None = None) -> Floats:
+    """(n,) the index of jobs that have had so much service: per unit, higher first.
+
+    rank(A) = max over D of P(S - A <= D | S > A) / E[min(S - A, D) | S > A], for S drawn from the
+    samples. The maximum is at a sample, D = S_j - A, so it is found among those, exactly: with the
+    samples sorted, their cumulative sums c and i samples not above A, for each j >= i
+
+        P = (j - i + 1) / (N - i)
+        E = (c[j+1] - c[i] - (j - i + 1) A + (N - 1 - j) D_j) / (N - i).
+
+    Beyond the last sample nothing is known. There the job is taken to need as much again as it
+    had, so the rank is 1 / A (the released simulator has 0 there, which stops the longest jobs for
+    good; it also sums S where S - A is meant).
+
+    Args:
+        attained: (n,) service so far.
+        samples: (N,) service that jobs of the past took in all, in any order.
+        quantum: Look at this D alone, as the discretised variant does; None: at all.
+    """
+    sizes = np.sort(samples)
+    count = len(sizes)
+    sums = np.concatenate(([0.0], np.cumsum(sizes)))
+    rank: Floats = 1.0 / np.maximum(attained, 1e-9)
+    first = sizes.searchsorted(attained, side="right")
+    within = np.flatnonzero(first < count)
+    if quantum is not None:
+        A, i = attained[within], first[within]
+        up_to = sizes.searchsorted(A + quantum, side="right")
+        served = sums[up_to] - sums[i] - (up_to - i) * A + (count - up_to) * quantum
+        rank[within] = (up_to - i) / served
+        return rank
+    step = max(1, _PIECE // max(count, 1))
+    at = np.arange(count)
+    for begin in range(0, len(within), step):
+        rows = within[begin : begin + step]
+        A, i = attained[rows, None], first[rows, None]
+        ended = np.maximum(at - i + 1, 0)
+        served = sums[1:] - sums[i] - ended * A + (count - 1 - at) * (sizes - A)
+        rank[rows] = np.where(ended > 0, ended / np.where(ended > 0, served, 1.0), 0.0).max(axis=1)
+    return rank
+
+
+@dataclass(frozen=True, slots=True)
+class Gittins:
+    """Gittins index on attained GPU time (policies.md 5; Tiresias' 2D-Gittins).
+
+    All jobs are ordered by queue, then rank, then submission, and served in that order: who fits
+    runs, others are preempted and passed. `thresholds` make queues: a job that has had more GPU
+    time than one is in a later queue.
+
+    The index needs the distribution of service. Without `samples` it is that of the jobs there
+    are, each with the GPU time it had and what is left of it at the size it asks for: which job is
+    how long is not used. (The released simulator reads a file of GPU times from another cluster.
+    With no distribution at all the index would be that of least attained service, and two like
+    jobs would take turns at every decision.) A long job is there for longer, so such samples lean
+    to the long side; `samples` of jobs that have ended do not.
+
+    What we do differently: a job that started a moment ago goes first until it has run for `settle`
+    times its own pauses, since ranks that cross would swap two gangs again and again; the service
+    beyond the last sample has a rank; equal ranks keep who runs.
+    """
+
+    name: str = "gittins"
+    samples: tuple[float, ...] = ()  #: GPU-seconds that jobs took in all; (): as above.
+    thresholds: tuple[float, ...] = ()  #: GPU-seconds, ascending.
+    quantum: Positive | None = None  #: GPU-seconds; None: the exact index.
+    settle: float = 2.0
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Serve by rank."""
+        found, jobs = gangs(snapshot), snapshot.jobs
+        samples = np.array(self.samples) if self.samples else _present(found)
+        rank = gittins_rank(jobs.attained_gpu_s, samples, self.quantum)
+        queue = np.searchsorted(np.array(self.thresholds), jobs.attained_gpu_s, side="right")
+        pause_s = jobs.checkpoint_cost_s + jobs.start_cost_s
+        fresh = found.runs & (snapshot.now_s - jobs.changed_s < self.settle * pause_s)
+        order = np.lexsort((~found.runs, -rank, queue, ~fresh))
+        order = order[(found.runs | found.starts)[order]]
+        given = sweep(found, order.tolist())
+        return write(found, Verdict(given, "gittins.rank", figures={"rank_per_gpu_s": rank}))
+
+
+def _present(found: Gangs) -> Floats:
+    """(s,) GPU-seconds that the jobs there are take in all, `_SAMPLES` at most."""
+    rows = np.flatnonzero((found.size > 0) & np.isfinite(found.left_s))
+    left = found.left_s[rows] * found.size[rows]
+    whole = np.sort(found.seen.jobs.attained_gpu_s[rows] + left)
+    if len(whole) <= _SAMPLES:
+        return whole
+    return whole[np.linspace(0, len(whole) - 1, _SAMPLES).astype(np.int64)]

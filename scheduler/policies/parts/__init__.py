@@ -1,0 +1,1 @@
+"""What several policies share: curves, loans, forecasts, placement, sharing out."""

@@ -1,0 +1,193 @@
+"""What was promised, as a course of GPUs over time that can be checked: nothing is hoped for.
+
+A promised job keeps its level to the end, or *lends*: it is at a lower level until a moment, and at
+its own from there on. As long as the courses of all promised jobs together never exceed the pool,
+doing nothing but follow them keeps every promise; any other plan must show the same.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.parts.laxity import HAIR_S, Laxity
+from scheduler.policies.parts.share import Profile
+
+#: First number of the note on a job that was promised to be in time; ElasticFlow writes the same.
+PROMISED = 1.0
+#: Loans that one plan gives or calls back, at most: each is checked against all courses.
+LOANS = 16
+#: (from, until, GPUs)
+Piece = tuple[float, float, int]
+
+
+@dataclass(slots=True, eq=False)
+class Courses:
+    """Levels over time of r jobs; those `kept` are planned to be in time, as all promised are."""
+
+    kept: Bools  #: (r,)
+    level: Ints  #: (r,) from now on.
+    until_s: Floats  #: (r,) when a lender is back; inf for the others.
+    back: Ints  #: (r,) at which level.
+
+    def copy(self) -> "Courses":
+        """Return one to try something on."""
+        return Courses(self.kept.copy(), self.level.copy(), self.until_s.copy(), self.back.copy())
+
+    def stay(self, who: Ints | int, level: Ints | int) -> None:
+        """Give jobs a level to their end."""
+        self.level[who] = self.back[who] = level
+        self.until_s[who] = math.inf
+
+    @property
+    def lending(self) -> bool:
+        """Whether anybody lends."""
+        return bool(np.isfinite(self.until_s).any())
+
+
+def free_over_time(lax: Laxity, courses: Courses, more: Sequence[Piece] = ()) -> Profile:
+    """Return what the promised leave of the pool; below 0 where they exceed it.
+
+    Args:
+        lax: The jobs.
+        courses: What they do.
+        more: Other uses to be counted.
+    """
+    who = np.flatnonzero(courses.kept & ((courses.level > 0) | np.isfinite(courses.until_s)))
+    level, back, until_s = courses.level[who], courses.back[who], courses.until_s[who]
+    lends = np.isfinite(until_s)
+    ends_s = np.where(lends, until_s, lax.ends_s(who, level))
+    some = who[lends]
+    awake_s = until_s[lends] - lax.now_s - lax.pause_s[some, level[lends]]
+    done = lax.rate[some, level[lends]] * np.maximum(awake_s, 0.0)
+    rest_s = np.maximum(lax.work[some] - done, 0.0) / lax.rate[some, back[lends]]
+    later_s = until_s[lends] + lax.start_s[some, back[lends]] + rest_s
+    extra = np.array(more, dtype=np.float64).reshape(-1, 3)
+    # Who ends makes room for who comes back: a hair apart, or rounding would show a conflict.
+    from_s = np.concatenate((np.full(len(who), lax.now_s), until_s[lends] + HAIR_S, extra[:, 0]))
+    to_s = np.concatenate((ends_s, later_s + HAIR_S, extra[:, 1]))
+    gpus = np.concatenate((lax.sizes[level], lax.sizes[back[lends]], extra[:, 2]))
+    at_s = np.concatenate((from_s, to_s))
+    order = np.argsort(at_s, kind="stable")
+    change = np.concatenate((-gpus, gpus))[order]
+    starts_s = np.concatenate(([lax.now_s], np.maximum(at_s[order], lax.now_s)))
+    free = np.cumsum(np.concatenate(([lax.gpus], change)))
+    last = np.append(starts_s[1:] > starts_s[:-1], True) & np.isfinite(starts_s)
+    return Profile(starts_s[last], np.rint(free[last]).astype(np.int64))
+
+
+def resume(lax: Laxity, notes: Floats) -> Courses:
+    """Find courses that keep what was promised: with the least GPUs, if that can be.
+
+    In order: everybody at the least constant level; lenders as they were written down, the others
+    at the least; lenders so, the others as they are. The last is what was promised, so it
+    holds unless GPUs or speed were lost. Lenders are then called back as far as there is room.
+
+    Args:
+        lax: The jobs.
+        notes: (r, `NOTE`) written by `written`.
+    """
+    r = len(lax.work)
+    nothing = np.zeros(r, dtype=np.int64)
+    kept = notes[:, 0] == PROMISED
+    courses = Courses(kept, nothing, np.full(r, math.inf), nothing.copy())
+    least = np.where(lax.least > 0, lax.least, lax.present)
+    courses.stay(np.flatnonzero(kept), least[kept])
+    if int(lax.sizes[courses.level].sum()) <= lax.gpus:
+        return courses
+    noted = np.flatnonzero(kept & np.isfinite(notes[:, 2]))
+    own = np.minimum(lax.sizes.searchsorted(notes[noted, 1]), len(lax.sizes) - 1)
+    lends = notes[noted, 2] > lax.now_s
+    for others in (least, lax.present):
+        courses.stay(np.flatnonzero(kept), others[kept])
+        courses.stay(noted, own)
+        courses.level[noted[lends]] = lax.present[noted[lends]]
+        courses.until_s[noted[lends]] = notes[noted[lends], 2]
+        if free_over_time(lax, courses).free.min() >= 0:
+            break
+    soonest = noted[lends][np.argsort(notes[noted[lends], 2], kind="stable")]
+    for job in soonest[:LOANS].tolist():
+        tried = courses.copy()
+        tried.stay(job, least[job])
+        if free_over_time(lax, tried).free.min() >= 0:
+            courses = tried
+    _trim(lax, courses)
+    return courses
+
+
+def _trim(lax: Laxity, courses: Courses) -> None:
+    """Where GPUs were lost, keep as many jobs as can be; the largest rests lose."""
+    if int(lax.sizes[courses.level].sum()) <= lax.gpus:
+        return
+    rest = np.where(courses.kept, lax.area_gpu_s, math.inf)
+    order = np.lexsort((np.arange(len(rest)), rest))
+    over = np.cumsum(lax.sizes[courses.level[order]]) > lax.gpus
+    courses.stay(order[over], 0)
+
+
+def borrow(
+    lax: Laxity,
+    courses: Courses,
+    latest_s: Floats,
+    profile: Profile,
+    job: int,
+    level: int,
+    late_s: float,
+) -> Courses | None:
+    """Start a job in room that others lend until it ends; None: too few can.
+
+    Those lend that can be back in time `late_s` after its end: first whom it suffices to shrink,
+    the smallest such, else who frees most.
+
+    Args:
+        lax: The jobs.
+        courses: What they do; not changed.
+        latest_s: (r, k) of `latest_return_s` from the present courses.
+        profile: What those leave.
+        job: Who borrows.
+        level: What it needs, to its end.
+        late_s: By how much a return may be late.
+    """
+    ends_s = lax.now_s + float(lax.takes_s[job, level])
+    steps = int(profile.starts_s.searchsorted(ends_s))
+    need = int(lax.sizes[level]) - int(profile.free[:steps].min())
+    can = latest_s >= ends_s + late_s
+    who = np.flatnonzero(can.any(axis=1) & courses.kept & ~np.isfinite(courses.until_s))
+    lowest = can[who].argmax(axis=1)
+    frees = lax.sizes[courses.level[who]] - lax.sizes[lowest]
+    if int(frees.sum()) < need:
+        return None
+    after = courses.copy()
+    while need > 0:
+        enough = np.flatnonzero(frees >= need)
+        at = int(enough[frees[enough].argmin()]) if len(enough) else int(frees.argmax())
+        lender = int(who[at])
+        own = int(after.level[lender])
+        to = np.flatnonzero(can[lender] & (lax.sizes <= lax.sizes[own] - need))
+        after.level[lender] = int(to[-1]) if len(to) else int(lowest[at])
+        after.until_s[lender] = ends_s
+        need -= int(lax.sizes[own] - lax.sizes[after.level[lender]])
+        frees[at] = 0
+    after.stay(job, level)
+    after.kept[job] = True
+    return after
+
+
+def written(lax: Laxity, courses: Courses, job: int) -> tuple[float, ...]:
+    """Return the note of a promised job."""
+    if not math.isfinite(courses.until_s[job]):
+        return (PROMISED,)
+    return (PROMISED, float(lax.sizes[courses.back[job]]), float(courses.until_s[job]))
+
+
+def renewed(lax: Laxity, courses: Courses, promised: Bools, notes: Floats) -> Ints:
+    """Return promised jobs whose notes, (r, `NOTE`), do not say what `written` does."""
+    lends = promised & np.isfinite(courses.until_s)
+    says = np.full((len(promised), 3), math.nan)
+    says[promised, 0] = PROMISED
+    says[lends, 1] = lax.sizes[courses.back[lends]]
+    says[lends, 2] = courses.until_s[lends]
+    same = (says == notes[:, :3]) | (np.isnan(says) & np.isnan(notes[:, :3]))
+    return np.flatnonzero(promised & ~same.all(axis=1))
