@@ -28,7 +28,7 @@ VOICE = Voice(1_767_571_200.0)
 
 
 def trees() -> Iterator[ast.Module]:
-    for path in sorted([*SCHEDULER.glob("core/*.py"), *SCHEDULER.glob("policies/*.py")]):
+    for path in sorted([*SCHEDULER.glob("core/*.py"), *SCHEDULER.glob("policies/**/*.py")]):
         yield ast.parse(path.read_text(encoding="utf-8"))
 
 
