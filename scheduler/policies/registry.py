@@ -22,7 +22,7 @@ from scheduler.policies.literature.sia import Sia
 from scheduler.policies.literature.themis import Themis
 from scheduler.policies.literature.tiresias import Tiresias
 from scheduler.policies.spec import split, with_options
-from scheduler.policies.tide import Tide
+from scheduler.policies.tide.tide import Tide
 
 #: The longest line that the journal takes (`schemas.journal.PolicyLine`).
 LINE_MOST = 4096

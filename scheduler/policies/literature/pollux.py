@@ -8,7 +8,7 @@ import numpy as np
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.elastic import grow
+from scheduler.policies.parts.hull import grow
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.ranges import Positive, Power
 

@@ -13,7 +13,7 @@ from math import gcd
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.elastic import grow
+from scheduler.policies.parts.hull import grow
 
 #: Elements the dynamic program may touch, options times GPUs; beyond it the greedy answer stands.
 WORK_MOST = 10_000_000

@@ -1,12 +1,12 @@
-"""How much time jobs have to spare: the columns that deadline scheduling in one pool works with."""
+"""How much time jobs have to spare at a site: the columns that promises are made of."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
-from scheduler.policies.parts.contest import Contest
+from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.tide.market import Market
 
 #: Seconds that rounding may cost.
 HAIR_S = 1e-3
@@ -14,7 +14,7 @@ HAIR_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laxity:
-    """What each job of a contest could do from now on. r jobs, k levels, level 0 is no GPU."""
+    """What each job could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
 
     now_s: float
     gpus: int  #: for all of them.
@@ -22,8 +22,7 @@ class Laxity:
     rate: Floats  #: (r, k) work per second.
     work: Floats  #: (r,)
     due_s: Floats  #: (r,) inf for best effort.
-    #: (r, k) sizes that are faster than all smaller ones, and the present one.
-    pays: Bools
+    pays: Bools  #: (r, k) as in `Market`.
     present: Ints  #: (r,) level now held.
     start_s: Floats  #: (r, k) pause of a change to each level.
     #: (r, k) the same, but for the present level what is left of the pause under way.
@@ -37,53 +36,40 @@ class Laxity:
         return self.now_s + self.takes_s[who, level]
 
 
-def laxity(seen: Snapshot, contest: Contest, doubling_s: float) -> Laxity:
-    """Work the columns out.
+def laxity(market: Market, site: int, due_s: Floats) -> Laxity:
+    """Work the columns out for one site.
 
     Args:
-        seen: What is known.
-        contest: Whose.
-        doubling_s: How much longer the start of a gang takes with each doubling of its size, for
-            jobs that declare a start to take any time at all.
+        market: Who could do what.
+        site: Where.
+        due_s: (r,) inf for best effort.
     """
-    jobs, rows = seen.jobs, contest.rows
-    own = np.where(contest.allowed, contest.rate, 0.0)
-    before = np.hstack([np.zeros((len(rows), 1)), np.maximum.accumulate(own, axis=1)[:, :-1]])
-    pays = own > before
-    runs = np.flatnonzero(contest.present > 0)
-    present = contest.present[runs]
-    pays[runs, present] = True
-    once_s = (jobs.start_cost_s + jobs.checkpoint_cost_s)[rows][:, None]
-    gang_s = doubling_s * np.log2(np.maximum(contest.sizes, 1))
-    start_s = np.where(once_s > 0.0, once_s + gang_s, 0.0)
-    start_s[:, 0] = 0.0
-    pause_s = start_s.copy()
-    left_s = jobs.changed_s[rows[runs]] + start_s[runs, present] - seen.now_s
-    pause_s[runs, present] = np.maximum(left_s, 0.0)
-    fits = pays & (contest.sizes <= contest.gpus)
-    takes_s = np.full(own.shape, math.inf)
-    np.divide(contest.work[:, None], contest.rate, out=takes_s, where=fits)
-    takes_s += pause_s
-    due_s = jobs.deadline_s[rows]
-    meets = np.isfinite(due_s)[:, None] & (seen.now_s + takes_s <= due_s[:, None] + HAIR_S / 10)
+    present = np.where(market.home == site, market.present, 0)
+    pause_s = market.pause_s[site] + market.leave_s[site]
+    takes_s = market.takes_s[site] + market.leave_s[site]
+    runs = present.nonzero()[0]
+    for column, own in ((pause_s, market.pause_s), (takes_s, market.takes_s)):
+        column[runs, present[runs]] = own[site, runs, present[runs]]
+    timed = np.isfinite(due_s)
+    meets = timed[:, None] & (market.now_s + takes_s <= due_s[:, None] + HAIR_S / 10)
     least = np.where(meets.any(axis=1), meets.argmax(axis=1), 0)
-    some = np.flatnonzero(least)
-    area = np.full(len(rows), math.inf)
-    area[some] = contest.sizes[least[some]] * takes_s[some, least[some]]
+    some = least.nonzero()[0]
+    area = np.full(len(due_s), math.inf)
+    area[some] = market.sizes[least[some]] * takes_s[some, least[some]]
     return Laxity(
-        seen.now_s,
-        contest.gpus,
-        contest.sizes,
-        contest.rate,
-        contest.work,
-        due_s,
-        pays,
-        contest.present,
-        start_s,
-        pause_s,
-        takes_s,
-        least,
-        area,
+        now_s=market.now_s,
+        gpus=int(market.gpus[site]),
+        sizes=market.sizes,
+        rate=market.rate[site],
+        work=market.work,
+        due_s=due_s,
+        pays=market.pays[site],
+        present=present,
+        start_s=market.start_s,
+        pause_s=pause_s,
+        takes_s=takes_s,
+        least=least,
+        area_gpu_s=area,
     )
 
 

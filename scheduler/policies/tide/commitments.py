@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.laxity import HAIR_S, Laxity
+from scheduler.policies.tide.laxity import HAIR_S, Laxity
 from scheduler.policies.parts.share import Profile
 
 #: First number of the note on a job that was promised to be in time; ElasticFlow writes the same.

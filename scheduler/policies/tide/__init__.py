@@ -1,0 +1,1 @@
+"""`tide`: one market for all GPUs."""

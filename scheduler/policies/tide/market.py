@@ -1,0 +1,168 @@
+"""Who competes for which GPUs, what each could do with them, and what a change would cost."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import RUNNING, WAITING, Bools, Floats, Ints, Kind, Snapshot
+from scheduler.policies.parts.allot import closing
+
+#: What each doubling of a gang adds to the pause of its start, where a start takes time at all.
+DOUBLING_S = 2.0
+#: Who is about to end is taken to need this much longer, so that nobody is ever for free.
+SHORTEST_S = 1.0
+_TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Market:
+    """r jobs, S sites, k levels. Level 0 is no GPU; a job is at one site at most."""
+
+    now_s: float
+    rows: Ints  #: (r,) indices into `Jobs`, ascending.
+    sizes: Ints  #: (k,) GPUs of each level, ascending.
+    sites: Ints  #: (S,) indices into `Pools`.
+    firm: Bools  #: (S,) training's own: nobody takes them back.
+    gpus: Ints  #: (S,) for all of the jobs together.
+    home: Ints  #: (r,) site where it runs, -1: it waits, or must leave where it is.
+    present: Ints  #: (r,) level held there.
+    base: Ints  #: (r,) smallest level.
+    work: Floats  #: (r,) left, in the unit of `rate`.
+    work_s: Floats  #: (r,) time it takes on one GPU at the base size's speed.
+    rate: Floats  #: (S, r, k) work per second; never falls with size; 0 where it may not run.
+    #: (S, r, k) levels that are faster than all smaller ones, and the present one; not level 0.
+    pays: Bools
+    start_s: Floats  #: (r, k) pause of a start at each level.
+    pause_s: Floats  #: (S, r, k) pause from now on: 0, or its rest, at the present level.
+    takes_s: Floats  #: (S, r, k) time to the end from now on; inf where it cannot be.
+    #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
+    leave_s: Floats
+    ousted: Bools  #: (n,) of all jobs: runs where it may not stay.
+
+    @property
+    def here(self) -> tuple[Ints, Ints, Ints]:
+        """Where the jobs that run are, as indices into (S, r, k)."""
+        runs = (self.home >= 0).nonzero()[0]
+        return self.home[runs], runs, self.present[runs]
+
+
+def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
+    """Find who may be given what.
+
+    Args:
+        seen: What is known.
+        reclaim: Nodes that this plan gives back.
+    """
+    jobs, nodes, held = seen.jobs, seen.nodes, seen.holdings
+    n, m = len(jobs.ids), len(seen.pools.ids)
+    closed = closing(seen, reclaim) > 0
+    level = np.minimum(jobs.sizes.searchsorted(jobs.size), len(jobs.sizes) - 1)
+    known = (jobs.sizes[level] == jobs.size) & (jobs.rate[np.arange(n), level] > 0)
+    whole = (jobs.phase == RUNNING) & (np.bincount(held.job, held.gpus, n) == jobs.size)
+    ousted = np.zeros(n, dtype=np.bool_)
+    ousted[held.job[closed[held.node]]] = True
+    ousted &= whole
+    stays = whole & ~ousted & known
+    waits = (jobs.phase == WAITING) & (jobs.backoff_until_s <= seen.now_s)
+    rows = ((waits | ousted | stays) & (jobs.rate > 0).any(axis=1)).nonzero()[0]
+    touched = ousted | stays
+    given = touched[held.job] & ~closed[held.node]
+    room = np.bincount(nodes.pool, np.where(closed, 0, nodes.free), m)
+    room += np.bincount(nodes.pool[held.node[given]], held.gpus[given], m)
+    sites = (room > 0).nonzero()[0]
+    site_of = np.full(m + 1, -1)  # the last is for who is in no pool
+    site_of[sites] = np.arange(len(sites))
+    home = np.where(stays[rows], site_of[jobs.pool[rows]], -1)
+    present = np.where(home >= 0, level[rows] + 1, 0)
+
+    sizes = np.concatenate(([0], jobs.sizes))
+    own = np.zeros((len(rows), len(sizes)))
+    own[:, 1:] = np.where(jobs.rate[rows] > 0, jobs.rate[rows], 0.0)
+    most = np.maximum.accumulate(own, axis=1)
+    pays = np.zeros(own.shape, dtype=np.bool_)
+    pays[:, 1:] = own[:, 1:] > most[:, :-1]
+    own = np.where(own > 0, most, 0.0)
+    base = pays.argmax(axis=1)
+    each = np.arange(len(rows))
+    unit = own[each, base] / sizes[base]
+    work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
+    fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
+    rate = (jobs.affinity[rows][:, sites].T * fits)[:, :, None] * own
+    may = pays & (rate > 0)
+    for site in (seen.pools.kind[sites] == _EDGE).nonzero()[0].tolist():
+        may[site] = _on_one_node(seen, int(sites[site]), rows, sizes, may[site])
+    rate = np.where(may | (rate > 0) & ~pays, rate, 0.0)
+    at = (home >= 0).nonzero()[0]
+    may[home[at], at, present[at]] = True
+    gpus = room[sites].astype(np.int64)
+    may &= (sizes <= gpus[:, None])[:, None, :]
+
+    start_s = _start_s(seen, rows, sizes)
+    pause_s = start_s + _transfer_s(seen, rows, sites, home)[:, :, None] * (sizes > 0)
+    left_s = jobs.changed_s[rows[at]] + start_s[at, present[at]] - seen.now_s
+    pause_s[home[at], at, present[at]] = np.maximum(left_s, 0.0)
+    takes_s = np.full(rate.shape, math.inf)
+    np.divide(work[:, None], rate, out=takes_s, where=may)
+    takes_s += pause_s
+    return Market(
+        now_s=seen.now_s,
+        rows=rows,
+        sizes=sizes,
+        sites=sites,
+        firm=seen.pools.kind[sites] == _TRAINING,
+        gpus=gpus,
+        home=home,
+        present=present,
+        base=base,
+        work=work,
+        work_s=np.maximum(work / unit, SHORTEST_S),
+        rate=rate,
+        pays=may,
+        start_s=start_s,
+        pause_s=pause_s,
+        takes_s=takes_s,
+        leave_s=_leave_s(seen, rows, sizes, sites, home, closed),
+        ousted=ousted,
+    )
+
+
+def _on_one_node(seen: Snapshot, pool: int, rows: Ints, sizes: Ints, may: Bools) -> Bools:
+    """(r, k) the largest size of each job that one edge server can hold: it runs one gang."""
+    most = int(seen.nodes.gpus[seen.nodes.pool == pool].max(initial=0))
+    fits = may & (sizes <= most) & seen.jobs.edge_allowed[rows][:, None]
+    last = fits.shape[1] - 1 - fits[:, ::-1].argmax(axis=1)
+    found: Bools = fits & (np.arange(fits.shape[1]) == last[:, None])
+    return found
+
+
+def _start_s(seen: Snapshot, rows: Ints, sizes: Ints) -> Floats:
+    """(r, k) how long a start at each size takes, checkpoint and gang included."""
+    once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows][:, None]
+    start_s = np.where(once_s > 0.0, once_s + DOUBLING_S * np.log2(np.maximum(sizes, 1)), 0.0)
+    start_s[:, 0] = 0.0
+    return start_s
+
+
+def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, home: Ints) -> Floats:
+    """(S, r) how long the checkpoint of a job that runs elsewhere travels to each site."""
+    found = np.zeros((len(sites), len(rows)))
+    away = ((home >= 0) & (seen.jobs.attained_gpu_s[rows] > 0)).nonzero()[0]
+    if len(sites) > 1 and len(away):
+        speed = seen.pools.transfer_mib_per_s[sites]
+        path = np.maximum(np.minimum(speed[home[away]], speed[:, None]), 1e-9)
+        found[:, away] = seen.jobs.checkpoint_mib[rows[away]] / path
+        found[home[away], away] = 0.0
+    return found
+
+
+def _leave_s(
+    seen: Snapshot, rows: Ints, sizes: Ints, sites: Ints, home: Ints, closed: Bools
+) -> Floats:
+    longest_s = np.zeros(len(sites))
+    at = (home >= 0).nonzero()[0]
+    np.maximum.at(longest_s, home[at], seen.jobs.checkpoint_cost_s[rows[at]])
+    free = np.bincount(seen.nodes.pool, np.where(closed, 0, seen.nodes.free), len(seen.pools.ids))
+    found: Floats = np.where(sizes > free[sites][:, None], longest_s[:, None], 0.0)
+    return found

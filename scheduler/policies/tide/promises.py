@@ -1,0 +1,195 @@
+"""Who is promised to be in time, and what keeps the promise: floors on GPUs that nobody takes back.
+
+A job is promised when it starts ("commitment on admission" in the literature of online
+scheduling), a large one when its rest is small enough; until then it competes anew in every plan,
+in each class the job with the least GPU time first, because that is how most of them can be met
+(Moore and Hodgson, for one machine). It is never refused. A promise is backed by a course of GPUs
+over time (`commitments`) that counts every pause it needs.
+
+Differs from ElasticFlow (Gu et al., ASPLOS '23): a change of size costs a pause; jobs with time to
+spare lend GPUs to short ones and are back in time; who finds no room now may find some later.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
+from scheduler.policies.parts.reservations import earliest, reserve
+from scheduler.policies.tide.commitments import (
+    LOANS,
+    PROMISED,
+    Courses,
+    Piece,
+    borrow,
+    free_over_time,
+    renewed,
+    resume,
+    written,
+)
+from scheduler.policies.tide.laxity import Laxity, latest_return_s, laxity
+from scheduler.policies.tide.market import Market
+
+#: A plan may be followed so much too late: what is planned for later has this much to spare.
+LATE_S = 60.0
+#: Waiting jobs that find no room, until the rest is left for the next plan.
+TRIES = 8
+#: Jobs for which room is kept later on, smallest first.
+AHEAD = 48
+#: At so many sizes, from the least on, a job tries to borrow room.
+LARGER = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What one site's GPUs are kept for."""
+
+    site: int
+    lax: Laxity
+    courses: Courses
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Promises:
+    """What is kept at all sites. r jobs."""
+
+    bound: Ints  #: (r,) site that keeps room for the job, -1: none.
+    floor: Ints  #: (r,) level it has there now.
+    promised: Bools  #: (r,)
+    kept: tuple[Kept, ...]
+    notes: dict[str, tuple[float, ...]]
+
+
+def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
+    """Go on with what was promised, and plan who else can be in time.
+
+    Args:
+        seen: What is known.
+        market: Who could do what.
+        pledge_s: A promise is given once the rest needs no more than a whole site for so long,
+            and no more GPU time than the median job there takes in all; a larger one runs
+            without, and may still lose its GPUs to smaller ones.
+    """
+    jobs, rows, r = seen.jobs, market.rows, len(market.rows)
+    bound, floor = np.full(r, -1), np.zeros(r, dtype=np.int64)
+    promised = np.zeros(r, dtype=np.bool_)
+    due_s = jobs.deadline_s[rows]
+    timed = np.isfinite(due_s)
+    if not timed.any():
+        return Promises(bound, floor, promised, (), {})
+    was, priority, attained = jobs.notes[rows], jobs.priority[rows], jobs.attained_gpu_s[rows]
+    at = _promised_at(was, market)
+    runs = (market.home >= 0).nonzero()[0]
+    fine = np.zeros(r, dtype=np.bool_)  # in time where it is, on GPUs of others: it may stay
+    in_s = market.now_s + market.takes_s[market.here]
+    fine[runs] = timed[runs] & ~market.firm[market.home[runs]] & (in_s <= due_s[runs])
+    kept: list[Kept] = []
+    notes: dict[str, tuple[float, ...]] = {}
+    firm = market.firm.nonzero()[0].tolist()
+    for site in firm:
+        mine = was[:, :3].copy()
+        elsewhere = ((at >= 0) & (at != site)) | (bound >= 0)
+        mine[elsewhere] = math.nan
+        lax = laxity(market, site, due_s)
+        out = elsewhere | (fine & (mine[:, 0] != PROMISED))
+        lax.least[out] = 0
+        courses = _plan(lax, resume(lax, mine), priority)
+        here = courses.kept
+        floor[here], bound[here] = courses.level[here], site
+        given = here & (_small(lax, attained, pledge_s) | (mine[:, 0] == PROMISED))
+        promised |= given
+        for job in renewed(lax, courses, given, was).tolist():
+            notes[jobs.ids[rows[job]]] = written(lax, courses, job)
+        kept.append(Kept(site, lax, courses))
+    return Promises(bound, floor, promised, tuple(kept), notes)
+
+
+def _promised_at(was: Floats, market: Market) -> Ints:
+    """(r,) the firm site where a promised job runs; -1: none, so any may keep the promise."""
+    runs = (was[:, 0] == PROMISED) & (market.home >= 0)
+    at = np.where(runs, market.home, -1)
+    at[runs] = np.where(market.firm[at[runs]], at[runs], -1)
+    return at
+
+
+def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
+    """Plan who can be in time beside those promised, by class, then least GPU time first."""
+    able = (~courses.kept & (lax.least > 0)).nonzero()[0]
+    order = able[np.lexsort((able, lax.area_gpu_s[able], -priority[able]))]
+    if not courses.lending:  # all keep their sizes to the end: room now is room for ever
+        used = int(lax.sizes[courses.level].sum())
+        fit = np.cumsum(lax.sizes[lax.least[order]]) <= lax.gpus - used
+        now = order[: len(order) if fit.all() else int(fit.argmin())]
+        courses.stay(now, lax.least[now])
+        courses.kept[now] = True
+        order = order[len(now) :]
+    if not len(order):
+        return courses
+    profile = free_over_time(lax, courses)
+    latest_s = latest_return_s(lax, courses.level)
+    ahead: list[Piece] = []
+    failed = checked = 0
+    for job in order.tolist():
+        levels = (lax.now_s + lax.takes_s[job] <= lax.due_s[job]).nonzero()[0].tolist()
+        for level in levels:
+            gpus, takes_s = int(lax.sizes[level]), float(lax.takes_s[job, level])
+            start_s = earliest(profile, gpus, takes_s)
+            if start_s <= lax.now_s:
+                courses.stay(job, level)
+                courses.kept[job] = True
+                reserve(profile, gpus, start_s, takes_s)
+                break
+            if start_s + LATE_S + takes_s <= lax.due_s[job] and len(ahead) < AHEAD:
+                ahead.append((start_s, start_s + takes_s, gpus))
+                reserve(profile, gpus, start_s, takes_s)
+                break
+        else:
+            for level in levels[:LARGER] if checked < LOANS else ():
+                found = borrow(lax, courses, latest_s, profile, job, level, LATE_S)
+                if found is None:
+                    continue
+                checked += 1
+                left = free_over_time(lax, found, ahead)
+                if left.free.min() >= 0:
+                    courses, profile = found, left
+                    break
+            else:
+                failed += 1
+        if failed >= TRIES:
+            break
+    return courses
+
+
+def _small(lax: Laxity, attained_gpu_s: Floats, pledge_s: float) -> Bools:
+    """Say whose rest is so small that hardly more than one other could be in time in its place.
+
+    Of those who come about half need less than the median of those that are there. Where lengths
+    differ much, those that are there are the long ones, so the site is a limit as well.
+    """
+    timed = lax.least > 0
+    whole_gpu_s = lax.area_gpu_s[timed] + attained_gpu_s[timed]
+    median_gpu_s = float(np.median(whole_gpu_s)) if len(whole_gpu_s) else 0.0
+    small: Bools = lax.area_gpu_s <= min(median_gpu_s, pledge_s * lax.gpus)
+    return small
+
+
+def hold(promises: Promises, value: Floats) -> None:
+    """Bind jobs to what is kept for them, in their worth: nothing that would end too late.
+
+    Args:
+        promises: Whose.
+        value: (S, r, k) of `worth`; changed.
+    """
+    who = (promises.bound >= 0).nonzero()[0]
+    if not len(who):
+        return
+    site, floor = promises.bound[who], promises.floor[who]
+    for kept in promises.kept:
+        mine, at = who[site == kept.site], floor[site == kept.site]
+        lax, own = kept.lax, value[kept.site]
+        late = lax.due_s[mine, None] < lax.now_s + lax.takes_s[mine]
+        late &= (at > 0)[:, None]
+        late[np.arange(len(mine)), at] = False
+        own[mine] = np.where(late, -math.inf, own[mine])
+        own[mine, at] = np.maximum(own[mine, at], 0.0)  # what is kept, whatever it is worth

@@ -1,0 +1,70 @@
+"""The default policy: one market for all GPUs, with promises and rights in it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.policies.interface import WAITING, Plan, Snapshot
+from scheduler.policies.parts.allot import KEEP, Allotment, allot
+from scheduler.policies.parts.draft import Draft, Loans
+from scheduler.policies.parts.lending import lend_and_reclaim
+from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.ranges import Positive
+from scheduler.policies.tide.market import open_market
+from scheduler.policies.tide.prices import clear
+from scheduler.policies.tide.promises import hold, keep
+from scheduler.policies.tide.reasons import explain, unable
+from scheduler.policies.tide.worth import weights, worth
+
+
+@dataclass(frozen=True, slots=True)
+class Tide:
+    """One market for all GPUs: every job, every site, one price a site; promises and rights in it."""
+
+    name: str = "tide"
+    loans: LoanOptions = field(default_factory=LoanOptions)
+    horizon_s: Positive = 600.0  #: a change of who runs must pay for its pause within this.
+    #: From so long without GPUs on, a job's weight grows with that time. Shorter: a shorter tail,
+    #: and a longer mean.
+    patience_s: Positive = 6 * 3600.0
+    pledge_s: Positive = 900.0  #: a job is promised once the whole site could finish it within this.
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Decide sites and sizes of all jobs, and which nodes change hands."""
+        jobs = snapshot.jobs
+        if not len(jobs.sizes):
+            return Plan()
+        loans = Loans()
+        if snapshot.lenders:
+            draft = Draft(snapshot)
+            lend_and_reclaim(draft, self.loans)
+            loans = draft.loans
+        reclaim = {snapshot.nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
+        market = open_market(snapshot, reclaim)
+        gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
+        pool = jobs.pool.copy()
+        notes: dict[str, tuple[float, ...]] = {}
+        why = unable(snapshot, market)
+        if len(market.rows) and len(market.sites):
+            value = worth(snapshot, market, weights(snapshot, market, self.patience_s), self.horizon_s)
+            promises = keep(snapshot, market, self.pledge_s)
+            notes = promises.notes
+            hold(promises, value)
+            found = clear(market, value, promises)
+            why |= explain(snapshot, market, value, promises, found)
+            gpus[market.rows] = market.sizes[found.level]
+            on = found.level > 0
+            pool[market.rows[on]] = market.sites[found.site[on]]
+        return allot(
+            snapshot,
+            Allotment(
+                gpus,
+                "market.price",
+                pool=pool,
+                why=why,
+                notes=notes,
+                lend=tuple(snapshot.nodes.ids[node] for node in sorted(loans.lend)),
+                reclaim=reclaim,
+                reasons=tuple(loans.reasons),
+            ),
+        )

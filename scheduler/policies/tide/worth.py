@@ -1,0 +1,79 @@
+"""What each job is worth at each site and size: one number that everything is weighed by.
+
+V(site, job, size) = weight * speed-up * (1 - lost) * stay + right
+
+weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35, rank 1 the longest
+          of times T on one GPU (heSRPT, Berg et al. 2020, with powers that were measured:
+          policies.md 15), times (age + T / base)^0.1, times what it has waited beyond `patience_s`,
+          times 2 for each step of priority.
+speed-up  over one GPU at the base size's speed.
+lost      what the pause of a change takes of the time within which it must pay.
+right     who has a higher priority than others runs at its base size before they run at all.
+"""
+
+import numpy as np
+
+from scheduler.policies.interface import Floats, Snapshot
+from scheduler.policies.tide.market import Market
+
+RANK_POWER = 0.3
+LENGTH_POWER = 0.35
+#: Power of the time from submission to the end in the weight: who is slowed down most, most.
+AGE_POWER = 0.1
+#: A change of who runs is counted so many times: others have to change because of it.
+RIPPLE = 2.0
+#: What a move to another site keeps of its worth: not every better price is worth a move.
+STAY = 0.7
+#: Factor of the weight for each step of priority, and the most steps that count.
+FAVOUR, STEPS_MOST = 2.0, 8
+#: What a class is worth, of the dearest GPU: above 1, nobody of a lower class outbids it.
+RIGHT = 2.0
+
+
+def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
+    """(r,) worth of one unit of speed-up.
+
+    Args:
+        seen: What is known.
+        market: Whose.
+        patience_s: From so long without GPUs on, weight grows with that time.
+    """
+    jobs, rows, work_s = seen.jobs, market.rows, market.work_s
+    # Equal works are ranked by index: two jobs must not swap ranks from cycle to cycle.
+    rank = np.empty(len(rows))
+    rank[np.argsort(-work_s, kind="stable")] = np.arange(1, len(rows) + 1)
+    age_s = market.now_s - jobs.submit_s[rows]
+    without_s = age_s - jobs.held_s[rows]
+    weight: Floats = (2 * rank - 1) ** RANK_POWER * work_s**-LENGTH_POWER
+    weight *= np.maximum(1.0, without_s / patience_s)
+    weight *= (np.maximum(age_s, 0.0) + work_s / market.sizes[market.base]) ** AGE_POWER
+    priority = jobs.priority[rows]
+    if priority.any():
+        weight *= FAVOUR ** np.clip(priority, -STEPS_MOST, STEPS_MOST)
+    return weight
+
+
+def worth(seen: Snapshot, market: Market, weight: Floats, horizon_s: float) -> Floats:
+    """(S, r, k) V; -inf where a job may not run, 0 for no GPU.
+
+    Args:
+        seen: What is known.
+        market: Who could do what.
+        weight: (r,)
+        horizon_s: A change of who runs must pay for its pause within this.
+    """
+    runs = market.home >= 0
+    within_s = np.where(runs[:, None], np.minimum(horizon_s, market.takes_s), market.takes_s)
+    times = np.where(runs, RIPPLE, 1.0)[:, None]
+    lost = times * market.pause_s / np.maximum(within_s, 1e-9)
+    lost[market.here] = 0.0
+    value = (weight * market.work_s / market.work)[:, None] * market.rate
+    value *= np.maximum(1.0 - lost, 0.0)
+    value = np.where(market.pays, value, -np.inf)
+    priority = seen.jobs.priority[market.rows]
+    if len(priority) and (priority != priority[0]).any():
+        top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
+        step = np.searchsorted(np.unique(priority), priority)
+        value += (step * RIGHT * top * market.sizes[market.base])[:, None]
+    value[:, :, 0] = 0.0
+    return value
