@@ -52,18 +52,10 @@ PHRASES: Mapping[str, str] = {
         "the next cycle plans again"
     ),
     # --- starting
-    "gang.base": "it was first in line and its smallest size fits",
     "gang.backfilled": (
         "it fits, and does not delay the gang ahead of it"
         "[, which needs {head_gpus} and has waited {head_waited_s}]"
     ),
-    "gang.base migrates": "its node goes back to the owner, and there is room elsewhere",
-    "gang.deadline": "its deadline can still be met, so it goes before jobs without one",
-    "gang.deadline preempts": (
-        "[{lost_to} must start now to meet its deadline, and ]this loses least work"
-        "[: {lost_gpu_s} in all]"
-    ),
-    "gang.preempts": "it must start now to meet its deadline, so jobs without one made room",
     "fifo.order": "it was next in order of submission, and fits",
     # --- the edge
     "edgeflow.rule1": "a job at the edge stays at the edge (EdgeFlow, rule 1)",
@@ -77,21 +69,10 @@ PHRASES: Mapping[str, str] = {
         " (EdgeFlow, rule 3)"
     ),
     # --- sizes and moves
-    "deadline.share": (
-        "its deadline needs this size"
-        "[: with at least {share_gpus} it ends {share_end_s}, deadline {deadline_s}]"
-    ),
-    "deadline.late": (
-        "it misses its deadline, and takes what nobody else was promised to be less late"
-        "[: it would end {share_end_s}, deadline {deadline_s}]"
-    ),
     "elastic.marginal_return": "GPUs go where the next one gains most",
     "elastic.marginal_return scales_out": "the next GPUs gain more here than with any other job",
     "elastic.marginal_return scales_in": "its last GPUs gain more elsewhere[, with {lost_to}]",
     "elastic.marginal_return migrates": "the same number of GPUs is better placed there",
-    "moves.sooner": (
-        "it ends[ {saved_s}] sooner there, which is well worth the[ {move_s}] pause of the move"
-    ),
     # --- loans
     "loans.idle": (
         "its owner has no use for it[: needs {needed_gpus} now]"
@@ -127,18 +108,12 @@ SHORT: Mapping[str, str] = {
     "plan.refused": "GPUs were gone",
     "claims.circle": "GPUs change hands",
     "claims.unanswered": "others did not leave",
-    "gang.base": "its turn, and it fits",
     "gang.backfilled": "fits, delays nobody",
-    "gang.deadline": "for a deadline",
-    "deadline.share": "its deadline's share",
-    "deadline.late": "to be less late",
-    "gang.preempts": "for its deadline",
     "fifo.order": "its turn, and it fits",
     "edgeflow.rule1": "stays at the edge",
     "edgeflow.rule2": "in time at the edge",
     "edgeflow.rule3": "late in the cloud",
     "elastic.marginal_return": "gain of the next GPU",
-    "moves.sooner": "ends sooner there",
     "loans.idle": "its owner's idle GPUs",
     "loans.reclaim": "its node goes back",
     "loan.reclaimed": "its node goes back",

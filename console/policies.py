@@ -33,7 +33,7 @@ Made by `python -m console.policies` from the docstrings; change them there. Eac
 `tidegate demo --policy NAME`, `policy = "NAME"` in a configuration, `tidegate replay --policy NAME
 --diff`, `tidegate simulate --policy NAME,NAME`. `tidegate policies NAME` prints its part of this
 page. A name selects the default options; wherever a name goes, others follow it after colons:
-`tide:starving_s=600:loans.cool_down_s=300:flow=none`. Those of parts have a dot; lists and tables
+`tide:patience_s=7200:loans.cool_down_s=300`. Those of parts have a dot; lists and tables
 are JSON, in quotes for the shell: `'capacity:queues=[{"path": "a", "guaranteed": 0.5}]'`. The
 journal records them. To add a policy: [writing-a-policy.md](writing-a-policy.md).
 

@@ -6,33 +6,28 @@ _SURPLUS = ("the GPUs that no deadline needs help it most", "gain of the next GP
 _ROOM = "[: it ends at {planned_end_s}, due at {deadline_s}]"
 
 POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
-    # --- tide, where one pool with deadlines is all there is
-    "timely.promised": (f"it was promised to be in time{_ROOM}", "promised to be in time"),
-    "timely.planned": (f"it can be in time like this{_ROOM}", "can be in time"),
-    "timely.lends": (
+    # --- tide
+    "market.price": (
+        "no other use of these GPUs is worth more"
+        "[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]",
+        "worth its price",
+    ),
+    "market.outbid": (
+        "others make more of the GPUs[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
+        "[; with {want:gpus} GPUs in place of {have:gpus} it would have its smallest size]"
+        "[; {lost_to} hold most]",
+        "others make more of them",
+    ),
+    "market.promised": (f"it was promised to be in time{_ROOM}", "promised to be in time"),
+    "market.in_time": (f"it can be in time like this{_ROOM}", "can be in time"),
+    "market.lends": (
         "it has time to spare, and lends GPUs to a short job[ until {back_s}]",
         "lends GPUs for a while",
     ),
-    "timely.room": (
-        "there is no room yet in which it would be in time"
-        "[: it has {have:gpus} of the {want:gpus} GPUs that it needs]",
-        "no room to be in time",
+    "market.too_large": (
+        "no site is as large as its smallest size[: it needs {want:gpus} GPUs, of {have:gpus}]",
+        "larger than any site",
     ),
-    "timely.late": ("it cannot be in time any more, and takes what is left", "too late already"),
-    "timely.best_effort": ("it has no deadline, and takes what is left", "has no deadline"),
-    "timely.edge": (
-        f"the cloud has no room for all, and at an edge server it is in time{_ROOM}",
-        "in time at the edge",
-    ),
-    "timely.spare_edge": (
-        "it has no deadline, and an edge server is empty[: it ends there at {planned_end_s}]",
-        "an edge server is empty",
-    ),
-    "timely.edge_needed": (
-        "[{lost_to} needs the edge server, and ]it has no deadline",
-        "has no deadline",
-    ),
-    "timely.surplus": _SURPLUS,
     # --- the literature
     "sjf.order": ("jobs go by how short they are, and it fits", "the shortest first"),
     "srtf.order": ("jobs go by what is left of them, the least first", "least left first"),

@@ -142,7 +142,7 @@ class Story:
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
         if behind is not None and behind.rule.startswith(
-            ("loans.", "loan.", "gang.base", "gang.backfilled")
+            ("loans.", "loan.", "gang.backfilled")
         ):
             reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
         self.happenings.append(Happening(at_s, kind, fields, behind, reclaims))
@@ -251,10 +251,9 @@ def _told(happenings: list[Happening]) -> list[Happening]:
 #: A row of changes by such a rule is told without its reason: it is another each time.
 _EBB = (
     "elastic.marginal_return",
-    "gang.base",
     "gang.backfilled",
-    "deadline.share",
-    "deadline.late",
+    "market.price",
+    "market.outbid",
 )
 _LEAVING = ("GangCheckpointing", "GangStopping")
 

@@ -19,9 +19,9 @@ _PROFILE = "O(n k S)"
 CATALOGUE: Mapping[str, Entry] = {
     "tide": Entry(
         "remaining work, speed at each size, deadlines, owners' load, edge servers",
-        "deadlines kept, then mean completion time, by lending, scaling and offloading",
-        "O(n k log(n k)); with deadlines O(n k S)",
-        "ours: heSRPT's weights, ElasticFlow's shares, Aryl's loans, EdgeFlow's offload",
+        "promised deadlines kept, then mean completion time, by lending, scaling and offloading",
+        "O(n k m log(n k m)) for m sites; with deadlines O(n k S)",
+        "ours: heSRPT's weights, commitment on admission, Aryl's loans, a price for each site",
     ),
     "fifo": Entry("declared lengths, to backfill", "order of arrival", "O(n log n)", "classic"),
     "sjf": Entry(

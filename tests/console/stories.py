@@ -203,10 +203,10 @@ def tell() -> Teller:
     t.plan(Reason("s0", "lends", "loans.idle", idle), lend=("s0",))
     t.acknowledge()
     t.plan(
-        sized("grown", "starts", "gang.base", 0, 1),
-        sized("victim", "starts", "gang.base", 0, 2),
-        sized("mover", "starts", "gang.deadline", 0, 2),
-        sized("done", "starts", "gang.base", 0, 1),
+        sized("grown", "starts", "market.price", 0, 1),
+        sized("victim", "starts", "market.price", 0, 2),
+        sized("mover", "starts", "market.promised", 0, 2),
+        sized("done", "starts", "market.price", 0, 1),
         targets={
             "grown": Target("training", (("n0", 1),)),
             "victim": Target("serving", (("s0", 2),)),

@@ -18,7 +18,7 @@ from scheduler.policies.parts.victims import RULES
 SCHEDULER = Path(__file__).resolve().parents[2] / "scheduler"
 FAMILIES = "|".join(
     [
-        "claims|gang|deadline|plan|sizes|fifo|edgeflow|elastic|moves|loans?|victims|node|timely|sjf",
+        "claims|gang|market|plan|sizes|fifo|edgeflow|elastic|loans?|victims|node|sjf",
         "srtf|edf|drf|capacity|tiresias|gittins|optimus|afs|pollux|deepboot|elasticflow|themis",
         "gandiva|gavel|sia",
     ]
@@ -106,10 +106,10 @@ def test_a_rule_of_another_release_is_named_not_hidden() -> None:
         (Figure("edge_end_s", math.inf), "edgeflow.rule2", "never", "fresh"),
         (Figure("due_s", 600.0), "victims.free", "in 10 min", "fresh"),
         (Figure("due_s", 1_767_571_260.0), "loan.reclaimed", "d0 00:01", "fresh"),
-        (Figure("gpus_after", 1.0), "gang.base", "1 GPU", "fresh"),
+        (Figure("gpus_after", 1.0), "market.price", "1 GPU", "fresh"),
         (Figure("forecast_gpus", 36.1, 61.0), "victims.free", "36.1 GPUs", "1 min 1 s old"),
         (Figure("steps_per_s", 0.6661, math.inf), "x", "0.666 steps/s", "declared, never measured"),
-        (Figure("lost_gpu_s", 3600.0), "gang.deadline", "1 GPU h", "fresh"),
+        (Figure("lost_gpu_s", 3600.0), "market.promised", "1 GPU h", "fresh"),
         (Figure("gpu_memory_mib", 81_920.0), "gang.no_pool", "80 GiB", "fresh"),
     ],
 )

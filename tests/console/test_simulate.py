@@ -207,7 +207,7 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
     ("arguments", "says"),
     [
         (("--policy", "nonsense"), "policy 'nonsense' is not known; choose one of: "),
-        (("--policy", "tide:starving_s=-5"), "policy tide: starving_s: input should be greater"),
+        (("--policy", "tide:patience_s=-5"), "policy tide: patience_s: input should be greater"),
         (("--policy", "tide:loans.lead_s=-5"), "policy tide: loans.lead_s: input should be great"),
         (("--policy", ","), "--policy: names nothing"),
         (("--physics", "quantum"), "physics 'quantum' is not known; choose one of: elasticflow, "),

@@ -129,7 +129,7 @@ def late() -> Teller:
     wait = (Figure("waited_s", 0.0),)
     need = (Need("gpus_above_base", 0.0, 1.0),)
     t.plan(
-        sized("first", "starts", "gang.base", 0, 4),
+        sized("first", "starts", "market.price", 0, 4),
         Reason("second", "waits", "gang.capacity", wait, ("first",), need),
         targets={"first": Target("training", (("n0", 4),))},
     )
@@ -137,7 +137,7 @@ def late() -> Teller:
     t.now_s += 3600.0
     t.off("first", "completed", 1000)
     t.plan(
-        sized("second", "starts", "gang.base", 0, 4),
+        sized("second", "starts", "market.price", 0, 4),
         targets={"second": Target("training", (("n0", 4),))},
     )
     t.up("second")
@@ -177,7 +177,7 @@ def test_a_job_that_failed_for_good_says_what_its_agent_said(
     for _ in range(tries):
         t.now_s += 4000.0  # past any pause after a failure
         t.plan(
-            sized("bad", "starts", "gang.base", 0, 1),
+            sized("bad", "starts", "market.price", 0, 1),
             targets={"bad": Target("training", (("n0", 1),))},
         )
         t.acknowledge()

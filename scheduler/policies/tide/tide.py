@@ -19,7 +19,21 @@ from scheduler.policies.tide.worth import weights, worth
 
 @dataclass(frozen=True, slots=True)
 class Tide:
-    """One market for all GPUs: every job, every site, one price a site; promises and rights in it."""
+    """One market for all GPUs: every job, every site, one price a site; promises in it.
+
+    1. Owners lend what they will not need for a while, and get it back before they do.
+    2. On GPUs that nobody takes back, jobs that can be in time are promised to be; what a promise
+       needs is kept, whatever it is worth.
+    3. All else goes where it is worth most: a job's weight (short ones more, those that waited
+       long more, those of higher priority more) times how much faster a GPU makes it, less what a
+       change loses in pauses. Each site has a price: what its GPUs are worth to the first job that
+       gets none there. Each job goes where it gains most at those prices, and has the size whose
+       last GPU is worth the price.
+    4. Who has a higher priority than others has its smallest size before they have anything.
+
+    Any job may be scaled, moved or stopped when others make more of its GPUs. Lenders, edge
+    servers, deadlines and priorities change what there is to choose from, never how it is chosen.
+    """
 
     name: str = "tide"
     loans: LoanOptions = field(default_factory=LoanOptions)
