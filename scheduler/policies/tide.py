@@ -22,11 +22,11 @@ from scheduler.policies.flow import FlowOptions, flow, is_plain
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.moves import MoveOptions, move
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.draft import Draft, Loans
+from scheduler.policies.parts.draft import Draft
 from scheduler.policies.parts.elastic import ElasticOptions, settle, weights, worth
 from scheduler.policies.parts.gang import Backfill, Claim, Outcome, make_room, start
 from scheduler.policies.parts.lending import lend_and_reclaim
-from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.parts.loans import LoanOptions, Loans
 from scheduler.policies.parts.waits import backfilled, waits
 from scheduler.policies.ranges import Positive
 from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
@@ -72,7 +72,7 @@ class Tide:
         draft = Draft(snapshot)
         if not len(draft.curve.sizes) or not draft.capacity.site_pool:
             return Plan()
-        lend_and_reclaim(draft, self.loans)
+        draft.loans = lend_and_reclaim(snapshot, self.loans)
         homeless = draft.displace()
         draft.count_slack()
         timed = guarantee(draft, homeless, self.deadlines)
@@ -89,9 +89,7 @@ class Tide:
         """Decide which nodes change hands, if there are lenders."""
         if not snapshot.lenders or not len(snapshot.jobs.sizes):
             return None
-        draft = Draft(snapshot)
-        lend_and_reclaim(draft, self.loans)
-        return draft.loans
+        return lend_and_reclaim(snapshot, self.loans)
 
     def _start(self, draft: Draft, timed: Guarantee, homeless: list[int]) -> dict[int, Outcome]:
         """Find a site for every gang that may start; returns what became of each."""

@@ -31,9 +31,9 @@ from scheduler.policies.parts.commitments import (
     written,
 )
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.draft import Loans
 from scheduler.policies.parts.elastic import ElasticOptions, grow, weights
 from scheduler.policies.parts.laxity import Laxity, latest_return_s, laxity
+from scheduler.policies.parts.loans import Loans
 from scheduler.policies.parts.reservations import earliest, reserve
 from scheduler.policies.timely_edge import arrivals, fill, offered, send, told, without
 
