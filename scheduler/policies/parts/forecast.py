@@ -59,7 +59,7 @@ class Forecast:
         return found
 
     def peak(self, soon: Floats, headroom_gpus: Floats | float = 0.0) -> Floats:
-        """(l,) most GPUs needed from now on, with what is needed `soon`.
+        """(..., l) most GPUs needed from now on, with what is needed `soon`; shaped as that.
 
         Headroom is for what is not known yet: it comes on top of all slots but the present. One
         that is negative, load that does not count, comes off all.

@@ -118,8 +118,8 @@ class Outlook:
         early_s = np.maximum(notice_s + options.drain_s, options.lead_s)
         #: (l,) how long before its need a lender's node must be asked back.
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
-        #: The forecast of all; (l,) GPUs needed after now within the lead, and the horizon.
-        self.forecast, self.near, self.far = _ahead(
+        #: (2, l) most GPUs needed after now, within the lead and within the horizon.
+        self.forecast, self.soon = _ahead(
             _Asked(
                 [lender.history for lender in lenders],
                 [lender.slot_s for lender in lenders],
@@ -137,16 +137,15 @@ class Outlook:
         headroom = np.maximum(np.where(np.isnan(margin), np.maximum(least, burst), margin), 1.0)
         #: (l,) on top. Any demand keeps an edge node, and none needs no headroom.
         self.headroom: Floats = np.where(self.edge, -options.idle_gpus, headroom)
-        keep = self.nodes_for(self.forecast.peak(self.near, self.headroom))
+        near, far = self.nodes_for(self.forecast.peak(self.soon, self.headroom))
         #: (l,) nodes that it is short of soon; and whether it takes some back.
-        self.short: Floats = np.minimum(keep, self.many) - self.have
+        self.short: Floats = np.minimum(near, self.many) - self.have
         self.takes: Bools = (self.short > 0) & (lent > 0) & self.fresh
-        keep = self.nodes_for(self.forecast.peak(self.far, self.headroom))
         #: (l,) nodes that it does not need for long, of those that it has.
-        self.spare: Floats = np.where(self.fresh & ~self.takes, self.have - keep, 0.0)
+        self.spare: Floats = np.where(self.fresh & ~self.takes, self.have - far, 0.0)
 
     def nodes_for(self, gpus: Floats) -> Floats:
-        """(l,) nodes that so many GPUs are on."""
+        """(..., l) nodes that so many GPUs are on."""
         found: Floats = np.ceil(gpus / self.gpus - 1e-9)
         return found
 
@@ -185,8 +184,8 @@ class Outlook:
         return Decision(lender, (), tuple(mine.tolist()), dues, self._figures(lender))
 
     def _figures(self, index: int) -> tuple[Figure, ...]:
-        lender, now = self._seen.lenders[index], float(self.forecast.demand_gpus[index, 0])
-        near, far = max(now, float(self.near[index])), max(now, float(self.far[index]))
+        lender = self._seen.lenders[index]
+        near, far = self.forecast.peak(self.soon)[:, index].tolist()
         return (
             Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
             Figure("forecast_gpus", near, lender.load_age_s),
@@ -252,8 +251,8 @@ def _alike(one: Floats, other: Floats) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _ahead(asked: _Asked) -> tuple[Forecast, Floats, Floats]:
-    """Forecast all lenders; (l,) most GPUs needed after now, within the lead and the horizon.
+def _ahead(asked: _Asked) -> tuple[Forecast, Floats]:
+    """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
 
     Those with like histories are forecast at once. Four times of five nobody reported anything new.
     """
@@ -275,7 +274,7 @@ def _ahead(asked: _Asked) -> tuple[Forecast, Floats, Floats]:
         told = history.tobytes(), needed[members].tobytes(), len(members)
         parts.append((members, _forecast(*told, slot_s, horizon_s, how, lead * slot_s)))
     found = joined(parts, len(needed))
-    return found, found.soon(near_s), found.soon(options.lend_horizon_s)
+    return found, np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
 
 
 @lru_cache(maxsize=16)
