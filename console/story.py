@@ -141,9 +141,7 @@ class Story:
         ):
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
-        if behind is not None and behind.rule.startswith(
-            ("loans.", "loan.", "gang.backfilled")
-        ):
+        if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
             reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
         self.happenings.append(Happening(at_s, kind, fields, behind, reclaims))
         if kind == "GangStarting":

@@ -149,13 +149,13 @@ def test_a_forecast_is_a_number_whatever_is_missing(
     assert np.isfinite(seen.burst_gpus).all()
     assert (seen.demand_gpus >= 0.0).all()
     assert not (seen.margin_gpus < 0.0).any()
-    assert seen.peak(0, 600.0, 5.0) >= needed[0]
+    assert seen.peak(seen.soon(600.0), 5.0)[0] >= needed[0]
 
 
 @pytest.mark.parametrize("level", [0.0, 40.0])
 def test_what_never_changes_needs_no_margin(level: float) -> None:
     seen = one(np.full(4 * SLOTS, level))
-    assert seen.demand_gpus[0].tolist() == [level] * len(seen.starts_s)
+    assert seen.demand_gpus[0].tolist() == [level] * 7
     assert seen.margin_gpus[0] == 0.0
 
 
@@ -169,12 +169,12 @@ def test_hours_without_reports_do_not_teach_a_margin() -> None:
 
 
 def test_headroom_comes_on_top_of_the_future_not_of_the_present() -> None:
-    starts_s: Floats = np.arange(3, dtype=np.float64) * SLOT_S
-    seen = Forecast(starts_s, np.array([[50.0, 40.0, 44.0]]), np.zeros(1), np.zeros(1))
-    assert seen.peak(0, 600.0, 5.0) == 50.0
-    assert seen.peak(0, 600.0, 10.0) == 54.0
-    assert seen.peak(0, 0.0, 10.0) == 50.0
-    assert seen.peak(0, 600.0, -0.5) == 49.5, "load that does not count comes off all"
+    seen = Forecast(np.full(1, SLOT_S), np.array([[50.0, 40.0, 44.0]]), np.zeros(1), np.zeros(1))
+    ahead, now = seen.soon(600.0), seen.soon(0.0)
+    assert seen.peak(ahead, 5.0)[0] == 50.0
+    assert seen.peak(ahead, 10.0)[0] == 54.0
+    assert seen.peak(now, 10.0)[0] == 50.0
+    assert seen.peak(ahead, -0.5)[0] == 49.5, "load that does not count comes off all"
 
 
 # --- what is decided by it --------------------------------------------------------------------
@@ -204,9 +204,9 @@ def test_the_margin_decides_how_many_servers_stay() -> None:
 
 def test_who_reports_nothing_new_is_not_forecast_again() -> None:
     history = tide(3, seed=17, gpus=160).tolist()
-    before = loans._forecast.cache_info()
+    before = loans._ahead.cache_info()
     for last in (history[-1], history[-1], history[-1] + 1.0):
         pool = Pool("serve", Kind.INFERENCE, nodes=20, history=[*history[:-1], last])
         decide(snapshot([pool], []), lambda _: 0.0, LoanOptions())
-    after = loans._forecast.cache_info()
+    after = loans._ahead.cache_info()
     assert (after.hits - before.hits, after.misses - before.misses) == (1, 2)

@@ -92,7 +92,7 @@ def test_day_one_with_nothing_known_is_the_present() -> None:
     assert seen.demand_gpus.tolist() == [[3.0] * 4, [0.0] * 4]
     assert seen.burst_gpus.tolist() == [0.0, 0.0]
     empty = forecast(np.zeros((1, 0)), np.array([2.0]), 300.0, 900.0)
-    assert empty.peak(0, 900.0) == 2.0
+    assert empty.peak(empty.soon(900.0))[0] == 2.0
 
 
 def test_a_rise_is_carried_on_and_a_fall_is_not() -> None:
@@ -102,7 +102,7 @@ def test_a_rise_is_carried_on_and_a_fall_is_not() -> None:
     assert rise.needs_from_s(0, 12.5) == np.inf
     fall = forecast(np.arange(10.0)[None, ::-1], np.array([0.0]), 300.0, 900.0)
     assert (np.diff(fall.demand_gpus[0]) == 0).all()
-    assert fall.peak(0, 900.0) > 0, "the moving average remembers"
+    assert fall.peak(fall.soon(900.0))[0] > 0, "the moving average remembers"
 
 
 def test_yesterday_comes_again_at_todays_level() -> None:
@@ -111,14 +111,14 @@ def test_yesterday_comes_again_at_todays_level() -> None:
     history[day + 1 : day + 4] = 40.0  # soon after this time yesterday
     history = history[: 2 * day]
     same = forecast(history[None], np.array([10.0]), 300.0, 1800.0)
-    assert same.peak(0, 1800.0) == pytest.approx(40.0)
+    assert same.peak(same.soon(1800.0))[0] == pytest.approx(40.0)
     assert same.needs_from_s(0, 20.0) <= 600.0
     history[-12:] = 20.0
     twice = forecast(history[None], np.array([20.0]), 300.0, 1800.0)
-    assert twice.peak(0, 1800.0) == pytest.approx(21.0 * 41 / 11 - 1.0)
+    assert twice.peak(twice.soon(1800.0))[0] == pytest.approx(21.0 * 41 / 11 - 1.0)
     views = ForecastOptions(season=None)
     twice = forecast(history[None], np.array([20.0]), 300.0, 1800.0, views)
-    assert twice.peak(0, 1800.0) == pytest.approx(40.0 * 241 / 121)
+    assert twice.peak(twice.soon(1800.0))[0] == pytest.approx(40.0 * 241 / 121)
 
 
 def test_headroom_is_a_quantile_of_rises() -> None:

@@ -54,7 +54,7 @@ class Aryl:
         draft = _Grouped(snapshot)
         if not len(draft.curve.sizes) or not draft.capacity.site_pool:
             return Plan()
-        lend_and_reclaim(draft, self.loans, self.rules, edge=False)
+        draft.loans = lend_and_reclaim(snapshot, self.loans, self.rules, edge=False)
         homeless = draft.displace()
         draft.count_slack()
         outcomes = _start_bases(draft, homeless)

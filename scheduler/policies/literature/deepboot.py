@@ -12,7 +12,6 @@ import numpy as np
 from scheduler.policies.interface import Floats, Ints, Kind, Plan, Snapshot
 from scheduler.policies.literature.pollux import largest_yet, speedups, twice
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.draft import Draft
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
@@ -45,10 +44,9 @@ class DeepBoot:
         """Decide loans and all sizes."""
         if not len(snapshot.jobs.sizes) or not len(snapshot.nodes.ids):
             return Plan()
-        draft = Draft(snapshot)
-        lend_and_reclaim(draft, self.loans, edge=False)
+        loans = lend_and_reclaim(snapshot, self.loans, edge=False)
         node_ids, jobs = snapshot.nodes.ids, snapshot.jobs
-        reclaim = {node_ids[node]: due_s for node, due_s in sorted(draft.loans.reclaim.items())}
+        reclaim = {node_ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
         decided: list[tuple[Contest, Ints]] = []
         notes: dict[str, tuple[float, ...]] = {}
         size = np.zeros(len(jobs.ids), dtype=np.int64)
@@ -66,9 +64,9 @@ class DeepBoot:
             "deepboot.speedup",
             order=np.lexsort((np.arange(len(size)), size)).tolist(),
             notes=notes,
-            lend=tuple(node_ids[node] for node in sorted(draft.loans.lend)),
+            lend=tuple(node_ids[node] for node in sorted(loans.lend)),
             reclaim=reclaim,
-            reasons=tuple(draft.loans.reasons),
+            reasons=tuple(loans.reasons),
         )
 
     def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:

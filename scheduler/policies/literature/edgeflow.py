@@ -19,7 +19,6 @@ from scheduler.policies.interface import (
 from scheduler.policies.literature.elasticflow import demands_of
 from scheduler.policies.parts.allot import Because, closing
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.draft import Draft
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.parts.minimum import Demand
@@ -111,14 +110,13 @@ class EdgeFlow:
         """Decide which edge servers to ask for; what other lenders want back is given."""
         if not seen.lenders or not len(seen.jobs.sizes):
             return (), {}, ()
-        draft = Draft(seen)
-        lend_and_reclaim(draft, self.loans)
+        loans = lend_and_reclaim(seen, self.loans)
         names = seen.nodes.ids
         edge = seen.pools.kind[seen.nodes.pool] == Kind.EDGE
-        lend = tuple(names[node] for node in draft.loans.lend if edge[node])
-        reclaim = {names[node]: due_s for node, due_s in draft.loans.reclaim.items()}
+        lend = tuple(names[node] for node in loans.lend if edge[node])
+        reclaim = {names[node]: due_s for node, due_s in loans.reclaim.items()}
         about = {*lend, *reclaim}
-        reasons = tuple(reason for reason in draft.loans.reasons if reason.subject in about)
+        reasons = tuple(reason for reason in loans.reasons if reason.subject in about)
         return lend, reclaim, reasons
 
     def _offload(

@@ -4,7 +4,7 @@ The parts of a policy fill it in, and `finish` places the gangs and writes the p
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,23 +26,13 @@ from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.changes import explain
 from scheduler.policies.parts.curves import Curves, curves, level_within
 from scheduler.policies.parts.gang import Holder
+from scheduler.policies.parts.loans import Loans
 from scheduler.policies.parts.placement import place
 
 #: Speed preference among sites that are otherwise as fast: training pools first.
 _PREFERENCE = {Kind.TRAINING: 1.0, Kind.INFERENCE: 0.99, Kind.EDGE: 0.98}
 #: As many names as a reason lists; the engine stores a reason again when they change.
 NAMES_MOST = 3
-
-
-@dataclass(slots=True)
-class Loans:
-    """Nodes that change hands in this plan."""
-
-    lend: list[int] = field(default_factory=list)
-    reclaim: dict[int, float] = field(default_factory=dict)  #: node -> due moment.
-    #: node -> its lender, of all that close, also those already RECLAIMING.
-    owner: dict[int, str] = field(default_factory=dict)
-    reasons: list[Reason] = field(default_factory=list)
 
 
 class Draft:
@@ -54,6 +44,8 @@ class Draft:
         self.capacity = Capacity(snapshot)
         self.curve: Curves = curves(snapshot.jobs)
         self.loans = Loans()
+        #: node -> its lender, of all that close, also those already RECLAIMING.
+        self.owner: dict[int, str] = {}
         #: (n,) may be touched: those that hold a size which their curve does not allow may not,
         #: nor those that are where they could not start.
         self.movable: Bools = self.capacity.movable & (self.curve.present >= 0)
@@ -204,7 +196,7 @@ class Draft:
         back[list(self.loans.reclaim)] = True
         for lender in self.snapshot.lenders if back.any() else ():
             for node in lender.nodes[back[lender.nodes]].tolist():
-                self.loans.owner[node] = lender.id
+                self.owner[node] = lender.id
                 self.capacity.close(node)
         homeless = []
         hit = ~np.array(self.capacity.open, dtype=np.bool_)[holdings.node]
@@ -212,7 +204,7 @@ class Draft:
         for job in np.unique(holdings.job[hit]).tolist():
             held = self.capacity.held(job)
             closed = [node for node in held if not self.capacity.open[node]]
-            if any(node not in self.loans.owner for node in closed):
+            if any(node not in self.owner for node in closed):
                 self.movable[job] = False  # not usable for another reason: let it be
                 self.was[job] = self.site[job] = -1
                 continue
@@ -221,7 +213,7 @@ class Draft:
             self.was[job] = self.capacity.job_site[job]
             self.forced[job] = True
             kept = sum(gpus for node, gpus in held.items() if self.capacity.open[node])
-            owners = sorted({self.loans.owner[node] for node in closed})
+            owners = sorted({self.owner[node] for node in closed})
             figures = (Figure("kept_gpus", kept),)
             self.why[job] = Because("loans.reclaim", tuple(owners[:NAMES_MOST]), figures)
             here = int(self.was[job])

@@ -7,6 +7,7 @@ blind to something (policies.md 9.1 names the second and third as a safe default
 some lending, too low costs the owner.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,30 +35,57 @@ class ForecastOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
-    """Demand of l lenders in the coming slots. Slot j begins `starts_s[j]` from now."""
+    """Demand of l lenders in the coming slots. Slot j begins j `slot_s` from now."""
 
-    starts_s: Floats  #: (t,) the first is 0: the present.
-    demand_gpus: Floats  #: (l, t) without headroom.
+    slot_s: Floats  #: (l,)
+    demand_gpus: Floats  #: (l, t) without headroom; the first is the present.
     #: (l,) what demand rose by, at a quantile, within the horizon; 0 where there is a margin.
     burst_gpus: Floats
     #: (l,) what to keep beside the forecast; NaN where no errors of it are known yet.
     margin_gpus: Floats
 
-    def peak(self, lender: int, horizon_s: float, headroom_gpus: float = 0.0) -> float:
-        """Return the most GPUs needed from now until `horizon_s` from now.
+    def starts_s(self) -> Floats:
+        """(l, t) how long from now each slot begins."""
+        found: Floats = np.arange(self.demand_gpus.shape[1]) * self.slot_s[:, None]
+        return found
+
+    def soon(self, horizon_s: Floats | float) -> Floats:
+        """(l,) most GPUs needed in the slots after the present that begin within a horizon.
+
+        -inf where none does. The horizon is in seconds from now, of each lender or of all.
+        """
+        begun = self.starts_s()[:, 1:] <= np.reshape(horizon_s, (-1, 1))
+        found: Floats = np.where(begun, self.demand_gpus[:, 1:], -np.inf).max(axis=1)
+        return found
+
+    def peak(self, soon: Floats, headroom_gpus: Floats | float = 0.0) -> Floats:
+        """(..., l) most GPUs needed from now on, with what is needed `soon`; shaped as that.
 
         Headroom is for what is not known yet: it comes on top of all slots but the present. One
         that is negative, load that does not count, comes off all.
         """
-        slots = int(self.starts_s.searchsorted(horizon_s, side="right"))
-        now, *soon = self.demand_gpus[lender, :slots].tolist()
-        later = max(soon) + headroom_gpus if soon else 0.0
-        return float(max(now + min(headroom_gpus, 0.0), later))
+        now = self.demand_gpus[:, 0] + np.minimum(headroom_gpus, 0.0)
+        return np.maximum(now, soon + headroom_gpus)
 
     def needs_from_s(self, lender: int, have_gpus: float) -> float:
         """Return how long from now demand first exceeds `have_gpus`; inf if it does not."""
         over = np.flatnonzero(self.demand_gpus[lender] > have_gpus)
-        return float(self.starts_s[over[0]]) if len(over) else float("inf")
+        return float(over[0] * self.slot_s[lender]) if len(over) else float("inf")
+
+
+def joined(parts: Sequence[tuple[Sequence[int], Forecast]], lenders: int) -> Forecast:
+    """Return one forecast of all lenders from those of groups, each with its members."""
+    slots = max(part.demand_gpus.shape[1] for _, part in parts)
+    demand = np.full((lenders, slots), -np.inf)  # beyond a forecast's end nothing is needed
+    slot_s, burst, margin = np.empty((3, lenders))
+    for members, part in parts:
+        demand[members, : part.demand_gpus.shape[1]] = part.demand_gpus
+        slot_s[members], burst[members], margin[members] = (
+            part.slot_s,
+            part.burst_gpus,
+            part.margin_gpus,
+        )
+    return Forecast(slot_s, demand, burst, margin)
 
 
 def forecast(
@@ -84,10 +112,10 @@ def forecast(
     options = options or ForecastOptions()
     lenders, past = history.shape
     ahead = max(1, int(np.ceil(horizon_s / slot_s)))
-    starts_s: Floats = np.arange(ahead + 1, dtype=np.float64) * slot_s
+    length_s = np.full(lenders, slot_s)
     demand: Floats = np.repeat(needed[:, None], ahead + 1, axis=1)
     if not past:
-        return Forecast(starts_s, demand, np.zeros(lenders), np.full(lenders, np.nan))
+        return Forecast(length_s, demand, np.zeros(lenders), np.full(lenders, np.nan))
     day = round(DAY_S / slot_s)
     keep = np.full(lenders, np.nan)
     if options.season is not None and past > day + 3:
@@ -97,9 +125,9 @@ def forecast(
         keep = np.where(sure, keep, np.nan)
         np.copyto(demand[:, 1:], season, where=sure[:, None])
         if sure.all():
-            return Forecast(starts_s, demand, np.zeros(lenders), keep)
+            return Forecast(length_s, demand, np.zeros(lenders), keep)
     if np.isnan(keep).all() and not history.any() and not needed.any():
-        return Forecast(starts_s, demand, np.zeros(lenders), keep)  # who is idle stays so
+        return Forecast(length_s, demand, np.zeros(lenders), keep)  # who is idle stays so
     views = [_average(history, options)[:, None], _line(history, ahead, options)]
     if past > day:
         views.append(_yesterday(history, ahead, day, options))
@@ -107,7 +135,7 @@ def forecast(
     for view in views:
         np.fmax(demand, view, out=demand, where=unsure[:, None])
     bursts = np.where(unsure, _bursts(history, ahead, options), 0.0)
-    return Forecast(starts_s, demand, bursts, keep)
+    return Forecast(length_s, demand, bursts, keep)
 
 
 def _average(history: Floats, options: ForecastOptions) -> Floats:

@@ -1,14 +1,26 @@
 """Turns lenders' decisions into nodes: as many as training can use, and the cheapest to return."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Kind, Lender, LoanPhase, Phase
-from scheduler.policies.parts.draft import Draft
-from scheduler.policies.parts.loans import Decision, LoanOptions, decide, lends, reclaims
+from scheduler.policies.interface import (
+    MOVING,
+    RUNNING,
+    WAITING,
+    Bools,
+    Floats,
+    Ints,
+    Kind,
+    LoanPhase,
+    Snapshot,
+)
+from scheduler.policies.parts.curves import Curves, curves
+from scheduler.policies.parts.loans import LoanOptions, Loans, Outlook, lends, reclaims
 from scheduler.policies.parts.victims import RULES, Tenant, Victims, choose
 
+_TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
+_OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
 #: What preempting a job is taken to cost it in waiting for its next start, beside its pause.
 REQUEUE_S = 600.0
 #: A job that runs elsewhere wants a lent node only if it would run faster there by this factor.
@@ -18,108 +30,149 @@ _MOVING_COST = 100.0
 
 
 def lend_and_reclaim(
-    draft: Draft, options: LoanOptions, rules: Sequence[str] = RULES, *, edge: bool = True
-) -> None:
-    """Decide all loans, into `draft.loans`.
+    seen: Snapshot, options: LoanOptions, rules: Sequence[str] = RULES, *, edge: bool = True
+) -> Loans:
+    """Decide all loans.
 
     Args:
-        draft: The plan being made.
+        seen: What is known.
         options: When to lend and when to reclaim.
         rules: How victims of a reclaim are chosen; the cheapest answer of all wins.
         edge: Whether edge nodes are asked for; those that were lent go back in any case.
     """
-    snapshot = draft.snapshot
-    if not snapshot.lenders:
-        return
-    decisions = decide(snapshot, lambda lender: _notice_s(draft, lender), options)
-    if not any(decision.reclaim or decision.lend for decision in decisions):
-        return
-    appetite = _Appetite(draft)
-    for decision in decisions:
-        lender = snapshot.lenders[decision.lender]
-        if decision.reclaim:
-            _reclaim(draft, lender, decision, rules)
-        elif decision.lend and (edge or not _at_edge(draft, lender)):
-            wanted = appetite.take(lender, decision.lend)
-            draft.loans.lend.extend(wanted)
-            draft.loans.reasons.extend(lends(snapshot.nodes.ids[node], decision) for node in wanted)
+    loans = Loans()
+    if not seen.lenders:
+        return loans
+    outlook = Outlook(seen, options, _notices_s(seen, options))
+    offers = outlook.offers()
+    acting: list[int] = outlook.takes.nonzero()[0].tolist()
+    if not offers and not acting:
+        return loans
+    curve = curves(seen.jobs)
+    wanted = _wanted(seen, curve, offers, edge) if offers else {}
+    for index in sorted([*acting, *wanted]):
+        if index not in wanted:
+            _reclaim(seen, curve, outlook, index, rules, loans)
+        elif wanted[index]:
+            decision = outlook.lends(index, wanted[index])
+            loans.lend.extend(wanted[index])
+            loans.reasons.extend(lends(seen.nodes.ids[node], decision) for node in wanted[index])
+    return loans
 
 
-def _notice_s(draft: Draft, lender: Lender) -> float:
-    """Return the longest checkpoint of the jobs on a lender's nodes, in seconds."""
-    jobs = draft.snapshot.holdings.job[_on(draft, lender)]
-    return float(draft.snapshot.jobs.checkpoint_cost_s[jobs].max()) if len(jobs) else 0.0
+def returns_s(seen: Snapshot, options: LoanOptions) -> Floats:
+    """(p,) the moment at which the owner of each node, lent or not, is forecast to need it.
+
+    The first need takes one node, the next need the next: first the owner's own, then lent ones
+    as they are reclaimed, those with the fewest jobs first. inf where no need is foreseen, or
+    nobody owns the node. On a report that says nothing no node is lent or taken back: the owner
+    needs its own now, and lent ones never.
+    """
+    found = np.full(len(seen.nodes.ids), np.inf)
+    if not seen.lenders:
+        return found
+    outlook = Outlook(seen, options, _notices_s(seen, options))
+    node, of, phase, forecast = outlook.node, outlook.of, outlook.phase, outlook.forecast
+    needed = forecast.demand_gpus.T + outlook.headroom
+    needed[0] = forecast.demand_gpus[:, 0] + np.minimum(outlook.headroom, 0.0)
+    # Owners lend their first nodes, rested ones, and keep the last.
+    own = phase == _OWNED
+    rested = seen.now_s - seen.nodes.returned_s[node] >= options.cool_down_s
+    busy = np.where(own, rested, np.bincount(seen.holdings.node, minlength=len(found))[node])
+    order = np.lexsort((np.where(own, -node, node), busy, (phase + 1) % len(LoanPhase), of))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order)) - (outlook.many.cumsum() - outlook.many)[of]
+    taken = outlook.nodes_for(needed)[:, of] > rank  # (t, q) in a slot
+    due_s = np.where(taken, forecast.starts_s().T[:, of], np.inf).min(axis=0)
+    found[node] = seen.now_s + np.where(
+        outlook.fresh[of], due_s, np.where(phase == _LENT, np.inf, 0.0)
+    )
+    return found
 
 
-def _on(draft: Draft, lender: Lender) -> Bools:
-    """(h,) holdings on a lender's nodes."""
-    mine = np.zeros(len(draft.snapshot.nodes.ids), dtype=np.bool_)
-    mine[lender.nodes] = True
-    held: Bools = mine[draft.snapshot.holdings.node]
-    return held
+def _notices_s(seen: Snapshot, options: LoanOptions) -> Floats:
+    """(l,) longest checkpoint of the jobs on each lender's nodes; 0 if the lead is enough for all.
+
+    In seconds.
+    """
+    found = np.zeros(len(seen.lenders))
+    cost_s, held = seen.jobs.checkpoint_cost_s, seen.holdings
+    slow = cost_s + options.drain_s > options.lead_s
+    if slow.any():
+        owner = np.full(len(seen.nodes.ids), -1)
+        for index, lender in enumerate(seen.lenders):
+            owner[lender.nodes] = index
+        some = slow[held.job] & (owner[held.node] >= 0)
+        np.maximum.at(found, owner[held.node[some]], cost_s[held.job[some]])
+    return found
 
 
-class _Appetite:
-    """How many more GPUs training could use. Lending more would only cost the owner.
+def _wanted(
+    seen: Snapshot, curve: Curves, offers: Mapping[int, list[int]], edge: bool
+) -> dict[int, list[int]]:
+    """Return those of o lenders' nodes that training could use. More would only cost the owner.
 
     A job that runs is of use to a lent node only where it is, or where it would run faster by
     moving: its GPUs are all in one pool.
     """
-
-    def __init__(self, draft: Draft) -> None:
-        jobs, curve, self.nodes = draft.snapshot.jobs, draft.curve, draft.snapshot.nodes
-        self.pools = draft.snapshot.pools
-        self.jobs = jobs
-        self.waits = jobs.phase == Phase.WAITING
-        self.able = curve.runnable & (jobs.phase != Phase.MOVING)
-        self.most = curve.sizes[curve.top]
-        self.base = curve.sizes[curve.base]
-        rows = np.arange(len(jobs.ids))
-        self.most_rate = curve.rate[rows, curve.top]
-        speed = np.where(self.waits, 0.0, jobs.affinity[rows, jobs.pool])
-        self.rate_now = curve.rate[rows, np.maximum(curve.present, 0)] * speed
-        # At an edge node go jobs that wait, or that a deadline may drive there.
-        self.edge = self.able & jobs.edge_allowed & (self.waits | np.isfinite(jobs.deadline_s))
-        self.kind = self.pools.kind[self.nodes.pool]
-        idle = np.where(self.nodes.usable, self.nodes.free, 0)
-        coming = np.where(self.nodes.loan == LoanPhase.LENDING, self.nodes.gpus, 0)
-        self.spare = idle + coming
-        self.asked = 0  # of other lenders, in this plan
-        self.edge_free = int((self.spare > 0)[self.kind == Kind.EDGE].sum())
-
-    def take(self, lender: Lender, offered: Sequence[int]) -> list[int]:
-        """Return those of the offered nodes that training could use."""
-        pool = int(self.nodes.pool[offered[0]])
-        speed = self.jobs.affinity[:, pool]
-        fits = (speed > 0) & (self.jobs.memory_mib <= self.pools.gpu_memory_mib[pool])
-        if self.pools.kind[pool] == Kind.EDGE:
-            fits &= self.edge & (self.base <= self.nodes.gpus[offered[0]])
-            wanted = list(offered[: max(0, int(fits.sum()) - self.edge_free)])
-            self.edge_free += len(wanted)
-            return wanted
-        gains = self.most_rate * speed > self.rate_now * MOVE_GAIN
-        here = self.jobs.pool == pool
-        more = np.where(here, self.most - self.jobs.size, np.where(gains, self.most, 0))
-        at_hand = (self.nodes.pool == pool) | (self.kind == Kind.TRAINING)
-        hunger = int(more[fits & self.able].sum()) - int(self.spare[at_hand].sum()) - self.asked
-        wanted = []
+    jobs, nodes, pools = seen.jobs, seen.nodes, seen.pools
+    first = np.array([offered[0] for offered in offers.values()])
+    kind, pool = pools.kind[nodes.pool], nodes.pool[first]
+    at_edge = kind[first] == _EDGE
+    waits = jobs.phase == WAITING
+    able = curve.runnable & (jobs.phase != MOVING)
+    spare = nodes.free + nodes.gpus * (nodes.loan == _LENDING)
+    # Edge nodes, also of this plan, that jobs go to first.
+    free = int(np.count_nonzero((spare > 0) & (kind == _EDGE)))
+    # (o,) jobs that could go to an edge node, or GPUs more that jobs could use in another pool.
+    hunger = np.zeros(len(first), dtype=np.int64)
+    # At an edge node go jobs that wait, or that a deadline may drive there.
+    guests = able & jobs.edge_allowed & (waits | np.isfinite(jobs.deadline_s))
+    if edge and np.count_nonzero(guests) > free:
+        rows = guests.nonzero()[0]
+        fits = jobs.affinity[rows].take(pool, axis=1) > 0
+        fits &= jobs.memory_mib[rows, None] <= pools.gpu_memory_mib[pool]
+        fits &= curve.sizes[curve.base[rows]][:, None] <= nodes.gpus[first]
+        hunger = fits.sum(axis=0)
+    if np.count_nonzero(at_edge) < len(first):
+        there = pool[~at_edge]
+        pace = jobs.affinity.take(there, axis=1)
+        rows, most = np.arange(len(jobs.ids)), curve.sizes[curve.top]
+        now = np.where(waits, 0.0, jobs.affinity[rows, jobs.pool])
+        now = curve.rate[rows, np.maximum(curve.present, 0)] * now * MOVE_GAIN
+        more = most[:, None] * (curve.rate[rows, curve.top, None] * pace > now[:, None])
+        more = np.where(jobs.pool[:, None] == there, (most - jobs.size)[:, None], more)
+        more *= (
+            able[:, None] & (pace > 0) & (jobs.memory_mib[:, None] <= pools.gpu_memory_mib[there])
+        )
+        at_hand = np.bincount(nodes.pool, spare, len(pools.ids))
+        at_hand = at_hand[there] + at_hand[pools.kind == _TRAINING].sum()
+        hunger[~at_edge] = more.sum(axis=0) - at_hand
+    asked = 0  # GPUs, of other lenders in this plan
+    found: dict[int, list[int]] = {}
+    for (lender, offered), is_edge, want in zip(
+        offers.items(), at_edge.tolist(), hunger.tolist(), strict=True
+    ):
+        if is_edge:
+            found[lender] = offered[: max(0, want - free)]
+            free += len(found[lender])
+            continue
+        found[lender] = []
         for node in offered:
-            if hunger <= 0:
+            if want <= asked:
                 break
-            wanted.append(node)
-            hunger -= int(self.nodes.gpus[node])
-            self.asked += int(self.nodes.gpus[node])
-        return wanted
+            found[lender].append(node)
+            asked += int(nodes.gpus[node])
+    return found
 
 
-def _at_edge(draft: Draft, lender: Lender) -> bool:
-    snapshot = draft.snapshot
-    return bool((snapshot.pools.kind[snapshot.nodes.pool[lender.nodes]] == Kind.EDGE).any())
-
-
-def _reclaim(draft: Draft, lender: Lender, decision: Decision, rules: Sequence[str]) -> None:
-    snapshot = draft.snapshot
-    tenants, names = _tenants(draft, lender)
+def _reclaim(
+    seen: Snapshot, curve: Curves, outlook: Outlook, index: int, rules: Sequence[str], loans: Loans
+) -> None:
+    lender, decision = seen.lenders[index], outlook.reclaims(index)
+    if not decision.reclaim:
+        return
+    tenants, names = _tenants(seen, curve, lender.nodes)
     found: Victims = choose(tenants, decision.reclaim_from, decision.reclaim, rules)
     lose = {*found.stopped, *found.shrunk}  # asked only for membership
     on_node: dict[int, list[int]] = {node: [] for node in found.nodes}
@@ -130,21 +183,24 @@ def _reclaim(draft: Draft, lender: Lender, decision: Decision, rules: Sequence[s
     # The nodes that are free soonest are given back for the earliest needs.
     order = sorted(found.nodes, key=lambda node: (len(on_node[node]), node))
     for node, due_s in zip(order, decision.dues_s, strict=True):
-        draft.loans.reclaim[node] = due_s
+        loans.reclaim[node] = due_s
         losers = [names[index] for index in on_node[node] if index in lose]
         reason = reclaims(
-            lender, snapshot.nodes.ids[node], decision, due_s - snapshot.now_s, found.rule, losers
+            lender, seen.nodes.ids[node], decision, due_s - seen.now_s, found.rule, losers
         )
-        draft.loans.reasons.append(reason)
+        loans.reasons.append(reason)
 
 
-def _tenants(draft: Draft, lender: Lender) -> tuple[list[Tenant], list[str]]:
+def _tenants(seen: Snapshot, curve: Curves, nodes: Ints) -> tuple[list[Tenant], list[str]]:
     """Return the jobs on a lender's nodes, with what preempting each would cost in GPU-seconds."""
-    jobs, curve, holdings = draft.snapshot.jobs, draft.curve, draft.snapshot.holdings
+    jobs, holdings = seen.jobs, seen.holdings
+    theirs = np.zeros(len(seen.nodes.ids), dtype=np.bool_)
+    theirs[nodes] = True
     touched = np.zeros(len(jobs.ids), dtype=np.bool_)
-    touched[holdings.job[_on(draft, lender)]] = True
+    touched[holdings.job[theirs[holdings.node]]] = True
     mine = touched[holdings.job]
     rows = np.flatnonzero(touched)
+    movable = _movable(seen, curve)
     level = np.maximum(curve.present[rows], 0)
     rate = np.maximum(curve.rate[rows, level], 1e-12)
     change_s = curve.change_s[rows]
@@ -159,8 +215,18 @@ def _tenants(draft: Draft, lender: Lender) -> tuple[list[Tenant], list[str]]:
     for index, (job, where) in enumerate(held.items()):
         size = sum(where.values())
         stop = size * wasted_s[index]
-        if draft.movable[job]:
+        if movable[job]:
             tenants.append(Tenant(base[index], where, stop, size * pause_s[index]))
         else:
             tenants.append(Tenant(size, where, stop * _MOVING_COST))
     return tenants, [jobs.ids[job] for job in held]
+
+
+def _movable(seen: Snapshot, curve: Curves) -> Bools:
+    """(n,) jobs that may be touched: they run, all is shown, and they may be as they are."""
+    jobs, holdings = seen.jobs, seen.holdings
+    shown = np.bincount(holdings.job, holdings.gpus, len(jobs.ids))
+    found: Bools = (jobs.phase == RUNNING) & (shown == jobs.size) & (shown > 0)
+    found &= curve.present >= 0
+    found &= jobs.affinity[np.arange(len(jobs.ids)), jobs.pool] > 0
+    return found

@@ -21,11 +21,24 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from scheduler.policies.interface import Figure, Kind, Lender, LoanPhase, Need, Reason, Snapshot
-from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecast
+from scheduler.policies.interface import (
+    Bools,
+    Figure,
+    Floats,
+    Ints,
+    Kind,
+    Lender,
+    LoanPhase,
+    Need,
+    Reason,
+    Snapshot,
+)
+from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecast, joined
 
-_OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
-
+# Plain numbers: a look at an enum costs as much as a small array's arithmetic.
+_OWNED, _LENT, _PHASES = int(LoanPhase.OWNED), int(LoanPhase.LENT), len(LoanPhase)
+_EDGE = int(Kind.EDGE)
+_MOST = np.iinfo(np.int64).max
 
 #: How far ahead demand is forecast: with the two slots more that are looked at, less than a day.
 Ahead = Annotated[float, Field(ge=0.0, le=72_000.0)]
@@ -45,6 +58,15 @@ class LoanOptions:
     forecast: ForecastOptions = field(default_factory=ForecastOptions)
 
 
+@dataclass(slots=True)
+class Loans:
+    """Nodes that change hands in a plan."""
+
+    lend: list[int] = field(default_factory=list)
+    reclaim: dict[int, float] = field(default_factory=dict)  #: node -> due moment.
+    reasons: list[Reason] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What one lender does. Nodes are indices into `Nodes`."""
@@ -61,56 +83,198 @@ class Decision:
         return len(self.dues_s)
 
 
+class Outlook:
+    """What all lenders have, will need, and shall do. l lenders in the snapshot's order.
+
+    One without nodes, or whose report is too old, does nothing.
+    """
+
+    def __init__(self, seen: Snapshot, options: LoanOptions, notice_s: Floats) -> None:
+        """Look ahead.
+
+        Args:
+            seen: What is known; some lender.
+            options: When to lend and when to reclaim.
+            notice_s: (l,) the longest checkpoint among the jobs on a lender's nodes, in seconds.
+        """
+        lenders, nodes, count = seen.lenders, seen.nodes, len(seen.lenders)
+        self._seen, self._options = seen, options
+        theirs = [lender.nodes for lender in lenders]
+        #: (q,) nodes of all lenders, by lender; whose each is; its phase.
+        self.node: Ints = np.concatenate(theirs)
+        #: (l,) nodes in all.
+        self.many: Ints = np.array(list(map(len, theirs)))
+        self.of: Ints = np.arange(count).repeat(self.many)
+        self.phase: Ints = nodes.loan[self.node]
+        phases = np.bincount(self.of * _PHASES + self.phase, minlength=_PHASES * count)
+        owned, _, lent, back = phases.reshape(count, _PHASES).T
+        #: (l,) the owner's nodes, now or as soon as the returning ones are there.
+        self.have: Ints = owned + back
+        self.edge: Bools = np.zeros(count, dtype=np.bool_)
+        self.edge[self.of] = seen.pools.kind[nodes.pool[self.node]] == _EDGE
+        #: (l,) GPUs of a node; if they differ: lend too little, not too much.
+        self.gpus: Ints = np.full(count, _MOST)
+        np.minimum.at(self.gpus, self.of, nodes.gpus[self.node])
+        early_s = np.maximum(notice_s + options.drain_s, options.lead_s)
+        #: (l,) how long before its need a lender's node must be asked back.
+        self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
+        #: (2, l) most GPUs needed after now, within the lead and within the horizon.
+        self.forecast, self.soon = _ahead(
+            _Asked(
+                [lender.history for lender in lenders],
+                [lender.slot_s for lender in lenders],
+                np.array([lender.gpus_needed for lender in lenders]).tobytes(),
+                self.edge.tobytes(),
+                self.lead_s.tobytes(),
+                options,
+            )
+        )
+        age_s = np.array([lender.load_age_s for lender in lenders])
+        #: (l,) says anything.
+        self.fresh: Bools = (age_s <= options.stale_s) & (self.many > 0)
+        margin, burst = self.forecast.margin_gpus, self.forecast.burst_gpus
+        least = options.forecast.headroom_fraction * self.gpus * self.many
+        headroom = np.maximum(np.where(np.isnan(margin), np.maximum(least, burst), margin), 1.0)
+        #: (l,) on top. Any demand keeps an edge node, and none needs no headroom.
+        self.headroom: Floats = np.where(self.edge, -options.idle_gpus, headroom)
+        near, far = self.nodes_for(self.forecast.peak(self.soon, self.headroom))
+        #: (l,) nodes that it is short of soon; and whether it takes some back.
+        self.short: Floats = np.minimum(near, self.many) - self.have
+        self.takes: Bools = (self.short > 0) & (lent > 0) & self.fresh
+        #: (l,) nodes that it does not need for long, of those that it has.
+        self.spare: Floats = np.where(self.fresh & ~self.takes, self.have - far, 0.0)
+
+    def nodes_for(self, gpus: Floats) -> Floats:
+        """(..., l) nodes that so many GPUs are on."""
+        found: Floats = np.ceil(gpus / self.gpus - 1e-9)
+        return found
+
+    def offers(self) -> dict[int, list[int]]:
+        """Return the nodes that each lender offers, of those that do; by lender."""
+        may = (self.phase == _OWNED) & (self.spare > 0)[self.of]
+        if not may.any():
+            return {}
+        may &= (
+            self._seen.now_s - self._seen.nodes.returned_s[self.node] >= self._options.cool_down_s
+        )
+        count = np.bincount(self.of[may], minlength=len(self.spare))
+        begin = (count.cumsum() - count).tolist()
+        some = np.minimum(count, self.spare).astype(np.int64)
+        nodes, many = self.node[may].tolist(), some.tolist()
+        offering: list[int] = (some > 0).nonzero()[0].tolist()
+        return {at: nodes[begin[at] : begin[at] + many[at]] for at in offering}
+
+    def lends(self, lender: int, nodes: Sequence[int]) -> Decision:
+        """Decide that a lender lends some of the nodes it offers."""
+        return Decision(lender, tuple(nodes), (), (), self._figures(lender))
+
+    def reclaims(self, lender: int) -> Decision:
+        """Decide what a lender that takes nodes back is given, and when."""
+        seen, options = self._seen, self._options
+        now_s, lead_s = seen.now_s, float(self.lead_s[lender])
+        mine = self.node[(self.of == lender) & (self.phase == _LENT)]
+        old = int((now_s - seen.nodes.lent_since_s[mine] >= options.loan_min_s).sum())
+        have, gpus = int(self.have[lender]), int(self.gpus[lender])
+        needs = ceil(self._figures(lender)[1].value / gpus - 1e-9)
+        urgent = min(needs, int(self.many[lender])) - have
+        count = min(int(self.short[lender]), len(mine), max(old, urgent))
+        from_s = [self.forecast.needs_from_s(lender, (have + done) * gpus) for done in range(count)]
+        # Headroom alone is not needed at a known moment: it is due at the end of the lead.
+        dues = tuple(now_s + min(max(at, options.drain_s), lead_s) for at in from_s)
+        return Decision(lender, (), tuple(mine.tolist()), dues, self._figures(lender))
+
+    def _figures(self, index: int) -> tuple[Figure, ...]:
+        lender = self._seen.lenders[index]
+        near, far = self.forecast.peak(self.soon)[:, index].tolist()
+        return (
+            Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
+            Figure("forecast_gpus", near, lender.load_age_s),
+            Figure("peak_gpus", far, lender.load_age_s),
+            Figure("headroom_gpus", float(self.headroom[index]), lender.load_age_s),
+            Figure("lead_s", float(self.lead_s[index])),
+        )
+
+
 def decide(
-    snapshot: Snapshot, notice_s: Callable[[Lender], float], options: LoanOptions
+    seen: Snapshot, notice_s: Callable[[Lender], float], options: LoanOptions
 ) -> list[Decision]:
-    """Decide for every lender, in the snapshot's order.
+    """Decide for every lender, in the snapshot's order, as if training could use all they offer.
 
     Args:
-        snapshot: What is known.
+        seen: What is known.
         notice_s: The longest checkpoint among the jobs on a lender's nodes, in seconds.
         options: When to lend and when to reclaim.
     """
-    loan: list[int] = snapshot.nodes.loan.tolist()
-    kinds = snapshot.pools.kind[snapshot.nodes.pool]
-    edge = [bool((kinds[lender.nodes[:1]] == Kind.EDGE).any()) for lender in snapshot.lenders]
-    lead_s = [_lead_s(lender, loan, notice_s, options) for lender in snapshot.lenders]
-    forecasts = _forecasts(snapshot.lenders, edge, lead_s, options)
+    outlook = Outlook(seen, options, np.array([notice_s(lender) for lender in seen.lenders]))
+    offers = outlook.offers()
     return [
-        _decide(snapshot, index, edge[index], loan, *forecasts[index], lead_s[index], options)
-        for index in range(len(snapshot.lenders))
+        outlook.reclaims(at)
+        if takes
+        else outlook.lends(at, offers[at])
+        if at in offers
+        else Decision(at)
+        for at, takes in enumerate(outlook.takes.tolist())
     ]
 
 
-def _lead_s(
-    lender: Lender, loan: Sequence[int], notice_s: Callable[[Lender], float], options: LoanOptions
-) -> float:
-    """Return how long before its need a lender's node must be asked back."""
-    if not any(loan[node] == _LENT for node in lender.nodes.tolist()):
-        return options.lead_s
-    return max(options.lead_s, notice_s(lender) + options.drain_s)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """What a forecast of l lenders is made from, as a key.
+
+    The arrays of a snapshot cannot be written, so one that is the same array is not looked into.
+    """
+
+    histories: list[Floats]
+    slots_s: list[float]
+    needed: bytes
+    edge: bytes
+    lead_s: bytes
+    options: LoanOptions
+
+    def __hash__(self) -> int:
+        return hash((self.needed, self.lead_s))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Asked)
+            and self.needed == other.needed
+            and self.edge == other.edge
+            and self.lead_s == other.lead_s
+            and self.slots_s == other.slots_s
+            and (self.options is other.options or self.options == other.options)
+            and all(map(_alike, self.histories, other.histories))
+        )
 
 
-def _forecasts(
-    lenders: Sequence[Lender], edge: Sequence[bool], lead_s: Sequence[float], options: LoanOptions
-) -> list[tuple[Forecast, int]]:
-    """Forecast each lender (and its row), all those with like histories at once."""
+def _alike(one: Floats, other: Floats) -> bool:
+    return one is other or one.tobytes() == other.tobytes()
+
+
+@lru_cache(maxsize=8)
+def _ahead(asked: _Asked) -> tuple[Forecast, Floats]:
+    """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
+
+    Those with like histories are forecast at once. Four times of five nobody reported anything new.
+    """
+    options = asked.options
+    needed, lead_s = np.frombuffer(asked.needed), np.frombuffer(asked.lead_s)
+    near_s = np.minimum(lead_s, options.lend_horizon_s)
     groups: dict[tuple[int, float, bool, int], list[int]] = {}
-    for index, lender in enumerate(lenders):
-        lead = ceil(min(lead_s[index], options.lend_horizon_s) / lender.slot_s)
-        key = (len(lender.history), lender.slot_s, edge[index], lead)
+    for index, (slot_s, edge, near) in enumerate(
+        zip(asked.slots_s, asked.edge, near_s.tolist(), strict=True)
+    ):
+        key = (len(asked.histories[index]), slot_s, bool(edge), ceil(near / slot_s))
         groups.setdefault(key, []).append(index)
-    found: dict[int, tuple[Forecast, int]] = {}
+    parts = []
     for (_, slot_s, is_edge, lead), members in groups.items():
-        history = np.stack([lenders[index].history for index in members])
-        needed = np.array([lenders[index].gpus_needed for index in members])
+        history = np.stack([asked.histories[index] for index in members])
         horizon_s = max(options.lend_horizon_s, options.lead_s) + 2 * slot_s
         # Demand of an edge node is all or nothing; a season would average that away.
         how = replace(options.forecast, season=None) if is_edge else options.forecast
-        told = history.tobytes(), needed.tobytes(), len(members)
-        seen = _forecast(*told, slot_s, horizon_s, how, lead * slot_s)
-        found.update((index, (seen, row)) for row, index in enumerate(members))
-    return [found[index] for index in range(len(lenders))]
+        told = history.tobytes(), needed[members].tobytes(), len(members)
+        parts.append((members, _forecast(*told, slot_s, horizon_s, how, lead * slot_s)))
+    found = joined(parts, len(needed))
+    return found, np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
 
 
 @lru_cache(maxsize=16)
@@ -123,68 +287,9 @@ def _forecast(
     options: ForecastOptions,
     lead_s: float,
 ) -> Forecast:
-    """Forecast from what is known; four times of five it is the same as in the cycle before."""
+    """Forecast lenders of a kind from what is known of them."""
     past = np.frombuffer(history).reshape(lenders, -1)
     return forecast(past, np.frombuffer(needed), slot_s, horizon_s, options, lead_s)
-
-
-def _decide(
-    snapshot: Snapshot,
-    index: int,
-    edge: bool,
-    loan: Sequence[int],
-    seen: Forecast,
-    row: int,
-    lead_s: float,
-    options: LoanOptions,
-) -> Decision:
-    lender, nodes, now = snapshot.lenders[index], snapshot.nodes, snapshot.now_s
-    mine: list[int] = lender.nodes.tolist()
-    if not mine or lender.load_age_s > options.stale_s:
-        return Decision(index)
-    gpus = int(nodes.gpus[lender.nodes].min())  # if they differ: lend too little, not too much
-    headroom = max(1.0, float(seen.margin_gpus[row]))
-    if np.isnan(seen.margin_gpus[row]):
-        least = options.forecast.headroom_fraction * gpus * len(mine)
-        headroom = max(1.0, least, float(seen.burst_gpus[row]))
-    if edge:  # any demand keeps it, and none needs no headroom
-        headroom = -options.idle_gpus
-
-    owned = [node for node in mine if loan[node] == _OWNED]
-    asked = [node for node in mine if loan[node] == _LENDING]
-    lent = [node for node in mine if loan[node] == _LENT]
-    back = len(mine) - len(owned) - len(asked) - len(lent)
-
-    far_s, near_s = options.lend_horizon_s, min(lead_s, options.lend_horizon_s)
-    near = seen.peak(row, near_s)
-
-    def figures() -> tuple[Figure, ...]:
-        return (
-            Figure("needed_gpus", lender.gpus_needed, lender.load_age_s),
-            Figure("forecast_gpus", near, lender.load_age_s),
-            Figure("peak_gpus", seen.peak(row, far_s), lender.load_age_s),
-            Figure("headroom_gpus", headroom, lender.load_age_s),
-            Figure("lead_s", lead_s),
-        )
-
-    have = len(owned) + back  # the owner's, now or as soon as the returning ones are there
-    keep = ceil(seen.peak(row, near_s, headroom) / gpus - 1e-9)
-    short = min(keep, len(mine)) - have
-    if short > 0 and lent:
-        old = [n for n in lent if now - nodes.lent_since_s[n] >= options.loan_min_s]
-        urgent = min(ceil(near / gpus - 1e-9), len(mine)) - have
-        count = min(short, len(lent), max(len(old), urgent))
-        from_s = [seen.needs_from_s(row, (have + done) * gpus) for done in range(count)]
-        # Headroom alone is not needed at a known moment: it is due at the end of the lead.
-        dues = tuple(now + min(max(at, options.drain_s), lead_s) for at in from_s)
-        return Decision(index, (), tuple(lent), dues, figures())
-    keep = ceil(seen.peak(row, far_s, headroom) / gpus - 1e-9)
-    spare = len(mine) - keep - len(asked) - len(lent)
-    if spare > 0:
-        rested = [n for n in owned if now - nodes.returned_s[n] >= options.cool_down_s]
-        if rested:
-            return Decision(index, tuple(rested[:spare]), (), (), figures())
-    return Decision(index)
 
 
 def lends(node: str, decision: Decision) -> Reason:

@@ -6,7 +6,6 @@ import numpy as np
 
 from scheduler.policies.interface import WAITING, Plan, Snapshot
 from scheduler.policies.parts.allot import KEEP, Allotment, allot
-from scheduler.policies.parts.draft import Draft, Loans
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
@@ -41,18 +40,16 @@ class Tide:
     #: From so long without GPUs on, a job's weight grows with that time. Shorter: a shorter tail,
     #: and a longer mean.
     patience_s: Positive = 6 * 3600.0
-    pledge_s: Positive = 900.0  #: a job is promised once the whole site could finish it within this.
+    pledge_s: Positive = (
+        900.0  #: a job is promised once the whole site could finish it within this.
+    )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
         jobs = snapshot.jobs
         if not len(jobs.sizes):
             return Plan()
-        loans = Loans()
-        if snapshot.lenders:
-            draft = Draft(snapshot)
-            lend_and_reclaim(draft, self.loans)
-            loans = draft.loans
+        loans = lend_and_reclaim(snapshot, self.loans)
         reclaim = {snapshot.nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
         market = open_market(snapshot, reclaim)
         gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
@@ -60,7 +57,9 @@ class Tide:
         notes: dict[str, tuple[float, ...]] = {}
         why = unable(snapshot, market)
         if len(market.rows) and len(market.sites):
-            value = worth(snapshot, market, weights(snapshot, market, self.patience_s), self.horizon_s)
+            value = worth(
+                snapshot, market, weights(snapshot, market, self.patience_s), self.horizon_s
+            )
             promises = keep(snapshot, market, self.pledge_s)
             notes = promises.notes
             hold(promises, value)
