@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scheduler.policies.parts.commitments import PROMISED
+from scheduler.policies.timely import TimelyOptions, timely
 
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
-from scheduler.policies.parts.commitments import PROMISED
 from scheduler.policies.registry import make_policy
-from scheduler.policies.timely import TimelyOptions, timely
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
 from simulator.run import Options, simulate

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-
 from scheduler.policies.flow import FlowOptions, is_plain, shares, stake_of
+
 from scheduler.policies.interface import Kind, Plan, Snapshot
 from scheduler.policies.parts.curves import curves
 from scheduler.policies.tide import Tide

@@ -4,10 +4,10 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scheduler.policies.parts.elastic import ElasticOptions, grow, settle, weights
 
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
 from scheduler.policies.parts.capacity import Capacity
-from scheduler.policies.parts.elastic import ElasticOptions, grow, settle, weights
 from scheduler.policies.parts.forecast import ForecastOptions, forecast
 from scheduler.policies.parts.gang import Backfill, Claim, Holder, make_room, start
 from scheduler.policies.parts.placement import keep, place

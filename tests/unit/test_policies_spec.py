@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 import pytest
-
 from scheduler.policies.flow import FlowOptions
+
 from scheduler.policies.literature.capacity_queues import CapacityQueues
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.tiresias import Tiresias

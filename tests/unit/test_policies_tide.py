@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-
 from scheduler.policies.deadlines import DeadlineOptions, guarantee
+
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason, Snapshot
 from scheduler.policies.parts.draft import Draft
 from scheduler.policies.registry import make_policy

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-
-from scheduler.policies.interface import NOTE, Plan, Snapshot
 from scheduler.policies.parts.commitments import (
     PROMISED,
     Courses,
@@ -15,9 +13,11 @@ from scheduler.policies.parts.commitments import (
     resume,
     written,
 )
-from scheduler.policies.parts.contest import contests
 from scheduler.policies.parts.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.timely import TimelyOptions, has_deadlines, timely
+
+from scheduler.policies.interface import NOTE, Plan, Snapshot
+from scheduler.policies.parts.contest import contests
 from simulator.physics.base import Entry, Room
 from simulator.physics.elasticflow import Overhead, TableJob
 from simulator.profiles import rate_table

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scheduler.policies.parts.commitments import PROMISED
+from scheduler.policies.timely import has_deadlines
 
 from benchmarks import edge as benchmark
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Reason, Snapshot
-from scheduler.policies.parts.commitments import PROMISED
 from scheduler.policies.tide import Tide
-from scheduler.policies.timely import has_deadlines
 from tests.property.test_policies import NOW_S, random_jobs, random_pools
 from tests.snapshots import INF, Job, Pool, faults, snapshot
 

@@ -24,9 +24,14 @@ class Steps:
     cost: Ints  #: (t,) GPUs it takes.
     slope: Floats  #: (t,) what each of them gains.
 
-    def of(self, which: Bools) -> "Steps":
-        """Return some of them."""
-        return Steps(self.row[which], self.end[which], self.cost[which], self.slope[which])
+    def of(self, which: Bools | Ints | slice, span: slice = slice(None)) -> "Steps":
+        """Return some of them, or some of a span of them."""
+        return Steps(
+            self.row[span][which],
+            self.end[span][which],
+            self.cost[span][which],
+            self.slope[span][which],
+        )
 
     def fitting(self, gpus: int) -> int:
         """Return how many steps, from the first on, so many GPUs pay for."""
@@ -43,7 +48,8 @@ def climb(sizes: Ints, value: Floats, start: Ints) -> Steps:
     """
     k = len(sizes)
     # From a level that is not allowed no step has a gain that could be compared.
-    mine: Ints = np.isfinite(value[np.arange(len(start)), start]).nonzero()[0]
+    now = value[np.arange(len(start)), start]
+    mine: Ints = ((value.max(axis=1) > now) & (now > -np.inf)).nonzero()[0]
     here, own = start[mine], value[mine]
     #: (k, k) GPUs from one level to another, and minus infinity for steps that are none.
     up = np.arange(k) > np.arange(k)[:, None]

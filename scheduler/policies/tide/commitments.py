@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.tide.laxity import HAIR_S, Laxity
 from scheduler.policies.parts.share import Profile
+from scheduler.policies.tide.laxity import HAIR_S, Laxity
 
 #: First number of the note on a job that was promised to be in time; ElasticFlow writes the same.
 PROMISED = 1.0

@@ -7,6 +7,7 @@ run to and fro between two sites.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -41,66 +42,84 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
     """
-    bound, floor = promises.bound, promises.floor
+    bound = promises.bound
     lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
     count, r = len(market.sites), len(market.rows)
     sites = np.arange(count)
-    level = np.where(bound >= 0, floor, 0)
-    left = market.gpus - np.bincount(
-        np.maximum(bound, 0), np.where(bound >= 0, market.sizes[level], 0), count
-    ).astype(np.int64)
+    level = np.where(bound >= 0, promises.floor, 0)
+    left = market.gpus.copy()
+    np.subtract.at(left, bound[bound >= 0], market.sizes[level[bound >= 0]])
     start = np.where(bound == sites[:, None], level, 0)
-    flat = value.reshape(count * r, -1)
-    steps = climb(market.sizes, flat, start.ravel())
-    of_site = [steps.of(steps.row // r == at) for at in sites.tolist()] if count > 1 else [steps]
-    own = [Steps(one.row % r, one.end, one.cost, one.slope) for one in of_site]
+    steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel())
+    at = steps.row // r
+    order = np.argsort(at, kind="stable")  # by site, the steepest first
+    steps, at = steps.of(order), at[order]
+    steps = Steps(steps.row % r, steps.end, steps.cost, steps.slope)
+    own = [slice(*ends) for ends in pairwise(at.searchsorted(np.arange(count + 1)).tolist())]
+    site, price = _choose(market, value, bound, left, steps, at, own)
+    mine = site[steps.row] == at
+    missing = np.zeros(r, dtype=np.int64)
+    for one in sites.tolist():
+        bids = steps.of(mine[own[one]], own[one])
+        # The first step of a row is written last.
+        missing[bids.row[::-1]] = (np.cumsum(bids.cost) - left[one])[::-1]
+        if one in lent:
+            level = _beside(lent[one], value[one], level, site == one, int(left[one]))
+        else:
+            level = take(market.sizes, value[one], level, bids, int(left[one]))
+    for one in sites.tolist() if count > 1 else ():
+        if one not in lent:
+            _rest(one, market, value[one], steps.of(slice(None), own[one]), bound, site, level)
+    return Cleared(site, level, price, np.maximum(missing, 0))
+
+
+def _choose(
+    market: Market,
+    value: Floats,
+    bound: Ints,
+    left: Ints,
+    steps: Steps,
+    at: Ints,
+    own: list[slice],
+) -> tuple[Ints, Floats]:
+    """Find (r,) sites and (S,) prices that go together.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k)
+        bound: (r,)
+        left: (S,) GPUs that nobody is promised.
+        steps: By site, the steepest first.
+        at: (t,) the site of each.
+        own: Where the steps of each site are.
+    """
+    count, r = len(own), len(bound)
     price = np.zeros(count)
-    site = np.where(bound >= 0, bound, 0)
-    if count > 1:
-        before: Ints | None = None
+    site = np.maximum(bound, 0)
+    tie = _TIE * np.arange(count)[:, None]
+    if count > 1:  # a better price elsewhere must make up for what a move is taken to lose
         home = (market.home >= 0).nonzero()[0]
-        hold = np.zeros((count, r))
-        hold[:, home] = (1 - STAY) * np.maximum(value[market.here], 0.0)
-        hold[market.home[home], home] = 0.0
-        for turn in range(1, ROUNDS + 1):
-            net = (value - price[:, None, None] * market.sizes).max(axis=2) - hold
-            site = np.where(bound >= 0, bound, (net - _TIE * sites[:, None]).argmax(axis=0))
+        tie = np.repeat(tie, r, axis=1)
+        tie[:, home] += (1 - STAY) * np.maximum(value[market.here], 0.0)
+        tie[market.home[home], home] = 0.0
+    before: Ints | None = None
+    for turn in range(1, ROUNDS + 1):
+        if count > 1:
+            net = (value - price[:, None, None] * market.sizes).max(axis=2) - tie
+            site = np.where(bound >= 0, bound, net.argmax(axis=0))
             if before is not None and (site == before).all():
                 break
             before = site
-            for at, one in enumerate(own):
-                price[at] += (_price(one, site == at, int(left[at])) - price[at]) / turn
-    else:
-        price[0] = _price(own[0], np.ones(r, dtype=np.bool_), int(left[0]))
-    missing = np.zeros(r, dtype=np.int64)
-    for at, one in enumerate(own):
-        mine = site == at
-        bids = one if count == 1 else one.of(mine[one.row])
-        _count_missing(bids, int(left[at]), missing)
-        if at in lent:
-            level = _beside(lent[at], value[at], level, mine, int(left[at]))
-            continue
-        level = np.where(mine, take(market.sizes, value[at], level, bids, int(left[at])), level)
-    if count > 1:
-        for at in sites.tolist():
-            if at not in lent:
-                _rest(at, market, value[at], own[at], bound, site, level)
-    return Cleared(site, level, price, missing)
-
-
-def _price(steps: Steps, mine: Bools, gpus: int) -> float:
-    """Return the gain per GPU of the first step that finds no room; 0 if all do."""
-    which = mine[steps.row]
-    slope = steps.slope[which]
-    first = int(np.cumsum(steps.cost[which]).searchsorted(max(gpus, 0), side="right"))
-    return float(slope[first]) if first < len(slope) else 0.0
-
-
-def _count_missing(steps: Steps, gpus: int, missing: Ints) -> None:
-    """Count what a site would need besides, for each job's first step and all that go before it."""
-    want = np.cumsum(steps.cost) - gpus
-    row, first = np.unique(steps.row, return_index=True)
-    missing[row] = np.maximum(want[first], 0)
+        taken = np.cumsum(np.where(site[steps.row] == at, steps.cost, 0))
+        for one, span in enumerate(own):
+            base = int(taken[span.start - 1]) if span.start else 0
+            room = base + max(int(left[one]), 0)
+            first = span.start + int(taken[span].searchsorted(room, side="right"))
+            found = float(steps.slope[first]) if first < span.stop else 0.0
+            price[one] += (found - price[one]) / turn
+        if count == 1:
+            break
+    return site, price
 
 
 def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> Ints:

@@ -26,7 +26,7 @@ def explain(
     largest = [_largest(seen, market, found, one) for one in range(len(price))]
     kept = _kept(market, promises, found)
     ousted = _ousted(seen, market)
-    able = market.pays.any(axis=(0, 2))
+    able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
     why: dict[int, Because] = {}
     for job, row, mine, gets, worth_per_gpu, missing in zip(
         told.tolist(),
