@@ -120,14 +120,12 @@ class Outlook:
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
         #: (2, l) most GPUs needed after now, within the lead and within the horizon.
         self.forecast, self.soon = _ahead(
-            _Asked(
-                [lender.history for lender in lenders],
-                [lender.slot_s for lender in lenders],
-                np.array([lender.gpus_needed for lender in lenders]).tobytes(),
-                self.edge.tobytes(),
-                self.lead_s.tobytes(),
-                options,
-            )
+            np.array([lender.gpus_needed for lender in lenders]).tobytes(),
+            self.lead_s.tobytes(),
+            self.edge.tobytes(),
+            tuple([lender.slot_s for lender in lenders]),
+            options,
+            _Histories([lender.history for lender in lenders]),
         )
         age_s = np.array([lender.load_age_s for lender in lenders])
         #: (l,) says anything.
@@ -217,33 +215,16 @@ def decide(
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """What a forecast of l lenders is made from, as a key.
+class _Histories(tuple[Floats, ...]):
+    """Histories as a key. A snapshot's arrays cannot be written: the same one need not be read."""
 
-    The arrays of a snapshot cannot be written, so one that is the same array is not looked into.
-    """
-
-    histories: list[Floats]
-    slots_s: list[float]
-    needed: bytes
-    edge: bytes
-    lead_s: bytes
-    options: LoanOptions
+    __slots__ = ()
 
     def __hash__(self) -> int:
-        return hash((self.needed, self.lead_s))
+        return len(self)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Asked)
-            and self.needed == other.needed
-            and self.edge == other.edge
-            and self.lead_s == other.lead_s
-            and self.slots_s == other.slots_s
-            and (self.options is other.options or self.options == other.options)
-            and all(map(_alike, self.histories, other.histories))
-        )
+        return isinstance(other, _Histories) and all(map(_alike, self, other))
 
 
 def _alike(one: Floats, other: Floats) -> bool:
@@ -251,29 +232,33 @@ def _alike(one: Floats, other: Floats) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _ahead(asked: _Asked) -> tuple[Forecast, Floats]:
+def _ahead(
+    needed: bytes,
+    lead_s: bytes,
+    edge: bytes,
+    slots_s: tuple[float, ...],
+    options: LoanOptions,
+    histories: _Histories,
+) -> tuple[Forecast, Floats]:
     """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
 
     Those with like histories are forecast at once. Four times of five nobody reported anything new.
     """
-    options = asked.options
-    needed, lead_s = np.frombuffer(asked.needed), np.frombuffer(asked.lead_s)
-    near_s = np.minimum(lead_s, options.lend_horizon_s)
+    near_s = np.minimum(np.frombuffer(lead_s), options.lend_horizon_s)
     groups: dict[tuple[int, float, bool, int], list[int]] = {}
-    for index, (slot_s, edge, near) in enumerate(
-        zip(asked.slots_s, asked.edge, near_s.tolist(), strict=True)
-    ):
-        key = (len(asked.histories[index]), slot_s, bool(edge), ceil(near / slot_s))
+    told = zip(histories, slots_s, edge, near_s.tolist(), strict=True)
+    for index, (past, slot_s, is_edge, near) in enumerate(told):
+        key = (len(past), slot_s, bool(is_edge), ceil(near / slot_s))
         groups.setdefault(key, []).append(index)
-    parts = []
+    parts, now = [], np.frombuffer(needed)
     for (_, slot_s, is_edge, lead), members in groups.items():
-        history = np.stack([asked.histories[index] for index in members])
+        history = np.stack([histories[index] for index in members]).tobytes()
         horizon_s = max(options.lend_horizon_s, options.lead_s) + 2 * slot_s
         # Demand of an edge node is all or nothing; a season would average that away.
         how = replace(options.forecast, season=None) if is_edge else options.forecast
-        told = history.tobytes(), needed[members].tobytes(), len(members)
-        parts.append((members, _forecast(*told, slot_s, horizon_s, how, lead * slot_s)))
-    found = joined(parts, len(needed))
+        known = history, now[members].tobytes(), len(members)
+        parts.append((members, _forecast(*known, slot_s, horizon_s, how, lead * slot_s)))
+    found = joined(parts, len(now))
     return found, np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
 
 
