@@ -35,7 +35,7 @@ _FULL = np.iinfo(np.int64).max
 _RECLAIMING = LoanPhase.RECLAIMING.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make
 class Because:
     """What decided about a job."""
 

@@ -49,7 +49,8 @@ def climb(sizes: Ints, value: Floats, start: Ints) -> Steps:
     k = len(sizes)
     # From a level that is not allowed no step has a gain that could be compared.
     now = value[np.arange(len(start)), start]
-    mine: Ints = ((value.max(axis=1) > now) & (now > -np.inf)).nonzero()[0]
+    best = np.maximum.reduce(np.ascontiguousarray(value.T))
+    mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
     here, own = start[mine], value[mine]
     #: (k, k) GPUs from one level to another, and minus infinity for steps that are none.
     up = np.arange(k) > np.arange(k)[:, None]

@@ -102,10 +102,13 @@ def _choose(
         tie = np.repeat(tie, r, axis=1)
         tie[:, home] += (1 - STAY) * np.maximum(value[market.here], 0.0)
         tie[market.home[home], home] = 0.0
+    # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
+    by_level = np.ascontiguousarray(value.transpose(2, 0, 1)) if count > 1 else value
     before: Ints | None = None
     for turn in range(1, ROUNDS + 1):
         if count > 1:
-            net = (value - price[:, None, None] * market.sizes).max(axis=2) - tie
+            paid = price[:, None] * market.sizes[:, None, None]
+            net = (by_level - paid).max(axis=0) - tie
             site = np.where(bound >= 0, bound, net.argmax(axis=0))
             if before is not None and (site == before).all():
                 break

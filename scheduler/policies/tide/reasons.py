@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.policies.interface import WAITING, Figure, Floats, Need, Snapshot
+from scheduler.policies.interface import WAITING, Figure, Floats, Ints, Need, Snapshot
 from scheduler.policies.parts.allot import Because, no_pool
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.prices import Cleared
@@ -24,7 +24,7 @@ def explain(
     price: list[float] = found.price.tolist()
     gpus: list[int] = market.gpus.tolist()
     largest = [_largest(seen, market, found, one) for one in range(len(price))]
-    kept = _kept(market, promises, found)
+    kept = _kept(market, promises, found, told)
     ousted = _ousted(seen, market)
     able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
     why: dict[int, Because] = {}
@@ -83,12 +83,11 @@ def _largest(seen: Snapshot, market: Market, found: Cleared, at: int) -> tuple[s
     return tuple(seen.jobs.ids[row] for row in market.rows[mine[order]].tolist())
 
 
-def _kept(market: Market, promises: Promises, found: Cleared) -> dict[int, Because]:
-    """Say it of jobs for which room is kept: job -> why."""
+def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dict[int, Because]:
+    """Say it of those of some jobs for which room is kept: job -> why."""
     why: dict[int, Because] = {}
     for kept in promises.kept:
-        mine = (promises.bound == kept.site) & (found.level > 0)
-        for job in mine.nonzero()[0].tolist():
+        for job in told[(promises.bound[told] == kept.site) & (found.level[told] > 0)].tolist():
             level, courses = int(found.level[job]), kept.courses
             due = Figure("deadline_s", float(kept.lax.due_s[job]))
             if np.isfinite(courses.until_s[job]):
