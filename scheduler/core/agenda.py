@@ -16,6 +16,9 @@ from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 
+#: After these nothing is due that was not, nor later than it was: jobs that wait, and claims.
+_NEVER_DUE = (facts.JobAccepted, facts.TargetSet, facts.TargetDropped)
+
 
 class _Heap:
     """Things by when they are due."""
@@ -66,7 +69,7 @@ class Agenda:
 
     def saw(self, fact: Any) -> None:
         """Take note of a fact that was folded into the state."""
-        for name in NAMES[type(fact)]:
+        for name in NAMES[type(fact)] if type(fact) not in _NEVER_DUE else ():
             self._heaps[name].touch(getattr(fact, name))
         if isinstance(fact, facts.NodeJoined):  # transfers may take another time now
             for holder in self._state.nodes[fact.node].holder:

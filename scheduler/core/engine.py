@@ -79,8 +79,6 @@ class Engine:
         self._agenda = Agenda(self.state, self._settings)
 
     def _saw(self, fact: Any) -> None:
-        if type(fact) is facts.JobExplained:  # most are that, and it changes nothing but itself
-            return
         self._view.saw(fact)
         self._agenda.saw(fact)
 
