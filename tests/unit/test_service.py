@@ -38,7 +38,8 @@ async def test_what_the_engine_cannot_take_is_set_aside(
         if job.job == "poison":
             turn.emit(facts.JobCompleted("nobody"))
 
-    monkeypatch.setitem(engine._REPORTS, JobSubmitted, broken)
+    reports: dict[Any, Any] = engine._REPORTS
+    monkeypatch.setitem(reports, JobSubmitted, broken)
     service = desk.start()
     await desk.bus.publish(
         desk.say(node_born("n0")),
