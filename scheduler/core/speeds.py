@@ -50,8 +50,10 @@ class Speeds:
         came = [] if after is None else _sizes(after)
         went = [] if before is None else _sizes(before)
         if came != went:
-            self._count.update(came)
-            self._count.subtract(went)
+            for size in came:
+                self._count[size] += 1
+            for size in went:
+                self._count[size] -= 1
             self._other = True
 
     @property

@@ -1,6 +1,5 @@
 """The state as columns: the snapshot that policies see."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +22,8 @@ _IN_PLACE = (
     facts.CancelRequested,
     facts.WorkerReady,
 )
+#: These are about several jobs, which stay where they are; with the field that names them.
+_OF_JOBS = {facts.JobsNoted: "notes", facts.CurvesReplaced: "curves", facts.RefusalsNoted: "jobs"}
 _Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
 _NOTHING: tuple[int, Floats] = -1, np.zeros(0)
 
@@ -66,23 +67,11 @@ class View:
                 self._nodes[fact.node] = None
             elif name == "job":
                 self._jobs[fact.job] = kind not in _IN_PLACE or self._jobs.get(fact.job, False)
-        if NAMES[kind]:
-            return
-        match fact:
-            case facts.JobsNoted():
-                self._touch(fact.notes)
-            case facts.CurvesReplaced():
-                self._touch(fact.curves)
-            case facts.RefusalsNoted():
-                self._touch(fact.jobs)
-            case facts.LeaderChanged():
-                self._forget()  # slots may have another length, and notes another reader
-            case _:
-                pass
-
-    def _touch(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._jobs.setdefault(name, False)
+        if kind in _OF_JOBS:
+            for name in getattr(fact, _OF_JOBS[kind]):
+                self._jobs.setdefault(name, False)
+        elif kind is facts.LeaderChanged:
+            self._forget()  # slots may have another length, and notes another reader
 
     def snapshot(self, state: ClusterState) -> columns.Snapshot:
         """Give the columns of the state as it is now."""
