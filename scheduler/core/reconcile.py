@@ -44,8 +44,7 @@ def adopt(turn: Turn, plan: Plan) -> None:
         refused[job.id] = cells is None
         if target is not None and cells and cells != job.cells:
             pool = turn.state.nodes[min(cells)].pool
-            verb = _verb(job, pool, target.size)
-            turn.emit(facts.TargetSet(job.id, pool, cells, verb))
+            turn.emit(facts.TargetSet(job.id, pool, cells, _verb(job, pool, target)))
     for job, target in wanted:
         if target is not None and refused[job.id]:
             verb = "keeps" if job.cells else "waits"
@@ -164,14 +163,14 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
     return cells
 
 
-def _verb(job: Job, pool: str, size: int) -> str:
+def _verb(job: Job, pool: str, target: Target) -> str:
     if not job.cells:
         return "starts"
     if job.pool != pool:
         return "migrates"
-    if size == job.size:
+    if target.size == job.size:
         return "moves"
-    return "scales_out" if size > job.size else "scales_in"
+    return "scales_out" if target.size > job.size else "scales_in"
 
 
 def advance(turn: Turn) -> None:
