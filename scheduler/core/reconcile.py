@@ -175,6 +175,8 @@ def _verb(job: Job, pool: str, target: Target) -> str:
 
 def advance(turn: Turn) -> None:
     """Carry out every claim whose GPUs are all free, oldest claim first; see that others end."""
+    if not turn.state.claimants and not turn.state.starts_deferred:
+        return
     _carry_out(turn)
     waits = claims.end_hopeless(turn)
     for job, kept in claims.first_to_leave(turn, waits):
