@@ -112,7 +112,8 @@ class JobRows:
             jobs += fresh
             changed += added
         if rows:
-            values = np.fromiter(chain.from_iterable(map(self._values, jobs)), np.float64)
+            flat = chain.from_iterable(map(self._values, jobs))
+            values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
             self._table[:, rows] = values.reshape(-1, _COLUMNS).T
         crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):

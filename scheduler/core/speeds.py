@@ -118,7 +118,7 @@ class Speeds:
         if not (work > 0).all():  # between a size that cannot be and its neighbour none can
             found[np.interp(at, gpus, work > 0) < 1.0] = 0.0
         flat = chain.from_iterable(map(_bounds, speeds))
-        bounds = np.fromiter(flat, np.float64).reshape(-1, 3)
+        bounds = np.fromiter(flat, np.float64, 3 * len(speeds)).reshape(-1, 3)
         found /= bounds[:, 2:]
         found[(sizes < bounds[:, :1]) | (sizes > bounds[:, 1:2])] = 0.0
         self._table[np.array(rows)[:, None], columns] = found
