@@ -29,7 +29,7 @@ class Turn:
     def __init__(
         self, state: ClusterState, settings: Settings, watch: Callable[[Any], None]
     ) -> None:
-        """Begin a turn on the state as it is; `watch` is shown each fact, once it is folded."""
+        """Begin a turn on the state as it is; `watch` is shown what is folded, but for reasons."""
         self.state = state
         self.settings = settings
         self._watch = watch
