@@ -9,7 +9,6 @@ which demand is remembered.
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from itertools import count
 
@@ -107,7 +106,7 @@ class Fleet:
             agent=layout.agent_of(at),
             held=self._held_on(node),
             loan=self._loans.get(node),
-            **asdict(layout.spec(at)),
+            **layout.spec(at),
         )
         self._say(born, self._source(node))
 

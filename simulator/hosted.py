@@ -12,6 +12,7 @@ from runtime.core import (
     Action,
     CheckpointWorkers,
     GangCompleted,
+    NodeSpec,
     Report as Reported,
     ScaleWorkers,
     StartWorkers,
@@ -71,7 +72,7 @@ class Hosted(Cores):
 
     def _agent(self, name: str, nodes: list[int]) -> Agent:
         layout, owner = self._layout, None
-        specs = [layout.spec(node) for node in nodes]
+        specs = [NodeSpec(**layout.spec(node)) for node in nodes]
         for lender in self.owners:
             if nodes[0] not in lender.nodes:
                 continue

@@ -11,7 +11,7 @@ from simulator.driver import Driver
 from simulator.fleet import Fleet
 from simulator.gangs import Gangs
 from simulator.layout import Layout
-from simulator.options import Options
+from simulator.options import Options, ladder
 from simulator.owners import Owner
 from simulator.physics.base import Entry
 
@@ -23,11 +23,10 @@ class Ideal:
         self,
         entries: Sequence[Entry],
         layout: Layout,
-        sizes: tuple[int, ...],
         account: Account,
         options: Options,
     ) -> None:
-        """Begin with all jobs to come, by submission; `sizes` are what any of them may have.
+        """Begin with all jobs to come, by submission.
 
         Raises:
             ValueError: Two jobs have one id, or a failure is of no node.
@@ -35,7 +34,7 @@ class Ideal:
         self._gangs = Gangs(
             entries,
             layout,
-            sizes,
+            options.sizes or ladder(options.room, [one.requested for one in entries]),
             account,
             instant=options.instant,
             eager=options.on_events,

@@ -148,7 +148,7 @@ def test_nothing_is_lost_and_all_accounts_agree(
     # Loans end by their deadline, or are counted as late; what is not back runs to the end.
     over_s = np.maximum(fleet.reclaim_due_s, fleet.reclaim_asked_s + 180.0) + 10.0
     assert (np.minimum(fleet.reclaim_back_s, out.until_s) <= over_s).all()
-    assert figures["kills"] >= (fleet.lost_gpu_s > 0).sum()
+    assert figures["kills"] >= (out.lost_gpu_s > 0).sum()
     assert fleet.failures > 9
     takes = TAKES.get(name, ())
     if name in (*TAKES, "fifo"):
