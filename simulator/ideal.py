@@ -11,7 +11,7 @@ from simulator.driver import Driver
 from simulator.fleet import Fleet
 from simulator.gangs import Gangs
 from simulator.layout import Layout
-from simulator.options import Options, ladder
+from simulator.options import Options
 from simulator.owners import Owner
 from simulator.physics.base import Entry
 
@@ -31,16 +31,7 @@ class Ideal:
         Raises:
             ValueError: Two jobs have one id, or a failure is of no node.
         """
-        self._gangs = Gangs(
-            entries,
-            layout,
-            options.sizes or ladder(options.room, [one.requested for one in entries]),
-            account,
-            instant=options.instant,
-            eager=options.on_events,
-            tick_s=options.tick_s,
-            checkpoint_every_s=options.checkpoint_every_s,
-        )
+        self._gangs = Gangs(entries, layout, account, options)
         self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
 
     @property

@@ -102,11 +102,6 @@ class Physics(Protocol):
     """A published simulator's job model, or a simple one."""
 
     @property
-    def name(self) -> str:
-        """The name it is selected by."""
-        ...
-
-    @property
     def tick_s(self) -> float:
         """Legs end on whole multiples of this after their beginning; 0: at any moment."""
         ...

@@ -136,7 +136,6 @@ class ElasticFlowPhysics:
     profiles: Path
     charge: Charge | None = None
     overhead: Overhead | None = None
-    name: str = "elasticflow"
     tick_s: float = 0.0
     instant: bool = True
     #: Every size of the published tables.

@@ -6,22 +6,22 @@ whole second; a job ends after its last epoch. Any change to a non-empty allocat
 start too, costs 30 s without progress; or, as in the simulator published with DeepBoot, what the
 application's start was measured to cost, with or without fast elastic training (`Restarts`).
 
-Jobs keep their row's batch, or tune it (`adaptive`). What is known of a tuning job is a plug-in,
-`Knowledge`; `Oracle` knows the profiles.
+Jobs keep their row's batch, or tune it (`adaptive`). What tuning jobs know is a plug-in: `Oracle`
+knows the profiles.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from scheduler.policies.interface import Floats
 from scheduler.policies.literature.deepboot import pause_s as fast_pause_s
 from simulator.csv_rows import WorkloadError, read_table
-from simulator.physics.base import Entry, JobModel, Leg, Placement, Room, Told
+from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.physics.pollux_app import App, Batch, compact, load_app
 from simulator.trace_formats import parse_table, recognise
 
@@ -45,58 +45,6 @@ DELAYS_S: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 
 
-class Knowledge(Protocol):
-    """What is known of one job that tunes its batch."""
-
-    @property
-    def stamp(self) -> int | None:
-        """As `JobModel.stamp`."""
-        ...
-
-    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
-        """Choose the batch to run with on a placement."""
-        ...
-
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        """Say what the policy may know."""
-        ...
-
-    def prepare(self, gpus: tuple[int, ...]) -> float:
-        """Make ready to run on a placement; return the seconds this takes, without progress."""
-        ...
-
-    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
-        """Take note that it runs like this from now on."""
-        ...
-
-
-class Oracle:
-    """Knows the true goodput of every placement in the present epoch, and the work left."""
-
-    stamp = None
-
-    def __init__(self, app: App, room: Room) -> None:
-        self._app = app
-        self._per_node = room.gpus_per_node
-
-    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
-        """Choose the best batch; any, if none is known."""
-        tuned = self._app.tuned(gpus)
-        return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
-
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        epoch = self._app.epoch(progress)
-        rates = goodputs(self._app, sizes, self._per_node)[epoch]
-        return Told(rates, float(self._app.ends[-1]) - progress)
-
-    def prepare(self, gpus: tuple[int, ...]) -> float:
-        """Try nothing out: it knows."""
-        return 0.0
-
-    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
-        """Learn nothing: it knows."""
-
-
 def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
     """Return (E, k) best goodput in each epoch at each size on the fewest nodes."""
     key = sizes, per_node
@@ -117,29 +65,58 @@ def change_s(first_s: float, next_s: float | None, before: Placement, after: Pla
     return fast_pause_s(first_s, next_s, *sizes, moved=True)
 
 
-class FixedJob:
-    """A job that keeps its batch. What is told is in iterations of this batch."""
-
-    stamp = None
+class PolluxJob:
+    """A job of an application, that makes progress epoch by epoch."""
 
     def __init__(
-        self, app: App, batch: int, room: Room, restart_s: float, next_s: float | None = None
+        self, app: App, room: Room, restart_s: float = RESTART_S, next_s: float | None = None
     ) -> None:
         self._app = app
-        self._batch = batch
         self._per_node = room.gpus_per_node
         self._delays_s = restart_s, next_s
+        self.total = float(app.ends[-1])
+
+    @property
+    def stamp(self) -> int | None:
+        return None
+
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch | None:
+        """Choose the batch to run with on a placement; None: it cannot run there."""
+        raise NotImplementedError
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        epoch = self._app.epoch(progress)
+        batch = self.choose(gpus, epoch)
+        speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
+        return Leg(speed, float(self._app.ends[epoch]))
+
+    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+        raise NotImplementedError
+
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        return change_s(*self._delays_s, before, after)
+
+
+class FixedJob(PolluxJob):
+    """A job that keeps its batch. What is told is in iterations of this batch."""
+
+    def __init__(
+        self,
+        app: App,
+        batch: int,
+        room: Room,
+        restart_s: float = RESTART_S,
+        next_s: float | None = None,
+    ) -> None:
+        super().__init__(app, room, restart_s, next_s)
+        self._batch = batch
         self._gain = app.gain(batch)
         work = np.diff(app.ends, prepend=0.0) / self._gain
         #: (E,) iterations from the end of each epoch to that of the job.
         self._after = np.cumsum(work[::-1])[::-1] - work
-        self.total = float(app.ends[-1])
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        epoch = self._app.epoch(progress)
-        batch = self._app.fixed(self._batch, sum(gpus))
-        speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
-        return Leg(speed, float(self._app.ends[epoch]))
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch | None:
+        return self._app.fixed(self._batch, sum(gpus))
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
         epoch = self._app.epoch(progress)
@@ -159,37 +136,22 @@ class FixedJob:
             self._app.tables[key] = rates
         return self._app.tables[key]
 
-    def pause_s(self, before: Placement, after: Placement) -> float:
-        return change_s(*self._delays_s, before, after)
 
+class Oracle(PolluxJob):
+    """A job that tunes its batch, and knows the true goodput of every placement in an epoch.
 
-class TuningJob:
-    """A job that tunes its batch. What is told is in units of progress."""
+    What it tells is in units of progress.
+    """
 
-    def __init__(
-        self, app: App, knowledge: Knowledge, restart_s: float, next_s: float | None = None
-    ) -> None:
-        self.knowledge = knowledge
-        self._app = app
-        self._delays_s = restart_s, next_s
-        self.total = float(app.ends[-1])
-
-    @property
-    def stamp(self) -> int | None:
-        return self.knowledge.stamp
-
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        epoch = self._app.epoch(progress)
-        batch = self.knowledge.choose(gpus, epoch)
-        self.knowledge.measure(gpus, batch)
-        return Leg(self._app.goodput(gpus, batch, epoch), float(self._app.ends[epoch]))
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
+        """Choose the best batch; any, if none is known."""
+        tuned = self._app.tuned(gpus)
+        return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        return self.knowledge.told(progress, sizes)
-
-    def pause_s(self, before: Placement, after: Placement) -> float:
-        gpus = tuple(sorted((count for _, count in after), reverse=True))
-        return change_s(*self._delays_s, before, after) + self.knowledge.prepare(gpus)
+        epoch = self._app.epoch(progress)
+        rates = goodputs(self._app, sizes, self._per_node)[epoch]
+        return Told(rates, self.total - progress)
 
 
 class UntunedJob(FixedJob):
@@ -206,10 +168,10 @@ class PolluxPhysics:
     """The Pollux artifact's physics, or DeepBoot's."""
 
     profiles: Path  #: With a folder for each application.
-    knowledge: Callable[[App, Room], Knowledge] = Oracle
+    #: Makes jobs that tune their batch: of an application, in a room, with these delays.
+    tuning: Callable[[App, Room, float, float | None], PolluxJob] = Oracle
     restart_s: float = RESTART_S  #: With `flat`.
     restarts: Restarts = "flat"
-    name: str = "pollux"
     tick_s: float = 1.0
     instant: bool = True
 
@@ -228,14 +190,14 @@ class PolluxPhysics:
         made = []
         for row in rows:
             app = load_app(self.profiles / row.model)
-            model: JobModel
+            model: PolluxJob
             first_s, next_s = self._delays_s(row.model)
             if not adaptive:
                 model = FixedJob(app, int(row.batch), room, first_s, next_s)
             elif row.model == _UNTUNED:
                 model = UntunedJob(app, _UNTUNED_BATCH, room, first_s, next_s)
             else:
-                model = TuningJob(app, self.knowledge(app, room), first_s, next_s)
+                model = self.tuning(app, room, first_s, next_s)
             made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=first_s))
         return made
 

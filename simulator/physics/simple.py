@@ -70,7 +70,6 @@ class SimplePhysics:
     seed: int = 1  #: Of the workload `generated`.
     mix: Mix = field(default_factory=Mix)  #: Of it too, but for the GPUs: those of the room.
     pauses: Pauses = field(default_factory=Pauses)
-    name: str = "simple"
     tick_s: float = 0.0
     instant: bool = False
 
