@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simulator.csv_rows import Table, WorkloadError, read_table
+from simulator.csv_rows import WorkloadError, rows_of
 
 GPUS_PER_NODE = 4
 _MOST = 1e24  # squared norms of gradients reach 1e16
@@ -138,18 +138,9 @@ def numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
     Raises:
         WorkloadError: a column is missing, or a row is bad.
     """
-    file: Table = read_table(path)
-    missing = [name for name in names if name not in file.header]
-    if missing:
-        raise WorkloadError(f"{path}: has no column {', '.join(missing)}.")
-    bad = list(file.bad)
-    values = []
-    for row in file.named({name: file.header.index(name) for name in names}):
-        # Sizes count from 1; a placement is a row of digits; times may be 0 (no sync on one GPU).
-        low = {"placement": 1.0, "num_nodes": 1.0, "num_replicas": 1.0, "local_bsz": 1.0}
-        cells = [row.number(name, low.get(name, 0.0), _MOST) for name in names]
-        bad.extend(row.problems)
-        values.append(tuple(cell for cell in cells if cell is not None))
-    if bad:
-        raise WorkloadError(f"{path}: bad rows in a profile. Correct them.", bad)
-    return values
+    # Sizes count from 1; a placement is a row of digits; times may be 0 (no sync on one GPU).
+    low = {"placement": 1.0, "num_nodes": 1.0, "num_replicas": 1.0, "local_bsz": 1.0}
+    return [
+        tuple([row.number(name, low.get(name, 0.0), _MOST) for name in names])
+        for row in rows_of(path, names)
+    ]

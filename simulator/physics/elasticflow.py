@@ -19,10 +19,10 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.csv_rows import WorkloadError, read_table
+from simulator.csv_rows import WorkloadError
 from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.profiles import Profiles, RateTable, load_profiles
-from simulator.trace_formats import parse_table, recognise
+from simulator.trace_formats import read_jobs
 
 #: Who pays the overhead, and when.
 #: `cached`: every change; only the base where the set of nodes is the same.
@@ -157,12 +157,8 @@ class ElasticFlowPhysics:
         overhead = self.overhead or overhead_in(room)
         if self.charge is not None:
             overhead = replace(overhead, charge=self.charge)
-        file = read_table(workload)
-        rows, _, bad = parse_table(file, recognise(workload, file.header))
-        if bad:
-            raise WorkloadError(f"{workload}: bad rows. Correct them.", bad)
         entries = []
-        for row in rows:
+        for row in read_jobs(workload):
             table = _table(tables, workload, row.model, row.batch)
             if row.steps is None:
                 raise WorkloadError(f"{workload}: line {row.line} has no number of iterations.")

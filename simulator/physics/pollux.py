@@ -20,10 +20,9 @@ import numpy as np
 
 from scheduler.policies.interface import Floats
 from scheduler.policies.literature.deepboot import pause_s as fast_pause_s
-from simulator.csv_rows import WorkloadError, read_table
 from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.physics.pollux_app import App, Batch, compact, load_app
-from simulator.trace_formats import parse_table, recognise
+from simulator.trace_formats import read_jobs
 
 RESTART_S = 30.0
 #: In the published simulators this one never tunes its batch, nor runs on more than one GPU
@@ -177,18 +176,8 @@ class PolluxPhysics:
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read a Pollux workload; inference rows are left out."""
-        table = read_table(workload)
-        kind = recognise(workload, table.header)
-        if kind.name != "pollux":
-            raise WorkloadError(
-                f"{workload}: is a workload of kind {kind.name}; the pollux physics needs one with "
-                "the columns name, time, application, num_replicas, batch_size."
-            )
-        rows, _, bad = parse_table(table, kind)
-        if bad:
-            raise WorkloadError(f"{workload}: {len(bad)} bad rows. Correct them.", bad)
         made = []
-        for row in rows:
+        for row in read_jobs(workload, "pollux"):
             app = load_app(self.profiles / row.model)
             model: PolluxJob
             first_s, next_s = self._delays_s(row.model)
