@@ -14,8 +14,8 @@ from scheduler.policies.interface import Ints, Kind
 from simulator.driver import START_S
 from simulator.layout import Layout
 from simulator.outcome import FleetRecord, Outcome
-from simulator.owners import Owner
 from simulator.physics.base import Placement
+from simulator.room import Owner
 from simulator.usage import Usage
 
 

@@ -27,8 +27,7 @@ from schemas.events import (
 )
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
-from simulator.owners import Owner
-from simulator.room import Failure, Load, PoolRoom
+from simulator.room import Failure, Load, Owner, PoolRoom
 
 #: How often an owner reports its need. Divides a slot.
 REPORT_S = 60.0

@@ -313,7 +313,7 @@ class Gangs:
         self._halt(gang, now_s, gang.until)
         step = int(gang.entry.model.total * gang.steps)
         cells, gang.cells = gang.cells, {}
-        self._free_left(gang)
+        self._left(gang, now_s)
         self._workers(gang, cells, gang.epoch, "completed", max(1, step))
 
     def _halt(self, gang: Gang, now_s: float, done: float) -> None:
@@ -355,9 +355,6 @@ class Gangs:
             act(gang, now_s)
 
     def _left(self, gang: Gang, now_s: float) -> None:
-        self._free_left(gang)
-
-    def _free_left(self, gang: Gang) -> None:
         leaving, gang.leaving = gang.leaving, []
         for epoch, cells in leaving:
             self._workers(gang, cells, epoch, "scaled_in", int(gang.done * gang.steps))
@@ -365,7 +362,7 @@ class Gangs:
     def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
         gang.saves = False
         cells, gang.cells = gang.cells, {}
-        self._free_left(gang)
+        self._left(gang, now_s)
         self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
 
 

@@ -28,9 +28,9 @@ from simulator.gang import submission
 from simulator.gangs import TENANT
 from simulator.layout import Layout
 from simulator.options import Options
-from simulator.owners import Owner
 from simulator.physics.base import Entry, Placement
 from simulator.physics.simple import SimpleJob
+from simulator.room import Owner
 
 
 class Hosted(Cores):

@@ -12,8 +12,8 @@ from simulator.fleet import Fleet
 from simulator.gangs import Gangs
 from simulator.layout import Layout
 from simulator.options import Options
-from simulator.owners import Owner
 from simulator.physics.base import Entry
+from simulator.room import Owner
 
 
 class Ideal:

@@ -68,10 +68,11 @@ def read_pollux_tables(directory: Path) -> Iterator[tuple[tuple[str, int], Point
         if not (directory / app / "placements.csv").is_file():
             continue
         times = _step_times(directory / app)
-        curves = _validations(directory / app)
+        rows = validations(directory / app, ("progress", "iteration"))
+        curves = {batch: tuple(zip(*epochs, strict=True)) for batch, epochs in rows.items()}
         # An epoch ends at the least progress that any batch made in it (section A.4).
         goal = min(float(progress[-1]) for progress, _ in curves.values())
-        for batch, (progress, iterations) in sorted(curves.items()):
+        for batch, (progress, iterations) in curves.items():
             steps = max(1, round(float(np.interp(goal, progress, iterations))))
             yield (app, batch), _points(times, batch, APPS[app]), steps
 
@@ -120,16 +121,20 @@ def _step_times(folder: Path) -> Times:
     }
 
 
-def _validations(folder: Path) -> dict[int, tuple[list[float], list[float]]]:
-    curves = {}
-    for path in sorted(folder.glob("validation-*.csv")):
+def validations(folder: Path, names: tuple[str, ...]) -> dict[int, list[tuple[float, ...]]]:
+    """Read these columns of each epoch, by batch, ascending; some batches may have fewer epochs.
+
+    Raises:
+        WorkloadError: There is no file of a batch, or one is bad.
+    """
+    found = {}
+    for path in folder.glob("validation-*.csv"):
         batch = path.stem.removeprefix("validation-")
         if batch.isascii() and batch.isdigit() and int(batch) > 0:
-            rows = numbers(path, ("progress", "iteration"))[: APPS[folder.name].epochs]
-            curves[int(batch)] = ([row[0] for row in rows], [row[1] for row in rows])
-    if not curves:
+            found[int(batch)] = numbers(path, names)[: APPS[folder.name].epochs]
+    if not found:
         raise WorkloadError(f"{folder}: no validation-<batch>.csv. Copy the whole profile.")
-    return curves
+    return dict(sorted(found.items()))
 
 
 def numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:

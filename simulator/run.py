@@ -121,7 +121,8 @@ class Run:
         account = self._account
         if account.failed:
             at_s = now_s - START_S
-            raise PolicyError(f"{self._policy.name}: at {at_s:.0f} s: {account.failed}")
+            what = f"{self._policy.name}: at {at_s:.0f} s: {account.failed}"
+            raise PolicyError(what) from self._policy.error
         if account.over == len(self._out.ids):
             return True
         if self._field.goes_on:
@@ -150,16 +151,21 @@ def settings_of(options: Options) -> Settings:
 
 
 class _Timed:
-    """A policy whose decisions are timed."""
+    """A policy whose decisions are timed, and whose failure is kept."""
 
     def __init__(self, policy: Policy) -> None:
         self.name, self._policy = policy.name, policy
         self._clock = SystemClock()
         self.decisions: list[tuple[float, int]] = []
+        self.error: Exception | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan:
         began_s = self._clock.now_s()
-        plan = self._policy.plan(snapshot)
+        try:
+            plan = self._policy.plan(snapshot)
+        except Exception as error:
+            self.error = error
+            raise
         if snapshot.jobs.ids:  # without a job there is nothing to decide
             self.decisions.append((self._clock.now_s() - began_s, len(snapshot.jobs.ids)))
         return plan

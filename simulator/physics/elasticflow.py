@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -136,8 +136,8 @@ class ElasticFlowPhysics:
     profiles: Path
     charge: Charge | None = None
     overhead: Overhead | None = None
-    tick_s: float = 0.0
-    instant: bool = True
+    tick_s: ClassVar[float] = 0.0
+    instant: ClassVar[bool] = True
     #: Every size of the published tables.
     sizes: tuple[int, ...] = field(default=(1, 2, 4, 8, 16, 32, 64))
 

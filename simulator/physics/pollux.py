@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -171,8 +171,8 @@ class PolluxPhysics:
     tuning: Callable[[App, Room, float, float | None], PolluxJob] = Oracle
     restart_s: float = RESTART_S  #: With `flat`.
     restarts: Restarts = "flat"
-    tick_s: float = 1.0
-    instant: bool = True
+    tick_s: ClassVar[float] = 1.0
+    instant: ClassVar[bool] = True
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read a Pollux workload; inference rows are left out."""

@@ -9,10 +9,9 @@ from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Kind
 from simulator.csv_rows import WorkloadError
 from simulator.layout import Layout
-from simulator.owners import Owner
 from simulator.physics.base import Room
 from simulator.requests import Serving, load_of_requests
-from simulator.room import Load, PoolRoom
+from simulator.room import Load, Owner, PoolRoom
 from simulator.tides import pool_tide
 
 DATA = PUBLIC / "inference"
