@@ -103,11 +103,6 @@ class TableJob:
         self._overhead = overhead
         self._started = False
 
-    @property
-    def gpus_max(self) -> int:
-        """The published `max_gpu`: the smallest of the fastest sizes."""
-        return max(self.rates, key=lambda gpus: (self.rates[gpus], -gpus))
-
     def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
         """Go on at the table's speed to the end."""
         size = sum(gpus)

@@ -55,17 +55,12 @@ def test_older_elasticflow_columns_and_best_effort(tmp_path: Path) -> None:
         "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,"
         "real_duration,duration,iteration,best_effort"
     )
-    rows = "1,0,9,bert,50,64,1,9,100,700,1\n2,5,9,bert,60,64,1,9,100,700,0"
+    rows = "1,0,9,bert,inf,64,1,9,100,700,1\n2,5,9,bert,60,64,1,9,100,700,0"
     jobs = read_workload(write(tmp_path, f"{head}\n{rows}\n")).jobs
     assert [job.deadline_after_s for job in jobs] == [None, 55.0]
     assert [job.submission.total_steps for job in jobs] == [700, 700]
     notes = read_workload(tmp_path / "w.csv").notes
     assert "Columns not used: real_iteration, real_duration." in notes
-
-
-def test_best_effort_needs_no_deadline(tmp_path: Path) -> None:
-    text = f"{EF_HEAD},best_effort\na,0,1,bert,inf,64,1,10,1\n"
-    assert read_workload(write(tmp_path, text)).jobs[0].deadline_after_s is None
 
 
 def test_pollux_row_takes_the_tuned_run_without_profiles(tmp_path: Path) -> None:
