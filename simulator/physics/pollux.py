@@ -3,23 +3,20 @@
 The ground truth is that of the simulator published with Pollux (OSDI '21), rebuilt from a
 description: an epoch ends when progress reaches the least that any measured batch made in it, at a
 whole second; a job ends after its last epoch. Any change to a non-empty allocation, the first
-start too, costs 30 s without progress; or, as in the simulator published with DeepBoot, what the
-application's start was measured to cost, with or without fast elastic training (`Restarts`).
+start too, costs 30 s without progress.
 
 Jobs keep their row's batch, or tune it (`adaptive`). What tuning jobs know is a plug-in: `Oracle`
 knows the profiles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from scheduler.policies.interface import Floats
-from scheduler.policies.literature.deepboot import pause_s as fast_pause_s
 from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.physics.pollux_app import App, Batch, compact, load_app
 from simulator.trace_formats import read_jobs
@@ -28,20 +25,6 @@ RESTART_S = 30.0
 #: In the published simulators this one never tunes its batch, nor runs on more than one GPU
 #: where others tune theirs.
 _UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
-#: What a change costs. `flat`: the same for all. `full`: the application's start, each time.
-#: `fast`: that only at a start from nothing; old workers go on while new ones boot (AFE).
-Restarts = Literal["flat", "full", "fast"]
-#: Application -> seconds of a start, and of a change that needs no new worker.
-DELAYS_S: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "bert": (103.0, 5.0),
-        "cifar10": (24.0, 3.0),
-        "ncf": (25.0, 2.0),
-        "imagenet": (35.0, 3.0),
-        "deepspeech2": (18.0, 1.0),
-        "yolov3": (26.0, 3.0),
-    }
-)
 
 
 def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
@@ -56,23 +39,12 @@ def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
     return app.tables[key]
 
 
-def change_s(first_s: float, next_s: float | None, before: Placement, after: Placement) -> float:
-    """Return for how long a change stops a job; `next_s` None: each for `first_s`."""
-    if next_s is None:
-        return first_s
-    sizes = (sum(gpus for _, gpus in placement) for placement in (before, after))
-    return fast_pause_s(first_s, next_s, *sizes, moved=True)
-
-
 class PolluxJob:
     """A job of an application, that makes progress epoch by epoch."""
 
-    def __init__(
-        self, app: App, room: Room, restart_s: float = RESTART_S, next_s: float | None = None
-    ) -> None:
+    def __init__(self, app: App, room: Room) -> None:
         self._app = app
         self._per_node = room.gpus_per_node
-        self._delays_s = restart_s, next_s
         self.total = float(app.ends[-1])
 
     @property
@@ -93,21 +65,14 @@ class PolluxJob:
         raise NotImplementedError
 
     def pause_s(self, before: Placement, after: Placement) -> float:
-        return change_s(*self._delays_s, before, after)
+        return RESTART_S
 
 
 class FixedJob(PolluxJob):
     """A job that keeps its batch. What is told is in iterations of this batch."""
 
-    def __init__(
-        self,
-        app: App,
-        batch: int,
-        room: Room,
-        restart_s: float = RESTART_S,
-        next_s: float | None = None,
-    ) -> None:
-        super().__init__(app, room, restart_s, next_s)
+    def __init__(self, app: App, batch: int, room: Room) -> None:
+        super().__init__(app, room)
         self._batch = batch
         self._gain = app.gain(batch)
         work = np.diff(app.ends, prepend=0.0) / self._gain
@@ -164,13 +129,11 @@ class UntunedJob(FixedJob):
 
 @dataclass(frozen=True, slots=True)
 class PolluxPhysics:
-    """The Pollux artifact's physics, or DeepBoot's."""
+    """The Pollux artifact's physics."""
 
     profiles: Path  #: With a folder for each application.
-    #: Makes jobs that tune their batch: of an application, in a room, with these delays.
-    tuning: Callable[[App, Room, float, float | None], PolluxJob] = Oracle
-    restart_s: float = RESTART_S  #: With `flat`.
-    restarts: Restarts = "flat"
+    #: Makes jobs that tune their batch.
+    tuning: Callable[[App, Room], PolluxJob] = Oracle
     tick_s: ClassVar[float] = 1.0
     instant: ClassVar[bool] = True
 
@@ -180,18 +143,11 @@ class PolluxPhysics:
         for row in read_jobs(workload, "pollux"):
             app = load_app(self.profiles / row.model)
             model: PolluxJob
-            first_s, next_s = self._delays_s(row.model)
             if not adaptive:
-                model = FixedJob(app, int(row.batch), room, first_s, next_s)
+                model = FixedJob(app, int(row.batch), room)
             elif row.model == _UNTUNED:
-                model = UntunedJob(app, _UNTUNED_BATCH, room, first_s, next_s)
+                model = UntunedJob(app, _UNTUNED_BATCH, room)
             else:
-                model = self.tuning(app, room, first_s, next_s)
-            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=first_s))
+                model = self.tuning(app, room)
+            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=RESTART_S))
         return made
-
-    def _delays_s(self, app: str) -> tuple[float, float | None]:
-        if self.restarts == "flat":
-            return self.restart_s, None
-        first_s, next_s = DELAYS_S[app]
-        return first_s, next_s if self.restarts == "fast" else None

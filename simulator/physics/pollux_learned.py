@@ -127,10 +127,8 @@ class Kin:
 class Learner(PolluxJob):
     """A job that tunes its batch by what it and its kin saw."""
 
-    def __init__(
-        self, kin: Kin, declared: bool, room: Room, restart_s: float, next_s: float | None
-    ) -> None:
-        super().__init__(kin.app, room, restart_s, next_s)
+    def __init__(self, kin: Kin, declared: bool, room: Room) -> None:
+        super().__init__(kin.app, room)
         self._kin, self._declared = kin, declared
         self._batch = 0
         self._sees(kin.app.batch0)
@@ -182,7 +180,6 @@ class Learning:
         self._declared = declared
         self._kin: dict[str, Kin] = {}
 
-    def __call__(self, app: App, room: Room, restart_s: float, next_s: float | None) -> Learner:
+    def __call__(self, app: App, room: Room) -> Learner:
         """Return a new job of an application."""
-        kin = self._kin.setdefault(app.name, Kin(app))
-        return Learner(kin, self._declared, room, restart_s, next_s)
+        return Learner(self._kin.setdefault(app.name, Kin(app)), self._declared, room)
