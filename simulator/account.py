@@ -187,9 +187,9 @@ class Account:
             self._out.waited_s[job] += now_s - since_s
 
     def _of_nodes(self, fact: object, now_s: float) -> None:
-        at = self._layout.at
+        layout, at = self._layout, self._layout.at
         match fact:
-            case facts.NodeJoined() if self._trains(at[fact.node]):
+            case facts.NodeJoined() if layout.room_of(at[fact.node]).kind == Kind.TRAINING:
                 self._set(at[fact.node], True, now_s)
             case facts.NodeLost():
                 self._set(at[fact.node], False, now_s)
@@ -200,7 +200,7 @@ class Account:
                 if self._batch_s != now_s:
                     self._batch_s, self._batch_of = now_s, {}
                 node = at[fact.node]
-                owner = self._owner(node)
+                owner = layout.agent_of(node)  # whoever lends has an agent of its own
                 if owner not in self._batch_of:
                     self._batch_of[owner] = self._batches
                     self._batches += 1
@@ -215,13 +215,6 @@ class Account:
                 self._set(node, False, now_s)
             case _:
                 pass
-
-    def _trains(self, node: int) -> bool:
-        return self._layout.rooms[int(self._layout.pool[node])].kind == Kind.TRAINING
-
-    def _owner(self, node: int) -> str:
-        room = self._layout.rooms[int(self._layout.pool[node])]
-        return self._layout.ids[node] if room.kind == Kind.EDGE else room.id
 
     def _set(self, node: int, is_open: bool, now_s: float) -> None:
         self._open[node] = self._takes[node] = is_open

@@ -81,7 +81,7 @@ class Fleet:
             self._born(node)
             if (owner := self.owners.get(node)) is not None:
                 self._serves.add(node)
-                owner.serve(self._gpus(node), 0.0)
+                owner.serve(self._room(node).gpus_per_node, 0.0)
 
     @property
     def next_s(self) -> float:
@@ -143,10 +143,7 @@ class Fleet:
         return f"/agents/{self._layout.agent_of(self._layout.at[node])}"
 
     def _room(self, node: str) -> PoolRoom:
-        return self._layout.rooms[int(self._layout.pool[self._layout.at[node]])]
-
-    def _gpus(self, node: str) -> int:
-        return self._room(node).gpus_per_node
+        return self._layout.room_of(self._layout.at[node])
 
     # --- loans --------------------------------------------------------------------------------
 
@@ -176,12 +173,12 @@ class Fleet:
     def _serve(self, node: str, now_s: float) -> None:
         if node not in self._serves and node not in self._down and node not in self._loans:
             self._serves.add(node)
-            self.owners[node].serve(self._gpus(node), now_s - START_S)
+            self.owners[node].serve(self._room(node).gpus_per_node, now_s - START_S)
 
     def _stop_serving(self, node: str, now_s: float) -> None:
         if node in self._serves:
             self._serves.remove(node)
-            self.owners[node].serve(-self._gpus(node), now_s - START_S)
+            self.owners[node].serve(-self._room(node).gpus_per_node, now_s - START_S)
 
     # --- failures -----------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Hosted(Cores):
         for lender in self.owners:
             if nodes[0] not in lender.nodes:
                 continue
-            room = layout.rooms[int(layout.pool[nodes[0]])]
+            room = layout.room_of(nodes[0])
             owner = SimulatedOwner(
                 room.id,
                 {spec.node: spec.gpu_count for spec in specs},

@@ -73,9 +73,13 @@ class Layout:
         room = self.rooms[self.pool_of(site)]
         return affinity.get(room.id, room.speed)
 
+    def room_of(self, node: int) -> PoolRoom:
+        """Return the pool that a node is in."""
+        return self.rooms[int(self.pool[node])]
+
     def agent_of(self, node: int) -> str:
         """Name a node's agent: each edge server has one of its own, other pools have one each."""
-        room = self.rooms[int(self.pool[node])]
+        room = self.room_of(node)
         return self.ids[node] if room.kind == Kind.EDGE else room.id
 
     def placement(self, cells: Mapping[str, Sequence[int]]) -> Placement:
@@ -84,7 +88,7 @@ class Layout:
 
     def spec(self, node: int) -> dict[str, Any]:
         """Describe a node as its agent does, by the names of `NodeSpec` and `NodeBorn`."""
-        room = self.rooms[int(self.pool[node])]
+        room = self.room_of(node)
         return {
             "node": self.ids[node],
             "pool": room.id,
