@@ -297,7 +297,7 @@ def compare(
     work: Callable[[Numbered], Done] = _numbered
     if submit is None:
         wanted = min(len(cases), processes or os.cpu_count() or 1)
-        submit = map if wanted <= 1 else _Processes(wanted)
+        submit = map if wanted <= 1 else partial(_processes, wanted)
         if wanted <= 1 and watch is not None:
             work = partial(_numbered, watch=watch)
     found: dict[int, Finished] = {}
@@ -308,33 +308,28 @@ def compare(
     return [found[at] for at in range(len(cases))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Processes:
-    """Processes on this machine."""
-
-    count: int
-
-    def __call__(
-        self, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
-    ) -> Iterator[Done]:
-        spawn = multiprocessing.get_context("spawn")
-        others = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(self.count, spawn) as pool:
-            left = {pool.submit(work, case) for case in cases}
-            try:
-                for future in as_completed(left):
-                    yield future.result()
-                    left.discard(future)
-            except BrokenProcessPool as error:
-                raise RunError(
-                    "A process that made runs ended before they did, perhaps for want of memory; "
-                    "try --processes 1."
-                ) from error
-            finally:
-                if left:  # something failed, and nobody waits for the rest
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    for child in set(multiprocessing.active_children()) - others:
-                        child.terminate()
+def _processes(
+    count: int, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
+) -> Iterator[Done]:
+    """Do the work in so many processes on this machine."""
+    spawn = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(count, spawn) as pool:
+        left = {pool.submit(work, case) for case in cases}
+        try:
+            for future in as_completed(left):
+                yield future.result()
+                left.discard(future)
+        except BrokenProcessPool as error:
+            raise RunError(
+                "A process that made runs ended before they did, perhaps for want of memory; "
+                "try --processes 1."
+            ) from error
+        finally:
+            if left:  # something failed, and nobody waits for the rest
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in set(multiprocessing.active_children()) - others:
+                    child.terminate()
 
 
 def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:

@@ -27,18 +27,6 @@ RESTART_S = 30.0
 _UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
 
 
-def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
-    """Return (E, k) best goodput in each epoch at each size on the fewest nodes."""
-    key = sizes, per_node
-    if key not in app.tables:
-        columns = [app.tuned(compact(size, per_node)) for size in sizes]
-        nothing = np.zeros(app.epochs)
-        app.tables[key] = np.stack(
-            [nothing if one is None else one.goodput for one in columns], axis=1
-        )
-    return app.tables[key]
-
-
 class PolluxJob:
     """A job of an application, that makes progress epoch by epoch."""
 
@@ -113,9 +101,17 @@ class Oracle(PolluxJob):
         return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        epoch = self._app.epoch(progress)
-        rates = goodputs(self._app, sizes, self._per_node)[epoch]
-        return Told(rates, self.total - progress)
+        return Told(self._goodputs(sizes)[self._app.epoch(progress)], self.total - progress)
+
+    def _goodputs(self, sizes: tuple[int, ...]) -> Floats:
+        """(E, k) best goodput in each epoch at each size on the fewest nodes."""
+        tables, key = self._app.tables, (sizes, self._per_node)
+        if key not in tables:
+            columns = [self._app.tuned(compact(size, self._per_node)) for size in sizes]
+            nothing = np.zeros(self._app.epochs)
+            found = [nothing if one is None else one.goodput for one in columns]
+            tables[key] = np.stack(found, axis=1)
+        return tables[key]
 
 
 class UntunedJob(FixedJob):
