@@ -131,14 +131,14 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     desk = ClusterDesk(on.agent, ("n1", "n2"), on.make, tmp_path)
     trains, both = spec(python(TRAINER)), placed(n1=[0, 1], n2=[0, 1])
     await desk.begin()
-    await desk.order(StartGang(job="j", epoch=1, placement=both, spec=trains, step=0))
+    await desk.tell(StartGang(job="j", epoch=1, placement=both, spec=trains, step=0))
     await desk.until(WorkerStarted, 1, "n1", "n2")
     first = on.jobs()
 
     await desk.crash()
     assert on.jobs() == first
     await desk.begin()
-    await desk.order(ScaleGang(job="j", epoch=2, placement=placed(n1=[0])))
+    await desk.tell(ScaleGang(job="j", epoch=2, placement=placed(n1=[0])))
     await until(lambda: on.jobs() != first, "the change does not begin")
     await desk.crash()  # in the middle of the change
     await desk.begin()
@@ -146,7 +146,7 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     await desk.until(WorkerStarted, 2, "n1")
     assert len(on.jobs()) == 1
 
-    await desk.order(StopGang(job="j", epoch=2, reason="preempted", checkpoint=True, grace_s=60.0))
+    await desk.tell(StopGang(job="j", epoch=2, reason="preempted", checkpoint=True, grace_s=60.0))
     await desk.crash()  # perhaps before it was heard, perhaps after
     await desk.begin()
     await desk.until(WorkerStopped, 2, "n1")
@@ -156,10 +156,10 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     (stopped,) = await desk.workers(WorkerStopped, 2)
     assert isinstance(stopped, WorkerStopped)
     assert (stopped.reason, stopped.step) == ("preempted", step)
-    await desk.order(StartGang(job="j", epoch=3, placement=placed(n2=[1]), spec=trains, step=step))
+    await desk.tell(StartGang(job="j", epoch=3, placement=placed(n2=[1]), spec=trains, step=step))
     await desk.until(WorkerStarted, 3, "n2")
     await until(lambda: f"rank 0 of 1 goes on from {step}\n" in on.logs(3))
     await desk.crash()
-    assert not [one for one in await desk.said() if isinstance(one, WorkerFailed)]
+    assert await desk.said(WorkerFailed) == []
     for epoch in (1, 2, 3):
         assert on.logs(epoch).count("rank 0 of") == 1

@@ -24,19 +24,11 @@ from runtime.core import (
 )
 from runtime.simulated import Physics, SimulatedExecutor, draw, rate_at, resize_pause_s
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner
-from schemas.commands import GangSpec
 from schemas.events import RatePoint
+from tests.gangs import spec
 
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
-SPEC = GangSpec(
-    model="m",
-    total_steps=1000,
-    samples_per_step=10.0,
-    rates=[RatePoint(gpus=1, samples_per_s=10.0), RatePoint(gpus=4, samples_per_s=25.0)],
-    checkpoint_mib=100,
-    checkpoint_cost_s=5.0,
-    start_cost_s=30.0,
-)
+SPEC = spec(rates=[RatePoint(gpus=1, samples_per_s=10.0), RatePoint(gpus=4, samples_per_s=25.0)])
 ONE = {"n1": (0,)}
 FOUR = {"n1": (0, 1, 2, 3)}
 
