@@ -77,7 +77,7 @@ def test_loans_tell_what_is_out_and_what_came_back(
 def test_a_node_on_loan_is_listed(tidegate: Run, tmp_path: Path) -> None:
     t = Teller()
     t.feed(node("s0", "serving", "inference"))
-    t.plan(Reason("s0", "lends", "loans.idle"), lend=("s0",))
+    t.decides(Reason("s0", "lends", "loans.idle"), lend=("s0",))
     t.acknowledge()
     path = tmp_path / "lent.db"
     t.write(path)

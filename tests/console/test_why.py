@@ -9,7 +9,7 @@ import pytest
 from bus.contract import Bus
 from console.reading import Reading, read_log
 from scheduler.policies.interface import Figure, Need, Reason, Target
-from schemas.events import JobCancelled, WorkerFailed
+from schemas.events import JobCancelled
 from tests.console.conftest import Run
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
@@ -128,7 +128,7 @@ def late() -> Teller:
     t.feed(job("second", deadline_s=START_S + 1800.0))
     wait = (Figure("waited_s", 0.0),)
     need = (Need("gpus_above_base", 0.0, 1.0),)
-    t.plan(
+    t.decides(
         sized("first", "starts", "gang.base", 0, 4),
         Reason("second", "waits", "gang.capacity", wait, ("first",), need),
         targets={"first": Target("training", (("n0", 4),))},
@@ -136,7 +136,7 @@ def late() -> Teller:
     t.up("first")
     t.now_s += 3600.0
     t.off("first", "completed", 1000)
-    t.plan(
+    t.decides(
         sized("second", "starts", "gang.base", 0, 4),
         targets={"second": Target("training", (("n0", 4),))},
     )
@@ -176,18 +176,12 @@ def test_a_job_that_failed_for_good_says_what_its_agent_said(
     t.feed(job("bad"))
     for _ in range(tries):
         t.now_s += 4000.0  # past any pause after a failure
-        t.plan(
+        t.decides(
             sized("bad", "starts", "gang.base", 0, 1),
             targets={"bad": Target("training", (("n0", 1),))},
         )
         t.acknowledge()
-        known = t.state.jobs["bad"]
-        t.feed(
-            WorkerFailed(
-                job="bad", epoch=known.epoch, node="n0", gpus=known.cells["n0"],
-                error=ERROR, retriable=retriable, step=0,
-            )
-        )  # fmt: skip
+        t.fail_worker("bad", retriable=retriable, error=ERROR)
     path = tmp_path / "bad.db"
     t.write(path)
     found = answer(tidegate, path, "bad")
