@@ -13,6 +13,7 @@ from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
 from runtime.owners.processes import Ending, recorded
 from schemas.events import InferenceLoad
 from tests.patience import PATIENCE_S
+from tests.ports import alive
 
 PYTHON = sys.executable
 
@@ -154,13 +155,22 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+def living(file: Path) -> set[int]:
+    """Give those that said `up PID` in a file and are there."""
+    return {pid for line in lines(file) if alive(pid := int(line.split()[1]))}
+
+
+def served(lender: Lender, folder: Path, retry: Retry | None = None) -> ServedOwner:
+    """Give an owner that never needs its node of two GPUs, and protects nothing."""
+    return ServedOwner(
+        lambda _: SetMeter(),
+        lender,
+        {"s1": 2},
+        folder / "owner.json",
+        time.time(),
+        protect=ProtectTimes(multiplier=0.0),
+        retry=retry or Retry(),
+    )
 
 
 @contextmanager

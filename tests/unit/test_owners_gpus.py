@@ -14,8 +14,9 @@ from runtime.owners.processes import recorded
 from services.config import load
 from services.machines import RealMachine
 from tests.driven import spec
-from tests.lending import is_running, lines, outcome, poll_until, swept
+from tests.lending import lines, outcome, poll_until, swept
 from tests.patience import wait_until
+from tests.ports import alive
 from tests.workers import Bench, bench, shell
 
 CONFIG = """
@@ -96,7 +97,7 @@ def test_what_a_dead_replica_left_behind_keeps_the_gpu(jig: Bench) -> None:
     del owner  # the agent is gone; its replica is not
     jig.start(shell("sleep 600"))
     jig.hears(GangFailed)
-    assert is_running(who.pid)
+    assert alive(who.pid)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from runtime.owners import HookLender, HookOptions, Outcome
-from tests.lending import PYTHON, failed, is_running, lines, outcome, poll_until, swept
+from tests.lending import PYTHON, failed, lines, outcome, poll_until, swept
+from tests.ports import alive
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_hook_that_hangs_is_ended_with_all_it_started(folder: Path, tmp_path: 
         "took too long and was ended",
         "ends: up",
     )
-    assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+    assert not any(alive(int(pid)) for pid in pids.read_text().split())
 
 
 def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
@@ -117,7 +118,7 @@ def test_a_server_that_a_hook_starts_is_left_alone(folder: Path, tmp_path: Path)
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert drained(HookLender(options(("true",)), folder)) == Outcome("s1", "drain")
     server = int((tmp_path / "pid").read_text())
-    assert is_running(server)
+    assert alive(server)
     os.kill(server, signal.SIGKILL)
 
 
@@ -160,12 +161,12 @@ def test_after_a_kill_the_hook_that_still_runs_is_ended_before_the_next(
     agent.wait()
     (began,) = lines(said)
     orphan = int(began.split()[1])
-    assert is_running(orphan), "hooks outlive a killed agent"
+    assert alive(orphan), "hooks outlive a killed agent"
 
     lender = HookLender(options(sh(f"echo again >> {said}")), folder)
     assert drained(lender) == Outcome("s1", "drain")
     assert lines(said) == [began, "again"]
-    assert not is_running(orphan)
+    assert not alive(orphan)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from runtime.owners import Outcome, ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.owners.processes import recorded, take_lock
-from tests.lending import PYTHON, is_running, lines, outcome, poll_until, swept
-from tests.ports import free_port
+from tests.lending import PYTHON, lines, living, outcome, poll_until, swept
+from tests.ports import alive, free_port
 
 QUICK = ReplicaOptions(
     grace_s=60.0, kill_timeout_s=60.0, restart_s=0.05, restart_max_s=0.2, tend_every_s=0.1
@@ -76,13 +76,13 @@ def test_a_drain_stops_those_of_the_node_and_a_hand_back_starts_them(
     first = [pid(folder, "r0"), pid(folder, "r1")]
 
     drained(lender)
-    assert not any(map(is_running, first))
-    assert is_running(pid(folder, "other"))
+    assert not any(map(alive, first))
+    assert alive(pid(folder, "other"))
     drained(lender)
 
     back(lender)
     again = [pid(folder, "r0"), pid(folder, "r1")]
-    assert all(map(is_running, again))
+    assert all(map(alive, again))
     assert not set(first) & set(again)
     back(lender)
     assert [pid(folder, "r0"), pid(folder, "r1")] == again, "a second order starts nobody"
@@ -113,7 +113,7 @@ def test_who_ignores_the_request_is_killed_with_all_it_started(
     lender = serving(folder, spec("r", script), options=options)
     poll_until(lambda: len(lines(tmp_path / "pids")) == 3, "not all are up")
     drained(lender)
-    assert not any(is_running(int(line)) for line in lines(tmp_path / "pids"))
+    assert not any(alive(int(line)) for line in lines(tmp_path / "pids"))
 
 
 def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> Non
         options=ReplicaOptions(grace_s=0.0, kill_timeout_s=0.3),
     )
     os.kill(pid(folder, "r"), signal.SIGKILL)
-    poll_until(lambda: not is_running(pid(folder, "r")), "it does not die")
+    poll_until(lambda: not alive(pid(folder, "r")), "it does not die")
     held = None
     while held is None:
         held = take_lock(folder / "r.lock")  # this process, which nobody kills, has the lock
@@ -217,7 +217,7 @@ def test_another_agent_finds_them_and_starts_none_twice(folder: Path, tmp_path: 
     lender = serving(folder, *specs)
     assert [pid(folder, one.name) for one in specs] == pids
     drained(lender)
-    assert not any(map(is_running, pids))
+    assert not any(map(alive, pids))
     assert len(lines(tmp_path / "ups")) == 3
 
 
@@ -251,8 +251,8 @@ def test_one_whose_record_was_lost_is_found_by_its_lock(folder: Path, tmp_path: 
     lender = serving(folder, one)
     poll_until(lambda: lender.poll(time.time()) or len(lines(tmp_path / "pids")) == 2, "not again")
     first, second = map(int, lines(tmp_path / "pids"))
-    assert not is_running(first)
-    assert is_running(second)
+    assert not alive(first)
+    assert alive(second)
 
 
 #: Agents that drain or hand back a node, then the other; each is killed before the n-th line of
@@ -308,21 +308,17 @@ def test_a_kill_at_any_line_leaves_no_replica_twice(folder: Path, tmp_path: Path
         deeds = ("drain hand_back", "hand_back drain")[turn % 2]
         print(deeds, 3 * turn, file=agents.stdin, flush=True)
         assert agents.stdout.readline() == f"{signal.SIGKILL.value}\n"
-        assert len(running(ups)) <= 2, f"after turn {turn}"
+        assert len(living(ups)) <= 2, f"after turn {turn}"
     agents.communicate()
 
     specs = [spec(f"r{i}", f"echo up $$ >> {ups}; exec sleep 600") for i in range(2)]
     lender = serving(folder, *specs)
-    alive = {pid(folder, one.name) for one in specs}
-    assert len(alive) == 2
-    poll_until(lambda: alive == running(ups), "not these two alone")
+    up = {pid(folder, one.name) for one in specs}
+    assert len(up) == 2
+    poll_until(lambda: up == living(ups), "not these two alone")
     drained(lender)
-    assert not running(ups)
+    assert not living(ups)
     assert len(lines(ups)) > 6, "several were started and ended on the way"
-
-
-def running(ups: Path) -> set[int]:
-    return {pid for line in lines(ups) if is_running(pid := int(line.split()[1]))}
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from bus.clock import SystemClock
 from runtime.build import Options, build
 from runtime.core import NodeSpec
 from runtime.executor import Machine
-from runtime.owners import ProtectTimes, ReplicaLender, ReplicaOptions, ReplicaSpec, ServedOwner
+from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.service import AgentService
 from runtime.simulated import SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter
 from schemas.commands import LendNode, ReturnNode
 from schemas.events import CommandAcknowledged
 from tests.heard import Heard
-from tests.lending import SetMeter, is_running, lines, swept
+from tests.lending import lines, living, served, swept
 from tests.patience import PATIENCE_S, until
 
 SPEC = NodeSpec("s1", "serve", "inference", 2, "cpu", 1_000)
@@ -42,16 +42,8 @@ class Place(Heard):
         specs = [ReplicaSpec(f"r{i}", "s1", ("sh", "-c", script)) for i in range(2)]
         options = ReplicaOptions(tend_every_s=0.1)
         lender = ReplicaLender(specs, ["s1"], self.folder / "replicas", options)
-        owner = ServedOwner(
-            lambda _: SetMeter(),
-            lender,
-            {"s1": 2},
-            self.folder / "owner.json",
-            self.clock.now_s(),
-            protect=ProtectTimes(multiplier=0.0),
-        )
         executor = SimulatedExecutor({"s1": 1.0})
-        machine = Machine(executor, SimulatedMeter([SPEC], executor), owner)
+        machine = Machine(executor, SimulatedMeter([SPEC], executor), served(lender, self.folder))
         return build(
             "a", [SPEC], Options(), self.bus, self.clock, self.folder / "a.db", lambda *_: machine
         )
@@ -67,7 +59,7 @@ class Place(Heard):
         assert [ack.outcome for ack in said[len(before) :]] == ["done"]
 
     def running(self) -> int:
-        return sum(is_running(int(line.split()[1])) for line in lines(self.folder / "ups"))
+        return len(living(self.folder / "ups"))
 
 
 async def test_lent_and_returned_across_restarts(folder: Path) -> None:
