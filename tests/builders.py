@@ -27,6 +27,7 @@ from schemas import events
 from schemas.commands import CommandData
 from schemas.events import (
     GangHeld,
+    InferenceLoad,
     JobSubmitted,
     NodeBorn,
     RatePoint,
@@ -99,6 +100,19 @@ def submitted(
         checkpoint_mib=100,
         checkpoint_cost_s=5.0,
         start_cost_s=10.0,
+    )
+
+
+def load(needed: int = 0, pool: str = "serve", node: str | None = None) -> InferenceLoad:
+    """What an owner says that it needs; all else of it is of no concern here."""
+    return InferenceLoad(
+        pool=pool,
+        node=node,
+        requests_running=0,
+        requests_waiting=0,
+        request_rate_per_s=0.0,
+        gpus_needed=needed,
+        gpus_serving=4,
     )
 
 

@@ -12,6 +12,7 @@ from runtime.core import NodeDrained, NodeHandedBack
 from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
 from runtime.owners.processes import Ending, recorded
 from schemas.events import InferenceLoad
+from tests.builders import load
 from tests.patience import PATIENCE_S
 from tests.ports import alive
 
@@ -25,16 +26,8 @@ class SetMeter:
         self.needed, self.serving, self.node = needed, serving, node
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
-        load = InferenceLoad(
-            pool="serve",
-            node=self.node,
-            requests_running=0,
-            requests_waiting=0,
-            request_rate_per_s=0.0,
-            gpus_needed=self.needed,
-            gpus_serving=self.serving,
-        )
-        return [load]
+        said = load(self.needed, node=self.node)
+        return [said.model_copy(update={"gpus_serving": self.serving})]
 
 
 class ScriptedLender:

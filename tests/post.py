@@ -222,17 +222,22 @@ def ordered(
     return encode(envelope)
 
 
-def measured(sequence: int, node: str = "n0", **rest: Any) -> bytes:
-    """One piece of telemetry."""
-    data = NodeMeasured(
+def readings(node: str, gpus: int = 1) -> NodeMeasured:
+    """What a meter reads of GPUs that are half used."""
+    none: list[float | None] = [None] * gpus
+    return NodeMeasured(
         node=node,
         window_s=60.0,
-        gpu_utilisation=[0.5],
-        gpu_memory_used_mib=[100],
-        gpu_temperature_c=[None],
-        gpu_power_w=[None],
+        gpu_utilisation=[0.5] * gpus,
+        gpu_memory_used_mib=[None] * gpus,
+        gpu_temperature_c=none,
+        gpu_power_w=none,
     )
-    return said(data, sequence, node=node, **rest)
+
+
+def measured(sequence: int, node: str = "n0", **rest: Any) -> bytes:
+    """One piece of telemetry."""
+    return said(readings(node), sequence, node=node, **rest)
 
 
 def progressed(sequence: int, node: str = "n0", **rest: Any) -> bytes:

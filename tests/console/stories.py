@@ -12,18 +12,17 @@ from scheduler.core.stimuli import Cause, Curve, CurvesLearned, Decision, Input,
 from scheduler.policies.interface import Figure, Need, Plan, Reason, Target
 from schemas.codec import cell_state, encode, event
 from schemas.events import (
-    InferenceLoad,
     JobCancelled,
     JobProgressed,
     JobSubmitted,
     NodeBorn,
-    NodeMeasured,
     PoolKind,
     StopReason,
 )
 from schemas.journal import NO_DIGEST, CellState, chain, encode_entry
 from schemas.topics import CELLS, JOURNAL, TELEMETRY
-from tests.builders import Cell, node_born, submitted
+from tests.builders import Cell, load, node_born, submitted
+from tests.post import readings
 
 DAY_S = 1_767_571_200.0  # a Monday at midnight, UTC
 START_S = DAY_S + 6 * 3600.0
@@ -84,14 +83,7 @@ class Teller(Cell):
             word = CellState(online=online, leader="test", leader_epoch=1, at_s=self.now_s)
             await bus.publish(Message(CELLS.name, "default", encode(cell_state(word))))
             for number, node in enumerate(self.state.nodes.values()):
-                measured = NodeMeasured(
-                    node=node.id,
-                    window_s=60.0,
-                    gpu_utilisation=[0.5] * node.gpu_count,
-                    gpu_memory_used_mib=[None] * node.gpu_count,
-                    gpu_temperature_c=[None] * node.gpu_count,
-                    gpu_power_w=[None] * node.gpu_count,
-                )
+                measured = readings(node.id, node.gpu_count)
                 envelope = event(
                     measured, source="/agents/a", sequence=number, bootid=0, time_s=self.now_s
                 )
@@ -123,7 +115,7 @@ def tell() -> Teller:
     t = Teller()
     t.feed(node("n0", "training", "training"))
     t.feed(node("s0", "serving", "inference"))
-    t.feed(_load(1))
+    t.feed(load(1, "serving"))
     for name in ("grown", "victim", "mover", "done", "waiter", "dropped"):
         deadline_s = START_S + 7200.0 if name == "mover" else None
         t.feed(job(name, deadline_s=deadline_s))
@@ -172,7 +164,7 @@ def tell() -> Teller:
     )
     t.feed(CurvesLearned({"grown": curve}))
     t.now_s += 1800.0
-    t.feed(_load(3))
+    t.feed(load(3, "serving"))
     due_s = t.now_s + 660.0
     forecast = (
         Figure("needed_gpus", 3.0, 5.0),
@@ -199,14 +191,3 @@ def tell() -> Teller:
         Reason("victim", "waits", "gang.backfill", wait, ("waiter",), need),
     )
     return t
-
-
-def _load(needed: int) -> InferenceLoad:
-    return InferenceLoad(
-        pool="serving",
-        requests_running=1,
-        requests_waiting=0,
-        request_rate_per_s=1.0,
-        gpus_needed=needed,
-        gpus_serving=needed,
-    )

@@ -23,7 +23,7 @@ from scheduler.core.stimuli import (
     TimePassed,
 )
 from schemas import commands, events
-from tests.builders import START_S, begun_anew, node_born, submitted
+from tests.builders import START_S, begun_anew, load, node_born, submitted
 from tests.model.account import Books
 from tests.simulation.world import RandomPolicy
 
@@ -218,15 +218,7 @@ class Field:
     def load(self) -> None:
         name = str(self.rng.choice(["i0", "e0", "e1"]))
         _, agent, pool, _, _, _, _ = NODES[name]
-        said = events.InferenceLoad(
-            pool=pool,
-            node=None if pool == "infer" else name,
-            requests_running=1,
-            requests_waiting=0,
-            request_rate_per_s=1.0,
-            gpus_needed=int(self.rng.integers(0, 7)),
-            gpus_serving=2,
-        )
+        said = load(int(self.rng.integers(0, 7)), pool, None if pool == "infer" else name)
         # What was said first may come last; a restarted agent counts anew.
         self.count += 1
         cause = Cause(f"/agents/{agent}", int(self.now_s - START_S) // 4000, self.count)

@@ -9,10 +9,9 @@ import pytest
 
 from bus.contract import Message
 from schemas.commands import Rebirth
-from schemas.events import InferenceLoad
 from schemas.topics import EVENTS, TELEMETRY
 from schemas.values import MAX_MESSAGE_BYTES
-from tests.builders import node_born, submitted
+from tests.builders import load, node_born, submitted
 from tests.desk import Desk, kinds, measured, measured_stop, open_desk
 
 
@@ -20,17 +19,6 @@ from tests.desk import Desk, kinds, measured, measured_stop, open_desk
 async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
     async with open_desk(request.param, tmp_path) as desk:
         yield desk
-
-
-def load(needed: int) -> InferenceLoad:
-    return InferenceLoad(
-        pool="infer",
-        requests_running=1,
-        requests_waiting=0,
-        request_rate_per_s=1.0,
-        gpus_needed=needed,
-        gpus_serving=4,
-    )
 
 
 def changed(message: Message, **fields: Any) -> Message:
@@ -127,9 +115,11 @@ async def test_a_load_that_comes_and_goes_within_one_batch(desk: Desk) -> None:
     born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
     await desk.bus.publish(desk.say(born, "/agents/i"))
     await desk.wait(1.0)
-    await desk.bus.publish(desk.say(load(2), "/agents/i"))
+    await desk.bus.publish(desk.say(load(2, "infer"), "/agents/i"))
     await desk.wait(1.0)
-    await desk.bus.publish(desk.say(load(5), "/agents/i"), desk.say(load(2), "/agents/i"))
+    await desk.bus.publish(
+        desk.say(load(5, "infer"), "/agents/i"), desk.say(load(2, "infer"), "/agents/i")
+    )
     await desk.wait(1.0)
     assert service.engine.state.lenders["infer"].gpus_needed == 2.0
 
@@ -190,7 +180,7 @@ async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
     await desk.bus.publish(desk.say(born, "/agents/i"), desk.say(node_born("n0")))
     await desk.wait(1.0)
     await desk.bus.publish(
-        desk.say(load(3), "/agents/someone"),
+        desk.say(load(3, "infer"), "/agents/someone"),
         desk.say(measured("n0"), "/agents/someone"),
         desk.say(measured("made-up"), "/agents/someone"),
         desk.say(measured("n0"), sequence=10**18),
