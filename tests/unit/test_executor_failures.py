@@ -1,6 +1,5 @@
 """What goes wrong with real workers is named, and says whether another try makes sense."""
 
-import json
 import os
 import signal
 import time
@@ -96,8 +95,7 @@ def test_a_killed_supervisor_takes_the_workers_with_it(jig: Bench) -> None:
     jig.start(python(TRAINER + "\n"), 0, 1)
     jig.until(lambda: jig.step() > 0)
     assert len(jig.pids()) == 3
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    os.kill(shim["pid"], signal.SIGKILL)
+    jig.hurt(signal.SIGKILL)
     failed = jig.hears(GangFailed)
     assert "supervisor died" in failed.error
     assert failed.retriable
@@ -111,7 +109,7 @@ def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
     jig.start(shell("setsid sleep 1000 & sleep 1000"))
     jig.hears(GangStarted)
     jig.until(lambda: len(jig.pids()) == 4)
-    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGKILL)
+    jig.hurt(signal.SIGKILL)
     jig.hears(GangFailed)
     assert jig.pids() == set()
 
@@ -157,9 +155,8 @@ def test_two_agents_of_one_machine_do_not_touch_each_others_workers(
 
 
 def test_a_supervisor_that_others_end_lets_the_workers_save(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
-    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGTERM)
+    jig.trains(python(TRAINER))
+    jig.hurt(signal.SIGTERM)
     assert "somebody other than the agent" in jig.hears(GangFailed).error
     assert jig.all(CheckpointDone)[-1].step > 2
 

@@ -1,7 +1,6 @@
 """Workers outlive their agent: it is killed, and the next one goes on with them."""
 
 import json
-import os
 import shutil
 import signal
 from dataclasses import replace
@@ -22,7 +21,7 @@ from runtime.executors.folder import write_json
 from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, kill_all, python, shell
+from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, python, shell
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:
@@ -95,8 +94,7 @@ def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> N
 
 
 def test_an_agent_that_dies_before_it_asks_workers_to_leave_is_made_up_for(jig: Bench) -> None:
-    jig.start(python(TRAINER), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER), 0, 1)
     write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
     jig.again()
     jig.scale(1, epoch=2)  # as the core says again
@@ -115,8 +113,7 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
 
 def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
     kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
-    shim = json.loads((jig.run() / "shim.json").read_text())["pid"]
-    os.kill(shim, signal.SIGSTOP)  # it could not take them along
+    jig.hurt(signal.SIGSTOP)  # it could not take them along
     (jig.run() / "closed").touch()
     jig.again()
     assert jig.executor.running() == ()
@@ -146,9 +143,7 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
 def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, saves='on_signal')); jig.until(lambda: jig.step() > 2)"
     kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
-    kill_all(jig.agent)
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.reboot()
     with (jig.run() / "progress.jsonl").open("a") as file:
         file.write('{"step": 99, "checkpoint": "torn"}\n')
     (jig.run() / "checkpoints" / "torn").touch()
@@ -161,15 +156,12 @@ def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) ->
 def test_a_change_of_size_that_a_crash_of_the_machine_cut_off_goes_on_from_what_is_durable(
     jig: Bench,
 ) -> None:
-    jig.start(python(TRAINER, saves="on_signal"), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER, saves="on_signal"), 0, 1)
     jig.save()
     done = jig.hears(CheckpointDone)
     jig.look()
     write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
-    kill_all(jig.agent)
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.reboot()
     jig.again()
     jig.scale(1, epoch=2)  # as the core says again
     assert jig.hears(GangStarted, 2).step >= done.step
@@ -193,8 +185,7 @@ def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
 
 
 def test_a_supervisor_that_died_before_it_said_a_word_is_followed_by_another(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER))
     jig.scale(1, epoch=2)
     jig.until(lambda: jig.run(2).exists())
     jig.scale(2, epoch=3)  # asks one to leave that may not even listen yet
@@ -206,8 +197,7 @@ def test_a_supervisor_that_died_before_it_said_a_word_is_followed_by_another(jig
 
 
 def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> None:
-    jig.start(python(TRAINER, saves="on_signal"))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER, saves="on_signal"))
     jig.save()
     done = jig.hears(CheckpointDone)
     jig.again()  # as if it had died before that was written down
@@ -221,8 +211,7 @@ def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> Non
 
 
 def test_what_an_earlier_stay_of_the_job_saved_is_not_taken_for_the_present_one(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER))
     jig.stop(1)
     reached = jig.hears(GangStopped).step
     with (jig.run() / "progress.jsonl").open("a") as file:  # as if its upload had been too slow
