@@ -1,8 +1,10 @@
 """An executor that a test drives, whatever is behind it."""
 
+import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -114,6 +116,10 @@ class Driven(ABC, Generic[_Executor]):
 class _Cluster(Protocol):
     folder: Path
 
+    def compose(self, *arguments: str) -> str: ...
+
+    def signal(self, daemon: str, number: signal.Signals) -> None: ...
+
 
 class ClusterBench(Driven[ClusterExecutor]):
     """An executor on a cluster with two nodes of two GPUs each, watched from outside of it."""
@@ -122,6 +128,27 @@ class ClusterBench(Driven[ClusterExecutor]):
         """Make the executor; what it takes and leaves here is in `root`."""
         self._cluster, self.root, self.options = cluster, root, options
         super().__init__(options.root)
+
+    #: Who answers for the cluster.
+    daemon: str
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let the cluster answer nobody for a while."""
+        self._cluster.signal(self.daemon, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._cluster.signal(self.daemon, signal.SIGCONT)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Let nobody be there to answer for a while."""
+        self._cluster.signal(self.daemon, signal.SIGKILL)
+        try:
+            yield
+        finally:
+            self._cluster.compose("up")
 
     @property
     def agent(self) -> str:

@@ -58,10 +58,6 @@ class Cluster:
         pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
         os.kill(pid, number)
 
-    def stop(self, daemon: str) -> None:
-        """Stop one daemon; jobs do not hear of it."""
-        self.compose("down", "--only", daemon)
-
     def jobs(self, *states: str) -> list[int]:
         """Give the ids of jobs in these states; of all that are not over, without any."""
         wanted = [f"--states={','.join(states)}"] if states else []
@@ -146,6 +142,7 @@ class SlurmBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
     options: SlurmOptions
+    daemon = "slurmctld"
 
     def __init__(self, cluster: Cluster, root: Path, **options: Any) -> None:
         self.cluster = cluster

@@ -4,17 +4,26 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped, WorkersLeft
+from runtime.core import (
+    CheckpointDone,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    WorkersLeft,
+)
 from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import WorkerFailed, WorkerStarted, WorkerStopped
 from schemas.values import NodeGpus
 from tests.cluster_desk import ClusterDesk
 from tests.driven import ClusterBench, spec
-from tests.patience import until
+from tests.patience import until, wait_until
+from tests.slurm import SlurmBench
 from tests.workers import TRAINER, python, shell
 
 pytestmark = pytest.mark.slow
@@ -94,6 +103,67 @@ def test_failure_names_worker_code_and_last_words_and_ends_the_others(on: Cluste
     said = r"worker 2 on n2 ended with (exit )?code 3: no such file: data"
     assert re.fullmatch(said, failed.error), failed.error
     assert on.jobs() == []
+
+
+def test_one_worker_for_each_node_has_all_its_gpus(on: ClusterBench) -> None:
+    is_slurm = isinstance(on, SlurmBench)
+    named = "CUDA" if is_slurm else "NVIDIA"
+    code = f'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIDEGATE_GPUS ${named}_VISIBLE_DEVICES"'
+    on.start(shell(code, workers="per_node"), EVEN)
+    on.hears(GangCompleted)
+    devices = ["0,1"] * 2 if is_slurm else [f"GPU-{n}-0,GPU-{n}-1" for n in EVEN]
+    said = [f"{rank} 2 1 2 {names}" for rank, names in enumerate(devices)]
+    assert sorted(on.logs().splitlines()) == said
+
+
+def test_what_does_not_leave_is_ended_after_the_grace(on: ClusterBench) -> None:
+    deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
+    on.start(python(deaf + "while True: time.sleep(1)"), EVEN)
+    on.hears(GangStarted)
+    on.stop(grace_s=3600.0)
+    on.until(lambda: on.logs().count("heard") == 4)
+    on.stop(grace_s=1.0)  # hurried
+    assert on.hears(GangStopped).step == 0
+    assert on.logs().count("heard") == 4, "each worker once"
+
+
+def test_newer_start_replaces_what_ran(on: ClusterBench) -> None:
+    on.start(python(TRAINER), EVEN)
+    on.until(lambda: on.step() >= 5)
+    (first,) = on.jobs()
+    on.start(python(TRAINER), ONE, epoch=4)
+    on.until(lambda: any(one.epoch == 4 for one in on.all(GangStarted)))
+    assert first not in on.jobs()
+    assert not on.all(GangFailed)
+
+
+def test_silent_cluster_proves_nothing_and_the_gang_trains_on(on: ClusterBench) -> None:
+    on.start(python(TRAINER), EVEN)
+    on.until(lambda: on.step() >= 5)
+    with on.silent():
+        before = on.step()
+        on.until(lambda: on.step() > before + 20)
+        on.stop(grace_s=60.0)
+        until_s = time.monotonic() + 5.0
+        on.until(lambda: time.monotonic() > until_s)
+        assert not on.all(GangStopped)  # nobody has said that the GPUs are free
+    assert on.hears(GangStopped).step > before
+    assert not on.all(GangFailed)
+    assert on.logs().count("rank 0 of 4 goes on from") == 1
+
+
+def test_ordered_while_the_cluster_is_away_it_starts_once_it_is_back(on: ClusterBench) -> None:
+    with on.away():
+        on.start(python(TRAINER), EVEN)
+        on.until(lambda: on.executor.away is not None)
+        wait_until(lambda: (on.options.root / "held" / "j.json").exists())
+        on.again()  # the agent is restarted too
+        assert on.executor.running() == ("j",)
+        on.until(lambda: on.executor.away is not None)
+        assert not on.said
+    on.until(lambda: on.step() >= 5)
+    assert len(on.jobs()) == 1
+    assert on.logs().count("rank 0 of 4 goes on from") == 1
 
 
 def test_killed_agents_gang_trains_on_and_is_found_again(on: ClusterBench) -> None:

@@ -171,38 +171,6 @@ def test_api_server_away_proves_nothing_and_the_gang_trains_on(
     assert plane.pods() == plane.jobs() == []
 
 
-def test_api_server_that_hangs_is_missed_and_taken_up_again(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    begun(kube)
-    plane.signal("kube-apiserver", signal.SIGSTOP)
-    try:
-        before = kube.step()
-        kube.stop(grace_s=60.0)
-        until_s = time.monotonic() + 5.0
-        kube.until(lambda: time.monotonic() > until_s)
-        assert not kube.all(GangStopped)
-    finally:
-        plane.signal("kube-apiserver", signal.SIGCONT)
-    assert kube.hears(GangStopped).step > before
-    assert times_begun(kube) == 1
-
-
-def test_ordered_while_the_api_server_is_away_it_starts_once_it_is_back(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    plane.signal("kube-apiserver", signal.SIGKILL)
-    kube.start(python(TRAINER), EVEN)
-    kube.until(lambda: kube.executor.away is not None)
-    wait_until(lambda: (kube.options.root / "held" / "j.json").exists())
-    kube.again()  # the agent is restarted too
-    assert kube.executor.running() == ("j",)
-    plane.compose("up")
-    kube.until(lambda: kube.step() >= 5)
-    assert len(plane.jobs()) == 1
-    assert times_begun(kube) == 1
-
-
 def test_older_epoch_is_found_and_gone_before_the_newer_begins(
     kube: KubernetesBench, plane: ControlPlane
 ) -> None:
@@ -214,14 +182,6 @@ def test_older_epoch_is_found_and_gone_before_the_newer_begins(
     kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
     kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
     assert [one["metadata"]["labels"]["tidegate.io/epoch"] for one in plane.jobs()] == ["4"]
-
-
-def test_newer_start_replaces_what_ran(kube: KubernetesBench, plane: ControlPlane) -> None:
-    first = begun(kube)
-    kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
-    kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
-    assert first not in [one["metadata"]["name"] for one in plane.jobs()]
-    assert not kube.all(GangFailed)
 
 
 def test_what_kubernetes_refuses_fails_with_its_words(kube: KubernetesBench) -> None:

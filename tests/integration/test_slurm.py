@@ -50,27 +50,11 @@ def test_uneven_gang_gets_as_many_gpus_of_each_node_as_were_chosen(bench: SlurmB
     assert bench.cluster.jobs() == []
 
 
-def test_one_worker_for_each_node_has_all_its_gpus(bench: SlurmBench) -> None:
-    code = 'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIDEGATE_GPUS $CUDA_VISIBLE_DEVICES"'
-    bench.start(shell(code, workers="per_node"), EVEN)
-    bench.hears(GangCompleted)
-    assert sorted(bench.logs().splitlines()) == ["0 2 1 2 0,1", "1 2 1 2 0,1"]
-
-
 def test_sent_away_without_saving_it_is_gone_at_once(bench: SlurmBench) -> None:
     bench.start(python("import signal, time\nsignal.signal(15, print)\ntime.sleep(3600)"), EVEN)
     bench.hears(GangStarted)
     bench.stop(saves=False, grace_s=3600.0)
     assert bench.hears(GangStopped).step == 0
-
-
-def test_what_does_not_leave_is_ended_after_the_grace(bench: SlurmBench) -> None:
-    deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
-    bench.start(python(deaf + "while True: time.sleep(1)"), EVEN)
-    bench.hears(GangStarted)
-    bench.stop(grace_s=2.0)
-    assert bench.hears(GangStopped).step == 0
-    assert bench.logs().count("heard") == 4  # each worker once
 
 
 def test_command_that_does_not_exist_is_not_tried_again(bench: SlurmBench) -> None:

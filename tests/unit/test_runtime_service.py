@@ -119,24 +119,6 @@ async def test_an_edge_node_is_lent_when_drained_and_reports_its_own_load(world:
     assert load.shortfall_gpu_s == pytest.approx(0.25 * 50)
 
 
-async def test_bad_commands_become_dead_letters(world: World) -> None:
-    async def send() -> None:
-        await world.bus.publish(Message(COMMANDS.name, "a", b"{", {"h": "1"}))
-        await world.order("a", Rebirth(), id="not a name")
-        await world.order("a", Rebirth(), id="good")
-
-    service = world.cluster()
-    await world.during(service, (10.0, send), (20.0, nothing))
-    letters = await world.letters()
-    assert letters[0].value == b"{"
-    assert letters[0].headers["h"] == "1"
-    assert letters[0].headers["dlq_consumer_group"] == "agent-a"
-    assert [letter.headers["dlq_field"] for letter in letters][1] == "id"
-    assert service.counters.dead_letters == 2
-    kinds = await world.kinds()
-    assert kinds == ["NodeBorn", "NodeBorn", "CommandAcknowledged", "NodeBorn", "NodeBorn"]
-
-
 async def test_other_agents_commands_are_not_heard(world: World) -> None:
     service = world.cluster()
     await world.during(service, (10.0, lambda: world.order("b", Rebirth())), (20.0, nothing))
