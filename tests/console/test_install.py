@@ -31,7 +31,7 @@ class Site:
     """A tree, and the files that an operator has been given."""
 
     def __init__(self, folder: Path) -> None:
-        self.tree = folder / "tree"
+        self.folder, self.tree = folder, folder / "tree"
         self.authority = Authority(folder / "certs")
         self.files = self.authority.sign("edge-17")
         self.public = folder / "trusted.pem"
@@ -120,11 +120,11 @@ def test_again_nothing_changes_and_without_options_all_is_kept(tidegate: Run, si
 
 @pytest.mark.parametrize("link", ["workers", "checkpoints", "deep"])
 def test_root_follows_no_link_that_a_job_may_have_made(
-    tidegate: Run, site: Site, tmp_path: Path, link: str
+    tidegate: Run, site: Site, link: str
 ) -> None:
     if os.geteuid():
         pytest.skip("only root gives folders away")
-    victim = tmp_path / "victim"
+    victim = site.folder / "victim"
     victim.mkdir()
     victim.chmod(0o755)
     site.at("/etc").mkdir(parents=True)
@@ -152,10 +152,8 @@ def test_a_dry_run_shows_all_and_writes_nothing(tidegate: Run, site: Site) -> No
     assert not site.tree.exists()
 
 
-def test_every_mistake_is_named_by_its_option_at_once(
-    tidegate: Run, site: Site, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other").sign("edge-9", begins=-9, ends=-1)
+def test_every_mistake_is_named_by_its_option_at_once(tidegate: Run, site: Site) -> None:
+    other = Authority(site.folder / "other").sign("edge-9", begins=-9, ends=-1)
     ran = tidegate(
         *site.words(
             cert=other.cert,
@@ -206,10 +204,8 @@ def test_a_mistake_leaves_nothing_behind(
     assert not site.tree.exists()
 
 
-def test_one_file_that_is_missing_hides_no_other_mistake(
-    tidegate: Run, site: Site, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other").sign("edge-9")
+def test_one_file_that_is_missing_hides_no_other_mistake(tidegate: Run, site: Site) -> None:
+    other = Authority(site.folder / "other").sign("edge-9")
     said = tidegate.refuses(*site.words(ca="/none.pem", cert=other.cert, key=None, gpus=-1))
     for part in (
         "--ca: /none.pem: No such file",
@@ -223,16 +219,14 @@ def test_one_file_that_is_missing_hides_no_other_mistake(
     assert "--key: /none.key" in ran.err
 
 
-def test_an_authority_of_servers_alone_stops_nothing(
-    tidegate: Run, site: Site, tmp_path: Path
-) -> None:
-    ran = tidegate.does(*site.words(ca=Authority(tmp_path / "servers").ca))
+def test_an_authority_of_servers_alone_stops_nothing(tidegate: Run, site: Site) -> None:
+    ran = tidegate.does(*site.words(ca=Authority(site.folder / "servers").ca))
     assert "not signed by the authority" in " ".join(ran.out.split())
     assert site.at("/etc/tidegate/edge-agent.toml").exists()
 
 
 def test_a_configuration_of_ones_own_is_checked_and_kept(tidegate: Run, site: Site) -> None:
-    file = site.tree.parent / "own.toml"
+    file = site.folder / "own.toml"
     file.write_text(
         "[mqtt]\nurl='mqtt://b'\nca_file='ca.pem'\n[agent]\nname='edge-17'\nnodes=['a']"
     )
@@ -256,7 +250,7 @@ def test_without_systemd_it_says_how_to_run_it_by_hand(
 ) -> None:
     monkeypatch.setattr(setups, "booted", lambda: False)
     monkeypatch.setattr(setups, "_check_reach", lambda *_: None)
-    own = site.tree.parent / "own.toml"
+    own = site.folder / "own.toml"
     own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
     said = tidegate.refuses("edge-agent", "install", "--config", own)
     assert "systemd does not run this machine" in said
@@ -266,10 +260,10 @@ def test_without_systemd_it_says_how_to_run_it_by_hand(
 def test_what_the_user_may_not_enter_is_told_before_anything_is_done(
     tidegate: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed = site.tree.parent / "closed"
+    closed = site.folder / "closed"
     closed.mkdir(mode=0o700)
     monkeypatch.setattr(setups, "program_of", lambda _: [str(closed / "tidegate")])
-    own = site.tree.parent / "own.toml"
+    own = site.folder / "own.toml"
     own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
     said = tidegate.refuses("edge-agent", "install", "--config", own, "--dry-run")
     assert "--user: tidegate may not enter" in said
@@ -295,18 +289,16 @@ def test_status_and_uninstall_of_a_tree(tidegate: Run, site: Site) -> None:
     assert not site.at("/var/lib/tidegate").exists()
 
 
-def test_a_run_folder_that_a_job_spoilt_stops_no_status(
-    tidegate: Run, site: Site, tmp_path: Path
-) -> None:
-    folder = tmp_path / "workers/runs/j/1"
+def test_a_run_folder_that_a_job_spoilt_stops_no_status(tidegate: Run, site: Site) -> None:
+    folder = site.folder / "workers/runs/j/1"
     folder.mkdir(parents=True)
     (folder / "order.json").write_text("{}")
     (folder / "shim.json").write_text(json.dumps({"boot": boot_id()}))
-    own = tmp_path / "own.toml"
+    own = site.folder / "own.toml"
     own.write_text(
-        f"bus = 'sqlite:{tmp_path}/bus.db'\n[agent]\nname = 'edge-17'\nruns = 'processes'\n"
-        f"gpus = 1\nstate_file = '{tmp_path}/agent.db'\n[agent.workers]\n"
-        f"folder = '{tmp_path}/workers'\ncheckpoints = 'file://{tmp_path}'\n"
+        f"bus = 'sqlite:{site.folder}/bus.db'\n[agent]\nname = 'edge-17'\nruns = 'processes'\n"
+        f"gpus = 1\nstate_file = '{site.folder}/agent.db'\n[agent.workers]\n"
+        f"folder = '{site.folder}/workers'\ncheckpoints = 'file://{site.folder}'\n"
     )
     ran = tidegate("edge-agent", "status", "--config", own, "--json", "-")
     assert ran.code == 1, ran.err

@@ -123,16 +123,14 @@ def test_node_goes_down_and_the_gang_fails(bench: SlurmBench) -> None:
     assert (failed.retriable, failed.error) == (True, "a node failed")
 
 
-def test_ended_while_nobody_looked_and_forgotten_by_slurm(
-    bench: SlurmBench, cluster: Cluster
-) -> None:
+def test_ended_while_nobody_looked_and_forgotten_by_slurm(bench: SlurmBench) -> None:
     bench.start(shell("sleep 1"), {"n1": (0,)}, job="good", total_steps=3)
     bench.start(shell("sleep 1; exit 5"), {"n2": (0,)}, job="bad")
     bench.hears(GangStarted, 2)
     bench.executor.close()
-    wait_until(lambda: not cluster.jobs(), "the jobs do not end")
+    wait_until(lambda: not bench.cluster.jobs(), "the jobs do not end")
     # MinJobAge of the test cluster; nothing tells when it is over but the listing itself.
-    wait_until(lambda: not cluster.ask("squeue", "-htall"), "Slurm does not forget")
+    wait_until(lambda: not bench.cluster.ask("squeue", "-htall"), "Slurm does not forget")
     bench.again()
     assert bench.executor.running() == ("bad", "good")
     assert bench.hears(GangCompleted) == GangCompleted("good", 1, 3)
@@ -142,12 +140,14 @@ def test_ended_while_nobody_looked_and_forgotten_by_slurm(
 def test_strays_are_cancelled_and_others_left_alone(bench: SlurmBench, cluster: Cluster) -> None:
     begun(bench)
     mark = f"--comment=tidegate agent={bench.options.agent} job=j epoch=0"
-    stray = int(cluster.ask("sbatch", "--parsable", mark, "-o/dev/null", "--wrap=sleep 3600"))
-    bench.until(lambda: stray not in cluster.jobs())
-    other = int(cluster.ask("sbatch", "--parsable", "-wn2", "-o/dev/null", "--wrap=sleep 3600"))
+    stray = int(bench.cluster.ask("sbatch", "--parsable", mark, "-o/dev/null", "--wrap=sleep 3600"))
+    bench.until(lambda: stray not in bench.cluster.jobs())
+    other = int(
+        bench.cluster.ask("sbatch", "--parsable", "-wn2", "-o/dev/null", "--wrap=sleep 3600")
+    )
     before = time.monotonic()
     bench.until(lambda: time.monotonic() > before + 1.0)
-    assert other in cluster.jobs()
+    assert other in bench.cluster.jobs()
 
 
 def test_a_result_waits_for_the_store_until_the_gang_is_told_to_stop(bench: SlurmBench) -> None:
