@@ -86,6 +86,16 @@ class Scene:
         self.lender.outcomes.append(Outcome("s1", deed, error))  # type: ignore[arg-type]
         return self.at(now_s)
 
+    def drain(self, node: str = "s1", now_s: float = 0.0) -> object:
+        """Order one to be emptied, and do what is due then."""
+        self.owner.drain(node, now_s)
+        return self.at(now_s)
+
+    def hand_back(self, node: str = "s1", now_s: float = 0.0) -> object:
+        """Order one to be handed back, and do what is due then."""
+        self.owner.hand_back(node, now_s)
+        return self.at(now_s)
+
     def at(self, now_s: float) -> object:
         reports = self.owner.advance(now_s)
         assert len(reports) <= 1
