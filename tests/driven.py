@@ -12,6 +12,7 @@ from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.terms import Terms
 from runtime.core import (
     CheckpointWorkers,
+    GangFailed,
     Placement,
     Report,
     ScaleWorkers,
@@ -99,10 +100,18 @@ class Driven(ABC, Generic[_Executor]):
         """Give the reports of a kind."""
         return [report for report in self.said if isinstance(report, kind)]
 
-    def again(self) -> None:
-        """Put a new executor in the place of this one, as after a restart of the agent."""
+    def fails(self, says: str = "", *, retriable: bool = True) -> GangFailed:
+        """Drive until a gang fails, in these words; whether another try is of use."""
+        failed = self.hears(GangFailed)
+        assert says in failed.error
+        assert failed.retriable == retriable, failed
+        return failed
+
+    def again(self) -> tuple[str, ...]:
+        """Put a new executor in the place of this one, as after a restart; give what runs."""
         self.executor.close()
         self.executor = self.make()
+        return self.executor.running()
 
     def run(self, epoch: int = 1, job: str = "j") -> Path:
         """Name a run folder."""

@@ -59,16 +59,12 @@ def test_sent_away_without_saving_it_is_gone_at_once(bench: SlurmBench) -> None:
 
 def test_command_that_does_not_exist_is_not_tried_again(bench: SlurmBench) -> None:
     bench.start(shell("exit 127"), {"n1": (0,)})
-    failed = bench.hears(GangFailed)
-    assert not failed.retriable
-    assert "bash: cannot be run there" in failed.error
+    bench.fails("bash: cannot be run there", retriable=False)
 
 
 def test_what_slurm_refuses_fails_with_its_words(bench: SlurmBench) -> None:
     bench.start(shell("true"), {"n7": (0,)})
-    failed = bench.hears(GangFailed)
-    assert failed.retriable
-    assert "Invalid node name" in failed.error
+    bench.fails("Invalid node name")
     assert bench.cluster.jobs() == []
 
 
@@ -127,7 +123,5 @@ def test_asked_to_leave_by_slurm_it_saves_and_fails_retriably(bench: SlurmBench)
     bench.until(lambda: bench.step() >= 5)
     (job,) = bench.cluster.jobs()
     bench.cluster.ask("scancel", "--signal=TERM", str(job))
-    failed = bench.hears(GangFailed)
-    assert failed.retriable
-    assert "Slurm asked the workers to leave" in failed.error
+    bench.fails("Slurm asked the workers to leave")
     assert bench.hears(CheckpointDone).step >= 5

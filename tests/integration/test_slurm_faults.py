@@ -102,9 +102,7 @@ def test_job_submitted_twice_runs_once(bench: SlurmBench) -> None:
 def test_job_cancelled_behind_our_back_fails_retriably(bench: SlurmBench) -> None:
     job = begun(bench)
     bench.cluster.ask("scancel", str(job))
-    failed = bench.hears(GangFailed)
-    assert failed.retriable
-    assert failed.error == "somebody other than the agent cancelled its Slurm job"
+    assert bench.fails().error == "somebody other than the agent cancelled its Slurm job"
 
 
 def test_requeued_by_an_operator_it_fails_and_runs_no_second_time(bench: SlurmBench) -> None:
@@ -131,8 +129,7 @@ def test_ended_while_nobody_looked_and_forgotten_by_slurm(bench: SlurmBench) -> 
     wait_until(lambda: not bench.cluster.jobs(), "the jobs do not end")
     # MinJobAge of the test cluster; nothing tells when it is over but the listing itself.
     wait_until(lambda: not bench.cluster.ask("squeue", "-htall"), "Slurm does not forget")
-    bench.again()
-    assert bench.executor.running() == ("bad", "good")
+    assert bench.again() == ("bad", "good")
     assert bench.hears(GangCompleted) == GangCompleted("good", 1, 3)
     assert "worker 0 on n2 ended with code 5" in bench.hears(GangFailed).error
 

@@ -83,9 +83,7 @@ def test_a_checkpoint_comes_from_the_store_where_there_is_none_here(tmp_path: Pa
 
 def test_a_checkpoint_that_nobody_has_fails_the_gang(jig: Bench) -> None:
     jig.start(python(TRAINER), step=12)
-    failed = jig.hears(GangFailed)
-    assert failed.retriable
-    assert "no checkpoint of j at step 12" in failed.error
+    jig.fails("no checkpoint of j at step 12")
 
 
 def test_workers_that_outstay_the_grace_are_killed(jig: Bench) -> None:

@@ -34,8 +34,7 @@ def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
     kill_agent_after(jig, "jig.start(python(TRAINER), 0, 1)", lambda: _steps(jig) > 5)
     before = jig.pids()
     assert len(before) == 3
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.executor.leftovers == 0
     assert jig.hears(GangStarted).step > 5
     reached = jig.step()
@@ -50,24 +49,21 @@ def test_a_job_that_ended_meanwhile_is_reported(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, env={'STEPS': '40'}), total_steps=40)"
     kill_agent_after(jig, orders, lambda: _steps(jig) > 2)
     wait_until(lambda: (jig.run() / "exit.json").exists() and not jig.pids())
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.hears(GangCompleted).step == 40
     assert jig.store.find("j", 40) is not None
     jig.again()  # nobody has said that the report was written down
     assert jig.executor.running() == ("j",)
     assert jig.hears(GangCompleted, 2).step == 40
     jig.look()
-    jig.again()
-    assert jig.executor.running() == ()
+    assert jig.again() == ()
 
 
 def test_an_agent_that_dies_while_workers_leave_hears_how_it_ended(jig: Bench) -> None:
     slow = TRAINER.replace("def save():", "def save():\n    time.sleep(1.5)")
     orders = f"jig.start(python({slow!r})); jig.until(lambda: jig.step() > 2); jig.stop(1)"
     kill_agent_after(jig, orders, (jig.run() / "stop.json").exists)
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     jig.stop(1)  # as the core says again
     stopped = jig.hears(GangStopped)
     assert stopped.step == jig.all(CheckpointDone)[-1].step > 2
@@ -80,8 +76,7 @@ def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> N
     log = jig.run() / "logs" / "rank-0.log"
     kill_agent_after(jig, orders, lambda: log.exists() and "saves" in log.read_text())
     wait_until(lambda: not jig.pids(), "they never left")
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     jig.look()
     jig.scale(1, epoch=2)  # as the core says again
     assert jig.hears(WorkersLeft).epoch == 1
@@ -115,8 +110,7 @@ def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
     kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
     jig.hurt(signal.SIGSTOP)  # it could not take them along
     (jig.run() / "closed").touch()
-    jig.again()
-    assert jig.executor.running() == ()
+    assert jig.again() == ()
     assert jig.executor.leftovers == 2
     assert jig.pids() == set()
 
@@ -147,8 +141,7 @@ def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) ->
     with (jig.run() / "progress.jsonl").open("a") as file:
         file.write('{"step": 99, "checkpoint": "torn"}\n')
     (jig.run() / "checkpoints" / "torn").touch()
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert "machine was restarted" in jig.hears(GangFailed).error
     assert jig.all(CheckpointDone) == []
 
@@ -178,8 +171,7 @@ def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
     order = json.loads((jig.run() / "order.json").read_text())
     write_json(jig.run(2) / "order.json", {**order, "epoch": 2})
     jig.run(3).mkdir()  # not even written down
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.hears(GangStarted, 2).epoch == 2
     assert not jig.run(3).exists()
 
