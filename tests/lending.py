@@ -13,7 +13,7 @@ from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
 from runtime.owners.processes import Ending, recorded
 from schemas.events import InferenceLoad
 from tests.builders import load
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 from tests.ports import alive
 
 PYTHON = sys.executable
@@ -114,7 +114,7 @@ def outcome(lender: Lender) -> Outcome:
         found.extend(lender.poll(time.time()))
         return bool(found)
 
-    poll_until(ended, "no deed ended")
+    wait_until(ended, "no deed ended")
     (only,) = found
     return only
 
@@ -127,17 +127,9 @@ def report(owner: ServedOwner) -> NodeDrained | NodeHandedBack:
         found.extend(owner.advance(time.time()))
         return bool(found)
 
-    poll_until(said, "no report came")
+    wait_until(said, "no report came")
     (only,) = found
     return only
-
-
-def poll_until(condition: Callable[[], object], what: str) -> None:
-    """Wait until it is so, asking often."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.01)
 
 
 def failed(deed: Callable[[float], Outcome], *says: str) -> None:
@@ -185,4 +177,4 @@ def swept(folder: Path) -> Iterator[Path]:
         for record in folder.glob("*.json"):
             lock = record.with_suffix(".lock")
             ending = Ending(recorded(record), 0.0, 0.0, lock if lock.exists() else None)
-            poll_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")
+            wait_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")

@@ -49,6 +49,18 @@ class ShakyBus(MemoryBus):
         await super().append(messages, *rest)
 
 
+@contextlib.asynccontextmanager
+async def running(made: Bridge, cells: Sequence[str]) -> AsyncIterator[Bridge]:
+    """Run a bridge that takes the orders of these cells down; end it in good order."""
+    run = asyncio.create_task(made.run(tuple(cells)))
+    try:
+        yield made
+    finally:
+        made.stop()
+        async with asyncio.timeout(PATIENCE_S):
+            await run
+
+
 @dataclass
 class Post:
     """The broker: delivers to the bridges in turn, again what a lost one did not acknowledge.
@@ -117,14 +129,10 @@ class Post:
         self, buses: Mapping[str, Bus] | None = None, *, down: bool = False, **rest: Any
     ) -> AsyncIterator[Bridge]:
         """Run a bridge, up alone or down too; end it in good order."""
-        made = self.bridge(buses, **rest)
-        run = asyncio.create_task(made.run(list(buses or ["default"]) if down else []))
-        try:
+        async with running(
+            self.bridge(buses, **rest), list(buses or ["default"]) if down else []
+        ) as made:
             yield made
-        finally:
-            made.stop()
-            async with asyncio.timeout(PATIENCE_S):
-                await run
 
     def horizons(self, node: str) -> list[HorizonReached]:
         address = f"tidegate/v1/{node}/down/horizon"

@@ -18,7 +18,8 @@ from runtime.owners import (
     Retry,
     ServedOwner,
 )
-from tests.lending import PYTHON, lines, living, poll_until, report, served, swept
+from tests.lending import PYTHON, lines, living, report, served, swept
+from tests.patience import wait_until
 from tests.ports import alive
 
 #: An agent that gives its owner one order and goes on until it is killed.
@@ -65,7 +66,7 @@ def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],  # where `tests` is found
     )
-    poll_until(moment, f"that never came in a {order}")
+    wait_until(moment, f"that never came in a {order}")
     agent.kill()
     said, _ = agent.communicate()
     assert said == b"", "it was to be killed before the end"

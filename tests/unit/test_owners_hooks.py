@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from runtime.owners import HookLender, HookOptions, Outcome
-from tests.lending import PYTHON, failed, lines, outcome, poll_until, swept
+from tests.lending import PYTHON, failed, lines, outcome, swept
+from tests.patience import wait_until
 from tests.ports import alive
 
 
@@ -104,7 +105,7 @@ def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
     lender = HookLender(options(drain, hand_back=sh(f"echo back >> {said}")), folder)
     lender.begin_drain("s1", time.time())
     lender.begin_drain("s1", time.time())
-    poll_until(lambda: not lender.poll(time.time()) and lines(tmp_path / "pid"), "it never began")
+    wait_until(lambda: not lender.poll(time.time()) and lines(tmp_path / "pid"), "it never began")
     lender.begin_hand_back("s1", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert lines(said) == ["saved", "back"], "the first was over before the second began"
@@ -156,7 +157,7 @@ def test_after_a_kill_the_hook_that_still_runs_is_ended_before_the_next(
 ) -> None:
     said = tmp_path / "said"
     agent = subprocess.Popen([PYTHON, "-c", AGENT, str(folder), str(said)])
-    poll_until(lambda: lines(said), "the hook never began")
+    wait_until(lambda: lines(said), "the hook never began")
     agent.kill()
     agent.wait()
     (began,) = lines(said)

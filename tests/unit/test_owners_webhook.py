@@ -15,7 +15,8 @@ import pytest
 
 from runtime.owners import Outcome, WebhookLender, WebhookOptions
 from tests.certificates import Authority
-from tests.lending import failed, outcome, poll_until
+from tests.lending import failed, outcome
+from tests.patience import wait_until
 
 #: Status and body of an answer; a number instead of a body: bytes that come one each 0.05 s.
 Said = tuple[int, bytes | int]
@@ -223,7 +224,7 @@ def test_an_answer_that_drips_is_given_up_and_the_next_not_overtaken(
     service.answer = slow
     lender = WebhookLender(options(service, request_timeout_s=1.0, timeout_s=60.0), tmp_path)
     lender.begin_drain("s1", time.time())
-    poll_until(lambda: lender.poll(time.time()) or service.asked, "it was not asked")
+    wait_until(lambda: lender.poll(time.time()) or service.asked, "it was not asked")
     lender.begin_hand_back("s1", time.time())
     began_s = time.monotonic()
     assert outcome(lender) == Outcome("s1", "hand_back")
@@ -235,7 +236,7 @@ def test_a_crash_sends_the_same_order_again(service: Service, tmp_path: Path) ->
     service.answer = lambda _: PENDING
     lost = WebhookLender(options(service), tmp_path)
     lost.begin_drain("s1", time.time())
-    poll_until(lambda: lost.poll(time.time()) or service.posts(), "it was not asked")
+    wait_until(lambda: lost.poll(time.time()) or service.posts(), "it was not asked")
     service.answer = lambda _: DONE
     assert drained(WebhookLender(options(service), tmp_path)) == Outcome("s1", "drain")
     first, second = service.posts()
