@@ -1,10 +1,9 @@
 """The parts of policies, each against worked examples or brute force."""
 
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
-from scheduler.policies.parts.elastic import ElasticOptions, grow, settle, weights
 
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
 from scheduler.policies.parts.capacity import Capacity
@@ -275,84 +274,3 @@ def test_preemption_only_if_the_claimant_then_fits() -> None:
     assert make_room(8, 1, [(5.0, 0, 2), (1.0, 1, 2)]) == []
     assert make_room(4, 1, [(50.0, 0, 4), (1.0, 1, 2), (9.0, 2, 2)]) == [1, 2]
     assert make_room(4, 0, [(1.0, 0, 2), (6.0, 1, 4)]) == [1], "job 0 is not needed then"
-
-
-# --- elastic sizes --------------------------------------------------------------------------------
-
-
-def test_weights_are_those_of_the_recipe() -> None:
-    found = weights(np.array([100.0, 400.0]), ElasticOptions())
-    assert found == pytest.approx([3**0.25 * 100**-0.3, 400**-0.3])
-
-
-def test_hull_greedy_is_the_best_on_concave_curves() -> None:
-    rng = np.random.default_rng(5)
-    sizes = np.array([1, 2, 3, 4])
-    for _ in range(60):
-        gains = -np.sort(-rng.uniform(0, 1, (3, 4)), axis=1)
-        value = np.cumsum(gains, axis=1)
-        budget = int(rng.integers(0, 10))
-        low = np.zeros(3, dtype=np.int64)
-        level = grow(sizes, value, low, low + 3, budget)
-        assert sizes[level].sum() - 3 <= budget
-        best = max(
-            value[range(3), picked].sum()
-            for picked in product(range(4), repeat=3)
-            if sizes[list(picked)].sum() - 3 <= budget
-        )
-        assert value[range(3), level].sum() == pytest.approx(best)
-
-
-def test_greedy_is_near_the_best_on_any_curves() -> None:
-    rng = np.random.default_rng(6)
-    sizes = np.array([1, 2, 4, 8])
-    found = best = 0.0
-    for _ in range(60):
-        value = np.maximum.accumulate(rng.uniform(0, 1, (4, 4)), axis=1)
-        low = np.zeros(4, dtype=np.int64)
-        budget = int(rng.integers(4, 20))
-        level = grow(sizes, value, low, low + 3, budget)
-        assert sizes[level].sum() - 4 <= budget
-        found += value[range(4), level].sum()
-        best += max(
-            value[range(4), picked].sum()
-            for picked in product(range(4), repeat=4)
-            if sizes[list(picked)].sum() - 4 <= budget
-        )
-    assert found >= 0.97 * best
-
-
-def test_a_plateau_is_crossed_by_the_hull() -> None:
-    """8 adds nothing over 4, 16 doubles it: a step-by-step greedy would stop at 4."""
-    value = np.array([[1.0, 2.0, 3.0, 3.0, 6.0]])
-    level = grow(np.array([1, 2, 4, 8, 16]), value, np.array([0]), np.array([4]), 15)
-    assert level.tolist() == [4]
-
-
-def test_sizes_stay_unless_the_change_pays() -> None:
-    sizes = np.array([1, 2, 3])
-    value = np.array([[1.0, 1.5, 1.75], [1.0, 1.505, 1.76]])
-    args = (np.array([0, 0]), np.array([2, 2]), 3)
-    calm = np.zeros(2, dtype=np.bool_)
-    options = ElasticOptions()
-    held = settle(sizes, value, np.array([2, 1]), *args, calm, options)
-    assert held.tolist() == [2, 1]
-    eager = settle(sizes, value, np.array([2, 1]), *args, calm, ElasticOptions(gain_least=0.0))
-    assert eager.tolist() == [1, 2]
-    taken = settle(sizes, value, np.array([2, 1]), args[0], args[1], 1, calm, options)
-    assert sizes[taken].sum() == 3, "whoever must shrink does so at once"
-
-
-def test_a_job_at_a_size_that_is_not_allowed_does_not_spoil_the_others() -> None:
-    """Minus infinity at the start would make every gain of that job no number at all."""
-    no = -np.inf
-    sizes = np.array([1, 2, 4])
-    value = np.array([[no, 2.0, 3.0], [1.0, 2.0, 2.5], [no, no, no]])
-    start, cap = np.array([0, 0, 0]), np.array([2, 2, 2])
-    assert grow(sizes, value, start, cap, 3).tolist() == [0, 2, 0]
-    # The first holds 1 GPU and starts at none that is allowed; nobody gains by changing the others.
-    some = np.array([False, False, False])
-    for present in ([0, 2, -1], [0, 0, 1], [1, 1, 0]):
-        level = settle(sizes, value, np.array(present), start, cap, 3, some, ElasticOptions())
-        assert (sizes[level] - sizes[start]).sum() <= 3
-        assert level[1] > 0, "what there is goes to the job that can use it"

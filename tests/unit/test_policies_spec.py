@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from scheduler.policies.flow import FlowOptions
 
 from scheduler.policies.literature.capacity_queues import CapacityQueues
 from scheduler.policies.literature.fifo import Fifo
@@ -12,18 +11,19 @@ from scheduler.policies.literature.tiresias import Tiresias
 from scheduler.policies.parts.queue_tree import Queue
 from scheduler.policies.registry import POLICIES, make_policy, name_of
 from scheduler.policies.spec import split
-from scheduler.policies.tide import Tide
+from scheduler.policies.tide.tide import Tide
 
 QUEUES = 'capacity:queues=[{"path":"a","guaranteed":0.5,"gpus":false}]:leaf_of={"t":"a"}'
 
 
 def test_options_change_fields_and_fields_of_parts_and_leave_the_others() -> None:
     usual = Tide()
-    assert make_policy("tide:loans.cool_down_s=30:starving_s=60:flow=none") == replace(
-        usual, loans=replace(usual.loans, cool_down_s=30.0), starving_s=60.0, flow=None
+    assert make_policy("tide:loans.cool_down_s=30:patience_s=60") == replace(
+        usual, loans=replace(usual.loans, cool_down_s=30.0), patience_s=60.0
     )
-    assert make_policy("tide:flow.ripple=2") == replace(
-        usual, flow=replace(usual.flow or FlowOptions(), ripple=2.0)
+    seen = usual.loans.forecast
+    assert make_policy("tide:loans.forecast.season=none") == replace(
+        usual, loans=replace(usual.loans, forecast=replace(seen, season=None))
     )
     assert make_policy("fifo:backfill=strict:sizes=requested") == Fifo(
         backfill="strict", sizes="requested"
@@ -57,20 +57,20 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         ("tide:loans", "'loans' is no option; write OPTION=VALUE"),
         ("tide:", "'' is no option"),
         ("tide:loans.lead_s=soon", "loans.lead_s: input should be a valid number"),
-        ("tide:aging=nan", "aging: must be a finite number"),
+        ("tide:loans.stale_s=nan", "stale_s: must be a finite number"),
         ("tide:loans.stale_s=inf", "loans.stale_s: must be a finite number"),
-        ("tide:starving_s=nan", "starving_s: input should be less than or equal to"),
+        ("tide:pledge_s=nan", "pledge_s: input should be less than or equal to"),
         (" tide", "must be one line"),
-        ("tide:flow=none\n", "must be one line"),
+        ("tide:pledge_s=1\n", "must be one line"),
         ("tide:" + "x" * 5000, "at most 4096 characters"),
-        ("tide:starving_s=none", "starving_s: input should be a valid number"),
-        ("tide:starving_s=1:starving_s=2", "starving_s: is given twice"),
-        ("tide:flow=none:flow.ripple=2", "flow.ripple: flow is given as a whole, too"),
-        ("tide:flow.ripple=2:flow=none", "flow: is given twice"),
+        ("tide:pledge_s=none", "pledge_s: input should be a valid number"),
+        ("tide:pledge_s=1:pledge_s=2", "pledge_s: is given twice"),
+        ("tide:loans=none:loans.lead_s=2", "loans.lead_s: loans is given as a whole, too"),
+        ("tide:loans.lead_s=2:loans={}", "loans: is given twice"),
         ("tide:loans.cool_down_s=-5", "cool_down_s: must be from 0 to 1e+09, got '-5'"),
         ("tide:loans.lend_horizon_s=1e6", "lend_horizon_s: input should be less than or equal"),
-        ("tide:timely.tries=-1", "timely.tries: must be from 0 to 1e+09"),
-        ("tide:starving_s=0", "starving_s: input should be greater than 0"),
+        ("fifo:gone=none", "gone: is no option"),
+        ("tide:pledge_s=0", "pledge_s: input should be greater than 0"),
         ("tide:loans.forecast.burst_quantile=1.5", "burst_quantile: input should be less than"),
         ("tide:loans.forecast.level_range=[-1,2]", "level_range: must be from 0"),
         ("sia:power=-9", "power: input should be greater than or equal to -8"),

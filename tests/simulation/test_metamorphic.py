@@ -1,0 +1,191 @@
+"""What a change of the problem does to a whole run: more room helps, names and clocks are nothing.
+
+Each run is of the real engine with the default policy: 80 made-up jobs on 4 nodes of 8 GPUs, a
+little more than they can do at once, with and without deadlines. Bounds are for all seeds
+together: another node may by chance cost one workload more than it gives.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scheduler.policies.interface import Kind, Plan, Snapshot
+from scheduler.policies.tide.tide import Tide
+from simulator.generated import Mix
+from simulator.neighbours import neighbours
+from simulator.options import Options, ladder
+from simulator.outcome import Outcome
+from simulator.physics.base import Entry, Room
+from simulator.physics.simple import GENERATED, SimpleJob, SimplePhysics
+from simulator.room import PoolRoom
+from simulator.run import simulate
+
+SEEDS = (1, 2, 3)
+ROOM = Room(4, 8)
+MIX = Mix(days=0.25, load=1.1, jobs=80, deadlines=0.6)
+HOURS = 48.0
+INF = float("inf")
+Edit = Callable[[Entry], Entry]
+
+
+@dataclass
+class Observed:
+    """The default policy; remembers whom it promised to be in time."""
+
+    name: str = "tide"
+    policy: Tide = field(default_factory=Tide)
+    promised: set[str] = field(default_factory=set)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        plan = self.policy.plan(snapshot)
+        self.promised.update(plan.notes)
+        return plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run, and who was promised to be in time."""
+
+    run: Outcome
+    promised: frozenset[str]
+
+    @property
+    def jct_s(self) -> np.ndarray:
+        return self.run.end_s - self.run.submit_s
+
+
+@cache
+def entries(seed: int, timed: bool) -> tuple[Entry, ...]:
+    made = SimplePhysics(seed=seed, mix=MIX).entries(Path(GENERATED), ROOM, adaptive=False)
+    return tuple(one if timed else replace(one, deadline_s=INF) for one in made)
+
+
+def beside(seed: int, lenders: int = 0, edges: int = 0, fast: int = 0) -> tuple[PoolRoom, ...]:
+    """Make pools beside the training pool: nodes of 8 GPUs, edge servers of one."""
+    pools = neighbours(lenders, edges, 8, seed, HOURS)
+    return (*pools, PoolRoom("fast", Kind.TRAINING, fast, 8, speed=2.0)) if fast else pools
+
+
+def go(jobs: Sequence[Entry], room: Room = ROOM, pools: tuple[PoolRoom, ...] = ()) -> Result:
+    """Run jobs to their end, and check what holds in every run."""
+    policy = Observed()
+    options = Options(room=room, pools=pools, on_events=True, sizes=ladder(ROOM))
+    run = simulate(jobs, policy, options)
+    late = {name for name, end, due in zip(run.ids, run.end_s, run.deadline_s, strict=True)
+            if end > due}  # fmt: skip
+    assert not policy.promised & late, "a promise was broken"
+    assert np.isfinite(run.end_s).all()
+    assert (run.claims_timed_out, run.invariant_violations, int(run.refused.sum())) == (0, 0, 0)
+    hours = np.maximum(run.end_s - run.submit_s, 3600.0) / 3600.0
+    assert run.restarts.mean() <= 4.0
+    assert (run.restarts / hours).max() <= 18.0, "a job is moved to and fro"
+    return Result(run, frozenset(policy.promised))
+
+
+@cache
+def base(seed: int, timed: bool) -> Result:
+    return go(entries(seed, timed))
+
+
+def mean_s(results: Sequence[Result]) -> float:
+    return float(np.mean([result.jct_s.mean() for result in results]))
+
+
+def met(results: Sequence[Result]) -> int:
+    return sum(int((one.run.end_s <= one.run.deadline_s).sum()) for one in results)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [
+        ({"nodes": 1}, 0.92),
+        ({"lenders": 2}, 0.96),
+        ({"edges": 2}, 1.01),  # servers of one slow GPU that are seldom idle
+        ({"fast": 1}, 0.72),
+    ],
+)
+def test_more_room_makes_jobs_faster(more: dict[str, int], most: float, timed: bool) -> None:
+    room = replace(ROOM, nodes=ROOM.nodes + more.get("nodes", 0))
+    others = {name: count for name, count in more.items() if name != "nodes"}
+    before = [base(seed, timed) for seed in SEEDS]
+    after = [go(entries(seed, timed), room, beside(seed, **others)) for seed in SEEDS]
+    assert mean_s(after) <= most * mean_s(before)
+    assert met(after) >= met(before)
+
+
+def largest(jobs: Sequence[Entry]) -> str:
+    """Return who has most to do."""
+    return max(jobs, key=lambda one: one.model.total).id
+
+
+def edited(seed: int, edit: Edit) -> Result:
+    """Run jobs without deadlines, the largest of them changed."""
+    jobs = entries(seed, False)
+    chosen = largest(jobs)
+    return go([edit(one) if one.id == chosen else one for one in jobs])
+
+
+def shorter(one: Entry) -> Entry:
+    model = one.model
+    assert isinstance(model, SimpleJob)
+    return replace(one, model=SimpleJob(model._rates, model.total / 2, model._pauses))
+
+
+def test_a_shorter_job_makes_the_mean_shorter() -> None:
+    after = [edited(seed, shorter) for seed in SEEDS]
+    assert mean_s(after) < mean_s([base(seed, False) for seed in SEEDS])
+
+
+def test_fewer_deadlines_cost_nobody_anything() -> None:
+    after = [
+        go([replace(one, deadline_s=INF) if n % 4 else one for n, one in enumerate(jobs)])
+        for jobs in (entries(seed, True) for seed in SEEDS)
+    ]
+    assert mean_s(after) <= 1.02 * mean_s([base(seed, True) for seed in SEEDS])
+
+
+def test_deadlines_cost_little_and_are_met_more_often_than_by_chance() -> None:
+    without = [base(seed, False) for seed in SEEDS]
+    timed = [base(seed, True) for seed in SEEDS]
+    assert mean_s(timed) <= 1.15 * mean_s(without)
+    dues = [np.array([one.deadline_s for one in entries(seed, True)]) for seed in SEEDS]
+    by_chance = sum(int((a.run.end_s <= b).sum()) for a, b in zip(without, dues, strict=True))
+    assert met(timed) >= by_chance
+
+
+def test_one_of_higher_priority_waits_for_nobody() -> None:
+    for seed in SEEDS:
+        result = edited(seed, lambda one: replace(one, priority=1))
+        at = result.run.ids.index(largest(entries(seed, False)))
+        assert result.run.start_s[at] - result.run.submit_s[at] <= 60.0
+        assert result.jct_s[at] <= base(seed, False).jct_s[at]
+
+
+def same(one: Result, other: Result, shift_s: float = 0.0) -> None:
+    assert len(one.promised) == len(other.promised)
+    np.testing.assert_allclose(one.run.end_s + shift_s, other.run.end_s, rtol=0, atol=1e-3)
+    assert one.run.restarts.tolist() == other.run.restarts.tolist()
+
+
+def test_names_of_jobs_tenants_and_pools_change_nothing() -> None:
+    jobs = entries(1, True)
+    renamed = [replace(one, id=f"x{one.id}y", tenant=f"{one.tenant}{n % 3}")
+               for n, one in enumerate(jobs)]  # fmt: skip
+    pools = beside(1, lenders=1, edges=1)
+    others = tuple(replace(pool, id=f"{pool.id[:3]}x") for pool in pools)
+    same(go(jobs, pools=pools), go(renamed, pools=others))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_later_beginning_changes_nothing(timed: bool) -> None:
+    shift_s = 60.0 * 4096
+    later = [
+        replace(one, submit_s=one.submit_s + shift_s, deadline_s=one.deadline_s + shift_s)
+        for one in entries(1, timed)
+    ]
+    same(base(1, timed), go(later), shift_s)

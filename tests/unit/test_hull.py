@@ -1,0 +1,101 @@
+"""Sharing out where the next GPU gains most: against every way to share a few."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.parts.hull import climb, grow, take
+
+NO = -np.inf
+
+
+def none(rows: int) -> Ints:
+    return np.zeros(rows, dtype=np.int64)
+
+
+def best(sizes: Ints, value: Floats, gpus: int) -> float:
+    """Return the most that any levels are worth which need at most so many GPUs in all."""
+    rows, levels = value.shape
+    return max(
+        float(value[range(rows), picked].sum())
+        for picked in product(range(levels), repeat=rows)
+        if sizes[list(picked)].sum() <= gpus
+    )
+
+
+def worth(value: Floats, level: Ints) -> float:
+    return float(value[np.arange(len(level)), level].sum())
+
+
+def test_a_hull_leaves_out_what_gains_less_than_what_comes_after() -> None:
+    """4 GPUs are worth nothing over 2, 8 much more: one step of 6, not a stop at 2."""
+    sizes = np.array([0, 1, 2, 4, 8])
+    steps = climb(sizes, np.array([[0.0, 4.0, 5.0, 5.0, 11.0]]), none(1))
+    assert steps.end.tolist() == [1, 4]
+    assert steps.cost.tolist() == [1, 7]
+    assert steps.slope.tolist() == [4.0, 1.0]
+
+
+def test_steps_are_in_order_of_slope_then_row_and_each_hull_in_its_own() -> None:
+    sizes = np.array([0, 1, 2, 4])
+    value = np.array([[0.0, 2.0, 3.0, 4.0], [0.0, 2.0, 4.0, 5.0], [0.0, NO, NO, NO]])
+    steps = climb(sizes, value, none(3))
+    assert steps.row.tolist() == [0, 1, 0, 0, 1]
+    assert (np.diff(steps.slope) <= 0).all()
+    assert [steps.fitting(gpus) for gpus in (-1, 0, 1, 2, 3, 4, 9)] == [0, 0, 1, 1, 2, 3, 5]
+
+
+def test_who_begins_where_it_may_not_be_has_no_steps() -> None:
+    """Minus infinity at the start would make every gain of that job no number at all."""
+    value = np.array([[NO, 2.0, 3.0], [0.0, 2.0, 2.5], [NO, NO, NO]])
+    assert set(climb(np.array([0, 1, 2]), value, none(3)).row.tolist()) == {1}
+    assert grow(np.array([0, 1, 2]), value, none(3), none(3) + 2, 9).tolist() == [0, 2, 0]
+
+
+def test_nobody_grows_beyond_its_cap_or_from_above_it() -> None:
+    sizes, value = np.array([0, 1, 2, 4]), np.tile([0.0, 3.0, 5.0, 8.0], (3, 1))
+    level = grow(sizes, value, np.array([0, 2, 3]), np.array([1, 3, 0]), 9)
+    assert level.tolist() == [1, 3, 3]
+    assert grow(sizes, value, np.array([0, 2, 3]), np.array([1, 3, 0]), 0).tolist() == [0, 2, 3]
+
+
+def test_what_the_first_refused_step_leaves_is_used() -> None:
+    """A step to 8 does not fit into 6: smaller steps are taken first, then sizes in between."""
+    sizes = np.array([0, 1, 2, 4, 8])
+    value = np.array([[0.0, 1.0, 1.5, 1.5, 1.5], [0.0, 2.0, 4.0, 8.0, 16.0]])
+    steps = climb(sizes, value, none(2))
+    assert steps.end.tolist() == [4, 1, 2]
+    assert sizes[take(sizes, value, none(2), steps, 6)].tolist() == [2, 4]
+    assert sizes[take(sizes, value, none(2), steps, 3)].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(("concave", "bound"), [(True, 1.0), (False, 0.92)])
+def test_it_is_the_best_on_concave_curves_and_near_it_on_any(concave: bool, bound: float) -> None:
+    """On curves that are not concave the last steps may be missed: a knapsack's rest."""
+    rng = np.random.default_rng(5)
+    sizes = np.array([0, 1, 2, 3] if concave else [0, 1, 2, 4, 8])
+    found = most = 0.0
+    for _ in range(80):
+        gains = rng.uniform(0, 1, (4, len(sizes) - 1))
+        gains = -np.sort(-gains, axis=1) if concave else gains * np.diff(sizes)
+        value = np.concatenate((np.zeros((4, 1)), np.cumsum(gains, axis=1)), axis=1)
+        gpus = int(rng.integers(0, 13))
+        level = grow(sizes, value, none(4), none(4) + len(sizes) - 1, gpus)
+        assert sizes[level].sum() <= gpus
+        most += best(sizes, value, gpus)
+        found += worth(value, level)
+    assert bound * most <= found + 1e-9 <= most + 1e-6
+
+
+def test_more_gpus_are_never_worth_less() -> None:
+    rng = np.random.default_rng(6)
+    sizes = np.array([0, 1, 2, 4, 8])
+    for _ in range(30):
+        gains = np.sort(rng.uniform(0, 1, (3, 4)), axis=1)[:, ::-1] * np.diff(sizes)
+        value = np.concatenate((np.zeros((3, 1)), np.cumsum(gains, axis=1)), axis=1)
+        steps = climb(sizes, value, none(3))
+        got = [worth(value, take(sizes, value, none(3), steps, gpus)) for gpus in range(26)]
+        assert (np.diff(got) >= -0.15).all(), "a larger step may take the place of smaller ones"
+        assert got[-1] == pytest.approx(value[:, -1].sum())
