@@ -1,0 +1,91 @@
+"""What each job is worth where: short ones, those that went without, and those with a right."""
+
+import numpy as np
+import pytest
+
+from scheduler.policies.tide.tide import Tide
+from scheduler.policies.tide.worth import (
+    AGE_POWER,
+    FAVOUR,
+    LENGTH_POWER,
+    RANK_POWER,
+    RIPPLE,
+    STEPS_MOST,
+)
+from tests.markets import columns, opened
+from tests.snapshots import Job, Pool, snapshot
+
+NOW_S = 10_000.0
+HOUR_S = 3600.0
+TRAIN = Pool("train")
+
+
+def test_weights_are_those_of_the_formula() -> None:
+    jobs = [Job("a", work_s=100), Job("b", work_s=400), Job("c", work_s=400, sizes=(2, 4))]
+    # Time on one GPU at the base size's speed: two are slower than two GPUs by 2 ** 0.1.
+    work_s = np.array([100.0, 400.0, 400.0 * 2**0.1])
+    rank, base = np.array([3, 2, 1]), np.array([1, 1, 2])
+    expected = (2 * rank - 1) ** RANK_POWER * work_s**-LENGTH_POWER
+    expected *= (NOW_S + work_s / base) ** AGE_POWER
+    assert opened(snapshot([TRAIN], jobs)).weight == pytest.approx(expected)
+
+
+def test_the_short_weigh_more_and_equals_are_ranked_by_their_place() -> None:
+    jobs = [Job(f"j{n}", work_s=work_s) for n, work_s in enumerate((500, 50, 500, 5000))]
+    weight = opened(snapshot([TRAIN], jobs)).weight
+    assert np.argsort(-weight).tolist() == [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize(("hours", "factor"), [(1.0, 1.0), (3.0, 1.0), (9.0, 1.5), (12.0, 2.0)])
+def test_who_went_without_for_long_weighs_more(hours: float, factor: float) -> None:
+    """A job's own time without GPUs counts, not its age: the other held some all the time."""
+    jobs = [Job("went", work_s=90_000), Job("held", work_s=90_000)]
+    age_s = hours * HOUR_S
+    seen = columns(snapshot([TRAIN], jobs, now_s=age_s), held_s=[0.0, age_s])
+    weight = opened(seen, Tide(patience_s=6 * HOUR_S)).weight
+    assert weight[1] / weight[0] * factor == pytest.approx(3**RANK_POWER)
+
+
+def test_a_step_of_priority_doubles_the_weight_up_to_a_limit() -> None:
+    jobs = [Job("a"), Job("b"), Job("c")]
+    usual = opened(snapshot([TRAIN], jobs)).weight
+    seen = columns(snapshot([TRAIN], jobs), priority=[0, 1, 99])
+    assert opened(seen).weight / usual == pytest.approx([1.0, FAVOUR, FAVOUR**STEPS_MOST])
+
+
+def test_who_has_a_right_is_worth_more_than_all_of_a_lower_class() -> None:
+    jobs = [
+        Job("long", work_s=1e7, sizes=(4,), priority=1),
+        Job("longer", work_s=1e8, sizes=(8,), priority=2),
+        *(Job(f"short{n}", work_s=10.0) for n in range(5)),
+    ]
+    found = opened(snapshot([TRAIN], jobs))
+    per_gpu = found.value[0, :, 1:] / found.market.sizes[1:]
+    own = [found.row("long"), found.row("longer")]
+    others = np.delete(per_gpu, own, axis=0).max()
+    assert others < per_gpu[own[0]].max() < per_gpu[own[1]].max()
+    assert found.got() == {"longer": ("train", 8)}
+    # The right is to the base size: more than that is worth as much as to others.
+    alike = opened(columns(found.seen, priority=np.ones(len(jobs), dtype=np.int64)))
+    assert alike.value[0, :, 1:].max() < others * 99
+
+
+def test_a_change_loses_what_its_pause_takes() -> None:
+    """A running job must regain twice its pause within the horizon, a waiting one its own."""
+    job = Job("a", work_s=90_000, power=1.0, held={"train-000": 4}, checkpoint_cost_s=0.0)
+    runs = opened(snapshot([TRAIN], [job]), Tide(horizon_s=500.0))
+    here, more = (float(runs.value[0, 0, level] / runs.weight[0]) for level in (3, 4))
+    pause_s = 20.0 + 2.0 * 3
+    assert here == pytest.approx(4.0)
+    assert more == pytest.approx(8.0 * (1 - RIPPLE * pause_s / 500.0))
+    waits = opened(snapshot([TRAIN], [Job("a", work_s=90_000, power=1.0, checkpoint_cost_s=0.0)]))
+    takes_s = 90_000 / 8 + pause_s
+    assert waits.value[0, 0, 4] / waits.weight[0] == pytest.approx(8.0 * (1 - pause_s / takes_s))
+
+
+def test_nothing_is_worth_nothing_and_what_cannot_be_less() -> None:
+    jobs = [Job("a", sizes=(2, 8)), Job("b", work_s=1.0, held={"train-000": 2}, start_cost_s=9e3)]
+    value = opened(snapshot([TRAIN], jobs)).value[0]
+    assert (value[:, 0] == 0.0).all()
+    assert np.isneginf(value[0, [1, 3, 5, 6, 7]]).all()
+    assert (value[1, [1, 3, 4]] == 0.0).all(), "no pause costs more than all that it gains"
