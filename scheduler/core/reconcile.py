@@ -272,8 +272,10 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
 
 def clear_reclaimed(turn: Turn) -> None:
     """Get gangs that nobody moved off nodes that go back; hand empty nodes over."""
-    for name in list(turn.state.on_loan):
-        node = turn.state.nodes[name]
+    nodes = turn.state.nodes
+    found = [nodes[name] for name in turn.state.on_loan]
+    # Most are lent, and stay so; this is asked whenever GPUs come free.
+    for node in [node for node in found if node.loan_state is not LoanState.LENT]:
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:
