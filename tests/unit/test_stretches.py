@@ -241,4 +241,4 @@ def test_a_killed_process_is_told(log: Path) -> None:
     assert run.returncode == 2
     assert said.startswith("a process that replayed a part of the log was killed")
     assert len(said.strip().splitlines()) == 1
-    assert not any(one.alive() for one in workers)
+    assert not any(one.is_running() for one in workers)
