@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Plan, Reason, Snapshot
+from scheduler.policies.interface import Floats, Plan, Policy, Reason, Snapshot
 from scheduler.policies.tide.market import Market, open_market
 from scheduler.policies.tide.prices import Cleared, clear
 from scheduler.policies.tide.promises import Promises, hold, keep
@@ -71,8 +71,8 @@ def columns(seen: Snapshot, **columns: Any) -> Snapshot:
     return replace(seen, jobs=replace(seen.jobs, **new))
 
 
-def plan(seen: Snapshot, policy: Tide | None = None) -> Plan:
-    """Return what the policy wants; it keeps what a plan must."""
+def plan(seen: Snapshot, policy: Policy | None = None) -> Plan:
+    """Return what a policy wants, the default one if none is named; it keeps what a plan must."""
     found = (policy or Tide()).plan(seen)
     assert faults(seen, found) == []
     return found
