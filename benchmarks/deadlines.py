@@ -153,7 +153,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.deadlines", description=__doc__)
     parser.add_argument("--traces", default=",".join(TRACES))
     parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs")
-    parser.add_argument("--policies", default=",".join(POLICIES), help="the last is compared with the best of the others")
+    parser.add_argument(
+        "--policies",
+        default=",".join(POLICIES),
+        help="the last is compared with the best of the others",
+    )
     parser.add_argument("--slot-s", type=float, default=0.0, help="least time between decisions")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)

@@ -22,7 +22,6 @@ PHRASES: Mapping[str, str] = {
         "[: the most that one could give is {have:gpus_above_base} of {want:gpus_above_base} GPUs]"
         "[: the most that one has free is {have:free_gpus} of {want:free_gpus} GPUs]"
         "[; {lost_to} hold most of what cannot be taken]"
-        "[; deadlines keep {promised_gpus} above smallest sizes]"
     ),
     "gang.backfill": (
         "it would fit, but starting it now would delay [{lost_to}, ]a gang ahead of it"
@@ -170,7 +169,6 @@ _FIGURES: Mapping[str, str] = {
     "limit_s": "time allowed to start",
     "gpus": "GPUs planned",
     "gpus_above_base": "GPUs free, or above what others are promised",
-    "promised_gpus": "GPUs that deadlines keep, above smallest sizes",
     "share_gpus": "least GPUs for its deadline",
     "share_end_s": "would end with its share",
     "head_gpus": "smallest size of the gang ahead",

@@ -12,7 +12,7 @@ import typer
 from console import service
 from console.output import say
 from scheduler.core.transitions import InvalidTransition
-from simulator.workload import WorkloadError
+from simulator.csv_rows import WorkloadError
 
 #: What all wrong usage derives from. Typer carries it under a private name, which has changed.
 WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[2]

@@ -3,20 +3,30 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from bus.contract import Bus, Record, Unreadable
 from scheduler.core.evolve import apply
-from scheduler.core.record import UnknownRecord, facts_from_dict
+from scheduler.core.record import (
+    UnknownRecord,
+    decision_to_dict,
+    facts_from_dict,
+    stimulus_to_dict,
+)
 from scheduler.core.state import ClusterState, canonical, state_from_dict, state_hash
+from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
 from schemas.journal import (
     NO_DIGEST,
     RawEntry,
     SnapshotTaken,
+    chain,
     decode_entry,
     decode_snapshot,
+    encode_entry,
+    encode_snapshot,
     follows,
     raw_entry,
 )
@@ -24,6 +34,52 @@ from schemas.parse import Rejected
 from schemas.topics import JOURNAL, SNAPSHOTS
 
 _VERSION = 1
+
+
+def write_entry(
+    state: ClusterState, stimulus: Stimulus, decision: Decision, previous: str
+) -> tuple[bytes, str]:
+    """Give the record of a decision and its digest.
+
+    Args:
+        state: As the decision has left it.
+        stimulus: What it was decided on.
+        decision: What was decided.
+        previous: The digest of the entry before.
+    """
+    entry = chain(
+        previous,
+        state.number - 1,
+        stimulus.at_s,
+        stimulus_to_dict(stimulus),
+        decision_to_dict(decision),
+        policy=state.leader.policy,
+    )
+    return encode_entry(entry, state.cell), entry.digest
+
+
+def write_snapshot(
+    state: ClusterState, digest: str, sources: dict[str, Any], journal_offset: int = 0
+) -> bytes:
+    """Give the record of a state.
+
+    Args:
+        state: The state.
+        digest: Of the last entry that made it.
+        sources: What was taken last from each, as `Dedupe.to_dict` has it.
+        journal_offset: No later entry is before it.
+    """
+    document = orjson.loads(orjson.dumps(state))
+    snapshot = SnapshotTaken(
+        number=state.number,
+        at_s=state.now_s,
+        digest=digest,
+        state_hash=hashlib.sha256(canonical(document)).hexdigest(),
+        state=document,
+        sources=sources,
+        journal_offset=journal_offset,
+    )
+    return encode_snapshot(snapshot, state.cell)
 
 
 class JournalReader:

@@ -6,20 +6,15 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
-
-import orjson
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler.contact import Contact
 from scheduler.core.engine import Engine
-from scheduler.core.record import decision_to_dict, stimulus_to_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import canonical
 from scheduler.core.stimuli import (
     Command,
     Decision,
@@ -30,19 +25,12 @@ from scheduler.core.stimuli import (
 from scheduler.core.validate import violations
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
-from scheduler.journal import Recovered, recover
+from scheduler.journal import Recovered, recover, write_entry, write_snapshot
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from schemas.codec import EventEnvelope, cell_state, command, encode
 from schemas.commands import CommandData
-from schemas.journal import (
-    MAX_JOURNAL_BYTES,
-    CellState,
-    SnapshotTaken,
-    chain,
-    encode_entry,
-    encode_snapshot,
-)
+from schemas.journal import MAX_JOURNAL_BYTES, CellState
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 
 
@@ -298,20 +286,11 @@ class SchedulerService:
 
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
         engine, cell = self.engine, self._config.cell
-        number = engine.state.number
         began_s = self._real_s()
         decision = engine.handle(stimulus)
         self._took("decision", began_s)
-        entry = chain(
-            self._digest,
-            number,
-            stimulus.at_s,
-            stimulus_to_dict(stimulus),
-            decision_to_dict(decision),
-            policy=engine.state.leader.policy,
-        )
-        self._digest = entry.digest
-        messages.append(Message(JOURNAL.name, cell, encode_entry(entry, cell)))
+        value, self._digest = write_entry(engine.state, stimulus, decision, self._digest)
+        messages.append(Message(JOURNAL.name, cell, value))
         messages += [self._command(order, stimulus.at_s) for order in decision.commands]
         return decision
 
@@ -380,20 +359,10 @@ class SchedulerService:
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
         self._entries = 0
-        state, cell = self.engine.state, self._config.cell
-        document = orjson.loads(orjson.dumps(state))
-        snapshot = SnapshotTaken(
-            number=state.number,
-            at_s=state.now_s,
-            digest=self._digest,
-            state_hash=hashlib.sha256(canonical(document)).hexdigest(),
-            state=document,
-            sources=self.intake.dedupe.to_dict(),
-            journal_offset=await self._bus.end(JOURNAL.name),
-        )
-        value = encode_snapshot(snapshot, cell)
+        sources, end = self.intake.dedupe.to_dict(), await self._bus.end(JOURNAL.name)
+        value = write_snapshot(self.engine.state, self._digest, sources, end)
         if len(value) > MAX_JOURNAL_BYTES:
             self.snapshots_skipped += 1  # nobody could read it; the one before still serves
             return
         async with self._producer.transaction() as transaction:
-            transaction.send(Message(SNAPSHOTS.name, cell, value))
+            transaction.send(Message(SNAPSHOTS.name, self._config.cell, value))

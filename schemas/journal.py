@@ -152,6 +152,9 @@ class RawEntry(NamedTuple):
     digest: str
 
 
+#: The fields of each as they are written.
+_ENTRY = ("number", "at_s", "policy", "version", "stimulus", "decision", "digest")
+_SNAPSHOT = (*_ENTRY[:2], "version", "digest", "state_hash", "state", "sources", "journal_offset")
 _DIGEST_KEY = b',"digest":"'
 _TAIL = len(_DIGEST_KEY) + 64 + len(b'"}}')
 
@@ -193,16 +196,7 @@ def encode_entry(entry: JournalEntry, cell: str = "default") -> bytes:
     Raises:
         TypeError: The stimulus or decision holds what JSON has no form for.
     """
-    data = {
-        "number": entry.number,
-        "at_s": entry.at_s,
-        "policy": entry.policy,
-        "version": entry.version,
-        "stimulus": entry.stimulus,
-        "decision": entry.decision,
-        "digest": entry.digest,
-    }
-    return _encode(entry.TYPE, f"{cell}-{entry.number}", cell, entry.number, entry.at_s, data)
+    return _encode(entry, _ENTRY, f"{cell}-{entry.number}", cell)
 
 
 def encode_snapshot(snapshot: SnapshotTaken, cell: str = "default") -> bytes:
@@ -211,22 +205,11 @@ def encode_snapshot(snapshot: SnapshotTaken, cell: str = "default") -> bytes:
     Raises:
         TypeError: The state holds what JSON has no form for.
     """
-    data = {
-        "number": snapshot.number,
-        "at_s": snapshot.at_s,
-        "version": snapshot.version,
-        "digest": snapshot.digest,
-        "state_hash": snapshot.state_hash,
-        "state": snapshot.state,
-        "sources": snapshot.sources,
-        "journal_offset": snapshot.journal_offset,
-    }
-    id_ = f"{cell}-snapshot-{snapshot.number}"
-    return _encode(snapshot.TYPE, id_, cell, snapshot.number, snapshot.at_s, data)
+    return _encode(snapshot, _SNAPSHOT, f"{cell}-snapshot-{snapshot.number}", cell)
 
 
 def _encode(
-    type_name: str, id_: str, cell: str, number: int, at_s: float, data: dict[str, Any]
+    data: JournalEntry | SnapshotTaken, fields: tuple[str, ...], id_: str, cell: str
 ) -> bytes:
     # Sequence and ids are the journal's numbers, which go on over restarts: bootid stays 0.
     return orjson.dumps(
@@ -234,14 +217,14 @@ def _encode(
             "specversion": "1.0",
             "id": id_,
             "source": f"/schedulers/{cell}",
-            "type": type_name,
-            "time": moment(at_s),
+            "type": data.TYPE,
+            "time": moment(data.at_s),
             "subject": cell,
             "datacontenttype": "application/json",
-            "sequence": str(number),
+            "sequence": str(data.number),
             "bootid": 0,
             "cell": cell,
-            "data": data,
+            "data": {name: getattr(data, name) for name in fields},
         },
         option=orjson.OPT_UTC_Z,
     )

@@ -4,6 +4,7 @@ It is an account beside the engine's own: nothing here is read back by anybody w
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,36 +13,25 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.interface import Ints, Kind
 from simulator.driver import START_S
 from simulator.layout import Layout
+from simulator.outcome import FleetRecord, Outcome
 from simulator.physics.base import Placement
+from simulator.room import Owner
 from simulator.usage import Usage
-
-_COUNTS = ("restarts", "preemptions", "grown", "shrunk", "moved", "migrated", "crossed", "killed")
 
 
 class Account:
     """Counts for N jobs, by submission, and for all nodes. Moments are the run's, in seconds."""
 
-    def __init__(self, layout: Layout, names: tuple[str, ...], requested: Ints) -> None:
-        """Begin with nothing counted."""
-        many = len(names)
-        self._layout, self._requested = layout, requested
-        self._at = {name: number for number, name in enumerate(names)}
-        self.start_s = np.full(many, math.inf)
-        self.ready_s = np.full(many, math.inf)
-        self.end_s = np.full(many, math.inf)
-        self.declined = np.zeros(many, dtype=np.int64)
-        self.waited_s = np.zeros(many)
-        self.attained_gpu_s = np.zeros(many)
-        self.paused_gpu_s = np.zeros(many)
-        self.lost_gpu_s = np.zeros(many)
-        self.count = {name: np.zeros(many, dtype=np.int64) for name in _COUNTS}
+    def __init__(self, layout: Layout, out: Outcome) -> None:
+        """Begin with nothing counted; `out` is filled."""
+        many = len(out.ids)
+        self._layout, self._out = layout, out
+        self._at = {name: number for number, name in enumerate(out.ids)}
         self.over = 0  #: Jobs that ended, or were refused.
-        self.reclaim_preemptions = self.claims = self.claims_timed_out = 0
-        self.idle_gpu_s = self.stranded_gpu_s = 0.0
         self.failed = ""  #: Why the policy could not decide, if it could not.
-        self.line: list[tuple[float, int]] = [(0.0, 0)]  #: Moments, and GPUs held from then on.
-        self.free: Ints = layout.gpus.copy()
-        self.usage = Usage(layout.gpus, layout.pools.kind[layout.pool])
+        self._line: list[tuple[float, int]] = [(0.0, 0)]  # moments, and GPUs held from then on
+        self._free: Ints = layout.gpus.copy()
+        self._usage = Usage(layout.gpus, layout.pools.kind[layout.pool])
         self._open = layout.pools.kind[layout.pool] == Kind.TRAINING
         self._takes = self._open.copy()  # new work
         self._cells: dict[int, dict[str, set[int]]] = {}  # what jobs hold, by the engine's ledger
@@ -50,13 +40,16 @@ class Account:
         self._waits_since_s: dict[int, float] = {}  # jobs that wait, by submission
         self._pause: list[tuple[float, float]] = [(0.0, 0.0)] * many
         self._site = [-1] * many
-        self._asked_back: dict[int, int] = {}
+        self._loans = 0
+        #: Nodes asked back: which batch, asked, due and back when.
+        self._reclaims: list[list[float]] = []
+        self._asked_back: dict[int, list[float]] = {}  # those that are not back yet
         self._batches, self._batch_s = 0, -math.inf
         self._batch_of: dict[str, int] = {}  # owner -> batch, of what is asked at `_batch_s`
         self._looked_s = 0.0
         self._idle = self._stranded = 0
         self._decided = False
-        self.usage.open(self._open)
+        self._usage.open(self._open)
 
     # --- what the field tells -----------------------------------------------------------------
 
@@ -70,19 +63,19 @@ class Account:
         ready_s: float,
     ) -> None:
         """A job has another allocation, and makes no progress until `ready_s`."""
-        at_s = now_s - START_S
-        if self.start_s[job] == math.inf:
-            self.start_s[job], self.ready_s[job] = at_s, ready_s - START_S
+        at_s, out = now_s - START_S, self._out
+        if out.start_s[job] == math.inf:
+            out.start_s[job], out.ready_s[job] = at_s, ready_s - START_S
         else:
-            self.count["restarts"][job] += 1
+            out.restarts[job] += 1
         if before:
             held, size = (sum(gpus for _, gpus in one) for one in (before, after))
-            kind = "grown" if size > held else "shrunk" if size < held else "moved"
-            self.count[kind][job] += 1
+            count = out.grown if size > held else out.shrunk if size < held else out.moved
+            count[job] += 1
         if self._site[job] not in (-1, site):
-            self.count["migrated"][job] += 1
+            out.migrated[job] += 1
             edge = self._layout.is_edge
-            self.count["crossed"][job] += edge(self._site[job]) != edge(site)
+            out.crossed[job] += edge(self._site[job]) != edge(site)
         self._site[job] = site
         self.stands(job, now_s, ready_s)
 
@@ -93,17 +86,17 @@ class Account:
 
     def _book_pause(self, job: int, now_s: float) -> None:
         since_s, until_s = self._pause[job]
-        self.paused_gpu_s[job] += self._held[job] * max(min(now_s, until_s) - since_s, 0.0)
+        self._out.paused_gpu_s[job] += self._held[job] * max(min(now_s, until_s) - since_s, 0.0)
         self._pause[job] = now_s, max(until_s, now_s)
 
     def ended(self, job: int, at_s: float) -> None:
         """A job is done."""
-        self.end_s[job] = at_s - START_S
+        self._out.end_s[job] = at_s - START_S
 
     def killed(self, job: int, lost_s: float) -> None:
         """A job stopped without a checkpoint, and has to do so much again."""
-        self.count["killed"][job] += 1
-        self.lost_gpu_s[job] += self._held[job] * lost_s
+        self._out.killed[job] += 1
+        self._out.lost_gpu_s[job] += self._held[job] * lost_s
 
     # --- what the engine decided --------------------------------------------------------------
 
@@ -129,7 +122,7 @@ class Account:
                     self._waits_since_s[self._at[fact.job]] = now_s
                 case facts.JobQueued():
                     job = self._at[fact.job]
-                    self.count["preemptions"][job] += fact.reason != "migrated"
+                    self._out.preemptions[job] += fact.reason != "migrated"
                     self._waits_since_s[job] = now_s
                 case facts.JobMigrating():
                     self._waits_since_s[self._at[fact.job]] = now_s
@@ -138,23 +131,23 @@ class Account:
                 case facts.JobDeclined() | facts.JobFailed():
                     self.over += 1
                     job = self._at[fact.job]
-                    self.declined[job] = isinstance(fact, facts.JobDeclined)
+                    self._out.refused[job] = isinstance(fact, facts.JobDeclined)
                     self._stops_waiting(job, now_s)
                 case facts.PolicyFailed():
                     self.failed = self.failed or fact.error
                 case facts.TargetSet():
-                    self.claims += 1
+                    self._out.claims += 1
                 case facts.TargetDropped():
-                    self.claims_timed_out += fact.timed_out
+                    self._out.claims_timed_out += fact.timed_out
                 case facts.CycleRan():
                     self._decided = True
                 case _:
                     self._of_nodes(fact, now_s)
         if changed:
-            held = self._layout.total - int(self.free.sum())
-            self.line.append((now_s, held))
-            self.usage.book(now_s)
-            self.usage.look(self.free)
+            held = self._layout.total - int(self._free.sum())
+            self._line.append((now_s, held))
+            self._usage.book(now_s)
+            self._usage.look(self._free)
 
     def _given(self, fact: facts.GangStarting | facts.GangScaling, now_s: float) -> None:
         job = self._at[fact.job]
@@ -162,7 +155,7 @@ class Account:
         own = self._cells.get(job, {})
         for node, gpus in fact.cells.items():
             fresh = len(set(gpus) - own.get(node, set()))
-            self.free[self._layout.at[node]] -= fresh
+            self._free[self._layout.at[node]] -= fresh
             own.setdefault(node, set()).update(gpus)
         self._cells[job] = own
         self._holds(job, now_s)
@@ -173,73 +166,67 @@ class Account:
         self._pause[job] = now_s, math.inf  # it does nothing any more until it is gone
         if fact.reason == "preempted":
             nodes = (self._layout.at[node] for node in self._cells.get(job, ()))
-            self.reclaim_preemptions += any(node in self._asked_back for node in nodes)
+            self._out.reclaim_preemptions += any(node in self._asked_back for node in nodes)
 
     def _released(self, fact: facts.GpusReleased, now_s: float) -> None:
         job = self._at[fact.job]
         own = self._cells.get(job, {}).get(fact.node, set())
-        self.free[self._layout.at[fact.node]] += len(own & set(fact.gpus))
+        self._free[self._layout.at[fact.node]] += len(own & set(fact.gpus))
         own -= set(fact.gpus)
         self._holds(job, now_s)
 
     def _holds(self, job: int, now_s: float) -> None:
         """Book what a job held until now, and note what it holds from now on."""
-        self.attained_gpu_s[job] += self._held[job] * (now_s - self._since_s[job])
+        self._out.attained_gpu_s[job] += self._held[job] * (now_s - self._since_s[job])
         self._book_pause(job, now_s)
         self._since_s[job] = now_s
         self._held[job] = sum(map(len, self._cells[job].values()))
 
     def _stops_waiting(self, job: int, now_s: float) -> None:
         if (since_s := self._waits_since_s.pop(job, None)) is not None:
-            self.waited_s[job] += now_s - since_s
+            self._out.waited_s[job] += now_s - since_s
 
     def _of_nodes(self, fact: object, now_s: float) -> None:
-        at = self._layout.at
+        layout, at = self._layout, self._layout.at
         match fact:
-            case facts.NodeJoined() if self._trains(at[fact.node]):
+            case facts.NodeJoined() if layout.room_of(at[fact.node]).kind == Kind.TRAINING:
                 self._set(at[fact.node], True, now_s)
             case facts.NodeLost():
                 self._set(at[fact.node], False, now_s)
             case facts.LoanGranted():
-                self.usage.loans += 1
+                self._loans += 1
                 self._set(at[fact.node], True, now_s)
             case facts.ReclaimStarted():
                 if self._batch_s != now_s:
                     self._batch_s, self._batch_of = now_s, {}
                 node = at[fact.node]
-                owner = self._owner(node)
+                owner = layout.agent_of(node)  # whoever lends has an agent of its own
                 if owner not in self._batch_of:
                     self._batch_of[owner] = self._batches
                     self._batches += 1
                 due_s = fact.due_s - START_S
-                self._asked_back[node] = self.usage.ask_back(self._batch_of[owner], now_s, due_s)
+                row = self._asked_back[node] = [self._batch_of[owner], now_s, due_s, math.inf]
+                self._reclaims.append(row)
                 self._takes[node] = False
             case facts.LoanReturned() | facts.LoanLost():
                 node = at[fact.node]
-                if (row := self._asked_back.pop(node, None)) is not None:
-                    self.usage.back(row, now_s)
+                if (back := self._asked_back.pop(node, None)) is not None:
+                    back[-1] = now_s
                 self._set(node, False, now_s)
             case _:
                 pass
 
-    def _trains(self, node: int) -> bool:
-        return self._layout.rooms[int(self._layout.pool[node])].kind == Kind.TRAINING
-
-    def _owner(self, node: int) -> str:
-        room = self._layout.rooms[int(self._layout.pool[node])]
-        return self._layout.ids[node] if room.kind == Kind.EDGE else room.id
-
     def _set(self, node: int, is_open: bool, now_s: float) -> None:
         self._open[node] = self._takes[node] = is_open
-        self.usage.book(now_s)
-        self.usage.open(self._open)
-        self.usage.look(self.free)
+        self._usage.book(now_s)
+        self._usage.open(self._open)
+        self._usage.look(self._free)
 
     # --- idle GPUs ----------------------------------------------------------------------------
 
     def _book_idle(self, now_s: float) -> None:
-        self.idle_gpu_s += self._idle * (now_s - self._looked_s)
-        self.stranded_gpu_s += self._stranded * (now_s - self._looked_s)
+        self._out.idle_gpu_s += self._idle * (now_s - self._looked_s)
+        self._out.stranded_gpu_s += self._stranded * (now_s - self._looked_s)
         self._looked_s = now_s
 
     def _look(self, now_s: float) -> None:
@@ -247,14 +234,14 @@ class Account:
         self._decided = False
         self._idle = self._stranded = 0
         if self._waits_since_s:
-            free = np.where(self._takes, self.free, 0)
-            asked = int(self._requested[min(self._waits_since_s)])
+            free = np.where(self._takes, self._free, 0)
+            asked = int(self._out.requested[min(self._waits_since_s)])
             gang = min(asked, self._layout.rooms[0].gpus_per_node)
             self._idle, self._stranded = int(free.sum()), int((free % gang).sum())
         self._book_idle(now_s)
 
-    def close(self, now_s: float) -> None:
-        """End all accounts at a moment."""
+    def close(self, now_s: float, owners: Sequence[Owner], failures: int | None) -> None:
+        """End all accounts at a moment; of the fleet only if its `failures` are given."""
         if self._decided:
             self._look(now_s)
         self._book_idle(now_s)
@@ -262,4 +249,38 @@ class Account:
             if self._held[job]:
                 self._holds(job, now_s)
             self._stops_waiting(job, now_s)
-        self.usage.book(now_s)
+        self._usage.book(now_s)
+        self._out.until_s = now_s
+        self._out.line_s = np.array([moment for moment, _ in self._line])
+        self._out.line_gpus = np.array([gpus for _, gpus in self._line], dtype=np.int64)
+        if failures is not None:
+            self._out.fleet = self._fleet(now_s, owners, failures)
+
+    def _fleet(self, now_s: float, owners: Sequence[Owner], failures: int) -> FleetRecord:
+        for owner in owners:
+            owner.book(now_s)
+        pools = [owner for owner in owners if owner.kind == Kind.INFERENCE]
+        opened, held = self._usage.open_gpu_s, self._usage.held_gpu_s
+        line_s, lent, used = np.array(self._usage.line).reshape(-1, 3).T
+        batch, asked_s, due_s, back_s = np.array(self._reclaims).reshape(-1, 4).T
+        return FleetRecord(
+            gpus=self._layout.total,
+            ready_gpu_s=sum(opened),
+            loans=self._loans,
+            lent_gpu_s=opened[Kind.INFERENCE],
+            lent_used_gpu_s=held[Kind.INFERENCE],
+            edge_gpu_s=opened[Kind.EDGE],
+            edge_used_gpu_s=held[Kind.EDGE],
+            reclaim_batch=batch.astype(np.int64),
+            reclaim_asked_s=asked_s,
+            reclaim_due_s=due_s,
+            reclaim_back_s=back_s,
+            needed_gpu_s=sum(owner.needed_gpu_s for owner in pools),
+            short_gpu_s=sum(owner.short_gpu_s for owner in pools),
+            owned_gpu_s=sum(owner.gpus for owner in pools) * now_s,
+            edge_short_gpu_s=sum(one.short_gpu_s for one in owners if one.kind == Kind.EDGE),
+            failures=failures,
+            line_s=line_s,
+            line_lent=lent.astype(np.int64),
+            line_used=used.astype(np.int64),
+        )

@@ -7,6 +7,7 @@ Policies run with their default options, but for `fifo`: elsewhere it gives each
 size, here the size that the job asks for, as a baseline is understood in the literature.
 """
 
+import gc
 import math
 import multiprocessing
 import os
@@ -206,17 +207,15 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
         horizon_s=case.horizon_s,
         agents=case.agents,
     )
-    policy = _Blamed(make_policy(line_of(case.policy)), case.policy)
-    watched: Policy = policy
+    line = line_of(case.policy)
+    policy: Policy = make_policy(line)
     if watch is not None:
-        watched = Watched(policy, lambda now_s, jobs: watch(case, now_s, jobs))
+        policy = Watched(policy, partial(watch, case))
     journal = None if case.journal is None else Path(case.journal)
     try:
-        run = simulate(
-            entries, watched, options, line=line_of(case.policy), cell=case.cell, journal=journal
-        )
+        run = simulate(entries, policy, options, line=line, cell=case.cell, journal=journal)
     except PolicyError as error:
-        raise RunError(policy.blame(str(error))) from (policy.error or error)
+        raise RunError(_blame(case.policy, error)) from (error.__cause__ or error)
     return finished(case, run)
 
 
@@ -226,32 +225,18 @@ def line_of(policy: str) -> str:
     return f"{policy}:sizes=requested" if asks else policy
 
 
-class _Blamed:
-    """A policy whose failure is put down to what it lacks, or to the options that it was given."""
-
-    def __init__(self, policy: Policy, line: str) -> None:
-        self.name = policy.name
-        self.error: Exception | None = None
-        self._policy, self._line = policy, line
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        try:
-            return self._policy.plan(snapshot)
-        except Exception as error:
-            self.error = error
-            raise
-
-    def blame(self, what: str) -> str:
-        """Say what went wrong, and what to do about it."""
-        if isinstance(self.error, ModuleNotFoundError):  # some import when first asked
-            return f"policy {self._line} needs {self.error.name}; install `tidegate[sim]`."
-        name, *options = split(self._line, ":")
-        if self.error is None or not options:
-            return f"policy {self._line} cannot go on: {what}; please report this."
-        return (
-            f"policy {name} cannot decide with {', '.join(options)}: "
-            f"{type(self.error).__name__}: {self.error}; leave it out, or give it another value."
-        )
+def _blame(line: str, failed: PolicyError) -> str:
+    """Say what went wrong with a policy, and what to do about it."""
+    error = failed.__cause__
+    if isinstance(error, ModuleNotFoundError):  # some import when first asked
+        return f"policy {line} needs {error.name}; install `tidegate[sim]`."
+    name, *options = split(line, ":")
+    if error is None or not options:
+        return f"policy {line} cannot go on: {failed}; please report this."
+    return (
+        f"policy {name} cannot decide with {', '.join(options)}: "
+        f"{type(error).__name__}: {error}; leave it out, or give it another value."
+    )
 
 
 class Watched:
@@ -312,7 +297,7 @@ def compare(
     work: Callable[[Numbered], Done] = _numbered
     if submit is None:
         wanted = min(len(cases), processes or os.cpu_count() or 1)
-        submit = map if wanted <= 1 else _Processes(wanted)
+        submit = map if wanted <= 1 else partial(_processes, wanted)
         if wanted <= 1 and watch is not None:
             work = partial(_numbered, watch=watch)
     found: dict[int, Finished] = {}
@@ -323,38 +308,39 @@ def compare(
     return [found[at] for at in range(len(cases))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Processes:
-    """Processes on this machine."""
-
-    count: int
-
-    def __call__(
-        self, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
-    ) -> Iterator[Done]:
-        spawn = multiprocessing.get_context("spawn")
-        others = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(self.count, spawn) as pool:
-            left = {pool.submit(work, case) for case in cases}
-            try:
-                for future in as_completed(left):
-                    yield future.result()
-                    left.discard(future)
-            except BrokenProcessPool as error:
-                raise RunError(
-                    "A process that made runs ended before they did, perhaps for want of memory; "
-                    "try --processes 1."
-                ) from error
-            finally:
-                if left:  # something failed, and nobody waits for the rest
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    for child in set(multiprocessing.active_children()) - others:
-                        child.terminate()
+def _processes(
+    count: int, work: Callable[[Numbered], Done], cases: Sequence[Numbered]
+) -> Iterator[Done]:
+    """Do the work in so many processes on this machine."""
+    spawn = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(count, spawn) as pool:
+        left = {pool.submit(work, case) for case in cases}
+        try:
+            for future in as_completed(left):
+                yield future.result()
+                left.discard(future)
+        except BrokenProcessPool as error:
+            raise RunError(
+                "A process that made runs ended before they did, perhaps for want of memory; "
+                "try --processes 1."
+            ) from error
+        finally:
+            if left:  # something failed, and nobody waits for the rest
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in set(multiprocessing.active_children()) - others:
+                    child.terminate()
 
 
 def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:
     at, case = numbered
-    return at, run_case(case, watch)
+    # A run makes many small objects and hardly any cycles: looking for them costs a tenth.
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        return at, run_case(case, watch)
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def _pools(case: Case, last_s: float) -> tuple[PoolRoom, ...]:

@@ -1,6 +1,7 @@
 """Read a CSV file that somebody else wrote, and name every bad cell by line and column."""
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,10 @@ class WorkloadError(Exception):
 
 
 class Row:
-    """One line's cells by column; what cannot be read is noted in `problems`, and reads as None."""
+    """One line's cells by column.
+
+    What cannot be read is noted in `problems`, and reads as NaN, 0 or an empty text.
+    """
 
     def __init__(self, line: int, cells: Mapping[str, str], heads: Mapping[str, str]) -> None:
         self.line = line
@@ -65,41 +69,37 @@ class Row:
         """Give the cell as it is, without surrounding blanks."""
         return self._cells.get(column, "")
 
-    def name(self, column: str) -> str | None:
+    def name(self, column: str) -> str:
         """Give an identifier: up to 128 letters, digits and `._:-`, a letter or digit first."""
         value = self.text(column)
         if not value:
             self.bad(column, "is blank")
         elif _NAME.fullmatch(value) is None:
             self.bad(column, "must be up to 128 letters, digits or ._:- (no spaces)")
-        else:
-            return value
-        return None
+        return value
 
-    def number(self, column: str, low: float, high: float, *, above: bool = False) -> float | None:
+    def number(self, column: str, low: float, high: float, *, above: bool = False) -> float:
         """Give a number in [low, high], or in (low, high] with `above`."""
         value = self.text(column)
+        number = float(value) if _NUMBER.fullmatch(value) else math.nan
+        if low < number <= high or (number == low and not above):
+            return number
         if not value:
             self.bad(column, "is blank; a number is needed")
-        elif _NUMBER.fullmatch(value) is None:
+        elif math.isnan(number):
             self.bad(column, "is not a number")
-        elif (number := float(value)) < low or (above and number <= low):
+        elif number <= low:
             self.bad(column, f"must be {'above' if above else 'at least'} {low:g}")
-        elif number > high:
-            self.bad(column, f"must be at most {high:g}")
         else:
-            return number
-        return None
+            self.bad(column, f"must be at most {high:g}")
+        return math.nan
 
-    def integer(self, column: str, low: int, high: int) -> int | None:
+    def integer(self, column: str, low: int, high: int) -> int:
         """Give a whole number in [low, high]; `8.0` is one."""
         number = self.number(column, low, high)
-        if number is None:
-            return None
-        if number != int(number):
+        if not math.isnan(number) and number != int(number):
             self.bad(column, "must be a whole number")
-            return None
-        return int(number)
+        return 0 if math.isnan(number) else int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,8 @@ def _cells(line: int, raw: bytes) -> tuple[str, ...] | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(line, "", "", f"is not UTF-8 at byte {error.start + 1}")
     try:
-        cells = next(csv.reader([text], strict=True), [])
+        plain = '"' not in text and "\r" not in text  # as nearly all lines are
+        cells = text.split(",") if plain else next(csv.reader([text], strict=True), [])
     except csv.Error as error:
         return BadRow(line, "", text, f"is not CSV: {error}; a quoted cell ends on its own line")
     return tuple(cell.strip() for cell in cells)
@@ -182,6 +183,25 @@ def read_table(path: Path) -> Table:
     if not rows and not bad:
         raise WorkloadError(f"{path}: has a header but no rows. One line per job is needed.")
     return Table(header, tuple(rows), tuple(bad))
+
+
+def rows_of(path: Path, names: Sequence[str]) -> Iterator[Row]:
+    """Read a file for these columns, row by row.
+
+    Raises:
+        WorkloadError: a column is missing, or, after the last row, some were bad.
+    """
+    table = read_table(path)
+    missing = [name for name in names if name not in table.header]
+    if missing:
+        raise WorkloadError(f"{path}: has no column {', '.join(missing)}.")
+    bad = list(table.bad)
+    for row in table.named({name: table.header.index(name) for name in names}):
+        yield row
+        bad.extend(row.problems)
+    if bad:
+        bad.sort(key=lambda one: (one.line, one.column))
+        raise WorkloadError(f"{path}: these rows cannot be used. Correct them.", bad)
 
 
 def _count(cells: Sequence[str], header: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ which demand is remembered.
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from itertools import count
 
@@ -28,8 +27,7 @@ from schemas.events import (
 )
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
-from simulator.owners import Owner
-from simulator.room import Failure, Load, PoolRoom
+from simulator.room import Failure, Load, Owner, PoolRoom
 
 #: How often an owner reports its need. Divides a slot.
 REPORT_S = 60.0
@@ -83,7 +81,7 @@ class Fleet:
             self._born(node)
             if (owner := self.owners.get(node)) is not None:
                 self._serves.add(node)
-                owner.serve(self._gpus(node), 0.0)
+                owner.serve(self._room(node).gpus_per_node, 0.0)
 
     @property
     def next_s(self) -> float:
@@ -107,7 +105,7 @@ class Fleet:
             agent=layout.agent_of(at),
             held=self._held_on(node),
             loan=self._loans.get(node),
-            **asdict(layout.spec(at)),
+            **layout.spec(at),
         )
         self._say(born, self._source(node))
 
@@ -145,10 +143,7 @@ class Fleet:
         return f"/agents/{self._layout.agent_of(self._layout.at[node])}"
 
     def _room(self, node: str) -> PoolRoom:
-        return self._layout.rooms[int(self._layout.pool[self._layout.at[node]])]
-
-    def _gpus(self, node: str) -> int:
-        return self._room(node).gpus_per_node
+        return self._layout.room_of(self._layout.at[node])
 
     # --- loans --------------------------------------------------------------------------------
 
@@ -178,12 +173,12 @@ class Fleet:
     def _serve(self, node: str, now_s: float) -> None:
         if node not in self._serves and node not in self._down and node not in self._loans:
             self._serves.add(node)
-            self.owners[node].serve(self._gpus(node), now_s - START_S)
+            self.owners[node].serve(self._room(node).gpus_per_node, now_s - START_S)
 
     def _stop_serving(self, node: str, now_s: float) -> None:
         if node in self._serves:
             self._serves.remove(node)
-            self.owners[node].serve(-self._gpus(node), now_s - START_S)
+            self.owners[node].serve(-self._room(node).gpus_per_node, now_s - START_S)
 
     # --- failures -----------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ class Gang:
     steps: float  #: In a unit of progress.
     epoch: int = -1
     cells: Cells = field(default_factory=dict)  #: What it runs on.
+    gpus: tuple[int, ...] = ()  #: On each node, most first.
+    pace: float = 1.0  #: Of where it runs.
     leaving: list[tuple[int, Cells]] = field(default_factory=list)  #: By epoch, not free yet.
     before: Placement = ()  #: What a gang that migrates came from.
     site: int = -1  #: Where its checkpoint is; -1: it never ran.

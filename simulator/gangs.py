@@ -26,6 +26,7 @@ from simulator.account import Account
 from simulator.driver import START_S, Say
 from simulator.gang import Cells, Gang, steps_of, submission
 from simulator.layout import Layout
+from simulator.options import Options, ladder
 from simulator.physics.base import Entry, Placement
 
 TENANT, ESTIMATOR = "/tenants/simulated", "/estimators/simulated"
@@ -38,33 +39,21 @@ class Gangs:
         self,
         entries: Sequence[Entry],
         layout: Layout,
-        sizes: tuple[int, ...],
         account: Account,
-        *,
-        instant: bool,
-        eager: bool,
-        tick_s: float = 0.0,
-        checkpoint_every_s: float = math.inf,
+        options: Options,
     ) -> None:
-        """Begin with all jobs to come.
+        """Begin with all jobs to come, by submission.
 
-        Args:
-            entries: The jobs, by submission.
-            layout: Where they may run.
-            sizes: GPUs that any may have.
-            account: Who counts.
-            instant: Whether agents take no time.
-            eager: Whether a leg's rounded end counts, and not its exact end.
-            tick_s: Legs last whole multiples of this; 0: any time.
-            checkpoint_every_s: How often a running gang saves, beside every change.
+        Where policies decide at events, a leg's rounded end counts, and not its exact end.
         """
         self.gangs = [Gang(one, number, steps_of(one)) for number, one in enumerate(entries)]
         self.at = {gang.entry.id: gang for gang in self.gangs}
         if len(self.at) != len(self.gangs):
             raise ValueError("two jobs have the same id")
-        self._layout, self._sizes, self._account = layout, sizes, account
-        self._instant, self._eager, self._tick_s = instant, eager, tick_s
-        self._every_s = checkpoint_every_s
+        self._layout, self._account = layout, account
+        self._sizes = options.sizes or ladder(options.room, [one.requested for one in entries])
+        self._instant, self._eager = options.instant, options.on_events
+        self._tick_s, self._every_s = options.tick_s, options.checkpoint_every_s
         self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
         self._pushed = 0
         self._came = 0
@@ -273,6 +262,8 @@ class Gangs:
         self, gang: Gang, before: Placement, after: Placement, now_s: float, pause_s: float
     ) -> None:
         gang.age += 1
+        gang.gpus = tuple(sorted((count for _, count in after), reverse=True))
+        gang.pace = self._layout.speed(gang.site, gang.entry.affinity)
         gang.runs, gang.saves = True, False
         gang.ready_s = now_s + pause_s
         gang.saved, gang.saved_s = gang.done, gang.ready_s
@@ -298,10 +289,9 @@ class Gangs:
 
     def _leg(self, gang: Gang, done: float, from_s: float) -> None:
         """Begin a leg."""
-        counts = (len(gpus) for gpus in gang.cells.values())
-        leg = gang.entry.model.leg(done, tuple(sorted(counts, reverse=True)))
+        leg = gang.entry.model.leg(done, gang.gpus)
         gang.done, gang.from_s, gang.until = done, from_s, leg.until
-        gang.speed = leg.speed * self._layout.speed(gang.site, gang.entry.affinity)
+        gang.speed = leg.speed * gang.pace
         self._stale[gang.number] = self._moved[gang.number] = None
         if gang.speed <= 0.0:
             gang.mark_s = math.inf
@@ -323,7 +313,7 @@ class Gangs:
         self._halt(gang, now_s, gang.until)
         step = int(gang.entry.model.total * gang.steps)
         cells, gang.cells = gang.cells, {}
-        self._free_left(gang)
+        self._left(gang, now_s)
         self._workers(gang, cells, gang.epoch, "completed", max(1, step))
 
     def _halt(self, gang: Gang, now_s: float, done: float) -> None:
@@ -365,9 +355,6 @@ class Gangs:
             act(gang, now_s)
 
     def _left(self, gang: Gang, now_s: float) -> None:
-        self._free_left(gang)
-
-    def _free_left(self, gang: Gang) -> None:
         leaving, gang.leaving = gang.leaving, []
         for epoch, cells in leaving:
             self._workers(gang, cells, epoch, "scaled_in", int(gang.done * gang.steps))
@@ -375,7 +362,7 @@ class Gangs:
     def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
         gang.saves = False
         cells, gang.cells = gang.cells, {}
-        self._free_left(gang)
+        self._left(gang, now_s)
         self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
 
 

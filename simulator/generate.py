@@ -24,7 +24,7 @@ from simulator.workload import JobArrival, Workload
 
 _SIZES = (1, 2, 4, 8, 16)
 _SIZE_COUNTS = (118, 1, 45, 28, 3)
-_JOBS_PER_GPU_HOUR = 160 / (8 * 64)
+JOBS_PER_GPU_HOUR = 160 / (8 * 64)
 _JOBS_MIN = 80
 _SPREAD = 1.5
 _DEADLINE_SHARE = 0.45
@@ -36,10 +36,11 @@ ARRIVAL_DAY = (
     0.5, 0.4, 0.35, 0.3, 0.3, 0.35, 0.5, 0.8, 1.2, 1.6, 1.7, 1.5,
     1.1, 1.4, 1.7, 1.7, 1.6, 1.4, 1.2, 1.0, 1.0, 0.9, 0.8, 0.7,
 )  # fmt: skip
-_MODELS = ("resnet50", "bert", "vgg16", "inception3", "gpt2", "deepspeech2")
-_MODEL_SHARES = (0.26, 0.20, 0.14, 0.14, 0.14, 0.12)
-_TENANTS = ("vision", "language", "speech", "search", "interns")
-_TENANT_SHARES = (0.32, 0.28, 0.16, 0.14, 0.10)
+#: Models and tenants, and the share of the jobs that each has.
+NAMES = ("resnet50", "bert", "vgg16", "inception3", "gpt2", "deepspeech2")
+NAME_SHARES = (0.26, 0.20, 0.14, 0.14, 0.14, 0.12)
+TENANTS = ("vision", "language", "speech", "search", "interns")
+TENANT_SHARES = (0.32, 0.28, 0.16, 0.14, 0.10)
 _PRIORITIES = (-10, 0, 10)
 _PRIORITY_SHARES = (0.15, 0.75, 0.10)
 
@@ -75,17 +76,17 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
     """
     demand = Demand() if demand is None else demand
     rng = np.random.Generator(np.random.PCG64(seed))
-    count = max(_JOBS_MIN, round(_JOBS_PER_GPU_HOUR * demand.pool_gpus * demand.hours))
+    count = max(_JOBS_MIN, round(JOBS_PER_GPU_HOUR * demand.pool_gpus * demand.hours))
     at_s = _arrivals(rng, count, demand)
     shares = np.array(_SIZE_COUNTS) / sum(_SIZE_COUNTS)
     asked = np.array(_SIZES)[rng.choice(len(_SIZES), count, p=shares)]
-    models = rng.choice(len(_MODELS), count, p=_MODEL_SHARES)
+    models = rng.choice(len(NAMES), count, p=NAME_SHARES)
     # Nobody asks for more GPUs than the model, or the pool, can use.
     pool_size = 1 << (demand.pool_gpus.bit_length() - 1)
-    asked = np.minimum(asked, [min(MODELS[_MODELS[m]].gpus_max, pool_size) for m in models])
+    asked = np.minimum(asked, [min(MODELS[NAMES[m]].gpus_max, pool_size) for m in models])
     raw = np.exp(rng.normal(0.0, _SPREAD, count))
     duration_s = _scaled(raw, asked, at_s, demand)
-    tenants = rng.choice(len(_TENANTS), count, p=_TENANT_SHARES)
+    tenants = rng.choice(len(TENANTS), count, p=TENANT_SHARES)
     priorities = rng.choice(len(_PRIORITIES), count, p=_PRIORITY_SHARES)
     due = rng.random(count) < _DEADLINE_SHARE
     slack = rng.uniform(0.5, 1.5, count)
@@ -95,8 +96,8 @@ def generate(seed: int, demand: Demand | None = None) -> Workload:
             at_s=float(at_s[i]),
             submission=_submission(
                 f"job-{i + 1:04d}",
-                _TENANTS[tenants[i]],
-                _MODELS[models[i]],
+                TENANTS[tenants[i]],
+                NAMES[models[i]],
                 _PRIORITIES[priorities[i]],
                 int(asked[i]),
                 float(duration_s[i]),

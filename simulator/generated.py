@@ -22,22 +22,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints
-from simulator.generate import ARRIVAL_DAY
+from simulator.generate import (
+    ARRIVAL_DAY,
+    JOBS_PER_GPU_HOUR,
+    NAME_SHARES,
+    NAMES,
+    TENANT_SHARES,
+    TENANTS,
+)
 from simulator.models import MODELS
 
 _ASKED = (1, 2, 4, 8, 16, 32, 64)
 _ASKED_SHARES = (0.7326, 0.0183, 0.0304, 0.1976, 0.0118, 0.0055, 0.0038)
 _SPREAD = 1.32
 _GROWS_WITH_GPUS = 0.3
-_JOBS_PER_GPU_HOUR = 160 / (8 * 64)
 _MEASURED_AT = 8
 _SHORTEST_S = 60.0
 _WEEKEND = 0.6
 _DAY_S = 86_400.0
-_MODELS = ("resnet50", "bert", "vgg16", "inception3", "gpt2", "deepspeech2")
-_MODEL_SHARES = (0.26, 0.20, 0.14, 0.14, 0.14, 0.12)
-_TENANTS = ("vision", "language", "speech", "search", "interns")
-_TENANT_SHARES = (0.32, 0.28, 0.16, 0.14, 0.10)
 #: Sizes that an elastic job may take: as fine as `simulator.options.ladder`, and beyond.
 _SIZES = tuple(sorted({one << power for one in (1, 3) for power in range(11)}))
 #: GPU memory of a job that fits small GPUs too (16 GiB), and of one that does not.
@@ -96,15 +98,15 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
     long: none takes more than half of the days at the size asked for.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    count = mix.jobs or max(1, round(_JOBS_PER_GPU_HOUR * mix.gpus * mix.days * 24.0))
+    count = mix.jobs or max(1, round(JOBS_PER_GPU_HOUR * mix.gpus * mix.days * 24.0))
     submit_s = _arrivals(rng, count, mix.days)
     asked = np.array(_ASKED)[rng.choice(len(_ASKED), count, p=_ASKED_SHARES)]
     # In a small pool one gang must not be all there is.
     asked = np.minimum(asked, 1 << (max(1, mix.gpus // 4).bit_length() - 1))
     raw = np.exp(rng.normal(0.0, _SPREAD, count)) * asked**_GROWS_WITH_GPUS
     duration_s = _scaled(raw, asked, submit_s, mix)
-    models = rng.choice(len(_MODELS), count, p=_MODEL_SHARES)
-    serial = np.array([MODELS[name].serial for name in _MODELS])[models]
+    models = rng.choice(len(NAMES), count, p=NAME_SHARES)
+    serial = np.array([MODELS[name].serial for name in NAMES])[models]
     serial = serial * np.minimum(1.0, _MEASURED_AT / asked)
     work_s = duration_s * asked / (1.0 + serial * (asked - 1))
     elastic = (rng.random(count) < mix.elastic) & (asked >= mix.elastic_from)
@@ -112,7 +114,7 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
     due = rng.random(count) < mix.deadlines
     slack_s = rng.uniform(0.5, 1.5, count) * duration_s
     deadline_s = np.where(due, submit_s + slack_s, np.inf)
-    tenants = rng.choice(len(_TENANTS), count, p=_TENANT_SHARES)
+    tenants = rng.choice(len(TENANTS), count, p=TENANT_SHARES)
     grids = {int(size): _grid(int(size), mix) for size in np.unique(asked)}
     digits = max(4, len(str(count)))
     for i in range(count):
@@ -125,9 +127,9 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
             asked=gpus,
             sizes=grids[gpus] if elastic[i] else (gpus,),
             deadline_s=float(deadline_s[i]),
-            tenant=_TENANTS[tenants[i]],
+            tenant=TENANTS[tenants[i]],
             memory_mib=SMALL_MIB if fits[i] else LARGE_MIB,
-            checkpoint_mib=float(MODELS[_MODELS[models[i]]].checkpoint_mib),
+            checkpoint_mib=float(MODELS[NAMES[models[i]]].checkpoint_mib),
         )
 
 

@@ -12,6 +12,7 @@ from runtime.core import (
     Action,
     CheckpointWorkers,
     GangCompleted,
+    NodeSpec,
     Report as Reported,
     ScaleWorkers,
     StartWorkers,
@@ -27,9 +28,9 @@ from simulator.gang import submission
 from simulator.gangs import TENANT
 from simulator.layout import Layout
 from simulator.options import Options
-from simulator.owners import Owner
 from simulator.physics.base import Entry, Placement
 from simulator.physics.simple import SimpleJob
+from simulator.room import Owner
 
 
 class Hosted(Cores):
@@ -71,11 +72,11 @@ class Hosted(Cores):
 
     def _agent(self, name: str, nodes: list[int]) -> Agent:
         layout, owner = self._layout, None
-        specs = [layout.spec(node) for node in nodes]
+        specs = [NodeSpec(**layout.spec(node)) for node in nodes]
         for lender in self.owners:
             if nodes[0] not in lender.nodes:
                 continue
-            room = layout.rooms[int(layout.pool[nodes[0]])]
+            room = layout.room_of(nodes[0])
             owner = SimulatedOwner(
                 room.id,
                 {spec.node: spec.gpu_count for spec in specs},

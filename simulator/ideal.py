@@ -12,8 +12,8 @@ from simulator.fleet import Fleet
 from simulator.gangs import Gangs
 from simulator.layout import Layout
 from simulator.options import Options
-from simulator.owners import Owner
 from simulator.physics.base import Entry
+from simulator.room import Owner
 
 
 class Ideal:
@@ -23,25 +23,15 @@ class Ideal:
         self,
         entries: Sequence[Entry],
         layout: Layout,
-        sizes: tuple[int, ...],
         account: Account,
         options: Options,
     ) -> None:
-        """Begin with all jobs to come, by submission; `sizes` are what any of them may have.
+        """Begin with all jobs to come, by submission.
 
         Raises:
             ValueError: Two jobs have one id, or a failure is of no node.
         """
-        self._gangs = Gangs(
-            entries,
-            layout,
-            sizes,
-            account,
-            instant=options.instant,
-            eager=options.on_events,
-            tick_s=options.tick_s,
-            checkpoint_every_s=options.checkpoint_every_s,
-        )
+        self._gangs = Gangs(entries, layout, account, options)
         self._fleet = Fleet(layout, options.failures, self._gangs.held_on, self._gangs.kill)
 
     @property

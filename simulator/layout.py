@@ -1,22 +1,16 @@
 """What never changes of a fleet: nodes by name, their pools, and how far it is between them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from runtime.core import NodeSpec
 from scheduler.policies.interface import Ints, Kind, Pools
-from schemas.events import PoolKind
 from simulator.physics.base import Placement, Room
 from simulator.room import PoolRoom, node_ids
 
 #: The training pool that every run has, and the prefix of its nodes' names.
 TRAIN, TRAIN_NODE = "train", "node"
-_KINDS: dict[Kind, PoolKind] = {
-    Kind.TRAINING: "training",
-    Kind.INFERENCE: "inference",
-    Kind.EDGE: "edge",
-}
 #: What stands for memory without end, and for a path of any width.
 _MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 
@@ -79,28 +73,32 @@ class Layout:
         room = self.rooms[self.pool_of(site)]
         return affinity.get(room.id, room.speed)
 
+    def room_of(self, node: int) -> PoolRoom:
+        """Return the pool that a node is in."""
+        return self.rooms[int(self.pool[node])]
+
     def agent_of(self, node: int) -> str:
         """Name a node's agent: each edge server has one of its own, other pools have one each."""
-        room = self.rooms[int(self.pool[node])]
+        room = self.room_of(node)
         return self.ids[node] if room.kind == Kind.EDGE else room.id
 
     def placement(self, cells: Mapping[str, Sequence[int]]) -> Placement:
         """Count the GPUs that are held on each node."""
         return tuple(sorted((self.at[node], len(gpus)) for node, gpus in cells.items()))
 
-    def spec(self, node: int) -> NodeSpec:
-        """Describe a node as its agent does."""
-        room = self.rooms[int(self.pool[node])]
-        return NodeSpec(
-            self.ids[node],
-            room.id,
-            _KINDS[room.kind],
-            room.gpus_per_node,
-            "simulated",
-            int(min(room.memory_mib, _MEMORY_MOST)),
-            room.speed,
-            min(room.transfer_mib_per_s, _PATH_MOST),
-        )
+    def spec(self, node: int) -> dict[str, Any]:
+        """Describe a node as its agent does, by the names of `NodeSpec` and `NodeBorn`."""
+        room = self.room_of(node)
+        return {
+            "node": self.ids[node],
+            "pool": room.id,
+            "pool_kind": room.kind.name.lower(),
+            "gpu_count": room.gpus_per_node,
+            "gpu_type": "simulated",
+            "gpu_memory_mib": int(min(room.memory_mib, _MEMORY_MOST)),
+            "speed_factor": room.speed,
+            "transfer_mib_per_s": min(room.transfer_mib_per_s, _PATH_MOST),
+        }
 
     def travel_s(self, mib: float, before: int, after: int) -> float:
         """Say how long a checkpoint takes from site to site."""

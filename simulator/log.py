@@ -5,22 +5,18 @@ its own, a line each, and `join` puts them into the log one run after the other.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import orjson
-
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
 from scheduler.core.engine import Engine
-from scheduler.core.record import decision_to_dict, stimulus_to_dict
-from scheduler.core.state import canonical
 from scheduler.core.stimuli import Decision, Stimulus
-from schemas.journal import NO_DIGEST, SnapshotTaken, chain, encode_entry, encode_snapshot
+from scheduler.journal import write_entry, write_snapshot
+from schemas.journal import NO_DIGEST
 from schemas.topics import JOURNAL, SNAPSHOTS
 
 #: A snapshot after so many entries, so that stretches of a run can be replayed side by side.
@@ -57,28 +53,10 @@ class Recorder:
     def saw(self, stimulus: Stimulus, decision: Decision) -> None:
         """Write one entry, and a snapshot now and then."""
         state = self._engine.state
-        number = state.number - 1
-        entry = chain(
-            self._digest,
-            number,
-            stimulus.at_s,
-            stimulus_to_dict(stimulus),
-            decision_to_dict(decision),
-            policy=state.leader.policy,
-        )
-        self._digest = entry.digest
-        self._file.write(_ENTRY + encode_entry(entry, state.cell) + b"\n")
+        value, self._digest = write_entry(state, stimulus, decision, self._digest)
+        self._file.write(_ENTRY + value + b"\n")
         if state.number % SNAPSHOT_ENTRIES == 0:
-            document = orjson.loads(orjson.dumps(state))
-            snapshot = SnapshotTaken(
-                number=state.number,
-                at_s=state.now_s,
-                digest=self._digest,
-                state_hash=hashlib.sha256(canonical(document)).hexdigest(),
-                state=document,
-                sources={},
-            )
-            self._file.write(_SNAPSHOT + encode_snapshot(snapshot, state.cell) + b"\n")
+            self._file.write(_SNAPSHOT + write_snapshot(state, self._digest, {}) + b"\n")
 
 
 def join(log: Path, parts: Sequence[tuple[str, Path]]) -> None:

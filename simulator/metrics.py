@@ -89,19 +89,19 @@ def measure(run: Outcome) -> dict[str, Number]:
         "invariant_violations": run.invariant_violations,
         "decisions": len(decision_ms),
         **_spread("decision_ms", decision_ms),
-        **({} if fleet is None else _beyond(fleet, run.until_s, held, max(running, 1))),
+        **({} if fleet is None else _beyond(run, fleet, held, max(running, 1))),
     }
 
 
-def _beyond(fleet: FleetRecord, until_s: float, held: float, running: int) -> Mapping[str, Number]:
+def _beyond(run: Outcome, fleet: FleetRecord, held: float, running: int) -> Mapping[str, Number]:
     """Return the figures of loans, owners, the edge and failures."""
-    back_s = np.minimum(fleet.reclaim_back_s, until_s)
+    back_s = np.minimum(fleet.reclaim_back_s, run.until_s)
     late = int((back_s > fleet.reclaim_due_s).sum())
-    asked, crossed = len(back_s), int(fleet.crossed.sum())
+    asked, crossed = len(back_s), int(run.crossed.sum())
     served = fleet.needed_gpu_s - fleet.short_gpu_s
-    migrated = int(fleet.migrated.sum())
+    migrated = int(run.migrated.sum())
     return {
-        "cluster_usage": (held + served) / max(fleet.gpus * until_s, 1e-9),
+        "cluster_usage": (held + served) / max(fleet.gpus * run.until_s, 1e-9),
         "loans": fleet.loans,
         "loaned_gpu_h_offered": fleet.lent_gpu_s / 3600.0,
         "loaned_gpu_h_used": fleet.lent_used_gpu_s / 3600.0,
@@ -110,8 +110,8 @@ def _beyond(fleet: FleetRecord, until_s: float, held: float, running: int) -> Ma
         **_spread("reclaim_s", _latencies(fleet, back_s)),
         "reclaims_late": late,
         "reclaim_late_ratio": _ratio(late, asked),
-        "reclaim_preemptions": fleet.reclaim_preemptions,
-        "preemptions_per_reclaim": _ratio(fleet.reclaim_preemptions, asked),
+        "reclaim_preemptions": run.reclaim_preemptions,
+        "preemptions_per_reclaim": _ratio(run.reclaim_preemptions, asked),
         "inference_gpu_h": fleet.needed_gpu_s / 3600.0,
         "inference_shortfall_gpu_s": fleet.short_gpu_s,
         "inference_shortfall_ratio": _ratio(fleet.short_gpu_s, fleet.needed_gpu_s),
@@ -123,8 +123,8 @@ def _beyond(fleet: FleetRecord, until_s: float, held: float, running: int) -> Ma
         "migrations_cloud_edge": crossed,
         "migrations_per_job": migrated / running,
         "migrations_cloud_edge_per_job": crossed / running,
-        "kills": int(fleet.killed.sum()),
-        "lost_gpu_s": float(fleet.lost_gpu_s.sum()),
+        "kills": int(run.killed.sum()),
+        "lost_gpu_s": float(run.lost_gpu_s.sum()),
         "failures": fleet.failures,
     }
 

@@ -1,7 +1,7 @@
 """How a run is driven, and the sizes that are worth offering."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,9 +32,6 @@ class Options:
     checkpoint_every_s: float = math.inf
     #: Whether agents take no time (`simulator.gangs`), as in simulators published with papers.
     instant: bool = False
-    #: Told about once a second, and at the end: the moment in the run, and how many jobs have
-    #: ended or were refused.
-    tell: Callable[[float, int], None] | None = None
     #: `core`: real agent cores (`simulator.hosted`), for jobs of the `simple` physics.
     agents: Agents = "ideal"
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simulator.csv_rows import Table, WorkloadError, read_table
+from simulator.csv_rows import WorkloadError, rows_of
 
 GPUS_PER_NODE = 4
 _MOST = 1e24  # squared norms of gradients reach 1e16
@@ -68,10 +68,11 @@ def read_pollux_tables(directory: Path) -> Iterator[tuple[tuple[str, int], Point
         if not (directory / app / "placements.csv").is_file():
             continue
         times = _step_times(directory / app)
-        curves = _validations(directory / app)
+        rows = validations(directory / app, ("progress", "iteration"))
+        curves = {batch: tuple(zip(*epochs, strict=True)) for batch, epochs in rows.items()}
         # An epoch ends at the least progress that any batch made in it (section A.4).
         goal = min(float(progress[-1]) for progress, _ in curves.values())
-        for batch, (progress, iterations) in sorted(curves.items()):
+        for batch, (progress, iterations) in curves.items():
             steps = max(1, round(float(np.interp(goal, progress, iterations))))
             yield (app, batch), _points(times, batch, APPS[app]), steps
 
@@ -120,16 +121,20 @@ def _step_times(folder: Path) -> Times:
     }
 
 
-def _validations(folder: Path) -> dict[int, tuple[list[float], list[float]]]:
-    curves = {}
-    for path in sorted(folder.glob("validation-*.csv")):
+def validations(folder: Path, names: tuple[str, ...]) -> dict[int, list[tuple[float, ...]]]:
+    """Read these columns of each epoch, by batch, ascending; some batches may have fewer epochs.
+
+    Raises:
+        WorkloadError: There is no file of a batch, or one is bad.
+    """
+    found = {}
+    for path in folder.glob("validation-*.csv"):
         batch = path.stem.removeprefix("validation-")
         if batch.isascii() and batch.isdigit() and int(batch) > 0:
-            rows = numbers(path, ("progress", "iteration"))[: APPS[folder.name].epochs]
-            curves[int(batch)] = ([row[0] for row in rows], [row[1] for row in rows])
-    if not curves:
+            found[int(batch)] = numbers(path, names)[: APPS[folder.name].epochs]
+    if not found:
         raise WorkloadError(f"{folder}: no validation-<batch>.csv. Copy the whole profile.")
-    return curves
+    return dict(sorted(found.items()))
 
 
 def numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
@@ -138,18 +143,9 @@ def numbers(path: Path, names: tuple[str, ...]) -> list[tuple[float, ...]]:
     Raises:
         WorkloadError: a column is missing, or a row is bad.
     """
-    file: Table = read_table(path)
-    missing = [name for name in names if name not in file.header]
-    if missing:
-        raise WorkloadError(f"{path}: has no column {', '.join(missing)}.")
-    bad = list(file.bad)
-    values = []
-    for row in file.named({name: file.header.index(name) for name in names}):
-        # Sizes count from 1; a placement is a row of digits; times may be 0 (no sync on one GPU).
-        low = {"placement": 1.0, "num_nodes": 1.0, "num_replicas": 1.0, "local_bsz": 1.0}
-        cells = [row.number(name, low.get(name, 0.0), _MOST) for name in names]
-        bad.extend(row.problems)
-        values.append(tuple(cell for cell in cells if cell is not None))
-    if bad:
-        raise WorkloadError(f"{path}: bad rows in a profile. Correct them.", bad)
-    return values
+    # Sizes count from 1; a placement is a row of digits; times may be 0 (no sync on one GPU).
+    low = {"placement": 1.0, "num_nodes": 1.0, "num_replicas": 1.0, "local_bsz": 1.0}
+    return [
+        tuple([row.number(name, low.get(name, 0.0), _MOST) for name in names])
+        for row in rows_of(path, names)
+    ]

@@ -134,10 +134,9 @@ def _read_elasticflow(path: Path) -> list[RateTable]:
             if row.text(name).lower() in _NOT_RUNNABLE:
                 continue
             rate = row.number(name, 0.0, 1e6)
-            if rate is not None and batch is not None:
-                points.append((int(name), rate * batch))
+            points.append((int(name), rate * batch))
         bad.extend(row.problems)
-        if batch is not None and not row.problems:
+        if not row.problems:
             table = rate_table(path.stem, batch, points)
             if table is not None:
                 tables.append(table)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.policies.interface import Floats
-from simulator.csv_rows import WorkloadError, read_table
+from simulator.csv_rows import rows_of
 from simulator.room import Load
 
 _COLUMNS = ("timestamp", "contexttokens", "generatedtokens")
@@ -36,7 +36,7 @@ class Serving:
 def load_of_requests(path: Path, serving: Serving | None = None, slot_s: float = 60.0) -> Load:
     """Read a trace into the GPUs that its requests keep busy; the first request is at 0.
 
-    For a larger or longer service use `Load.scaled`, `stretched`, `repeated`.
+    For a larger or longer service use `Load.scaled` and `repeated`.
 
     Raises:
         WorkloadError: The file cannot be used.
@@ -61,27 +61,16 @@ def _area(moments: Floats, edges: Floats) -> Floats:
 
 def _requests(path: Path, serving: Serving) -> tuple[Floats, Floats]:
     """Return when each request comes, ascending, and for how long it is served."""
-    table = read_table(path)
-    lacks = [name for name in _COLUMNS if name not in table.header]
-    if lacks:
-        raise WorkloadError(f"{path}: the header lacks {', '.join(lacks)}.")
-    bad = list(table.bad)
-    rows = []
-    for row in table.named({name: table.header.index(name) for name in _COLUMNS}):
-        moment = _moment(row.text("timestamp"))
-        if moment is None:
+    found = []
+    for row in rows_of(path, _COLUMNS):
+        begins_s = _moment(row.text("timestamp"))
+        if begins_s is None:
             row.bad("timestamp", "is no time like 2023-11-16 18:17:03.9799600")
-        context = row.integer("contexttokens", 0, _TOKENS_MOST)
+        read_s = row.integer("contexttokens", 0, _TOKENS_MOST) / serving.context_tokens_per_s
         generated = row.integer("generatedtokens", 0, _TOKENS_MOST)
-        bad.extend(row.problems)
-        if moment is not None and context is not None and generated is not None:
-            read_s = context / serving.context_tokens_per_s
-            rows.append((moment, read_s + generated / serving.generated_tokens_per_s))
-    if bad:
-        bad.sort(key=lambda one: (one.line, one.column))
-        raise WorkloadError(f"{path}: these rows cannot be used.", bad)
-    found = np.array(sorted(rows))
-    return found[:, 0], found[:, 1]
+        found.append((begins_s or 0.0, read_s + generated / serving.generated_tokens_per_s))
+    ordered = np.array(sorted(found))
+    return ordered[:, 0], ordered[:, 1]
 
 
 def _moment(text: str) -> float | None:

@@ -3,12 +3,11 @@
 Nodes of a pool are called `<pool>-<number>`. All here is plain data; `simulator.fleet` lives it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Kind
+from scheduler.policies.interface import Floats, Ints, Kind
 from simulator.tides import Tide
 
 
@@ -39,32 +38,9 @@ class Load:
         """Give the whole GPUs that a tide needs."""
         return cls(tide.needed.astype(np.float64), tide.slot_s, from_s)
 
-    @classmethod
-    def of_curve(
-        cls, moments_s: Sequence[float], gpus: Sequence[float], slot_s: float = 60.0
-    ) -> "Load":
-        """Give a rate curve's load: straight lines between points, each slot at its middle."""
-        at_s = np.arange(moments_s[0], moments_s[-1], slot_s) + slot_s / 2
-        return cls(np.interp(at_s, moments_s, gpus), slot_s, float(moments_s[0]))
-
-    @classmethod
-    def of_windows(
-        cls, idle: Sequence[tuple[float, float]], gpus: int, until_s: float, slot_s: float = 60.0
-    ) -> "Load":
-        """Give the load of a server that is idle in windows (from, to), and else needs all."""
-        at_s = np.arange(0.0, until_s, slot_s)
-        free = np.zeros(len(at_s), dtype=np.bool_)
-        for from_s, to_s in idle:
-            free |= (at_s >= from_s) & (at_s + slot_s <= to_s)
-        return cls(np.where(free, 0.0, float(gpus)), slot_s)
-
     def scaled(self, factor: float) -> "Load":
         """Give `factor` times the load."""
         return Load(self.gpus * factor, self.slot_s, self.from_s)
-
-    def stretched(self, factor: float) -> "Load":
-        """Give the same course in `factor` times the time, as an hour's shape for a day."""
-        return Load(self.gpus, self.slot_s * factor, self.from_s)
 
     def repeated(self, until_s: float) -> "Load":
         """Give the load again and again until a moment."""
@@ -142,9 +118,34 @@ class PoolRoom:
         """GPUs in all."""
         return self.nodes * self.gpus_per_node
 
-    def node_ids(self) -> tuple[str, ...]:
-        """Return the names of its nodes, ascending."""
-        return node_ids(self.id, self.nodes)
+
+@dataclass(slots=True)
+class Owner:
+    """One lender: an inference pool, or one edge server. Moments are the run's."""
+
+    id: str
+    kind: Kind
+    nodes: Ints  #: By id.
+    load: Load
+    gpus: int  #: It owns.
+    held: int = 0  #: GPUs that it serves with.
+    needed_gpu_s: float = 0.0
+    short_gpu_s: float = 0.0
+    since_s: float = 0.0
+
+    def book(self, now_s: float) -> None:
+        """Count what it needed and missed until now."""
+        if now_s > self.since_s:
+            have, most = float(self.held), float(self.gpus)
+            needed, short = self.load.integrals(self.since_s, now_s, have, most)
+            self.needed_gpu_s += needed
+            self.short_gpu_s += short
+            self.since_s = now_s
+
+    def serve(self, gpus: int, now_s: float) -> None:
+        """Let it serve with so many GPUs more, or less."""
+        self.book(now_s)
+        self.held += gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,29 +161,3 @@ def node_ids(prefix: str, count: int) -> tuple[str, ...]:
     """Name so many nodes, in the order of their names."""
     digits = max(3, len(str(count - 1)))
     return tuple(f"{prefix}-{number:0{digits}}" for number in range(count))
-
-
-def draw_failures(
-    rng: np.random.Generator,
-    nodes: Sequence[str],
-    mean_between_s: float,
-    mean_down_s: float,
-    until_s: float,
-) -> tuple[Failure, ...]:
-    """Draw failures of nodes, each on its own: exponential times up, and down.
-
-    Args:
-        rng: The only chance.
-        nodes: Their names.
-        mean_between_s: A node's mean time up.
-        mean_down_s: Its mean time down.
-        until_s: None begins later.
-    """
-    found = []
-    for node in nodes:
-        at_s = float(rng.exponential(mean_between_s))
-        while at_s < until_s:
-            down_s = max(1.0, float(rng.exponential(mean_down_s)))
-            found.append(Failure(at_s, node, down_s))
-            at_s += down_s + float(rng.exponential(mean_between_s))
-    return tuple(sorted(found, key=lambda one: (one.at_s, one.node)))

@@ -1,33 +1,26 @@
 """One run: jobs and owners as a physics has them, agents, and the real engine."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bus.clock import SystemClock
 from scheduler.core.settings import Settings
-from scheduler.policies.interface import Kind, Plan, Policy, Snapshot
+from scheduler.policies.interface import Plan, Policy, Snapshot
 from simulator.account import Account
 from simulator.driver import START_S, Driver
-from simulator.hosted import Hosted
 from simulator.ideal import Ideal
 from simulator.layout import Layout
 from simulator.options import Options, ladder
-from simulator.outcome import FleetRecord, Outcome
+from simulator.outcome import Outcome
 from simulator.physics.base import Entry
 
-__all__ = [
-    "FleetRecord",
-    "Options",
-    "Outcome",
-    "PolicyError",
-    "Run",
-    "ladder",
-    "settings_of",
-    "simulate",
-]
+if TYPE_CHECKING:
+    from simulator.hosted import Hosted
+
+__all__ = ["Options", "Outcome", "PolicyError", "Run", "ladder", "settings_of", "simulate"]
 
 
 def simulate(
@@ -89,125 +82,58 @@ class Run:
             ValueError: Two jobs have one id, a failure is of no node, or real agent cores cannot
                 run these jobs.
         """
-        room = options.room
         ordered = sorted(entries, key=lambda one: one.submit_s)
-        sizes = options.sizes or ladder(room, [one.requested for one in ordered])
-        self._entries, self._options = ordered, options
-        self._layout = layout = Layout(room, options.pools)
-        names = tuple(one.id for one in ordered)
-        requested = np.array([one.requested for one in ordered], dtype=np.int64)
-        self._account = account = Account(layout, names, requested)
-        self._field: Ideal | Hosted
-        if options.agents == "core":
-            self._field = Hosted(ordered, layout, account, options)
-        else:
-            self._field = Ideal(ordered, layout, sizes, account, options)
-        self._policy = _Watched(policy, options.tell, lambda: account.over)
-        self.driver = Driver(
-            self._policy,
-            self._field,
-            settings_of(options),
-            line,
-            cell,
-            skips=options.agents == "ideal",
+        self._options, self._policy = options, _Timed(policy)
+        self._out = Outcome(
+            policy=policy.name,
+            room=options.room,
+            ids=tuple(entry.id for entry in ordered),
+            tenants=tuple(entry.tenant for entry in ordered),
+            requested=np.array([entry.requested for entry in ordered], dtype=np.int64),
+            submit_s=np.array([entry.submit_s for entry in ordered]),
+            deadline_s=np.array([entry.deadline_s for entry in ordered]),
         )
-        self.driver.watches.append(account.saw)
+        layout = Layout(options.room, options.pools)
+        self._account = Account(layout, self._out)
+        ideal = options.agents == "ideal"
+        self._field = (Ideal if ideal else _hosted())(ordered, layout, self._account, options)
+        self.driver = Driver(
+            self._policy, self._field, settings_of(options), line, cell, skips=ideal
+        )
+        self.driver.watches.append(self._account.saw)
         self._quiet_s = START_S
 
     def run(self) -> Outcome:
         """Run to the end."""
-        driver, options = self.driver, self._options
+        driver, options, out = self.driver, self._options, self._out
         driver.begin()
         driver.advance(START_S + options.horizon_s, self._is_over)
         driver.check()
-        until_s = driver.now_s - START_S
-        if options.tell is not None:
-            options.tell(until_s, self._account.over)
-        return self._outcome(until_s)
+        failures = self._field.failures if options.pools or options.failures else None
+        self._account.close(driver.now_s - START_S, self._field.owners, failures)
+        out.decision_s = np.array([took_s for took_s, _ in self._policy.decisions])
+        out.decision_jobs = np.array([n for _, n in self._policy.decisions], dtype=np.int64)
+        out.invariant_violations = driver.violations
+        return out
 
     def _is_over(self, now_s: float) -> bool:
         """Whether all jobs are gone, or for long nothing ran and none came."""
-        if self._account.failed:
+        account = self._account
+        if account.failed:
             at_s = now_s - START_S
-            raise PolicyError(f"{self._policy.name}: at {at_s:.0f} s: {self._account.failed}")
-        if self._account.over == len(self._entries):
+            what = f"{self._policy.name}: at {at_s:.0f} s: {account.failed}"
+            raise PolicyError(what) from self._policy.error
+        if account.over == len(self._out.ids):
             return True
         if self._field.goes_on:
             self._quiet_s = now_s
         return now_s - self._quiet_s > self._options.stall_s
 
-    # --- the end ------------------------------------------------------------------------------
 
-    def _outcome(self, now_s: float) -> Outcome:
-        account, entries, policy = self._account, self._entries, self._policy
-        account.close(now_s)
-        return Outcome(
-            policy=policy.name,
-            room=self._options.room,
-            ids=tuple(entry.id for entry in entries),
-            tenants=tuple(entry.tenant for entry in entries),
-            requested=np.array([entry.requested for entry in entries], dtype=np.int64),
-            submit_s=np.array([entry.submit_s for entry in entries]),
-            deadline_s=np.array([entry.deadline_s for entry in entries]),
-            start_s=account.start_s,
-            ready_s=account.ready_s,
-            end_s=account.end_s,
-            refused=account.declined,
-            waited_s=account.waited_s,
-            attained_gpu_s=account.attained_gpu_s,
-            paused_gpu_s=account.paused_gpu_s,
-            restarts=account.count["restarts"],
-            preemptions=account.count["preemptions"],
-            grown=account.count["grown"],
-            shrunk=account.count["shrunk"],
-            moved=account.count["moved"],
-            until_s=now_s,
-            line_s=np.array([moment for moment, _ in account.line]),
-            line_gpus=np.array([gpus for _, gpus in account.line], dtype=np.int64),
-            decision_s=np.array([took_s for took_s, _ in policy.decisions]),
-            decision_jobs=np.array([count for _, count in policy.decisions], dtype=np.int64),
-            idle_gpu_s=account.idle_gpu_s,
-            stranded_gpu_s=account.stranded_gpu_s,
-            claims=account.claims,
-            claims_timed_out=account.claims_timed_out,
-            invariant_violations=self.driver.violations,
-            fleet=self._record(now_s) if self._options.pools or self._options.failures else None,
-        )
+def _hosted() -> "type[Hosted]":
+    from simulator.hosted import Hosted  # only who runs real cores needs their runtime
 
-    def _record(self, now_s: float) -> FleetRecord:
-        account, usage = self._account, self._account.usage
-        for owner in self._field.owners:
-            owner.book(now_s)
-        pools = [owner for owner in self._field.owners if owner.kind == Kind.INFERENCE]
-        edges = [owner for owner in self._field.owners if owner.kind == Kind.EDGE]
-        line = np.array(usage.line).reshape(-1, 3)
-        return FleetRecord(
-            gpus=self._layout.total,
-            ready_gpu_s=sum(usage.open_gpu_s),
-            loans=usage.loans,
-            lent_gpu_s=usage.open_gpu_s[Kind.INFERENCE],
-            lent_used_gpu_s=usage.held_gpu_s[Kind.INFERENCE],
-            edge_gpu_s=usage.open_gpu_s[Kind.EDGE],
-            edge_used_gpu_s=usage.held_gpu_s[Kind.EDGE],
-            reclaim_batch=np.array(usage.batch, dtype=np.int64),
-            reclaim_asked_s=np.array(usage.asked_s),
-            reclaim_due_s=np.array(usage.due_s),
-            reclaim_back_s=np.array(usage.back_s),
-            reclaim_preemptions=account.reclaim_preemptions,
-            needed_gpu_s=sum(owner.needed_gpu_s for owner in pools),
-            short_gpu_s=sum(owner.short_gpu_s for owner in pools),
-            owned_gpu_s=sum(owner.gpus for owner in pools) * now_s,
-            edge_needed_gpu_s=sum(owner.needed_gpu_s for owner in edges),
-            edge_short_gpu_s=sum(owner.short_gpu_s for owner in edges),
-            failures=self._field.failures,
-            migrated=account.count["migrated"],
-            crossed=account.count["crossed"],
-            killed=account.count["killed"],
-            lost_gpu_s=account.lost_gpu_s,
-            line_s=line[:, 0],
-            line_lent=line[:, 1].astype(np.int64),
-            line_used=line[:, 2].astype(np.int64),
-        )
+    return Hosted
 
 
 def settings_of(options: Options) -> Settings:
@@ -224,25 +150,22 @@ def settings_of(options: Options) -> Settings:
     )
 
 
-class _Watched:
-    """A policy whose decisions are timed, and told of about once a second."""
+class _Timed:
+    """A policy whose decisions are timed, and whose failure is kept."""
 
-    def __init__(
-        self, policy: Policy, tell: Callable[[float, int], None] | None, gone: Callable[[], int]
-    ) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.name, self._policy = policy.name, policy
-        self._tell, self._gone = tell, gone
         self._clock = SystemClock()
-        self._told_s = -math.inf
         self.decisions: list[tuple[float, int]] = []
+        self.error: Exception | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan:
         began_s = self._clock.now_s()
-        plan = self._policy.plan(snapshot)
-        now_s = self._clock.now_s()
+        try:
+            plan = self._policy.plan(snapshot)
+        except Exception as error:
+            self.error = error
+            raise
         if snapshot.jobs.ids:  # without a job there is nothing to decide
-            self.decisions.append((now_s - began_s, len(snapshot.jobs.ids)))
-        if self._tell is not None and now_s >= self._told_s + 1.0:
-            self._told_s = now_s
-            self._tell(snapshot.now_s - START_S, self._gone())
+            self.decisions.append((self._clock.now_s() - began_s, len(snapshot.jobs.ids)))
         return plan

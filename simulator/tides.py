@@ -51,10 +51,6 @@ class Tide:
         """GPUs needed `t_s` seconds after the start."""
         return int(self.needed[self._slot(t_s)])
 
-    def load_gpus(self, t_s: float) -> float:
-        """The load `t_s` seconds after the start, in GPUs, for request rates and utilisation."""
-        return float(self.load[self._slot(t_s)])
-
     @property
     def idle_gpu_s(self) -> float:
         """GPU-seconds that the owner does not need."""

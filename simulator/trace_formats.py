@@ -4,12 +4,13 @@ Columns that are not named here are not used, so exports with more columns need 
 `Workload.notes` names them.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.csv_rows import BadRow, Row, Table, WorkloadError
+from simulator.csv_rows import BadRow, Row, Table, WorkloadError, read_table
 from simulator.pollux_profiles import APPS
 
 #: The year 2286; leaves room below the limit of a moment in an event.
@@ -46,7 +47,7 @@ class Service:
     duration_s: float
 
 
-Parsed = TraceJob | Service | None
+Parsed = TraceJob | Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Format:
     name: str
     required: Mapping[str, tuple[str, ...]]
     optional: Mapping[str, tuple[str, ...]]
-    parse: Callable[[Row], Parsed]
+    parse: Callable[[Row], Parsed]  #: What it gives counts if the row has no problems.
 
     def missing(self, header: tuple[str, ...]) -> list[str]:
         """Name the required columns that a header lacks."""
@@ -86,38 +87,21 @@ def _elasticflow(row: Row) -> Parsed:
     deadline_s = None
     if not (row.has("best_effort") and row.integer("best_effort", 0, 1) == 1):
         deadline_s = row.number("deadline", 0.0, _MOMENT_MAX)
-        if deadline_s is not None and submit_s is not None and deadline_s < submit_s:
+        if deadline_s < submit_s:
             row.bad("deadline", "is before the job's submission")
-    if (
-        row.problems
-        or job is None
-        or model is None
-        or submit_s is None
-        or steps is None
-        or batch is None
-        or gpus is None
-        or duration_s is None
-    ):
-        return None
     return TraceJob(row.line, job, submit_s, gpus, model, batch, steps, duration_s, deadline_s)
 
 
 def _pollux(row: Row) -> Parsed:
     name, model = row.name("name"), row.name("application")
     submit_s = row.number("time", 0.0, _MOMENT_MAX)
-    if model is not None and "infer" in model:
+    if "infer" in model:
         duration_s = row.number("duration", 0.0, _DURATION_MAX, above=True)
-        if row.problems or name is None or submit_s is None or duration_s is None:
-            return None
         return Service(row.line, name, submit_s, model, duration_s)
-    if model is not None and model not in APPS:
+    if model not in APPS and not any(one.column == "application" for one in row.problems):
         row.bad("application", f"is not one of {', '.join(sorted(APPS))}, or infer-…")
     gpus = row.integer("num_replicas", 1, _GPUS_MAX)
     batch = row.number("batch_size", 1.0, 1e9)
-    if row.problems or name is None or model is None:
-        return None
-    if submit_s is None or gpus is None or batch is None:
-        return None
     return TraceJob(row.line, name, submit_s, gpus, model, batch, None, None)
 
 
@@ -130,20 +114,16 @@ def _generic(row: Row) -> Parsed:
     tenant = row.name(tenant_column) if row.has(tenant_column) else "default"
     model = row.name("model") if row.has("model") else "unknown"
     deadline_s = _moment(row, "deadline") if row.has("deadline") else None
-    if deadline_s is not None and submit_s is not None and deadline_s < submit_s:
+    if deadline_s is not None and deadline_s < submit_s:
         row.bad("deadline", "is before the job's submission")
-    if row.problems or job is None or submit_s is None or gpus is None:
-        return None
-    if duration_s is None or tenant is None or model is None:
-        return None
     # A step is a second's work of the recorded run, one sample each.
-    steps = max(1, round(duration_s))
+    steps = 1 if row.problems else max(1, round(duration_s))
     return TraceJob(
         row.line, job, submit_s, gpus, model, 1.0, steps, duration_s, deadline_s, tenant
     )
 
 
-def _moment(row: Row, column: str) -> float | None:
+def _moment(row: Row, column: str) -> float:
     text = row.text(column)
     if "-" not in text[1:] or ":" not in text:
         return row.number(column, 0.0, _MOMENT_MAX)
@@ -151,7 +131,7 @@ def _moment(row: Row, column: str) -> float | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         row.bad(column, "is neither seconds nor a time like 2017-10-03 06:21:04")
-        return None
+        return math.nan
     # Cluster logs that name no zone are read as UTC: only differences matter here.
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     try:
@@ -160,7 +140,7 @@ def _moment(row: Row, column: str) -> float | None:
         seconds = -1.0
     if not 0.0 <= seconds <= _MOMENT_MAX:
         row.bad(column, "is before 1970 or too far in the future")
-        return None
+        return math.nan
     return seconds
 
 
@@ -231,7 +211,7 @@ def parse_table(table: Table, kind: Format) -> tuple[list[TraceJob], list[Servic
     dated: bool | None = None
     for row in table.named(kind.columns(table.header)):
         parsed = kind.parse(row)
-        if parsed is None:
+        if row.problems:
             bad.extend(row.problems)
             continue
         name = parsed.name if isinstance(parsed, Service) else parsed.job
@@ -251,3 +231,23 @@ def parse_table(table: Table, kind: Format) -> tuple[list[TraceJob], list[Servic
             continue
         jobs.append(parsed)
     return jobs, services, sorted(bad, key=lambda one: (one.line, one.column))
+
+
+def read_jobs(path: Path, kind: str | None = None) -> list[TraceJob]:
+    """Read the training jobs of a file that has no bad row.
+
+    Raises:
+        WorkloadError: the file is unusable, or of another kind than is asked for.
+    """
+    table = read_table(path)
+    found = recognise(path, table.header)
+    if kind not in (None, found.name):
+        wanted = next(one for one in FORMATS if one.name == kind)
+        raise WorkloadError(
+            f"{path}: is a workload of kind {found.name}; this physics needs one with the columns "
+            f"{', '.join(wanted.required)}."
+        )
+    jobs, _, bad = parse_table(table, found)
+    if bad:
+        raise WorkloadError(f"{path}: bad rows. Correct them.", bad)
+    return jobs

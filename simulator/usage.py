@@ -1,6 +1,4 @@
-"""Accounts of a fleet: GPU time lent, open, used; what was asked back, and when it came."""
-
-import math
+"""GPU time of a fleet by kind of pool: open to training, held by jobs; and who holds what lent."""
 
 import numpy as np
 
@@ -27,11 +25,6 @@ class Usage:
         self.open_gpu_s = [0.0] * 4  #: By `Kind`.
         self.held_gpu_s = [0.0] * 4
         self._since_s = 0.0
-        self.loans = self.failures = 0
-        self.batch: list[int] = []
-        self.asked_s: list[float] = []
-        self.due_s: list[float] = []
-        self.back_s: list[float] = []
         self.line: list[tuple[float, int, int]] = []  #: Moment, GPUs lent, and held of them.
 
     def open(self, nodes: Bools) -> None:
@@ -58,15 +51,3 @@ class Usage:
             for kind in range(_CLOSED):
                 self.open_gpu_s[kind] += self._open[kind] * since_s
                 self.held_gpu_s[kind] += self._held[kind] * since_s
-
-    def ask_back(self, batch: int, now_s: float, due_s: float) -> int:
-        """Note that a node was asked back; return its row."""
-        self.batch.append(batch)
-        self.asked_s.append(now_s)
-        self.due_s.append(due_s)
-        self.back_s.append(math.inf)
-        return len(self.batch) - 1
-
-    def back(self, row: int, now_s: float) -> None:
-        """Note that it is back."""
-        self.back_s[row] = now_s

@@ -23,8 +23,6 @@ __all__ = ["BadRow", "JobArrival", "Workload", "WorkloadError", "read_workload"]
 ARRIVAL_SHARE = 0.75
 #: A window with fewer jobs than this is dull: the whole trace is compressed instead.
 WINDOW_JOBS_MIN = 20
-#: No arrival is later; moments in events end at 1e11 s.
-SPAN_MAX_S = 1e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +69,12 @@ class Workload:
                 deadline_s = at_s + job.deadline_after_s
                 yield at_s, job.submission.model_copy(update={"deadline_s": deadline_s})
 
-    def rigid(self) -> "Workload":
-        """Fix every job at the listed size nearest to what it asked for, as rigid peers do."""
-        jobs = []
-        for job in self.jobs:
-            sizes = [point.gpus for point in job.submission.rates]
-            size = min(sizes, key=lambda gpus: (abs(gpus - job.gpus_asked), gpus))
-            update = {"gpus_min": size, "gpus_max": size}
-            jobs.append(replace(job, submission=job.submission.model_copy(update=update)))
-        note = "Every job has one fixed size: the nearest to what its row asks for."
-        return replace(self, jobs=tuple(jobs), notes=(*self.notes, note))
-
-    def compress(self, factor: float) -> "Workload":
+    def _compress(self, factor: float) -> "Workload":
         """Let jobs arrive `factor` times faster; work and deadline slack stay."""
-        if not 1e-6 <= factor <= 1e6 or self.span_s / factor > SPAN_MAX_S:
-            raise WorkloadError(f"compress: {factor} is out of range. Give a number like 2 or 0.5.")
-        if factor == 1.0:
-            return self
         jobs = tuple(replace(job, at_s=job.at_s / factor) for job in self.jobs)
         services = tuple((at_s / factor, app, for_s) for at_s, app, for_s in self.services)
         note = f"Jobs arrive {factor:.3g} times as fast; their work and deadline slack are as were."
         return replace(self, jobs=jobs, services=services, notes=(*self.notes, note))
-
-    def cut(self, hours: float) -> "Workload":
-        """Keep the jobs that arrive in the first `hours`."""
-        _check_hours(hours)
-        return self._window(0.0, hours * 3600.0, "the first")
 
     def fit(self, hours: float) -> "Workload":
         """Choose what to show of a workload in a run of `hours`.
@@ -109,7 +87,8 @@ class Workload:
         Raises:
             WorkloadError: `hours` is not above 0.
         """
-        _check_hours(hours)
+        if not hours > 0.0:
+            raise WorkloadError(f"hours: {hours} is not a duration. Give a number above 0.")
         window_s = hours * 3600.0 * ARRIVAL_SHARE
         if self.span_s <= window_s:
             return self
@@ -117,10 +96,10 @@ class Workload:
         counts = [bisect_left(times, at_s + window_s) - i for i, at_s in enumerate(times)]
         busiest = max(range(len(times)), key=lambda i: (counts[i], -i))
         if counts[busiest] < min(WINDOW_JOBS_MIN, len(times)):
-            return self.compress(self.span_s / window_s)
-        return self._window(times[busiest], window_s, "the busiest")
+            return self._compress(self.span_s / window_s)
+        return self._window(times[busiest], window_s)
 
-    def _window(self, from_s: float, window_s: float, which: str) -> "Workload":
+    def _window(self, from_s: float, window_s: float) -> "Workload":
         jobs = tuple(
             replace(job, at_s=job.at_s - from_s)
             for job in self.jobs
@@ -131,10 +110,8 @@ class Workload:
             for at_s, app, for_s in self.services
             if from_s <= at_s < from_s + window_s
         )
-        if len(jobs) == len(self.jobs) and from_s == 0.0:
-            return replace(self, services=services)
         note = (
-            f"Only the {len(jobs)} jobs of {which} {window_s / 3600.0:.3g} hours "
+            f"Only the {len(jobs)} jobs of the busiest {window_s / 3600.0:.3g} hours "
             f"(from hour {from_s / 3600.0:.1f}) of {len(self.jobs)}; nothing else is changed."
         )
         return replace(self, jobs=jobs, services=services, notes=(*self.notes, note))
@@ -145,8 +122,6 @@ def read_workload(
     *,
     profiles: Profiles | None = None,
     skip_bad: bool = False,
-    compress: float = 1.0,
-    hours: float | None = None,
 ) -> Workload:
     """Read a workload of any known format; the first job arrives at 0.
 
@@ -154,8 +129,6 @@ def read_workload(
         path: an ElasticFlow, Pollux, DeepBoot or Philly-like CSV file, told by its header.
         profiles: throughput tables; without them a built-in curve through the row's duration.
         skip_bad: leave bad rows out, listed in `Workload.bad`, instead of refusing the file.
-        compress: how many times as fast jobs arrive.
-        hours: cut after so many hours (after compressing).
 
     Raises:
         WorkloadError: the file is unusable, or rows are bad and `skip_bad` is off.
@@ -192,20 +165,14 @@ def read_workload(
         notes.append(
             f"{len(services)} inference rows are no training jobs; they are in `services`."
         )
-    workload = Workload(
+    return Workload(
         jobs=_from_zero(arrivals),
         name=path.stem,
         source_format=kind.name,
         notes=tuple(notes),
         bad=tuple(sorted(bad, key=lambda one: (one.line, one.column))),
         services=_services(services, start_s),
-    ).compress(compress)
-    return workload if hours is None else workload.cut(hours)
-
-
-def _check_hours(hours: float) -> None:
-    if not hours > 0.0:
-        raise WorkloadError(f"hours: {hours} is not a duration. Give a number above 0.")
+    )
 
 
 def _lines(bad: list[BadRow]) -> str:

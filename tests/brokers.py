@@ -4,9 +4,7 @@ import itertools
 import json
 import os
 import secrets
-import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +15,7 @@ import pytest
 
 from tests.composed import ROOT, compose, lacks
 from tests.patience import wait_until
+from tests.ports import alive, answers, lacking
 
 JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
 #: Brokers of the caller, as `compose/brokers env` says it; tests see none of it but by a fixture.
@@ -54,7 +53,7 @@ class Brokers:
     def up(self, name: str | None = None) -> None:
         """Start what does not run; a paused one goes on."""
         for one in [name] if name else ["kafka", "mosquitto"]:
-            if (self.folder / f"{one}.pid").exists() and _alive(pid := self._pid(one)):
+            if (self.folder / f"{one}.pid").exists() and alive(pid := self._pid(one)):
                 os.kill(pid, signal.SIGCONT)
                 wait_until(partial(self._answers, one), f"{one} does not go on")
         self._run("up", "--native", *(["--only", name] if name else []))
@@ -67,7 +66,7 @@ class Brokers:
         except ProcessLookupError:
             return
         if number == signal.SIGKILL:
-            wait_until(lambda: not _alive(pid), f"{name} outlives SIGKILL")
+            wait_until(lambda: not alive(pid), f"{name} outlives SIGKILL")
 
     def down(self) -> None:
         """Stop both, and forget what they stored."""
@@ -77,10 +76,7 @@ class Brokers:
         return int((self.folder / f"{name}.pid").read_text().split()[0])
 
     def _answers(self, name: str) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(0.5)
-            port = self._port("mqtt" if name == "mosquitto" else name)
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+        return answers(self._port("mqtt" if name == "mosquitto" else name))
 
     def _port(self, name: str) -> int:
         return int(json.loads((self.folder / "ports.json").read_text())[name])
@@ -90,21 +86,12 @@ class Brokers:
         compose("brokers", *arguments, **folders)
 
 
-def _alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def missing() -> str | None:
     """Say why brokers of our own cannot be started here; None if they can."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-    lacking = [name for name in ("java", "mosquitto") if shutil.which(name, path=path) is None]
-    if not (JARS / ".complete").exists() and shutil.which("mvn") is None:
-        lacking.append("Kafka (run compose/brokers up once)")
-    return f"{' and '.join(lacking)} not found" if lacking else None
+    found = lacking("java", "mosquitto")
+    if not (JARS / ".complete").exists() and lacking("mvn"):
+        found.append("Kafka (run compose/brokers up once)")
+    return f"{' and '.join(found)} not found" if found else None
 
 
 def need_brokers() -> None:

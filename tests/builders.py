@@ -27,6 +27,7 @@ from schemas import events
 from schemas.commands import CommandData
 from schemas.events import (
     GangHeld,
+    InferenceLoad,
     JobSubmitted,
     NodeBorn,
     RatePoint,
@@ -99,6 +100,19 @@ def submitted(
         checkpoint_mib=100,
         checkpoint_cost_s=5.0,
         start_cost_s=10.0,
+    )
+
+
+def load(needed: int = 0, pool: str = "serve", node: str | None = None) -> InferenceLoad:
+    """What an owner says that it needs; all else of it is of no concern here."""
+    return InferenceLoad(
+        pool=pool,
+        node=node,
+        requests_running=0,
+        requests_waiting=0,
+        request_rate_per_s=0.0,
+        gpus_needed=needed,
+        gpus_serving=4,
     )
 
 
@@ -209,7 +223,10 @@ class Cell:
         reclaim: Mapping[str, float] | None = None,
     ) -> Decision:
         """Have the policy say this in a cycle now."""
-        made = Plan(targets=targets or {}, lend=tuple(lend), reclaim=reclaim or {})
+        return self.adopt(Plan(targets or {}, tuple(lend), reclaim or {}))
+
+    def adopt(self, made: Plan) -> Decision:
+        """Have the policy make this plan in a cycle now."""
         self.policy.planner = lambda _: made
         self.now_s = max(self.now_s + 5.0, self.state.next_cycle_s)
         self.feed(TimePassed())
@@ -263,7 +280,9 @@ class Cell:
             WorkerStopped(job=job, epoch=epoch, node=node, gpus=gpus, reason="scaled_in", step=0)
         )
 
-    def fail_worker(self, job: str = "j0", node: str = "n0", *, retriable: bool = True) -> None:
+    def fail_worker(
+        self, job: str = "j0", node: str = "n0", *, retriable: bool = True, error: str = "test"
+    ) -> None:
         """The worker on one node dies."""
         known = self.job(job)
         self.feed(
@@ -272,7 +291,7 @@ class Cell:
                 epoch=known.epoch,
                 node=node,
                 gpus=known.cells[node],
-                error="test",
+                error=error,
                 retriable=retriable,
                 step=known.checkpoint_step,
             )

@@ -7,7 +7,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from services.certificates import Files
@@ -16,7 +21,7 @@ _DAY = dt.timedelta(days=1)
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)] if text else [])
 
 
 class Authority:
@@ -29,6 +34,17 @@ class Authority:
         self.certificate = (above or self)._signed(self.name, self._key, is_authority=True)
         self.ca = folder / "ca.pem"
         self.ca.write_bytes(self.certificate.public_bytes(Encoding.PEM))
+
+    @classmethod
+    def of(cls, folder: Path) -> "Authority":
+        """Give the one that compose/certs made in a folder."""
+        found = cls.__new__(cls)
+        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        found.folder, found.ca, found._key = folder, folder / "ca.pem", key
+        found.certificate = x509.load_pem_x509_certificate(found.ca.read_bytes())
+        found.name = found.certificate.subject
+        return found
 
     def sign(
         self,

@@ -6,25 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bus.clock import SystemClock
-from bus.contract import Message
-from bus.memory import MemoryBus
 from cloud_agent.agent import CloudAgentConfig, build_agent
 from cloud_agent.clusters.executor import ClusterExecutor
 from runtime.build import Options
 from runtime.executor import Machine
 from runtime.service import Schedule
-from schemas.codec import Rejected, decode_event
 from schemas.commands import CommandData
-from schemas.events import (
-    CheckpointCommitted,
-    EventData,
-    NodeMeasured,
-    WorkerStarted,
-    WorkerStopped,
-)
-from schemas.topics import COMMANDS, EVENTS
+from schemas.events import CheckpointCommitted, NodeMeasured, WorkerStarted, WorkerStopped
+from tests.heard import Heard
 from tests.patience import PATIENCE_S
-from tests.post import ordered
 
 _Workers = type[WorkerStarted | WorkerStopped]
 
@@ -36,17 +26,15 @@ class NoMeter:
         return []
 
 
-class ClusterDesk:
+class ClusterDesk(Heard):
     """Orders what a scheduler would, and hears what the agents say."""
 
     def __init__(
         self, agent: str, nodes: Sequence[str], make: Callable[[], ClusterExecutor], folder: Path
     ) -> None:
         """Take what makes an executor, and the folder of the agent's state."""
-        self.clock = SystemClock()
-        self.bus = MemoryBus(self.clock)
+        super().__init__(SystemClock())
         self._agent, self._nodes, self._make, self._folder = agent, tuple(nodes), make, folder
-        self._orders = 0
 
     async def begin(self) -> None:
         """Start an agent with the state that the last one stored."""
@@ -72,33 +60,21 @@ class ClusterDesk:
             await self._life
         self._executor.close()
 
-    async def order(self, data: CommandData) -> None:
+    async def tell(self, data: CommandData) -> None:
         """Give the agent a command."""
-        self._orders += 1
-        value = ordered(data, self._orders, self._agent, self.clock.now_s())
-        await self.bus.publish(Message(COMMANDS.name, self._agent, value))
-
-    async def said(self) -> list[EventData]:
-        """Give all that agents have said."""
-        found: list[EventData] = []
-        async for record in self.bus.read(EVENTS.name):
-            envelope = decode_event(record.value or b"")
-            assert not isinstance(envelope, Rejected)
-            found.append(envelope.data)
-        return found
+        await self.order(self._agent, data)
 
     async def until(self, kind: _Workers, epoch: int, *nodes: str) -> None:
         """Wait until it was said of these nodes."""
         deadline_s = self.clock.now_s() + PATIENCE_S
         while not set(nodes) <= {one.node for one in await self.workers(kind, epoch)}:
-            assert self.clock.now_s() < deadline_s, await self.said()
+            assert self.clock.now_s() < deadline_s, await self.kinds()
             await asyncio.sleep(0.05)
 
     async def workers(self, kind: _Workers, epoch: int) -> list[WorkerStarted | WorkerStopped]:
         """Give what was said of this kind, of this epoch."""
-        said = [one for one in await self.said() if isinstance(one, kind)]
-        return [one for one in said if one.epoch == epoch]
+        return [one for one in await self.said(kind) if one.epoch == epoch]
 
     async def saved(self) -> list[int]:
         """Give the steps that are durable."""
-        return [one.step for one in await self.said() if isinstance(one, CheckpointCommitted)]
+        return [one.step for one in await self.said(CheckpointCommitted)]

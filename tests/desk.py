@@ -76,6 +76,11 @@ class Desk:
         await asyncio.sleep(0)
         await self.clock.run_until(self.clock.now_s() + seconds)
 
+    async def hears(self, *messages: Message, wait_s: float = 1.0) -> None:
+        """Publish, and let time pass."""
+        await self.bus.publish(*messages)
+        await self.wait(wait_s)
+
     def say(self, data: EventData, agent: str = "/agents/agent-train", **over: Any) -> Message:
         """The message of an event, with the next sequence of its source."""
         sequence = over.pop("sequence", self.sequence.get(agent, 0))

@@ -1,8 +1,10 @@
 """An executor that a test drives, whatever is behind it."""
 
+import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -10,6 +12,7 @@ from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.terms import Terms
 from runtime.core import (
     CheckpointWorkers,
+    GangFailed,
     Placement,
     Report,
     ScaleWorkers,
@@ -97,10 +100,18 @@ class Driven(ABC, Generic[_Executor]):
         """Give the reports of a kind."""
         return [report for report in self.said if isinstance(report, kind)]
 
-    def again(self) -> None:
-        """Put a new executor in the place of this one, as after a restart of the agent."""
+    def fails(self, says: str = "", *, retriable: bool = True) -> GangFailed:
+        """Drive until a gang fails, in these words; whether another try is of use."""
+        failed = self.hears(GangFailed)
+        assert says in failed.error
+        assert failed.retriable == retriable, failed
+        return failed
+
+    def again(self) -> tuple[str, ...]:
+        """Put a new executor in the place of this one, as after a restart; give what runs."""
         self.executor.close()
         self.executor = self.make()
+        return self.executor.running()
 
     def run(self, epoch: int = 1, job: str = "j") -> Path:
         """Name a run folder."""
@@ -114,6 +125,10 @@ class Driven(ABC, Generic[_Executor]):
 class _Cluster(Protocol):
     folder: Path
 
+    def compose(self, *arguments: str) -> str: ...
+
+    def signal(self, daemon: str, number: signal.Signals) -> None: ...
+
 
 class ClusterBench(Driven[ClusterExecutor]):
     """An executor on a cluster with two nodes of two GPUs each, watched from outside of it."""
@@ -122,6 +137,27 @@ class ClusterBench(Driven[ClusterExecutor]):
         """Make the executor; what it takes and leaves here is in `root`."""
         self._cluster, self.root, self.options = cluster, root, options
         super().__init__(options.root)
+
+    #: Who answers for the cluster.
+    daemon: str
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let the cluster answer nobody for a while."""
+        self._cluster.signal(self.daemon, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._cluster.signal(self.daemon, signal.SIGCONT)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Let nobody be there to answer for a while."""
+        self._cluster.signal(self.daemon, signal.SIGKILL)
+        try:
+            yield
+        finally:
+            self._cluster.compose("up")
 
     @property
     def agent(self) -> str:

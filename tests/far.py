@@ -1,15 +1,22 @@
 """The far side of an edge agent's link, played by the test over a real MQTT broker."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
 
 from bus.clock import SystemClock
 from bus.contract import Message
+from bus.mqtt import MqttLink
 from bus.mqtt_client import MqttClient
-from bus.options import MqttOptions
+from bus.options import MqttOptions, mqtt_options
 from bus.wire import Incoming, Outgoing
 from schemas.codec import Rejected, decode_event, encode, horizon
 from schemas.horizon import HorizonReached, Range
 from schemas.topics import EVENTS
+from tests.brokers import fresh_namespace
+from tests.patience import until
 from tests.post import progressed
 
 CLOCK = SystemClock()
@@ -64,3 +71,28 @@ class Far:
         self.heard.append(incoming)
         if self.answers:
             self.confirm((sequence(incoming), sequence(incoming)))
+
+
+@pytest.fixture
+def options(mqtt_url: str) -> MqttOptions:
+    found = mqtt_options(f"{mqtt_url}/{fresh_namespace()}")
+    return replace(found, session_s=60, window=5)
+
+
+@pytest.fixture
+async def far(options: MqttOptions) -> AsyncIterator[Far]:
+    made = Far(options)
+    await until(lambda: made.client.connected)
+    yield made
+    await made.client.close()
+
+
+@pytest.fixture
+async def link(options: MqttOptions) -> AsyncIterator[MqttLink]:
+    made = MqttLink.open(options, CLOCK, "n0")
+    yield made
+    try:
+        async with asyncio.timeout(5.0):
+            await made.close()
+    except TimeoutError:  # a test that failed has left nobody to confirm what is said
+        await made.client.close()

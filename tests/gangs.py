@@ -2,37 +2,30 @@
 
 from typing import Any
 
-from runtime.core import (
-    AgentCore,
-    Command,
-    GangStarted,
-    Limits,
-    NodeSpec,
-    Outputs,
-)
-from schemas.commands import (
-    CommandData,
-    GangSpec,
-    ScaleGang,
-    StartGang,
-    StopGang,
-)
-from schemas.events import (
-    RatePoint,
-)
+from runtime.core import AgentCore, Command, GangStarted, Limits, NodeSpec, Outputs
+from schemas.commands import CommandData, GangSpec, ScaleGang, StartGang, StopGang
+from schemas.events import RatePoint
 from schemas.values import NodeGpus
 
 NOW_S = 1_000_000.0
 SPECS = [NodeSpec(name, "train", "training", 4, "A100", 80_000) for name in ("n1", "n2")]
-SPEC = GangSpec(
-    model="m",
-    total_steps=1000,
-    samples_per_step=10.0,
-    rates=[RatePoint(gpus=1, samples_per_s=10.0)],
-    checkpoint_mib=100,
-    checkpoint_cost_s=5.0,
-    start_cost_s=30.0,
-)
+
+
+def spec(**other: Any) -> GangSpec:
+    """What an agent is told about a job: a step a second on a GPU, unless told otherwise."""
+    said = {
+        "model": "m",
+        "total_steps": 1000,
+        "samples_per_step": 10.0,
+        "rates": [RatePoint(gpus=1, samples_per_s=10.0)],
+        "checkpoint_mib": 100,
+        "checkpoint_cost_s": 5.0,
+        "start_cost_s": 30.0,
+    }
+    return GangSpec.model_validate({**said, **other})
+
+
+SPEC = spec()
 
 
 def agent(limits: Limits | None = None) -> AgentCore:

@@ -244,6 +244,7 @@ class KubernetesBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
     options: "KubernetesOptions"
+    daemon = "kube-apiserver"
 
     def __init__(self, plane: ControlPlane, root: Path, **options: Any) -> None:
         from cloud_agent.kubernetes import KubernetesOptions

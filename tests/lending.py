@@ -12,7 +12,9 @@ from runtime.core import NodeDrained, NodeHandedBack
 from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
 from runtime.owners.processes import Ending, recorded
 from schemas.events import InferenceLoad
-from tests.patience import PATIENCE_S
+from tests.builders import load
+from tests.patience import wait_until
+from tests.ports import alive
 
 PYTHON = sys.executable
 
@@ -24,16 +26,8 @@ class SetMeter:
         self.needed, self.serving, self.node = needed, serving, node
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
-        load = InferenceLoad(
-            pool="serve",
-            node=self.node,
-            requests_running=0,
-            requests_waiting=0,
-            request_rate_per_s=0.0,
-            gpus_needed=self.needed,
-            gpus_serving=self.serving,
-        )
-        return [load]
+        said = load(self.needed, node=self.node)
+        return [said.model_copy(update={"gpus_serving": self.serving})]
 
 
 class ScriptedLender:
@@ -92,6 +86,16 @@ class Scene:
         self.lender.outcomes.append(Outcome("s1", deed, error))  # type: ignore[arg-type]
         return self.at(now_s)
 
+    def drain(self, node: str = "s1", now_s: float = 0.0) -> object:
+        """Order one to be emptied, and do what is due then."""
+        self.owner.drain(node, now_s)
+        return self.at(now_s)
+
+    def hand_back(self, node: str = "s1", now_s: float = 0.0) -> object:
+        """Order one to be handed back, and do what is due then."""
+        self.owner.hand_back(node, now_s)
+        return self.at(now_s)
+
     def at(self, now_s: float) -> object:
         reports = self.owner.advance(now_s)
         assert len(reports) <= 1
@@ -110,7 +114,7 @@ def outcome(lender: Lender) -> Outcome:
         found.extend(lender.poll(time.time()))
         return bool(found)
 
-    poll_until(ended, "no deed ended")
+    wait_until(ended, "no deed ended")
     (only,) = found
     return only
 
@@ -123,17 +127,9 @@ def report(owner: ServedOwner) -> NodeDrained | NodeHandedBack:
         found.extend(owner.advance(time.time()))
         return bool(found)
 
-    poll_until(said, "no report came")
+    wait_until(said, "no report came")
     (only,) = found
     return only
-
-
-def poll_until(condition: Callable[[], object], what: str) -> None:
-    """Wait until it is so, asking often."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.01)
 
 
 def failed(deed: Callable[[float], Outcome], *says: str) -> None:
@@ -154,13 +150,22 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+def living(file: Path) -> set[int]:
+    """Give those that said `up PID` in a file and are there."""
+    return {pid for line in lines(file) if alive(pid := int(line.split()[1]))}
+
+
+def served(lender: Lender, folder: Path, retry: Retry | None = None) -> ServedOwner:
+    """Give an owner that never needs its node of two GPUs, and protects nothing."""
+    return ServedOwner(
+        lambda _: SetMeter(),
+        lender,
+        {"s1": 2},
+        folder / "owner.json",
+        time.time(),
+        protect=ProtectTimes(multiplier=0.0),
+        retry=retry or Retry(),
+    )
 
 
 @contextmanager
@@ -172,4 +177,4 @@ def swept(folder: Path) -> Iterator[Path]:
         for record in folder.glob("*.json"):
             lock = record.with_suffix(".lock")
             ending = Ending(recorded(record), 0.0, 0.0, lock if lock.exists() else None)
-            poll_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")
+            wait_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +12,9 @@ from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions
 from bus.wire import Incoming
 from tests.patience import wait_until
-from tests.ports import free_port
+from tests.ports import PATH, answers, free_port
 
 SHARED = Path(__file__).resolve().parent.parent / "compose" / "mosquitto" / "broker.conf"
-_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
 
 def wired(
@@ -53,14 +51,18 @@ class Mosquitto:
 
     def start(self) -> None:
         """Start it, or start it again."""
-        program = shutil.which("mosquitto", path=_PATH)
+        program = shutil.which("mosquitto", path=PATH)
         assert program is not None, "mosquitto not found; install it"
         with (self._folder / "mosquitto.log").open("a") as log:
             self._process = subprocess.Popen(
-                [program, "-c", self._folder / "mosquitto.conf"], stdout=log, stderr=log
+                [program, "-c", "mosquitto.conf"], cwd=self._folder, stdout=log, stderr=log
             )
-        wait_until(lambda: self._answers() or self._process.poll() is not None)
-        assert self._process.poll() is None, (self._folder / "mosquitto.log").read_text()
+        wait_until(lambda: answers(self.port) or not self.runs())
+        assert self.runs(), (self._folder / "mosquitto.log").read_text()
+
+    def runs(self) -> bool:
+        """Tell whether it has not ended."""
+        return self._process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -72,7 +74,3 @@ class Mosquitto:
         self._process.wait()
         if forget:
             (self._folder / "mosquitto.db").unlink(missing_ok=True)
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0

@@ -22,4 +22,4 @@ def wait_until(condition: Callable[[], object], what: str = "it never came to th
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
+        time.sleep(0.01)

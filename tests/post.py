@@ -1,10 +1,13 @@
 """An MQTT broker in memory, a bus that fails when told to, and what nodes and schedulers say."""
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from bus.bridge import Bridge
 from bus.bridge_limits import BridgeLimits
@@ -16,6 +19,7 @@ from schemas.codec import command, decode_horizon, encode, event
 from schemas.commands import CommandData
 from schemas.events import EventData, JobProgressed, NodeMeasured
 from schemas.horizon import HorizonReached
+from tests.patience import PATIENCE_S
 
 
 class MovedClock(SystemClock):
@@ -45,9 +49,24 @@ class ShakyBus(MemoryBus):
         await super().append(messages, *rest)
 
 
+@contextlib.asynccontextmanager
+async def running(made: Bridge, cells: Sequence[str]) -> AsyncIterator[Bridge]:
+    """Run a bridge that takes the orders of these cells down; end it in good order."""
+    run = asyncio.create_task(made.run(tuple(cells)))
+    try:
+        yield made
+    finally:
+        made.stop()
+        async with asyncio.timeout(PATIENCE_S):
+            await run
+
+
 @dataclass
 class Post:
-    """The broker: delivers to the bridges in turn, again what a lost one did not acknowledge."""
+    """The broker: delivers to the bridges in turn, again what a lost one did not acknowledge.
+
+    It comes with a clock and a bus for what is stored.
+    """
 
     sent: list[Outgoing] = field(default_factory=list)
     acked: list[Incoming] = field(default_factory=list)
@@ -57,6 +76,8 @@ class Post:
     answer: Callable[[Outgoing], None] = lambda _: None
 
     def __post_init__(self) -> None:
+        self.clock = MovedClock()
+        self.bus = ShakyBus(self.clock)
         self.wires: list[PostWire] = []
         self._turn = itertools.count()
         self._packets = itertools.count(1)
@@ -90,6 +111,28 @@ class Post:
         left, lost.unacked = lost.unacked, []
         for incoming in left:
             self._give(incoming)
+
+    def bridge(
+        self, buses: Mapping[str, Bus] | None = None, name: str = "b0", **limits: Any
+    ) -> Bridge:
+        """A bridge, to the bus if no others are given, that tries again quickly."""
+        return Bridge(
+            name=name,
+            wire=self.connect,
+            buses={"default": self.bus} if buses is None else buses,
+            clock=self.clock,
+            limits=BridgeLimits(**{"retry_s": 0.01, **limits}),
+        )
+
+    @contextlib.asynccontextmanager
+    async def bridged(
+        self, buses: Mapping[str, Bus] | None = None, *, down: bool = False, **rest: Any
+    ) -> AsyncIterator[Bridge]:
+        """Run a bridge, up alone or down too; end it in good order."""
+        async with running(
+            self.bridge(buses, **rest), list(buses or ["default"]) if down else []
+        ) as made:
+            yield made
 
     def horizons(self, node: str) -> list[HorizonReached]:
         address = f"tidegate/v1/{node}/down/horizon"
@@ -187,17 +230,22 @@ def ordered(
     return encode(envelope)
 
 
-def measured(sequence: int, node: str = "n0", **rest: Any) -> bytes:
-    """One piece of telemetry."""
-    data = NodeMeasured(
+def readings(node: str, gpus: int = 1) -> NodeMeasured:
+    """What a meter reads of GPUs that are half used."""
+    none: list[float | None] = [None] * gpus
+    return NodeMeasured(
         node=node,
         window_s=60.0,
-        gpu_utilisation=[0.5],
-        gpu_memory_used_mib=[100],
-        gpu_temperature_c=[None],
-        gpu_power_w=[None],
+        gpu_utilisation=[0.5] * gpus,
+        gpu_memory_used_mib=[None] * gpus,
+        gpu_temperature_c=none,
+        gpu_power_w=none,
     )
-    return said(data, sequence, node=node, **rest)
+
+
+def measured(sequence: int, node: str = "n0", **rest: Any) -> bytes:
+    """One piece of telemetry."""
+    return said(readings(node), sequence, node=node, **rest)
 
 
 def progressed(sequence: int, node: str = "n0", **rest: Any) -> bytes:
@@ -208,19 +256,12 @@ def progressed(sequence: int, node: str = "n0", **rest: Any) -> bytes:
     return said(data, sequence, node=node, **rest)
 
 
-def bridge(
-    post: Post, buses: Mapping[str, Bus], clock: SystemClock, name: str = "b0", **limits: Any
-) -> Bridge:
-    """A bridge that tries again quickly."""
-    return Bridge(
-        name=name,
-        wire=post.connect,
-        buses=buses,
-        clock=clock,
-        limits=BridgeLimits(**{"retry_s": 0.01, **limits}),
-    )
-
-
 async def records(bus: Bus, topic: str) -> list[Record]:
     """All that a topic holds."""
     return [record async for record in bus.read(topic)]
+
+
+@pytest.fixture
+def post() -> Post:
+    """A broker for one test."""
+    return Post()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -19,10 +18,9 @@ from runtime.checkpoints.store import CheckpointStore
 from tests.composed import compose, lacks
 from tests.driven import ClusterBench
 from tests.patience import wait_until
+from tests.ports import lacking
 
 NODES = ("n1", "n2")
-_PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 _HOLDS = re.compile(r"JobState=(RUNNING|COMPLETING|SUSPENDED) ")
 _DEVICES = re.compile(r"Nodes=(\S+) .*GRES=gpu(?::\w+)?:\d+\(IDX:([\d,-]+)\)")
 
@@ -59,10 +57,6 @@ class Cluster:
     def signal(self, daemon: str, number: signal.Signals) -> None:
         pid = int((self.folder / f"{daemon}.pid").read_text().split()[0])
         os.kill(pid, number)
-
-    def stop(self, daemon: str) -> None:
-        """Stop one daemon; jobs do not hear of it."""
-        self.compose("down", "--only", daemon)
 
     def jobs(self, *states: str) -> list[int]:
         """Give the ids of jobs in these states; of all that are not over, without any."""
@@ -127,9 +121,8 @@ def _numbers(text: str) -> list[int]:
 
 def need_slurm() -> None:
     """Skip where Slurm is not installed, saying so; on CI that is a failure."""
-    lacking = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
-    if lacking:
-        them = " and ".join(lacking)
+    if found := lacking("munged", "slurmctld", "slurmd", "sbatch"):
+        them = " and ".join(found)
         lacks("Slurm", f"{them} not found (sudo compose/slurm fetch installs them)")
 
 
@@ -149,6 +142,7 @@ class SlurmBench(ClusterBench):
     """An executor on a cluster, driven by the test, and watched from outside of it."""
 
     options: SlurmOptions
+    daemon = "slurmctld"
 
     def __init__(self, cluster: Cluster, root: Path, **options: Any) -> None:
         self.cluster = cluster

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from runtime.checkpoints.store import CheckpointStore
 from runtime.core import ScaleWorkers, StartWorkers
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import machine_environment
+from runtime.executors.folder import read_json, write_json
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
 from runtime.executors.processes import workers_of
@@ -170,6 +172,13 @@ class Bench(Driven[ProcessExecutor]):
         order = StartWorkers(*what, spec(program, steps), step, 0.0, resumed)
         self.executor.start(order, time.time())
 
+    def trains(
+        self, program: Program, *gpus: int, beyond: int = 2, job: str = "j", **more: Any
+    ) -> None:
+        """Order a start, and wait until it is beyond a few steps."""
+        self.start(program, *gpus, job=job, **more)
+        self.until(lambda: self.step(job) > beyond)
+
     def scale(self, *gpus: int, epoch: int, job: str = "j") -> None:
         """Order another size."""
         self.executor.scale(ScaleWorkers(job, epoch, placed(*gpus)), time.time())
@@ -177,6 +186,25 @@ class Bench(Driven[ProcessExecutor]):
     def pids(self) -> set[int]:
         """Give the processes that work for this agent, supervisors too."""
         return {worker.identity.pid for worker in workers_of(self.agent)}
+
+    def shim(self, epoch: int = 1) -> Any:
+        """Give what a supervisor says of itself; None before it does."""
+        return read_json(self.run(epoch) / "shim.json")
+
+    def hurt(self, number: signal.Signals, epoch: int = 1) -> None:
+        """Send a signal to the supervisor."""
+        os.kill(self.shim(epoch)["pid"], number)
+
+    def reboot(self, epoch: int = 1) -> None:
+        """Kill all of it at once, and let its notes be of an earlier boot of the machine."""
+        kill_all(self.agent)
+        write_json(self.run(epoch) / "shim.json", {**self.shim(epoch), "boot": "an earlier one"})
+
+    def first_step(self, epoch: int = 1) -> int:
+        """Give the first step that the present run of an epoch said."""
+        path = self.run(epoch) / "progress.jsonl"
+        self.until(lambda: path.exists() and "\n" in path.read_text())
+        return int(json.loads(path.read_text().splitlines()[0])["step"])
 
     def end(self) -> None:
         """Leave nothing running."""

@@ -5,6 +5,7 @@ that an engine that begins anew finds the same things due.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any
@@ -15,6 +16,9 @@ from scheduler.core.registry import NAMES
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
+
+#: These change nothing of when their job is due: it waits for GPUs, or holds what it held.
+_NEVER_DUE = (facts.JobAccepted, facts.TargetSet, facts.TargetDropped)
 
 
 class _Heap:
@@ -59,14 +63,14 @@ class Agenda:
     def __init__(self, state: ClusterState, settings: Settings) -> None:
         """Look at everything there is."""
         self._state = state
-        self.nodes = _Heap(lambda name: node_due_s(state, name), state.nodes)
-        self.commands = _Heap(lambda name: command_due_s(state, settings, name), state.commands)
-        self.jobs = _Heap(lambda name: job_due_s(state, settings, name), state.jobs)
+        self.nodes = _Heap(partial(node_due_s, state), state.nodes)
+        self.commands = _Heap(partial(command_due_s, state, settings), state.commands)
+        self.jobs = _Heap(partial(job_due_s, state, settings), state.jobs)
         self._heaps = {"job": self.jobs, "node": self.nodes, "command": self.commands}
 
     def saw(self, fact: Any) -> None:
         """Take note of a fact that was folded into the state."""
-        for name in NAMES[type(fact)]:
+        for name in NAMES[type(fact)] if type(fact) not in _NEVER_DUE else ():
             self._heaps[name].touch(getattr(fact, name))
         if isinstance(fact, facts.NodeJoined):  # transfers may take another time now
             for holder in self._state.nodes[fact.node].holder:

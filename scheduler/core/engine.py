@@ -18,6 +18,7 @@ from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
+    Cause,
     CurvesLearned,
     Decision,
     LeaderStarted,
@@ -32,6 +33,21 @@ from scheduler.core.view import View
 from scheduler.policies.checked import Names, checked
 from scheduler.policies.interface import Plan, Policy
 from schemas import events
+
+#: After these claims may be ready, or can never be: GPUs, gangs or nodes have changed.
+_FREEING = frozenset(
+    {
+        facts.GpusReleased,
+        facts.GangRunning,
+        facts.JobMigrating,
+        facts.LoanGranted,
+        facts.NodeJoined,
+        facts.NodeReturned,
+        facts.NodeSilenced,
+        facts.LoanLost,
+        facts.TargetDropped,
+    }
+)
 
 
 class Engine:
@@ -63,8 +79,6 @@ class Engine:
         self._agenda = Agenda(self.state, self._settings)
 
     def _saw(self, fact: Any) -> None:
-        if type(fact) is facts.JobExplained:  # most are that, and it changes nothing but itself
-            return
         self._view.saw(fact)
         self._agenda.saw(fact)
 
@@ -99,55 +113,29 @@ class Engine:
         state.advance(stimulus.at_s)
         turn = Turn(state, self._settings, self._saw)
         self._take(turn, stimulus)
-        if not isinstance(stimulus.data, TimePassed) and _frees(turn):
+        timed = isinstance(stimulus.data, TimePassed)
+        if not timed and not _FREEING.isdisjoint(map(type, turn.facts)):
             clear_reclaimed(turn)
             advance(turn)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
 
     def _take(self, turn: Turn, stimulus: Stimulus) -> None:
-        data, cause = stimulus.data, stimulus.cause
-        match data:
-            case TimePassed():
-                self._time_passed(turn)
-            case CurvesLearned():
-                observe.learned(turn, data)
-            case events.JobProgressed():
-                observe.progressed(turn, data)
-            case events.InferenceLoad():
-                observe.load(turn, data, cause)
-            case events.WorkerStarted():
-                observe.worker_started(turn, data)
-            case events.WorkerStopped() | events.WorkerFailed():
-                observe.worker_left(turn, data)
-            case events.CheckpointCommitted():
-                observe.checkpoint_saved(turn, data)
-            case events.CheckpointFailed():
-                observe.checkpoint_missed(turn, data)
-            case events.CommandAcknowledged():
-                observe.acknowledged(turn, data)
-            case events.JobSubmitted():
-                observe.submitted(turn, data)
-            case events.JobCancelled():
-                observe.cancelled(turn, data)
-            case events.NodeBorn():
-                observe.node_born(turn, data, cause)
-            case events.NodeDied():
-                node = turn.state.nodes.get(data.node)
-                if node is not None and node.state is not NodeState.DEAD:
-                    node_lost(turn, node, data.reason or "reported dead")
-            case NodeSilent():
-                _silent(turn, data)
-            case NodeHeard():
-                _heard(turn, data)
-            case LeaderStarted():
-                kept = kept_leases(turn.state, settings_from(data.settings))
-                turn.emit(
-                    facts.LeaderChanged(
-                        data.leader, data.leader_epoch, data.policy, {**data.settings, **kept}
-                    )
+        data = stimulus.data
+        if isinstance(data, TimePassed):
+            self._time_passed(turn)
+        elif isinstance(data, LeaderStarted):
+            kept = kept_leases(turn.state, settings_from(data.settings))
+            turn.emit(
+                facts.LeaderChanged(
+                    data.leader, data.leader_epoch, data.policy, {**data.settings, **kept}
                 )
-                self._adopt_leader()
+            )
+            self._adopt_leader()
+        elif (report := _REPORTS.get(type(data))) is not None:
+            report(turn, data)
+        else:
+            _SENT[type(data)](turn, data, stimulus.cause)
 
     def _time_passed(self, turn: Turn) -> None:
         """One cycle: 1. what is due; 2. nodes going back; 3. claims; 4. ask the policy."""
@@ -173,25 +161,6 @@ class Engine:
         turn.emit(facts.CycleRan(self._policy.name, settings.next_round_s(state.now_s)))
 
 
-def _frees(turn: Turn) -> bool:
-    """Whether claims may be ready now, or can never be: GPUs, gangs or nodes have changed."""
-    return any(
-        isinstance(
-            fact,
-            facts.GpusReleased
-            | facts.GangRunning
-            | facts.JobMigrating
-            | facts.LoanGranted
-            | facts.NodeJoined
-            | facts.NodeReturned
-            | facts.NodeSilenced
-            | facts.LoanLost
-            | facts.TargetDropped,
-        )
-        for fact in turn.facts
-    )
-
-
 def _silent(turn: Turn, data: NodeSilent) -> None:
     node = turn.state.nodes.get(data.node)
     if node is not None and node.state is NodeState.ALIVE:
@@ -207,3 +176,31 @@ def _heard(turn: Turn, data: NodeHeard) -> None:
         turn.emit(facts.NodeReturned(node.id))
     else:
         ask(turn, node, "your lease ended while you were not heard")
+
+
+def _died(turn: Turn, data: events.NodeDied) -> None:
+    node = turn.state.nodes.get(data.node)
+    if node is not None and node.state is not NodeState.DEAD:
+        node_lost(turn, node, data.reason or "reported dead")
+
+
+#: What takes the other stimuli in, by their kinds; the latter, with the message it came in.
+_REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
+    NodeSilent: _silent,
+    NodeHeard: _heard,
+    CurvesLearned: observe.learned,
+    events.NodeDied: _died,
+    events.JobProgressed: observe.progressed,
+    events.WorkerStarted: observe.worker_started,
+    events.WorkerStopped: observe.worker_left,
+    events.WorkerFailed: observe.worker_left,
+    events.CheckpointCommitted: observe.checkpoint_saved,
+    events.CheckpointFailed: observe.checkpoint_missed,
+    events.CommandAcknowledged: observe.acknowledged,
+    events.JobSubmitted: observe.submitted,
+    events.JobCancelled: observe.cancelled,
+}
+_SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {
+    events.InferenceLoad: observe.load,
+    events.NodeBorn: observe.node_born,
+}

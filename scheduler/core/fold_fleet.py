@@ -156,7 +156,7 @@ def _loan_requested(state: ClusterState, fact: facts.LoanRequested) -> None:
     if node.loan is not None:
         raise InvalidTransition(node.id, f"on loan {node.loan}", "LoanRequested")
     node.loan, node.loan_state = fact.loan, LoanState.LENDING
-    state.on_loan = sorted([*state.on_loan, node.id])
+    insort(state.on_loan, node.id)
     node.loan_since_s, node.due_s = state.now_s, None
     state.loans += 1
 

@@ -85,9 +85,10 @@ def _target_set(state: ClusterState, fact: facts.TargetSet) -> None:
     check_cells(state, job, fact.cells, fact)
     _unclaim(state, job)
     for name, gpus in fact.cells.items():
+        own, claim = job.cells.get(name, ()), state.nodes[name].claim
         for gpu in gpus:
-            if gpu not in job.cells.get(name, ()):
-                state.nodes[name].claim[gpu] = job.id
+            if gpu not in own:
+                claim[gpu] = job.id
     state.claimants.append(job.id)
     state.totals.claims += 1
     job.target, job.target_pool = {n: list(g) for n, g in fact.cells.items()}, fact.pool

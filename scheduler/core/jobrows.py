@@ -4,9 +4,11 @@ Nothing in a row depends on the time: `columns` adds to all rows at once what ti
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 import numpy as np
 
+from scheduler.core.noderows import Sites
 from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, policy_name
 from scheduler.core.transitions import TERMINAL, JobState
@@ -28,8 +30,15 @@ _FACTOR_MIN, _FACTOR_MAX = 0.05, 20.0
 _LEFT_LEAST = 1e-9
 _NEVER, _INF = float("-inf"), float("inf")
 _NO_NOTE = (float("nan"),) * NOTE
-#: Columns of the table: whole numbers first, then those that are shown as they are.
-_INTS, _PLAIN, _COLUMNS = 8, 18, 32 + NOTE
+#: Columns that are shown as they are: whole numbers, truths, and from `_PLAIN` on any numbers. The
+#: slot, and what others follow from, come after them.
+_SHOWN = (
+    *("phase", "priority", "requested", "size", "restarts"),
+    *("edge_allowed", "refused"),
+    *("submit_s", "deadline_s", "first_start_s", "waiting_since_s", "changed_s", "backoff_until_s"),
+    *("checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib"),
+)
+_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 5, 7, len(_SHOWN), 32 + NOTE
 
 
 class JobRows:
@@ -50,7 +59,6 @@ class JobRows:
         self._jobs: list[Job | None] = []  #: By row.
         self._row: dict[str, int] = {}
         self._table: Floats = np.zeros((_COLUMNS, 64))
-        self._names = np.empty((2, 64), dtype=np.object_)  #: (2, rows) ids and tenants.
         self._shown: Bools = np.zeros(64, dtype=np.bool_)  #: (rows,)
         #: (3, h) row, node's slot and GPUs of all holdings, by row then node.
         self._holdings: Ints = np.zeros((3, 0), dtype=np.int64)
@@ -58,7 +66,7 @@ class JobRows:
         self._places: dict[str, tuple[str, ...]] = {}  #: By job: nodes that it has a part in.
         # What is made of these when it is asked for, and kept until they change.
         self._live: tuple[Ints, tuple[str, ...], tuple[str, ...]] | None = None
-        self._affine: tuple[object, Floats] | None = None
+        self._affine: tuple[Sites, Floats] | None = None
 
     def write(self, names: Mapping[str, bool]) -> list[str]:
         """Write the rows of jobs.
@@ -104,15 +112,17 @@ class JobRows:
             jobs += fresh
             changed += added
         if rows:
-            values = [self._values(job) for job in jobs]
-            self._table[:, rows] = np.array(values, dtype=np.float64).T
+            flat = chain.from_iterable(map(self._values, jobs))
+            values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
+            self._table[:, rows] = values.reshape(-1, _COLUMNS).T
         crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):
             if job.curve is not None or crowded:
                 self._speeds.take(row, job)
             if job.curve is not None and self._affinity.get(row) != job.curve["affinity"]:
                 self._affinity[row], self._affine = job.curve["affinity"], None
-        nodes += self._hold(changed)
+        if changed:
+            nodes += self._hold(changed)
         if len(self._jobs) > 64 + 2 * len(self._row):
             self._close_up()
         return nodes
@@ -120,12 +130,10 @@ class JobRows:
     def _add(self, jobs: list[Job]) -> range:
         """Give jobs rows."""
         rows = range(len(self._jobs), len(self._jobs) + len(jobs))
-        while rows.stop > len(self._shown):
-            self._table = np.hstack((self._table, np.zeros_like(self._table)))
-            self._names = np.hstack((self._names, self._names))
-            self._shown = np.append(self._shown, np.zeros_like(self._shown))
-        self._names[0, rows.start : rows.stop] = [job.id for job in jobs]
-        self._names[1, rows.start : rows.stop] = [job.tenant for job in jobs]
+        if (more := rows.stop - len(self._shown)) > 0:
+            more = max(more, len(self._shown))
+            self._table = np.hstack((self._table, np.zeros((_COLUMNS, more))))
+            self._shown = np.append(self._shown, np.zeros(more, dtype=np.bool_))
         self._shown[rows.start : rows.stop] = True
         self._jobs += jobs
         self._row.update(zip([job.id for job in jobs], rows, strict=True))
@@ -138,7 +146,6 @@ class JobRows:
         rows = self.live()[0]
         count = len(rows)
         self._table[:, :count] = self._table[:, rows]
-        self._names[:, :count] = self._names[:, rows]
         self._shown[:] = False
         self._shown[:count] = True
         self._jobs = [self._jobs[row] for row in rows.tolist()]
@@ -186,17 +193,15 @@ class JobRows:
             observed_s, factor, per_step = job.curve_at_s, 1.0, curve["per_step"]
             if curve["left"] is not None:
                 left, told_at = curve["left"], job.curve_step
-        note = job.note if job.note_by in ("", self._reader) else ()
+        note = job.note if job.note_by in ("", self._reader) else []
         return (
             phase,
             job.priority,
             job.gpus_min if job.gpus is None else job.gpus,
             size,
             job.restarts,
-            slot,
             job.edge_allowed,
             job.refused,
-            # As they are from here...
             job.submit_s,
             _INF if job.deadline_s is None else job.deadline_s,
             _INF if job.first_start_s is None else job.first_start_s,
@@ -207,7 +212,8 @@ class JobRows:
             job.start_cost_s,
             job.checkpoint_mib,
             job.memory_mib,
-            # ...and what others follow from.
+            slot,
+            # What others follow from.
             size if job.target is None else job.size,
             job.attained_gpu_s,
             job.held_s,
@@ -229,14 +235,13 @@ class JobRows:
     def live(self) -> tuple[Ints, tuple[str, ...], tuple[str, ...]]:
         """Give the rows of live jobs, ascending, with their ids and tenants."""
         if self._live is None:
-            rows = self._shown.nonzero()[0]
-            ids, tenants = self._names.take(rows, axis=1).tolist()
-            self._live = rows, tuple(ids), tuple(tenants)
+            tenants = tuple([job.tenant for job in self._jobs if job is not None])
+            self._live = self._shown.nonzero()[0], tuple(self._row), tenants
         return self._live
 
     def slots(self) -> Ints:
         """Give (n,) a node that each live job is on, or going to; -1 for none."""
-        found: Ints = self._table[5].take(self.live()[0]).astype(np.int64)
+        found: Ints = self._table[_SLOT].take(self.live()[0]).astype(np.int64)
         return found
 
     def holdings(self) -> Ints:
@@ -255,17 +260,15 @@ class JobRows:
         """
         rows, ids, tenants = self.live()
         found = self._table.take(rows, axis=1)
-        whole = found[:_INTS].astype(np.int64)
-        phase, priority, requested, size, restarts, _, edge_allowed, refused = whole
-        (
-            submit_s, deadline_s, first_start_s, waiting_since_s, changed_s, backoff_until_s,
-            checkpoint_cost_s, start_cost_s, checkpoint_mib, memory_mib,
-        ) = found[_INTS:_PLAIN]  # fmt: skip
+        whole, truths = found[:_TRUTHS].astype(np.int64), found[_TRUTHS:_PLAIN] > 0
+        if len(away):
+            whole[0, away] = MOVING
+        for part in (found, whole, truths):
+            part.flags.writeable = False
         (
             held, attained_gpu_s, held_s, attained_at_s, total, step, per_s, step_at_s, saved,
             left, told_at, per_step, observed_s, factor,
-        ) = found[_PLAIN:-NOTE]  # fmt: skip
-        phase[away] = MOVING
+        ) = found[_SLOT + 1 : -NOTE]  # fmt: skip
         holds = held > 0
         step_now = np.minimum(total, step + per_s * np.maximum(now_s - step_at_s, 0.0))
         since_s = np.where(holds, now_s - attained_at_s, 0.0)
@@ -273,51 +276,31 @@ class JobRows:
         rate *= factor[:, None]
         self.left_out = ()
         if self._speeds.declared > SIZES_MOST:
-            none = ((phase == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
+            none = ((whole[0] == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
             self.left_out = tuple([ids[job] for job in none.tolist()])
-        return Jobs(
-            ids=ids,
-            tenants=tenants,
-            phase=phase,
-            submit_s=submit_s,
-            deadline_s=deadline_s,
-            priority=priority,
-            remaining_steps=np.maximum(left - (step_now - told_at) * per_step, _LEFT_LEAST),
-            attained_gpu_s=attained_gpu_s + held * since_s,
-            held_s=held_s + since_s,
-            first_start_s=first_start_s,
-            restarts=restarts,
-            waiting_since_s=waiting_since_s,
-            requested=requested,
-            size=size,
-            pool=pool,
-            changed_s=changed_s,
-            sizes=self._speeds.sizes,
-            rate=rate,
-            rate_age_s=now_s - observed_s,
-            checkpoint_age_steps=np.where(holds, np.maximum(step_now - saved, 0.0) * per_step, 0.0),
-            checkpoint_cost_s=checkpoint_cost_s,
-            start_cost_s=start_cost_s,
-            checkpoint_mib=checkpoint_mib,
-            memory_mib=memory_mib,
-            edge_allowed=edge_allowed.astype(np.bool_),
-            backoff_until_s=backoff_until_s,
-            refused=refused.astype(np.bool_),
-            notes=found[-NOTE:].T,
-            affinity=affinity,
-        )
+        made = {
+            "remaining_steps": np.maximum(left - (step_now - told_at) * per_step, _LEFT_LEAST),
+            "attained_gpu_s": attained_gpu_s + held * since_s,
+            "held_s": held_s + since_s,
+            "checkpoint_age_steps": np.where(
+                holds, np.maximum(step_now - saved, 0.0) * per_step, 0.0
+            ),
+            "rate": rate,
+            "rate_age_s": now_s - observed_s,
+            "sizes": self._speeds.sizes,
+        }
+        for column in made.values():
+            column.flags.writeable = False
+        plain = dict(zip(_SHOWN, (*whole, *truths, *found[_PLAIN:_SLOT]), strict=True))
+        notes = found[-NOTE:].T
+        return Jobs(ids, tenants, pool=pool, notes=notes, affinity=affinity, **plain, **made)
 
-    def affinity(self, speed: Floats, pools: tuple[str, ...]) -> Floats:
-        """Give (n, m) the speed of each live job on each site.
-
-        Args:
-            speed: (m,) of the sites.
-            pools: The pool of each site.
-        """
-        rows, ids, _ = self.live()
-        key = (pools, speed.tobytes())
-        if self._affine is None or self._affine[0] != key:
-            found = np.broadcast_to(speed, (len(ids), len(pools)))
+    def affinity(self, sites: Sites) -> Floats:
+        """Give (n, m) the speed of each live job on each site."""
+        if self._affine is None or self._affine[0] is not sites:
+            rows, ids, _ = self.live()
+            speed = sites.pools.speed
+            found = np.broadcast_to(speed, (len(ids), len(speed)))
             some = [row for row in sorted(self._affinity) if self._affinity[row]]
             if some:
                 found = found.copy()
@@ -325,7 +308,8 @@ class JobRows:
                     own = self._affinity[row]
                     found[rows.searchsorted(row)] = [
                         own.get(pool, usual)
-                        for pool, usual in zip(pools, speed.tolist(), strict=True)
+                        for pool, usual in zip(sites.pool_of, speed.tolist(), strict=True)
                     ]
-            self._affine = key, found
+                found.flags.writeable = False
+            self._affine = sites, found
         return self._affine[1]

@@ -88,11 +88,11 @@ class NodeRows:
         kind = self._state.pools[node.pool].kind
         lent = node.loan_state is LoanState.LENT
         usable = lent or kind == "training"
-        free = sum(a is None and b is None for a, b in zip(node.holder, node.claim, strict=True))
+        free = [*zip(node.holder, node.claim, strict=True)].count((None, None)) if usable else 0
         group = (node.pool, "" if kind == "edge" else node.agent)
         return (
             node.gpu_count,
-            free if usable else 0,
+            free,
             usable,
             _LOAN[node.loan_state],
             node.loan_since_s if lent else float("-inf"),

@@ -20,10 +20,7 @@ def gang_spec(job: Job) -> GangSpec:
         model=job.model,
         total_steps=job.total_steps,
         samples_per_step=job.samples_per_step,
-        rates=[
-            RatePoint.model_construct(gpus=int(size), samples_per_s=rate)
-            for size, rate in job.rates
-        ],
+        rates=[RatePoint(gpus=int(size), samples_per_s=rate) for size, rate in job.rates],
         checkpoint_mib=job.checkpoint_mib,
         checkpoint_cost_s=job.checkpoint_cost_s,
         start_cost_s=job.start_cost_s,

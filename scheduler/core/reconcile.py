@@ -44,8 +44,7 @@ def adopt(turn: Turn, plan: Plan) -> None:
         refused[job.id] = cells is None
         if target is not None and cells and cells != job.cells:
             pool = turn.state.nodes[min(cells)].pool
-            verb = _verb(job, pool, target.size)
-            turn.emit(facts.TargetSet(job.id, pool, cells, verb))
+            turn.emit(facts.TargetSet(job.id, pool, cells, _verb(job, pool, target)))
     for job, target in wanted:
         if target is not None and refused[job.id]:
             verb = "keeps" if job.cells else "waits"
@@ -88,20 +87,18 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
         for reason in reasons:
             if reason.verb in ("waits", "keeps"):
                 job = jobs.get(reason.subject)
-                if job is not None and job.why is not None and job.why_at_s > old_s:
-                    why = job.why
-                    if why["rule"] == reason.rule and why["lost_to"] == list(reason.lost_to):
+                if job is not None and (why := job.why) is not None and job.why_at_s > old_s:
+                    if why["rule"] == reason.rule and why["lost_to"] == [*reason.lost_to]:
                         continue
             news.append(reason)
     except (AttributeError, TypeError) as error:
         raise MalformedPlan(f"reasons: {error}") from None
     check_reasons(news)
-    for reason in news:
-        turn.explain(reason)
+    turn.explain(*news)
 
 
 def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
-    jobs = turn.state.jobs
+    jobs, nodes = turn.state.jobs, turn.state.nodes
     named = [(jobs[name], target) for name, target in plan.targets.items()]
     return [
         (job, target)
@@ -109,7 +106,7 @@ def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
         if job.state in _ADJUSTABLE
         and job.target is None
         and not job.leaving
-        and all(turn.state.nodes[n].state is NodeState.ALIVE for n in job.cells)
+        and not (job.cells and any(nodes[n].state is not NodeState.ALIVE for n in job.cells))
     ]
 
 
@@ -126,20 +123,25 @@ def _giving(wanted: list[tuple[Job, Target | None]]) -> dict[str, list[int]]:
 
 def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
     """Whether the job may have this on these nodes, whoever holds their GPUs now."""
-    if target is None or dict(target.placement) == {n: len(g) for n, g in job.cells.items()}:
-        return True
     state = turn.state
-    if not job.cells and state.now_s < job.unsure_until_s:
-        return False
-    nodes = [state.nodes[name] for name, _ in target.placement]
-    pool = state.pools[nodes[0].pool]
-    together = len({node.agent for node in nodes}) == 1
-    alone = pool.kind != "edge" or (len(nodes) == 1 and job.edge_allowed)
+    if target is None:
+        return True
+    if not job.cells:
+        if state.now_s < job.unsure_until_s:
+            return False
+    elif dict(target.placement) == {n: len(g) for n, g in job.cells.items()}:
+        return True
+    first = state.nodes[target.placement[0][0]]
+    pool, size = state.pools[first.pool], 0
+    for name, count in target.placement:
+        node, size = state.nodes[name], size + count
+        if node.agent != first.agent or node.gpu_memory_mib < job.memory_mib:
+            return False
+        if not usable(state, node):
+            return False
+    alone = pool.kind != "edge" or (len(target.placement) == 1 and job.edge_allowed)
     runs = job.curve is None or job.curve["affinity"].get(pool.id, 1.0) > 0.0
-    fits = runs and job.gpus_min <= target.size <= job.gpus_max
-    return (together and alone and fits) and all(
-        usable(state, node) and job.memory_mib <= node.gpu_memory_mib for node in nodes
-    )
+    return alone and runs and job.gpus_min <= size <= job.gpus_max
 
 
 def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]) -> Cells | None:
@@ -147,15 +149,13 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
     cells: Cells = {}
     for name, count in sorted(target.placement):
         node = turn.state.nodes[name]
-        chosen = sorted(job.cells.get(name, []))[:count]
-        free = [
-            gpu
-            for gpu in range(node.gpu_count)
-            if node.holder[gpu] is None and node.claim[gpu] is None
-        ]
-        leaving = [gpu for gpu in sorted(giving.get(name, [])) if node.claim[gpu] is None]
-        for gpu in (*free, *leaving):
-            if len(chosen) < count and gpu not in chosen:
+        holder, claim = node.holder, node.claim
+        chosen = sorted(job.cells[name])[:count] if name in job.cells else []
+        for gpu, pair in enumerate(zip(holder, claim, strict=True)):
+            if len(chosen) < count and pair == (None, None):
+                chosen.append(gpu)
+        for gpu in sorted(giving.get(name, ())):
+            if len(chosen) < count and claim[gpu] is None and gpu not in chosen:
                 chosen.append(gpu)
         if len(chosen) < count:
             return None
@@ -163,18 +163,20 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
     return cells
 
 
-def _verb(job: Job, pool: str, size: int) -> str:
+def _verb(job: Job, pool: str, target: Target) -> str:
     if not job.cells:
         return "starts"
     if job.pool != pool:
         return "migrates"
-    if size == job.size:
+    if target.size == job.size:
         return "moves"
-    return "scales_out" if size > job.size else "scales_in"
+    return "scales_out" if target.size > job.size else "scales_in"
 
 
 def advance(turn: Turn) -> None:
     """Carry out every claim whose GPUs are all free, oldest claim first; see that others end."""
+    if not turn.state.claimants and not turn.state.starts_deferred:
+        return
     _carry_out(turn)
     waits = claims.end_hopeless(turn)
     for job, kept in claims.first_to_leave(turn, waits):
@@ -270,8 +272,10 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
 
 def clear_reclaimed(turn: Turn) -> None:
     """Get gangs that nobody moved off nodes that go back; hand empty nodes over."""
-    for name in list(turn.state.on_loan):
-        node = turn.state.nodes[name]
+    nodes = turn.state.nodes
+    found = [nodes[name] for name in turn.state.on_loan]
+    # Most are lent, and stay so; this is asked whenever GPUs come free.
+    for node in [node for node in found if node.loan_state is not LoanState.LENT]:
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:

@@ -57,7 +57,7 @@ def check_gone(state: ClusterState, fact: Any) -> None:
 
 def check_gpus(node: Node, gpus: list[int], fact: Any) -> None:
     """Refuse a fact about GPUs that the node does not have."""
-    if any(not 0 <= gpu < node.gpu_count for gpu in gpus):
+    if gpus and not 0 <= min(gpus) <= max(gpus) < node.gpu_count:
         raise InvalidTransition(node.id, f"of {node.gpu_count} GPUs", type(fact).__name__)
 
 
@@ -71,9 +71,9 @@ def check_cells(state: ClusterState, job: Job, cells: Cells, fact: Any) -> None:
         if node is None:
             raise InvalidTransition(job.id, f"given unknown node {name}", kind)
         check_gpus(node, gpus, fact)
-        own = job.cells.get(name, ())
+        own, claim = job.cells.get(name, ()), node.claim
         for gpu in gpus:
-            if gpu not in own and node.claim[gpu] not in (None, job.id):
+            if claim[gpu] not in (None, job.id) and gpu not in own:
                 raise InvalidTransition(job.id, f"{name}/{gpu} is claimed", kind)
 
 

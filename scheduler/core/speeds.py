@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -13,16 +12,8 @@ from scheduler.policies.interface import SIZES_MOST, Floats, Ints
 #: Above every size that a job may declare; a power of two, so that sums of sizes and multiples of
 #: it are exact.
 _STRIDE = 2.0**17
-
-
-@dataclass(slots=True)
-class _Speed:
-    """One job's points, as they were declared or learned."""
-
-    job: Job
-    points: list[list[float]]  #: [[GPUs, work per second], ...]
-    sizes: list[int]  #: That the snapshot shows because of it, ascending.
-    bounds: tuple[float, float, float]  #: Least and most GPUs; what points are divided by.
+#: One job's points, [[GPUs, work per second], ...], and whether they were learned, not declared.
+_Speed = tuple[Job, list[list[float]], bool]
 
 
 class Speeds:
@@ -33,31 +24,31 @@ class Speeds:
         self.sizes: Ints = np.array([1], dtype=np.int64)
         self._speed: list[_Speed | None] = []
         self._table: Floats = np.zeros((0, 1))
-        self._count: Counter[int] = Counter()
+        self._count: Counter[float] = Counter()
         self._stale: list[int] = []
         self._other = False  #: Whether a size came or went.
         self._crowded = False  #: Whether sizes are to be chosen anew.
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Give jobs the next rows."""
-        first, speeds = len(self._speed), [_read(job, None) for job in jobs]
+        self._stale += range(len(self._speed), len(self._speed) + len(jobs))
+        speeds = [_read(job) for job in jobs]
         self._speed += speeds
-        self._stale += range(first, len(self._speed))
-        self._count.update(chain.from_iterable(speed.sizes for speed in speeds))
+        self._count.update(chain.from_iterable(map(_sizes, speeds)))
         self._other = True
 
     def take(self, row: int, job: Job | None) -> None:
         """Remember what a row's job declared, or what was learned of it; None: it is gone."""
         before = self._speed[row]
-        after = None if job is None else _read(job, before)
+        after = None if job is None else _read(job)
         self._crowded = len(self._count) > SIZES_MOST
-        if after is before:
+        if after == before:
             return
         self._speed[row] = after
         if after is not None:
             self._stale.append(row)
-        came = [] if after is None else after.sizes
-        went = [] if before is None else before.sizes
+        came = [] if after is None else _sizes(after)
+        went = [] if before is None else _sizes(before)
         if came != went:
             for size in came:
                 self._count[size] += 1
@@ -78,8 +69,7 @@ class Speeds:
         if self._other or self._crowded:
             self._regrid()
         if self._stale:
-            stale = [row for row in dict.fromkeys(self._stale) if self._speed[row] is not None]
-            self._fill(stale, np.arange(len(self.sizes)))
+            self._fill(self._live(self._stale), np.arange(len(self.sizes)))
             self._stale = []
         found: Floats = self._table.take(rows, axis=0)
         return found
@@ -89,11 +79,14 @@ class Speeds:
         self._table = self.rows(rows)
         self._speed = [self._speed[row] for row in rows.tolist()]
 
+    def _live(self, rows: Iterable[int]) -> list[int]:
+        return [row for row in dict.fromkeys(rows) if self._speed[row] is not None]
+
     def _regrid(self) -> None:
         """Show the sizes that present jobs have; what is known at old ones is kept."""
         self._other = self._crowded = False
         self._count = +self._count
-        shown: Iterable[int] = self._count or (1,)
+        shown: Iterable[float] = self._count or (1,)
         if len(self._count) > SIZES_MOST:
             shown = _chosen([speed for speed in self._speed if speed is not None])
         sizes = np.array(sorted(shown), dtype=np.int64)
@@ -103,8 +96,9 @@ class Speeds:
         same = self.sizes[old] == sizes
         self._table = self._table.take(old, axis=1)
         self.sizes = sizes
-        live = [row for row, speed in enumerate(self._speed) if speed is not None]
-        self._fill(live, np.flatnonzero(~same))
+        stale = set(self._stale)
+        known = self._live(row for row in range(len(self._speed)) if row not in stale)
+        self._fill(known, (~same).nonzero()[0])
 
     def _fill(self, rows: Sequence[int], columns: Ints) -> None:
         """Compute the speeds of some rows at some sizes.
@@ -116,30 +110,37 @@ class Speeds:
         speeds = [speed for row in rows if (speed := self._speed[row]) is not None]
         sizes = self.sizes[columns].astype(np.float64)
         stretch = np.arange(len(speeds)) * _STRIDE
-        flat = chain.from_iterable(chain.from_iterable(speed.points for speed in speeds))
+        flat = chain.from_iterable(chain.from_iterable(points for _, points, _ in speeds))
         gpus, work = np.fromiter(flat, np.float64).reshape(-1, 2).T
-        gpus = gpus + np.repeat(stretch, [len(speed.points) for speed in speeds])
+        gpus = gpus + np.repeat(stretch, [len(points) for _, points, _ in speeds])
         at = sizes + stretch[:, None]
         found = np.interp(at, gpus, work)
         if not (work > 0).all():  # between a size that cannot be and its neighbour none can
             found[np.interp(at, gpus, work > 0) < 1.0] = 0.0
-        flat = chain.from_iterable(speed.bounds for speed in speeds)
-        bounds = np.fromiter(flat, np.float64).reshape(-1, 3)
+        flat = chain.from_iterable(map(_bounds, speeds))
+        bounds = np.fromiter(flat, np.float64, 3 * len(speeds)).reshape(-1, 3)
         found /= bounds[:, 2:]
         found[(sizes < bounds[:, :1]) | (sizes > bounds[:, 1:2])] = 0.0
         self._table[np.array(rows)[:, None], columns] = found
 
 
-def _read(job: Job, before: _Speed | None) -> _Speed:
-    curve = job.curve
-    points = job.rates if curve is None else curve["points"]
-    per = job.samples_per_step if curve is None else 1.0
-    if before is not None and before.bounds[2] == per and before.points == points:
-        return before
-    least = max(job.gpus_min, points[0][0]) if points else 1.0
-    most = min(job.gpus_max, points[-1][0]) if points else 0.0
-    sizes = [int(gpus) for gpus, work in points if work > 0 or curve is None]
-    return _Speed(job, points, sizes, (least, most, per))
+def _read(job: Job) -> _Speed:
+    return (job, job.rates, False) if job.curve is None else (job, job.curve["points"], True)
+
+
+def _sizes(speed: _Speed) -> list[float]:
+    """List the sizes that the snapshot shows because of a job, ascending."""
+    _, points, learned = speed
+    return [gpus for gpus, work in points if work > 0 or not learned]
+
+
+def _bounds(speed: _Speed) -> tuple[float, float, float]:
+    """Give the least and most GPUs that a job can have, and what its points are divided by."""
+    job, points, learned = speed
+    per = 1.0 if learned else job.samples_per_step
+    if not points:
+        return 1.0, 0.0, per
+    return max(job.gpus_min, points[0][0]), min(job.gpus_max, points[-1][0]), per
 
 
 def _chosen(speeds: Sequence[_Speed]) -> set[int]:
@@ -147,10 +148,11 @@ def _chosen(speeds: Sequence[_Speed]) -> set[int]:
     found: set[int] = set()
     tenants: dict[str, list[_Speed]] = {}
     for speed in speeds:
-        held = speed.job.target or speed.job.cells
+        job = speed[0]
+        held = job.target or job.cells
         if held and len(found) < SIZES_MOST:
             found.add(sum(map(len, held.values())))
-        tenants.setdefault(speed.job.tenant, []).append(speed)
+        tenants.setdefault(job.tenant, []).append(speed)
     turns = [_wishes(own) for own in tenants.values()]
     while turns:
         for wishes in list(turns):
@@ -168,11 +170,11 @@ def _wishes(speeds: Sequence[_Speed]) -> Iterator[int]:
     """Give the sizes that a tenant's jobs may have, those that matter most first."""
     allowed = []
     for speed in speeds:
-        least, most, _ = speed.bounds
-        sizes = [size for size in speed.sizes if least <= size <= most]
+        least, most, _ = _bounds(speed)
+        sizes = [int(size) for size in _sizes(speed) if least <= size <= most]
         if sizes:
             allowed.append(sizes)
-            job = speed.job
+            job = speed[0]
             requested = job.gpus_min if job.gpus is None else job.gpus
             if requested in sizes:
                 yield requested

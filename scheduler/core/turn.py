@@ -29,7 +29,7 @@ class Turn:
     def __init__(
         self, state: ClusterState, settings: Settings, watch: Callable[[Any], None]
     ) -> None:
-        """Begin a turn on the state as it is; `watch` is shown each fact, once it is folded."""
+        """Begin a turn on the state as it is; `watch` is shown what is folded, but for reasons."""
         self.state = state
         self.settings = settings
         self._watch = watch
@@ -42,7 +42,8 @@ class Turn:
         """Record a fact and fold it into the state."""
         apply(self.state, fact)
         self.facts.append(fact)
-        self._watch(fact)
+        if type(fact) is not facts.JobExplained:  # most are that, and it changes nothing but itself
+            self._watch(fact)
 
     def command(self, agent: str, data: CommandData, subject: str) -> None:
         """Send a command and keep it open until it is acknowledged."""
@@ -54,11 +55,13 @@ class Turn:
         self.emit(facts.CommandIssued(name, kind, agent, subject, recorded(data), expires_s))
         self.commands.append(Command(name, agent, data, expires_s))
 
-    def explain(self, reason: Reason) -> None:
+    def explain(self, *reasons: Reason) -> None:
         """Record why; the latest reason of a job stays with it."""
-        self.reasons.append(reason)
-        if reason.subject in self.state.jobs:
-            self.emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))
+        self.reasons += reasons
+        jobs, emit = self.state.jobs, self.emit
+        for reason in reasons:
+            if reason.subject in jobs:
+                emit(facts.JobExplained(reason.subject, reason_to_dict(reason)))
 
     def because(self, subject: str, verb: str, rule: str, **figures: float) -> None:
         """Record a reason of the engine's own, with fresh figures."""

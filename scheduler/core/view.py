@@ -1,14 +1,13 @@
 """The state as columns: the snapshot that policies see."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from scheduler.core import facts
 from scheduler.core.jobrows import JobRows
-from scheduler.core.noderows import Contact, NodeRows
+from scheduler.core.noderows import Contact, NodeRows, Sites
 from scheduler.core.registry import NAMES
 from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
 from scheduler.policies import interface as columns
@@ -23,7 +22,20 @@ _IN_PLACE = (
     facts.CancelRequested,
     facts.WorkerReady,
 )
-_Part = TypeVar("_Part", columns.Jobs, columns.Pools, columns.Nodes, columns.Holdings)
+#: These are about several jobs, which stay where they are; with the field that names them.
+_OF_JOBS = {facts.JobsNoted: "notes", facts.CurvesReplaced: "curves", facts.RefusalsNoted: "jobs"}
+_Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
+_NOTHING: tuple[int, Floats] = -1, np.zeros(0)
+
+
+class _Where(NamedTuple):
+    """What a snapshot shows as long as nothing moves."""
+
+    sites: Sites
+    nodes: columns.Nodes
+    holdings: columns.Holdings
+    pool: Ints  #: (n,) where each job is, or is going to; -1: nowhere.
+    away: Ints  #: Indices of jobs that hold GPUs of nodes out of contact.
 
 
 class View:
@@ -35,6 +47,7 @@ class View:
     def __init__(self) -> None:
         """Begin with nothing remembered."""
         self._rows: tuple[NodeRows, JobRows] | None = None
+        self._where: _Where | None = None
         self._owners: tuple[Contact, list[tuple[str, Ints]]] | None = None
         self._forget()
 
@@ -54,43 +67,24 @@ class View:
                 self._nodes[fact.node] = None
             elif name == "job":
                 self._jobs[fact.job] = kind not in _IN_PLACE or self._jobs.get(fact.job, False)
-        if NAMES[kind]:
-            return
-        match fact:
-            case facts.JobsNoted():
-                self._touch(fact.notes)
-            case facts.CurvesReplaced():
-                self._touch(fact.curves)
-            case facts.RefusalsNoted():
-                self._touch(fact.jobs)
-            case facts.LoadObserved():
-                self._history.pop(fact.lender, None)
-            case facts.LeaderChanged():
-                self._forget()  # slots may have another length, and notes another reader
-            case _:
-                pass
-
-    def _touch(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._jobs.setdefault(name, False)
+        if kind in _OF_JOBS:
+            for name in getattr(fact, _OF_JOBS[kind]):
+                self._jobs.setdefault(name, False)
+        elif kind is facts.LeaderChanged:
+            self._forget()  # slots may have another length, and notes another reader
 
     def snapshot(self, state: ClusterState) -> columns.Snapshot:
         """Give the columns of the state as it is now."""
         nodes, jobs = self._read(state)
-        contact, at = nodes.contact(), jobs.slots()
-        sites = nodes.sites(at[at >= 0])
-        job, slot, gpus = jobs.holdings()
-        node = contact.index_of[slot]
-        seen = node >= 0
-        pool = sites.of_group[contact.group_of[at]]
-        affinity = jobs.affinity(sites.pools.speed, sites.pool_of)
+        where = self._where = self._where or _look(nodes, jobs)
+        affinity = jobs.affinity(where.sites)
         return columns.Snapshot(
             now_s=state.now_s,
-            jobs=_read_only(jobs.columns(state.now_s, pool, job[~seen], affinity)),
-            pools=_read_only(sites.pools),
-            nodes=_read_only(nodes.columns(sites)),
-            holdings=_read_only(columns.Holdings(job[seen], node[seen], gpus[seen])),
-            lenders=self._lenders(state, contact),
+            jobs=jobs.columns(state.now_s, where.pool, where.away, affinity),
+            pools=where.sites.pools,
+            nodes=where.nodes,
+            holdings=where.holdings,
+            lenders=self._lenders(state, nodes.contact()),
         )
 
     def explained(self, plan: columns.Plan) -> columns.Plan:
@@ -107,30 +101,60 @@ class View:
         """Write the rows of what changed; of everything, where nothing is remembered."""
         if self._rows is None:
             nodes = NodeRows(state)
-            jobs = JobRows(state, nodes.slot_of)
-            self._rows = nodes, jobs
-            jobs.write(dict.fromkeys(state.jobs, True))
-            nodes.write(state.nodes)
-        else:
-            nodes, jobs = self._rows
-            self._nodes.update(dict.fromkeys(jobs.write(self._jobs)))
-            nodes.write(self._nodes)
+            self._rows = nodes, JobRows(state, nodes.slot_of)
+            self._jobs, self._nodes = dict.fromkeys(state.jobs, True), dict.fromkeys(state.nodes)
+            self._where = None
+        nodes, jobs = self._rows
+        if self._nodes or any(self._jobs.values()):
+            self._where = None
+        self._nodes.update(dict.fromkeys(jobs.write(self._jobs)))
+        nodes.write(self._nodes)
         self._jobs, self._nodes = {}, {}
         return nodes, jobs
 
     def _lenders(self, state: ClusterState, contact: Contact) -> tuple[columns.Lender, ...]:
         if self._owners is None or self._owners[0] is not contact:
             self._owners = contact, _owners(state, contact)
-        now_slot, length_s = int(state.now_s // slot_s(state)), slot_s(state)
-        found = []
+        length_s, found = slot_s(state), []
+        now_slot = int(state.now_s // length_s)
         for name, nodes in self._owners[1]:
             lender = state.lenders.get(name) or Lender(name)
-            known = self._history.get(name)
-            if known is None or known[0] != now_slot:
-                known = self._history[name] = now_slot, _history(lender, now_slot)
+            peaks = self._peaks(lender, now_slot)
             age_s = np.inf if lender.at_s is None else state.now_s - lender.at_s
-            found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, known[1], length_s))
+            found.append(columns.Lender(name, nodes, lender.gpus_needed, age_s, peaks, length_s))
         return tuple(found)
+
+    def _peaks(self, lender: Lender, now_slot: int) -> Floats:
+        """Of slots since its last report nothing is known; now it needs what it said then."""
+        silent = now_slot - lender.slot if lender.slot >= 0 else 0
+        now = lender.gpus_needed if silent or not lender.history else lender.history[-1]
+        slot, found = self._history.get(lender.id, _NOTHING)
+        if slot == now_slot and len(found):  # only the last one can have changed
+            if found[-1] == now:
+                return found
+            found = found.copy()
+            found[-1] = now
+        else:
+            since = np.full(min(silent, SLOTS), np.nan)
+            since[-1:] = now
+            peaks = np.array(lender.history, dtype=np.float64)
+            found = np.concatenate((peaks, since))[-SLOTS:]
+        found.flags.writeable = False
+        self._history[lender.id] = now_slot, found
+        return found
+
+
+def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
+    contact, at = nodes.contact(), jobs.slots()
+    sites = nodes.sites(at[at >= 0])
+    job, slot, gpus = jobs.holdings()
+    node = contact.index_of[slot]
+    seen = node >= 0
+    pool = sites.of_group[contact.group_of[at]]
+    pool.flags.writeable = False
+    _read_only(sites.pools)
+    holdings = _read_only(columns.Holdings(job[seen], node[seen], gpus[seen]))
+    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, job[~seen])
 
 
 def _read_only(part: _Part) -> _Part:
@@ -154,15 +178,4 @@ def _owners(state: ClusterState, contact: Contact) -> list[tuple[str, Ints]]:
     found = [(name, np.array(owners[name], dtype=np.int64)) for name in sorted(owners)]
     for _, nodes in found:
         nodes.flags.writeable = False
-    return found
-
-
-def _history(lender: Lender, now_slot: int) -> Floats:
-    """Of slots since its last report nothing is known; now it needs what it said then."""
-    found = np.array([np.nan if peak is None else peak for peak in lender.history], dtype=float)
-    silent = now_slot - lender.slot
-    if lender.slot >= 0 and silent > 0:
-        unknown = np.full(min(silent, SLOTS) - 1, np.nan)
-        found = np.concatenate((found, unknown, [lender.gpus_needed]))[-SLOTS:]
-    found.flags.writeable = False
     return found

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from typing import Any, TypeVar
 
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import CurvesLearned
@@ -12,6 +12,7 @@ from schemas.events import EventData
 _log = logging.getLogger(__name__)
 #: Of failures, the first is logged, and then one in so many.
 _LOGGED = 100
+_Made = TypeVar("_Made")
 
 
 class Learning:
@@ -25,32 +26,29 @@ class Learning:
 
     def begin(self, state: ClusterState) -> None:
         """Learn of the jobs of a state from now on."""
-
-        def made() -> None:
-            self._estimator = Estimator(state)
-
         if self._on:
-            self._try(made)
+            self._estimator = self._try(Estimator, state) or self._estimator
 
     def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
         """Take an event before the engine decides on it."""
         if self._estimator is not None:
-            self._try(partial(self._estimator.hear, state, data, now_s))
+            self._try(self._estimator.hear, state, data, now_s)
 
     def learn(self, state: ClusterState, now_s: float) -> None:
         """Do a part of what there is to do."""
         if self._estimator is not None:
-            self._try(partial(self._estimator.learn, state, now_s))
+            self._try(self._estimator.learn, state, now_s)
 
     def news(self) -> list[CurvesLearned]:
         """Give what was learned since this was asked last, if anything was."""
         curves = {} if self._estimator is None else self._estimator.take()
         return [CurvesLearned(curves)] if curves else []
 
-    def _try(self, part: Callable[[], None]) -> None:
+    def _try(self, part: Callable[..., _Made], *given: Any) -> _Made | None:
         try:
-            part()
+            return part(*given)
         except Exception:  # noqa: BLE001 - it shall not stop the service
             if self.failures % _LOGGED == 0:
                 _log.exception("cannot learn from what was reported; please report this")
             self.failures += 1
+            return None

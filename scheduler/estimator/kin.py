@@ -235,14 +235,11 @@ class Kin:
         usual = median(median(mine) for mine in per_gpu.values())
         found = {}
         for key, rows in sorted(self._told.items(), key=lambda item: item[0]):
-            near = [r for r in rows.values() if _is_near(math.log(key[1] / r.step_s), usual)]
+            off = math.log(_FAR)
+            near = [r for r in rows.values() if abs(math.log(key[1] / r.step_s) - usual) <= off]
             if near:
                 found[key] = _middle(near)
         return found
-
-
-def _is_near(speed: float, usual: float) -> bool:
-    return abs(speed - usual) <= math.log(_FAR)
 
 
 def _middle(rows: list[Row]) -> Row:

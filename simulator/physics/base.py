@@ -8,7 +8,7 @@ only when something changed. So a physics is never called for a job that just go
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from scheduler.policies.interface import Floats
 
@@ -101,20 +101,10 @@ class Room:
 class Physics(Protocol):
     """A published simulator's job model, or a simple one."""
 
-    @property
-    def name(self) -> str:
-        """The name it is selected by."""
-        ...
-
-    @property
-    def tick_s(self) -> float:
-        """Legs end on whole multiples of this after their beginning; 0: at any moment."""
-        ...
-
-    @property
-    def instant(self) -> bool:
-        """Whether agents take no time, as in a published simulator (`simulator.gangs`)."""
-        ...
+    #: Legs end on whole multiples of this after their beginning; 0: at any moment.
+    tick_s: ClassVar[float]
+    #: Whether agents take no time, as in a published simulator (`simulator.gangs`).
+    instant: ClassVar[bool]
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read a workload into jobs nobody has run yet.

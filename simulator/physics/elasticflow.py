@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from simulator.csv_rows import WorkloadError, read_table
+from simulator.csv_rows import WorkloadError
 from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.profiles import Profiles, RateTable, load_profiles
-from simulator.trace_formats import parse_table, recognise
+from simulator.trace_formats import read_jobs
 
 #: Who pays the overhead, and when.
 #: `cached`: every change; only the base where the set of nodes is the same.
@@ -103,11 +103,6 @@ class TableJob:
         self._overhead = overhead
         self._started = False
 
-    @property
-    def gpus_max(self) -> int:
-        """The published `max_gpu`: the smallest of the fastest sizes."""
-        return max(self.rates, key=lambda gpus: (self.rates[gpus], -gpus))
-
     def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
         """Go on at the table's speed to the end."""
         size = sum(gpus)
@@ -136,9 +131,8 @@ class ElasticFlowPhysics:
     profiles: Path
     charge: Charge | None = None
     overhead: Overhead | None = None
-    name: str = "elasticflow"
-    tick_s: float = 0.0
-    instant: bool = True
+    tick_s: ClassVar[float] = 0.0
+    instant: ClassVar[bool] = True
     #: Every size of the published tables.
     sizes: tuple[int, ...] = field(default=(1, 2, 4, 8, 16, 32, 64))
 
@@ -158,12 +152,8 @@ class ElasticFlowPhysics:
         overhead = self.overhead or overhead_in(room)
         if self.charge is not None:
             overhead = replace(overhead, charge=self.charge)
-        file = read_table(workload)
-        rows, _, bad = parse_table(file, recognise(workload, file.header))
-        if bad:
-            raise WorkloadError(f"{workload}: bad rows. Correct them.", bad)
         entries = []
-        for row in rows:
+        for row in read_jobs(workload):
             table = _table(tables, workload, row.model, row.batch)
             if row.steps is None:
                 raise WorkloadError(f"{workload}: line {row.line} has no number of iterations.")

@@ -3,143 +3,72 @@
 The ground truth is that of the simulator published with Pollux (OSDI '21), rebuilt from a
 description: an epoch ends when progress reaches the least that any measured batch made in it, at a
 whole second; a job ends after its last epoch. Any change to a non-empty allocation, the first
-start too, costs 30 s without progress; or, as in the simulator published with DeepBoot, what the
-application's start was measured to cost, with or without fast elastic training (`Restarts`).
+start too, costs 30 s without progress.
 
-Jobs keep their row's batch, or tune it (`adaptive`). What is known of a tuning job is a plug-in,
-`Knowledge`; `Oracle` knows the profiles.
+Jobs keep their row's batch, or tune it (`adaptive`). What tuning jobs know is a plug-in: `Oracle`
+knows the profiles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from scheduler.policies.interface import Floats
-from scheduler.policies.literature.deepboot import pause_s as fast_pause_s
-from simulator.csv_rows import WorkloadError, read_table
-from simulator.physics.base import Entry, JobModel, Leg, Placement, Room, Told
+from simulator.physics.base import Entry, Leg, Placement, Room, Told
 from simulator.physics.pollux_app import App, Batch, compact, load_app
-from simulator.trace_formats import parse_table, recognise
+from simulator.trace_formats import read_jobs
 
 RESTART_S = 30.0
 #: In the published simulators this one never tunes its batch, nor runs on more than one GPU
 #: where others tune theirs.
 _UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
-#: What a change costs. `flat`: the same for all. `full`: the application's start, each time.
-#: `fast`: that only at a start from nothing; old workers go on while new ones boot (AFE).
-Restarts = Literal["flat", "full", "fast"]
-#: Application -> seconds of a start, and of a change that needs no new worker.
-DELAYS_S: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "bert": (103.0, 5.0),
-        "cifar10": (24.0, 3.0),
-        "ncf": (25.0, 2.0),
-        "imagenet": (35.0, 3.0),
-        "deepspeech2": (18.0, 1.0),
-        "yolov3": (26.0, 3.0),
-    }
-)
 
 
-class Knowledge(Protocol):
-    """What is known of one job that tunes its batch."""
-
-    @property
-    def stamp(self) -> int | None:
-        """As `JobModel.stamp`."""
-        ...
-
-    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
-        """Choose the batch to run with on a placement."""
-        ...
-
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        """Say what the policy may know."""
-        ...
-
-    def prepare(self, gpus: tuple[int, ...]) -> float:
-        """Make ready to run on a placement; return the seconds this takes, without progress."""
-        ...
-
-    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
-        """Take note that it runs like this from now on."""
-        ...
-
-
-class Oracle:
-    """Knows the true goodput of every placement in the present epoch, and the work left."""
-
-    stamp = None
+class PolluxJob:
+    """A job of an application, that makes progress epoch by epoch."""
 
     def __init__(self, app: App, room: Room) -> None:
         self._app = app
         self._per_node = room.gpus_per_node
+        self.total = float(app.ends[-1])
 
-    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
-        """Choose the best batch; any, if none is known."""
-        tuned = self._app.tuned(gpus)
-        return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
+    @property
+    def stamp(self) -> int | None:
+        return None
+
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch | None:
+        """Choose the batch to run with on a placement; None: it cannot run there."""
+        raise NotImplementedError
+
+    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+        epoch = self._app.epoch(progress)
+        batch = self.choose(gpus, epoch)
+        speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
+        return Leg(speed, float(self._app.ends[epoch]))
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        epoch = self._app.epoch(progress)
-        rates = goodputs(self._app, sizes, self._per_node)[epoch]
-        return Told(rates, float(self._app.ends[-1]) - progress)
+        raise NotImplementedError
 
-    def prepare(self, gpus: tuple[int, ...]) -> float:
-        """Try nothing out: it knows."""
-        return 0.0
-
-    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
-        """Learn nothing: it knows."""
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        return RESTART_S
 
 
-def goodputs(app: App, sizes: tuple[int, ...], per_node: int) -> Floats:
-    """Return (E, k) best goodput in each epoch at each size on the fewest nodes."""
-    key = sizes, per_node
-    if key not in app.tables:
-        columns = [app.tuned(compact(size, per_node)) for size in sizes]
-        nothing = np.zeros(app.epochs)
-        app.tables[key] = np.stack(
-            [nothing if one is None else one.goodput for one in columns], axis=1
-        )
-    return app.tables[key]
-
-
-def change_s(first_s: float, next_s: float | None, before: Placement, after: Placement) -> float:
-    """Return for how long a change stops a job; `next_s` None: each for `first_s`."""
-    if next_s is None:
-        return first_s
-    sizes = (sum(gpus for _, gpus in placement) for placement in (before, after))
-    return fast_pause_s(first_s, next_s, *sizes, moved=True)
-
-
-class FixedJob:
+class FixedJob(PolluxJob):
     """A job that keeps its batch. What is told is in iterations of this batch."""
 
-    stamp = None
-
-    def __init__(
-        self, app: App, batch: int, room: Room, restart_s: float, next_s: float | None = None
-    ) -> None:
-        self._app = app
+    def __init__(self, app: App, batch: int, room: Room) -> None:
+        super().__init__(app, room)
         self._batch = batch
-        self._per_node = room.gpus_per_node
-        self._delays_s = restart_s, next_s
         self._gain = app.gain(batch)
         work = np.diff(app.ends, prepend=0.0) / self._gain
         #: (E,) iterations from the end of each epoch to that of the job.
         self._after = np.cumsum(work[::-1])[::-1] - work
-        self.total = float(app.ends[-1])
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        epoch = self._app.epoch(progress)
-        batch = self._app.fixed(self._batch, sum(gpus))
-        speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
-        return Leg(speed, float(self._app.ends[epoch]))
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch | None:
+        return self._app.fixed(self._batch, sum(gpus))
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
         epoch = self._app.epoch(progress)
@@ -159,37 +88,30 @@ class FixedJob:
             self._app.tables[key] = rates
         return self._app.tables[key]
 
-    def pause_s(self, before: Placement, after: Placement) -> float:
-        return change_s(*self._delays_s, before, after)
 
+class Oracle(PolluxJob):
+    """A job that tunes its batch, and knows the true goodput of every placement in an epoch.
 
-class TuningJob:
-    """A job that tunes its batch. What is told is in units of progress."""
+    What it tells is in units of progress.
+    """
 
-    def __init__(
-        self, app: App, knowledge: Knowledge, restart_s: float, next_s: float | None = None
-    ) -> None:
-        self.knowledge = knowledge
-        self._app = app
-        self._delays_s = restart_s, next_s
-        self.total = float(app.ends[-1])
-
-    @property
-    def stamp(self) -> int | None:
-        return self.knowledge.stamp
-
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        epoch = self._app.epoch(progress)
-        batch = self.knowledge.choose(gpus, epoch)
-        self.knowledge.measure(gpus, batch)
-        return Leg(self._app.goodput(gpus, batch, epoch), float(self._app.ends[epoch]))
+    def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
+        """Choose the best batch; any, if none is known."""
+        tuned = self._app.tuned(gpus)
+        return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        return self.knowledge.told(progress, sizes)
+        return Told(self._goodputs(sizes)[self._app.epoch(progress)], self.total - progress)
 
-    def pause_s(self, before: Placement, after: Placement) -> float:
-        gpus = tuple(sorted((count for _, count in after), reverse=True))
-        return change_s(*self._delays_s, before, after) + self.knowledge.prepare(gpus)
+    def _goodputs(self, sizes: tuple[int, ...]) -> Floats:
+        """(E, k) best goodput in each epoch at each size on the fewest nodes."""
+        tables, key = self._app.tables, (sizes, self._per_node)
+        if key not in tables:
+            columns = [self._app.tuned(compact(size, self._per_node)) for size in sizes]
+            nothing = np.zeros(self._app.epochs)
+            found = [nothing if one is None else one.goodput for one in columns]
+            tables[key] = np.stack(found, axis=1)
+        return tables[key]
 
 
 class UntunedJob(FixedJob):
@@ -203,44 +125,25 @@ class UntunedJob(FixedJob):
 
 @dataclass(frozen=True, slots=True)
 class PolluxPhysics:
-    """The Pollux artifact's physics, or DeepBoot's."""
+    """The Pollux artifact's physics."""
 
     profiles: Path  #: With a folder for each application.
-    knowledge: Callable[[App, Room], Knowledge] = Oracle
-    restart_s: float = RESTART_S  #: With `flat`.
-    restarts: Restarts = "flat"
-    name: str = "pollux"
-    tick_s: float = 1.0
-    instant: bool = True
+    #: Makes jobs that tune their batch.
+    tuning: Callable[[App, Room], PolluxJob] = Oracle
+    tick_s: ClassVar[float] = 1.0
+    instant: ClassVar[bool] = True
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read a Pollux workload; inference rows are left out."""
-        table = read_table(workload)
-        kind = recognise(workload, table.header)
-        if kind.name != "pollux":
-            raise WorkloadError(
-                f"{workload}: is a workload of kind {kind.name}; the pollux physics needs one with "
-                "the columns name, time, application, num_replicas, batch_size."
-            )
-        rows, _, bad = parse_table(table, kind)
-        if bad:
-            raise WorkloadError(f"{workload}: {len(bad)} bad rows. Correct them.", bad)
         made = []
-        for row in rows:
+        for row in read_jobs(workload, "pollux"):
             app = load_app(self.profiles / row.model)
-            model: JobModel
-            first_s, next_s = self._delays_s(row.model)
+            model: PolluxJob
             if not adaptive:
-                model = FixedJob(app, int(row.batch), room, first_s, next_s)
+                model = FixedJob(app, int(row.batch), room)
             elif row.model == _UNTUNED:
-                model = UntunedJob(app, _UNTUNED_BATCH, room, first_s, next_s)
+                model = UntunedJob(app, _UNTUNED_BATCH, room)
             else:
-                model = TuningJob(app, self.knowledge(app, room), first_s, next_s)
-            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=first_s))
+                model = self.tuning(app, room)
+            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=RESTART_S))
         return made
-
-    def _delays_s(self, app: str) -> tuple[float, float | None]:
-        if self.restarts == "flat":
-            return self.restart_s, None
-        first_s, next_s = DELAYS_S[app]
-        return first_s, next_s if self.restarts == "fast" else None

@@ -21,7 +21,7 @@ import numpy as np
 from scheduler.policies.interface import Floats, Ints
 from simulator.csv_rows import WorkloadError
 from simulator.physics.mesh import Mesh
-from simulator.pollux_profiles import APPS, numbers
+from simulator.pollux_profiles import APPS, numbers, validations
 
 #: Batch sizes tried for a placement, in geometric steps.
 BATCHES = 50
@@ -89,18 +89,14 @@ class App:
         self._points = np.array(points, dtype=np.float64)
 
     def _read_curves(self, folder: Path) -> None:
-        curves = {}
-        for path in folder.glob("validation-*.csv"):
-            rows = numbers(path, ("progress", "iteration", "grad_sqr", "grad_var"))
+        curves = validations(folder, ("progress", "iteration", "grad_sqr", "grad_var"))
+        for batch, rows in curves.items():
             if len(rows) < self.epochs:
+                path = folder / f"validation-{batch}.csv"
                 raise WorkloadError(f"{path}: {len(rows)} epochs; {self.epochs} are needed.")
-            batch = path.stem.removeprefix("validation-")
-            curves[int(batch)] = np.array(rows[: self.epochs])
-        if not curves:
-            raise WorkloadError(f"{folder}: no validation-<batch>.csv. Copy the whole profile.")
-        self.measured: Ints = np.array(sorted(curves), dtype=np.int64)
+        self.measured: Ints = np.array(list(curves), dtype=np.int64)
         self.batch0, self.batch_max = int(self.measured[0]), int(self.measured[-1])
-        table = np.array([curves[batch] for batch in sorted(curves)])  # (V, E, 4)
+        table = np.array(list(curves.values()))  # (V, E, 4)
         #: (E,) progress at which each epoch ends: the least that any batch made in it.
         self.ends: Floats = table[:, :, 0].min(axis=0)
         self._ends: list[float] = self.ends.tolist()

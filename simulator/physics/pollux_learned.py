@@ -17,7 +17,8 @@ import numpy as np
 from scheduler.estimator.steps import Seen, Shape, Steps, Timed
 from scheduler.goodput import Batches, Best, Noise, Tried, best_of, goodputs, tried
 from scheduler.policies.interface import Floats
-from simulator.physics.base import Room, Told
+from simulator.physics.base import Placement, Room, Told
+from simulator.physics.pollux import PolluxJob
 from simulator.physics.pollux_app import App, Batch
 
 #: Micro-batches tried where no kin ran yet, in geometric steps, and the steps that each is timed.
@@ -123,58 +124,56 @@ class Kin:
         return found
 
 
-class Learner:
-    """What one job knows."""
+class Learner(PolluxJob):
+    """A job that tunes its batch by what it and its kin saw."""
 
-    def __init__(self, kin: Kin, room: Room, declared: bool) -> None:
+    def __init__(self, kin: Kin, declared: bool, room: Room) -> None:
+        super().__init__(kin.app, room)
         self._kin, self._declared = kin, declared
-        self._app = kin.app
-        self._per_node = room.gpus_per_node
         self._batch = 0
-        self._sees(self._app.batch0)
+        self._sees(kin.app.batch0)
 
     @property
     def stamp(self) -> int:
         return self._kin.version
 
     def _sees(self, batch: int) -> None:
+        """Measure its noise at this batch from now on."""
         if batch != self._batch:
             self._batch = batch
-            self._sqr, self._var = self._app.noise_at(batch)  # (E,) at the batch that it had last
+            self._sqr, self._var = self._app.noise_at(batch)  # (E,)
 
-    def _noise(self, epoch: int) -> Noise:
-        return Noise(float(self._sqr[epoch]), float(self._var[epoch]))
-
-    def prepare(self, gpus: tuple[int, ...]) -> float:
-        """Try out batches where no kin ran yet; return for how long."""
-        return self._kin.try_out(gpus)
+    def pause_s(self, before: Placement, after: Placement) -> float:
+        """Try out batches where no kin ran yet, too."""
+        gpus = tuple(sorted((count for _, count in after), reverse=True))
+        return super().pause_s(before, after) + self._kin.try_out(gpus)
 
     def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch:
         """Choose the batch of best predicted goodput; the least while nothing is known."""
         app, count = self._app, sum(gpus)
         best = self._kin.best(len(gpus), count, self._batch)
         if best is not None and best.goodput[epoch] > 0.0:
-            return Batch(int(best.micro[epoch]), int(best.extra[epoch]) + 1)
-        least = app.fixed(max(app.batch0, app.local_min * count), count)
-        return least or Batch(app.local_min, 1)
+            batch = Batch(int(best.micro[epoch]), int(best.extra[epoch]) + 1)
+        else:
+            least = app.fixed(max(app.batch0, app.local_min * count), count)
+            batch = least or Batch(app.local_min, 1)
+        self._sees(count * batch.micro * batch.passes)
+        return batch
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
         """Say what its kin's steps and its own noise predict."""
         epoch = self._app.epoch(progress)
-        rates = self._kin.rates(self._noise(epoch), sizes, self._per_node)
+        noise = Noise(float(self._sqr[epoch]), float(self._var[epoch]))
+        rates = self._kin.rates(noise, sizes, self._per_node)
         if self._declared:
-            return Told(rates, float(self._app.ends[-1]) - progress)
+            return Told(rates, self.total - progress)
         self._kin.furthest = max(self._kin.furthest, progress)
         left = self._kin.furthest - progress
         return Told(rates, left if left > 0.0 else max(progress, _LEAST_S * float(rates[0])))
 
-    def measure(self, gpus: tuple[int, ...], batch: Batch) -> None:
-        """Measure its noise at this batch from now on."""
-        self._sees(sum(gpus) * batch.micro * batch.passes)
-
 
 class Learning:
-    """Makes what jobs know; one for each run, since jobs learn from each other."""
+    """Makes jobs that learn from each other; one for each run."""
 
     def __init__(self, declared: bool = True) -> None:
         """Begin to learn; `declared`: whether jobs declare how much progress they need."""
@@ -182,5 +181,5 @@ class Learning:
         self._kin: dict[str, Kin] = {}
 
     def __call__(self, app: App, room: Room) -> Learner:
-        """Return what a new job of an application knows."""
-        return Learner(self._kin.setdefault(app.name, Kin(app)), room, self._declared)
+        """Return a new job of an application."""
+        return Learner(self._kin.setdefault(app.name, Kin(app)), self._declared, room)

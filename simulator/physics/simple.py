@@ -7,6 +7,7 @@ For any trace that `simulator.workload` reads, and for made-up ones: the workloa
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,9 +71,8 @@ class SimplePhysics:
     seed: int = 1  #: Of the workload `generated`.
     mix: Mix = field(default_factory=Mix)  #: Of it too, but for the GPUs: those of the room.
     pauses: Pauses = field(default_factory=Pauses)
-    name: str = "simple"
-    tick_s: float = 0.0
-    instant: bool = False
+    tick_s: ClassVar[float] = 0.0
+    instant: ClassVar[bool] = False
 
     def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
         """Read any known trace, or make jobs up; batches are never tuned."""

@@ -17,7 +17,7 @@ from bus.clock import SystemClock
 from bus.kafka import KafkaBus
 from bus.options import KAFKA_VARIABLE, KafkaOptions
 from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, TELEMETRY
-from tests.chaos.fleet import NAMESPACE, Fleet
+from tests.chaos.fleet import Fleet
 from tests.chaos.ledger import (
     Cause,
     Entry,
@@ -37,6 +37,7 @@ from tests.chaos.owners import (
     repeated_effects,
     tenures,
 )
+from tests.chaos.processes import NAMESPACE
 
 #: So many of each finding are shown; all are counted.
 SHOWN = 5

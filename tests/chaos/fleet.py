@@ -7,7 +7,7 @@ silent after 6 s, its lease ends after 30 s.
 import json
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from bus.options import KafkaOptions, MqttOptions, mqtt_options
+from bus.options import MqttOptions, mqtt_options
 from bus.signing import Signer
-from tests.brokers import Brokers
-from tests.chaos.processes import Broker, Process
+from tests.chaos.processes import NAMESPACE, Broker, Deployment
 from tests.chaos.proxy import Proxy
 from tests.ports import free_port
 
-NAMESPACE = "chaos"
 SCHEDULERS = ("scheduler-a", "scheduler-b")
 BRIDGES = ("bridge-a", "bridge-b")
 TRAINING, SERVING = "cloud-train", "cloud-serve"
@@ -71,17 +69,15 @@ class Shape:
     snapshot_entries: int = 300
 
 
-class Fleet:
+class Fleet(Deployment):
     """Starts and ends everything, in a folder."""
 
     def __init__(self, folder: Path, shape: Shape | None = None) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.shape = shape or Shape()
         self.edges = tuple(f"edge-{number}" for number in range(1, self.shape.edges + 1))
-        self.agents = (TRAINING, SERVING, *self.edges)
-        self.processes: dict[str, Process] = {}
+        self.agents: tuple[str, ...] = (TRAINING, SERVING, *self.edges)
         self.proxies: dict[str, Proxy] = {}
-        self._brokers: Brokers | None = None
         self._http: dict[str, int] = {}
         self._starting, self._ending = threading.Lock(), threading.Event()
 
@@ -93,24 +89,17 @@ class Fleet:
             self._start()
 
     def _start(self) -> None:
-        (self.folder / "brokers").mkdir(parents=True)
-        self._brokers = Brokers(self.folder / "brokers")
-        self._brokers.up()
-        mqtt_port = urlsplit(self._brokers.mqtt_url).port
+        self.begin_brokers()
+        mqtt_port = urlsplit(self.brokers.mqtt_url).port
         assert mqtt_port is not None
         for name in self.edges:
             self.proxies[name] = Proxy(mqtt_port).start()
         self._key()
         for name, role in self.roles().items():
-            file = self._write_config(name)
-            self.processes[name] = Process(name, [role, "--config", str(file)], self.folder)
+            self.add(name, role, _toml(self._config(name)))
         for process in self.processes.values():
             if not self._ending.is_set():
                 process.start()
-
-    def end_agents(self) -> None:
-        """End the agents in good order: what they have left to say finds its way."""
-        self._end_processes(self.agents)
 
     def end(self) -> None:
         """End everything, in good order as far as that goes; also while it is being started."""
@@ -120,7 +109,7 @@ class Fleet:
 
     def _end(self) -> None:
         for names in (self.agents, BRIDGES, SCHEDULERS):
-            self._end_processes(names)
+            self.end_processes(names)
         for proxy in self.proxies.values():
             proxy.close()
         self.proxies.clear()
@@ -128,13 +117,6 @@ class Fleet:
             self._brokers.up()  # one that is frozen cannot be ended
             self._brokers.down()
             self._brokers = None
-
-    def _end_processes(self, names: Sequence[str]) -> None:
-        running = [self.processes[name] for name in names if name in self.processes]
-        for process in running:
-            process.ask_to_end()
-        for process in running:
-            process.end()
 
     def roles(self) -> dict[str, str]:
         """Give the role of each process, in the order in which they are started."""
@@ -148,25 +130,15 @@ class Fleet:
     # --- what the harness needs of it ---
 
     @property
-    def kafka(self) -> KafkaOptions:
-        assert self._brokers is not None
-        return KafkaOptions(self._brokers.kafka_bootstrap, namespace=NAMESPACE)
-
-    @property
     def mqtt(self) -> MqttOptions:
-        assert self._brokers is not None
-        return mqtt_options(f"{self._brokers.mqtt_url}/{NAMESPACE}")
+        return mqtt_options(f"{self.brokers.mqtt_url}/{NAMESPACE}")
 
     def broker(self, name: str) -> Broker:
         """Give `kafka` or `mosquitto`."""
-        assert self._brokers is not None
-        return Broker(name, self._brokers, self._ending)
+        return Broker(name, self.brokers, self._ending)
 
     def broker_pid(self, name: str) -> int:
         return int((self.folder / "brokers" / f"{name}.pid").read_text().split()[0])
-
-    def effects_file(self, agent: str) -> Path:
-        return self.folder / f"{agent}.effects.jsonl"
 
     def state_file(self, agent: str) -> Path:
         return self.folder / f"{agent}.db"
@@ -174,16 +146,6 @@ class Fleet:
     def deaths(self) -> dict[str, list[float]]:
         """Give when each agent's process ceased to run."""
         return {name: self.processes[name].deaths_s for name in self.agents}
-
-    def restart_ended(self) -> list[str]:
-        """Start again what ended though nobody killed it; tell of each."""
-        found = []
-        for process in self.processes.values():
-            text = process.ended_by_itself()
-            if text is not None:
-                found.append(text)
-                process.start()
-        return found
 
     def metrics(self, name: str) -> dict[str, float]:
         """Scrape a process: by metric, its labels' values added up; empty if it does not answer."""
@@ -204,13 +166,12 @@ class Fleet:
         file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         self._public_key = Signer("k1", key).public()
 
-    def _write_config(self, name: str) -> Path:
-        assert self._brokers is not None
+    def _config(self, name: str) -> dict[str, Any]:
         self._http[name] = free_port()
         proxy = self.proxies.get(name)
-        url = self._brokers.mqtt_url if proxy is None else f"mqtt://127.0.0.1:{proxy.port}"
+        url = self.brokers.mqtt_url if proxy is None else f"mqtt://127.0.0.1:{proxy.port}"
         config: dict[str, Any] = {
-            "kafka": {"bootstrap": self._brokers.kafka_bootstrap, "namespace": NAMESPACE},
+            "kafka": {"bootstrap": self.brokers.kafka_bootstrap, "namespace": NAMESPACE},
             "mqtt": {"url": url, "namespace": NAMESPACE, "keepalive_s": 5},
             "http": {"port": self._http[name]},
         }
@@ -227,9 +188,7 @@ class Fleet:
             config["bridge"] = {"name": name}
         else:
             config["agent"] = self._agent(name)
-        file = self.folder / f"{name}.toml"
-        file.write_text(_toml(config))
-        return file
+        return config
 
     def _agent(self, name: str) -> dict[str, Any]:
         shape = self.shape

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from bus.mqtt_client import MqttClient
 from bus.options import MqttOptions
 from bus.wire import LinkDown, Outgoing
 from schemas.codec import encode, event
-from schemas.events import EventData, JobCancelled, JobSubmitted, NodeBorn, NodeMeasured, RatePoint
+from schemas.events import EventData, JobCancelled, JobSubmitted, RatePoint
 from schemas.topics import EVENTS, MQTT_UP
+from tests.builders import node_born
 from tests.chaos.ledger import Cause
+from tests.post import readings
 
 #: A publish that takes longer is tried again; nobody knows then whether it was stored.
 PATIENCE_S = 20.0
@@ -118,11 +120,17 @@ class Crowd:
         self._client.start()
         try:
             for name in self._names:
-                await self._say(name, "event", _birth(name))
+                await self._say(
+                    name,
+                    "event",
+                    node_born(name, agent=name, pool="crowd", kind="edge", gpus=1).model_copy(
+                        update={"gpu_memory_mib": 1}
+                    ),
+                )
             ticks = itertools.count(1)
             began_s = time.monotonic()
             for name in itertools.cycle(self._names):
-                await self._say(name, "telemetry", _report(name))
+                await self._say(name, "telemetry", readings(name))
                 due_s = began_s + next(ticks) / self._rate_per_s
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
         finally:
@@ -147,27 +155,3 @@ class Crowd:
             except LinkDown:
                 self.failures += 1
                 await asyncio.sleep(0.5)
-
-
-def _birth(name: str) -> NodeBorn:
-    return NodeBorn(
-        node=name,
-        agent=name,
-        pool="crowd",
-        pool_kind="edge",
-        gpu_count=1,
-        gpu_type="L4",
-        gpu_memory_mib=1,
-    )
-
-
-def _report(name: str) -> NodeMeasured:
-    none: Sequence[None] = [None]
-    return NodeMeasured(
-        node=name,
-        window_s=1.0,
-        gpu_utilisation=[0.5],
-        gpu_memory_used_mib=list(none),
-        gpu_temperature_c=list(none),
-        gpu_power_w=list(none),
-    )

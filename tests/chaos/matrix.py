@@ -6,7 +6,6 @@ Ends with 0 if nothing was lost, done twice or owned twice, 1 if something was (
 run is kept then), 2 if it was called wrongly. Brokers and processes are its own.
 """
 
-import argparse
 import asyncio
 import sys
 import time
@@ -24,7 +23,7 @@ from tests.chaos.account import Account, settle_accounts
 from tests.chaos.faults import KINDS, Fault, Faults
 from tests.chaos.fleet import Fleet, Shape
 from tests.chaos.load import Tenant, submit_steadily
-from tests.chaos.running import hush, run_in_folder
+from tests.chaos.running import hush, parser_of, run_in_folder
 from tests.chaos.watch import Watch
 
 #: How long a fleet may take to start, to be well after a fault, and to finish all jobs at the end.
@@ -68,6 +67,14 @@ class Run:
         self.problems.append(text)
         self.tell(f"PROBLEM: {text}")
 
+    def ended(self, text: str) -> None:
+        """Hear of a process that ended by itself."""
+        if any(sign in text for sign in _FULL_DISK):
+            self.full_disk_exits += 1
+            self.tell(text.partition("\n")[0] + ": its disk was full")
+        else:
+            self.wrong(text)
+
 
 async def run(plan: Plan, folder: Path) -> dict[str, Any]:
     """Run the plan in an empty folder; give the figures, with `problems` among them."""
@@ -91,7 +98,7 @@ async def _with_load(going: Run, fleet: Fleet, rng: np.random.Generator) -> Acco
     tenant = Tenant(bus, np.random.default_rng([going.plan.seed, 1]), "chaos")
     prober = Tenant(bus, rng, "probe")
     watch.start()
-    supervising = asyncio.create_task(_supervise(going, fleet))
+    supervising = asyncio.create_task(fleet.look_after(going.ended))
     load = asyncio.create_task(
         submit_steadily(tenant, going.plan.jobs_per_s, watch.jobs_ended, going.plan.jobs_open_max)
     )
@@ -191,18 +198,6 @@ async def _well(
     return time.monotonic() - began_s
 
 
-async def _supervise(going: Run, fleet: Fleet) -> None:
-    """Start again what ends by itself, as whoever looks after a service does; and tell."""
-    while True:
-        for text in await asyncio.to_thread(fleet.restart_ended):
-            if any(sign in text for sign in _FULL_DISK):
-                going.full_disk_exits += 1
-                going.tell(text.partition("\n")[0] + ": its disk was full")
-            else:
-                going.wrong(text)
-        await asyncio.sleep(0.5)
-
-
 async def _all_is_taken(going: Run, watch: Watch, prober: Tenant) -> None:
     """Let the scheduler take what the agents said at their end, before it is counted."""
     await prober.probe()
@@ -251,16 +246,9 @@ def show(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.matrix",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("matrix", __doc__)
     parser.add_argument("--minutes", type=float, help="go on for so long; default: one round")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--kinds", default=",".join(KINDS), help="only these, with commas between")
-    parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder")
     options = parser.parse_args(arguments)
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:

@@ -1,5 +1,6 @@
 """Processes of the fleet: started, killed, stopped for a while, and never left behind."""
 
+import asyncio
 import os
 import resource
 import signal
@@ -7,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from bus.options import KafkaOptions
 from tests.brokers import Brokers
 
 _MAIN = [sys.executable, "-c", "import sys; from console.main import main; sys.exit(main())"]
+NAMESPACE = "chaos"
 #: How long a process may take to end by itself before it is killed.
 END_S = 10.0
 
@@ -175,6 +178,69 @@ class Broker:
 
     def thaw(self) -> None:
         self._brokers.kill(self.name, signal.SIGCONT)
+
+
+class Deployment:
+    """Brokers, and processes of ours on them, in a folder."""
+
+    #: In the order in which they end: those who have something to say come first.
+    agents: Sequence[str] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, Process] = {}
+        self._brokers: Brokers | None = None
+
+    @property
+    def brokers(self) -> Brokers:
+        assert self._brokers is not None
+        return self._brokers
+
+    @property
+    def kafka(self) -> KafkaOptions:
+        return KafkaOptions(self.brokers.kafka_bootstrap, namespace=NAMESPACE)
+
+    def begin_brokers(self) -> None:
+        (self.folder / "brokers").mkdir(parents=True)
+        self._brokers = Brokers(self.folder / "brokers")
+        self._brokers.up()
+
+    def add(self, name: str, role: str, config: str) -> Process:
+        """Give a service its configuration; it is not started yet."""
+        file = self.folder / f"{name}.toml"
+        file.write_text(config)
+        self.processes[name] = Process(name, [role, "--config", str(file)], self.folder)
+        return self.processes[name]
+
+    def end_agents(self) -> None:
+        """End the agents in good order: what they have left to say finds its way."""
+        self.end_processes(self.agents)
+
+    def end_processes(self, names: Sequence[str]) -> None:
+        running = [self.processes[name] for name in names if name in self.processes]
+        for process in running:
+            process.ask_to_end()
+        for process in running:
+            process.end()
+
+    def effects_file(self, agent: str) -> Path:
+        return self.folder / f"{agent}.effects.jsonl"
+
+    def restart_ended(self) -> list[str]:
+        """Start again what ended though nobody killed it; tell of each."""
+        found = []
+        for process in self.processes.values():
+            if (text := process.ended_by_itself()) is not None:
+                found.append(text)
+                process.start()
+        return found
+
+    async def look_after(self, tell: Callable[[str], None]) -> None:
+        """Start again what ends by itself, as whoever looks after a service does; and tell."""
+        while True:
+            for text in await asyncio.to_thread(self.restart_ended):
+                tell(text)
+            await asyncio.sleep(0.5)
 
 
 def resident_mib(pid: int | None) -> float:

@@ -12,12 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from bus.options import KafkaOptions
 from schemas.events import JobSubmitted, RatePoint
 from schemas.programs import Program
-from tests.brokers import Brokers
-from tests.chaos.fleet import NAMESPACE
-from tests.chaos.processes import Process
+from tests.builders import submitted
+from tests.chaos.processes import NAMESPACE, Deployment
 from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -127,54 +125,27 @@ gpus = {slots}
 """
 
 
-class RealFleet:
+class RealFleet(Deployment):
     """Starts and ends everything, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: dict[str, Process] = {}
-        self._brokers: Brokers | None = None
+    agents = tuple(AGENTS)
 
     def start(self) -> None:
         """Start everything; whatever happens then, `end` must be called."""
-        (self.folder / "brokers").mkdir(parents=True)
+        self.begin_brokers()
         self.tide(0)
-        self._brokers = Brokers(self.folder / "brokers")
-        self._brokers.up()
         for name, role in (SERVICES | AGENTS).items():
-            file = self.folder / f"{name}.toml"
-            file.write_text(self._config(name))
-            self.processes[name] = Process(name, [role, "--config", str(file)], self.folder)
-            self.processes[name].start()
+            self.add(name, role, self._config(name)).start()
 
     def end(self) -> None:
         """End everything, and whatever of it is left."""
         self.end_agents()
-        for process in self.processes.values():
-            process.ask_to_end()
-        for process in self.processes.values():
-            process.end()
+        self.end_processes(list(self.processes))
         for pid in self.pids():
             os.kill(pid, signal.SIGKILL)
         if self._brokers is not None:
             self._brokers.down()
             self._brokers = None
-
-    def end_agents(self) -> None:
-        """End the agents in good order: what they have left to say finds its way."""
-        for name in AGENTS:
-            if name in self.processes:
-                self.processes[name].ask_to_end()
-                self.processes[name].end()
-
-    def restart_ended(self) -> list[str]:
-        """Start again what ended though nobody killed it; tell of each."""
-        found = []
-        for process in self.processes.values():
-            if (text := process.ended_by_itself()) is not None:
-                found.append(text)
-                process.start()
-        return found
 
     def tide(self, lent: int) -> None:
         """Let the owner have so little to do that it can leave this many nodes to training."""
@@ -185,20 +156,12 @@ class RealFleet:
     # --- where things are ---
 
     @property
-    def kafka(self) -> KafkaOptions:
-        assert self._brokers is not None
-        return KafkaOptions(self._brokers.kafka_bootstrap, namespace=NAMESPACE)
-
-    @property
     def store(self) -> Path:
         return self.folder / "store"
 
     def runs(self, agent: str) -> Path:
         """Folder of the agent's runs."""
         return self.folder / agent / "runs"
-
-    def effects_file(self, agent: str) -> Path:
-        return self.folder / f"{agent}.effects.jsonl"
 
     def loss_file(self, job: str) -> Path:
         return self.folder / f"{job}.loss"
@@ -243,10 +206,8 @@ class RealFleet:
     # --- configuration ---
 
     def _config(self, name: str) -> str:
-        assert self._brokers is not None
-        text = COMMON.format(
-            space=NAMESPACE, kafka=self._brokers.kafka_bootstrap, mqtt=self._brokers.mqtt_url
-        )
+        brokers = self.brokers
+        text = COMMON.format(space=NAMESPACE, kafka=brokers.kafka_bootstrap, mqtt=brokers.mqtt_url)
         if name in SERVICES:
             return text + SETTINGS.format(policy=POLICY)
         count = SLOTS * len(NODES)
@@ -280,17 +241,13 @@ class RealFleet:
             *("--save-s", str(SAVE_S), "--ballast-mib", str(BALLAST_MIB)),
             *("--loss", str(self.loss_file(name)), "--out", str(self.weights_file(name))),
         ]
-        return JobSubmitted(
-            job=name,
-            tenant="chaos",
-            model="numpy",
-            gpus_min=1,
-            gpus_max=4,
-            total_steps=steps,
-            samples_per_step=256.0,
-            rates=[RatePoint(gpus=n, samples_per_s=256.0 * n / WORK_S) for n in (1, 2, 4)],
-            checkpoint_mib=2,
-            checkpoint_cost_s=1.0,
-            start_cost_s=1.0,
-            program=Program(argv=argv),
-        )
+        told = {
+            "tenant": "chaos",
+            "samples_per_step": 256.0,
+            "rates": [RatePoint(gpus=n, samples_per_s=256.0 * n / WORK_S) for n in (1, 2, 4)],
+            "checkpoint_mib": 2,
+            "checkpoint_cost_s": 1.0,
+            "start_cost_s": 1.0,
+            "program": Program(argv=argv),
+        }
+        return submitted(name, gpus_max=4, total_steps=steps).model_copy(update=told)

@@ -9,7 +9,6 @@ while. Ends with 0 if nothing was lost, done twice or owned twice, and all weigh
 undisturbed run; with 1 if not (the folder is kept then), with 2 if it was called wrongly.
 """
 
-import argparse
 import asyncio
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from tests.chaos.real_account import read_testimony, settle_real
 from tests.chaos.real_fleet import ROOT, STEPS, RealFleet
 from tests.chaos.real_kills import KILLS, Done, find, kill
 from tests.chaos.real_moments import Moment
-from tests.chaos.running import hush, run_in_folder
+from tests.chaos.running import hush, parser_of, run_in_folder
 from tests.chaos.watch import Watch
 from tests.patience import PATIENCE_S
 
@@ -103,7 +102,7 @@ class Run:
         self.tenant = RealTenant(
             self._bus, np.random.default_rng(self.seed), self.fleet, self.steps
         )
-        self._supervising = asyncio.create_task(self._supervise())
+        self._supervising = asyncio.create_task(self.fleet.look_after(self.wrong))
 
     async def __aexit__(self, *_: object) -> None:
         try:
@@ -170,13 +169,6 @@ class Run:
             if self._witness.wait(30) != 0:
                 self.wrong("the witness ended badly")
             self._witness = None
-
-    async def _supervise(self) -> None:
-        """Start again what ends by itself, as whoever looks after a service does; and tell."""
-        while True:
-            for text in await asyncio.to_thread(self.fleet.restart_ended):
-                self.wrong(text)
-            await asyncio.sleep(0.5)
 
     async def _end_supervising(self) -> None:
         if self._supervising is not None:
@@ -270,16 +262,9 @@ def show(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.real_work",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("real_work", __doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="go on for so long")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--kills", help="only these, as agent:starting,worker:training")
-    parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder")
     options = parser.parse_args(arguments)
     chosen = list(KILLS)
     if options.kills:

@@ -19,6 +19,19 @@ def hush() -> None:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
+def parser_of(module: str, doc: str | None) -> argparse.ArgumentParser:
+    """Give a parser with the options that all runs have."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m tests.chaos.{module}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder")
+    return parser
+
+
 def run_in_folder(
     name: str,
     options: argparse.Namespace,

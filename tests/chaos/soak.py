@@ -29,7 +29,7 @@ from tests.chaos.faults import KINDS, LONG_KINDS, Faults
 from tests.chaos.fleet import BRIDGES, SCHEDULE, SCHEDULERS, SETTINGS, Fleet, Shape
 from tests.chaos.load import Crowd, Tenant, submit_steadily
 from tests.chaos.processes import cpu_s, resident_mib
-from tests.chaos.running import hush, run_in_folder
+from tests.chaos.running import hush, parser_of, run_in_folder
 from tests.chaos.trend import Trend
 from tests.chaos.watch import Watch
 
@@ -233,17 +233,10 @@ async def _whole(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=50.0, help="reports a second of the crowd")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--faults", action="store_true", help="a fault every five minutes")
-    parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder")
     options = parser.parse_args(arguments)
     return run_in_folder("soak", options, lambda folder: _whole(folder, options), show)
 

@@ -1,9 +1,10 @@
 """A log with stories, and the command run in this process."""
 
+import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,34 @@ class Ran:
     err: str
 
 
-Run = Callable[..., Ran]
+class Run:
+    """The command, run in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Ran:
+        """Run it, whatever comes of it."""
+        self._capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        said = self._capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    def does(self, *arguments: object) -> Ran:
+        """Run it; it ends well."""
+        ran = self(*arguments)
+        assert ran.code == 0, ran.err
+        return ran
+
+    def refuses(self, *arguments: object) -> str:
+        """Run it; it was called wrongly, shows nothing, and says why. Give that."""
+        ran = self(*arguments)
+        assert (ran.code, ran.out) == (2, ""), ran
+        return ran.err
+
+    def tells(self, *arguments: object) -> Any:
+        """Run it; it ends well, and shows JSON. Give that."""
+        return json.loads(self.does(*arguments, "--json", "-").out)
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +73,4 @@ def log(_written: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tidegate(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> Ran:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return Ran(code, said.out, said.err)
-
-    return run
+    return Run(capsys)

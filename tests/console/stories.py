@@ -1,79 +1,46 @@
 """A small log with the stories that `why` must tell, decided by the engine on a scripted policy."""
 
 import asyncio
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bus.clock import PacedClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
-from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
-from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState
-from scheduler.core.stimuli import (
-    Cause,
-    Curve,
-    CurvesLearned,
-    Decision,
-    Input,
-    LeaderStarted,
-    Stimulus,
-    TimePassed,
-)
-from scheduler.policies.interface import Figure, Need, Plan, Reason, Snapshot, Target
+from scheduler.core.stimuli import Cause, Curve, CurvesLearned, Decision, Input, Stimulus
+from scheduler.policies.interface import Figure, Need, Plan, Reason, Target
 from schemas.codec import cell_state, encode, event
 from schemas.events import (
-    CommandAcknowledged,
-    InferenceLoad,
     JobCancelled,
     JobProgressed,
     JobSubmitted,
     NodeBorn,
-    NodeMeasured,
-    RatePoint,
-    WorkerStarted,
-    WorkerStopped,
+    PoolKind,
+    StopReason,
 )
 from schemas.journal import NO_DIGEST, CellState, chain, encode_entry
 from schemas.topics import CELLS, JOURNAL, TELEMETRY
+from tests.builders import Cell, load, node_born, submitted
+from tests.post import readings
 
 DAY_S = 1_767_571_200.0  # a Monday at midnight, UTC
 START_S = DAY_S + 6 * 3600.0
 
 
-@dataclass
-class _Plans:
-    """A policy that answers with what stands in `next`, once."""
-
-    next: Plan = field(default_factory=Plan)
-    name: str = "tide"
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        answer, self.next = self.next, Plan()
-        return answer
-
-
-class Teller:
+class Teller(Cell):
     """Drives an engine and keeps what the service would have written."""
 
     def __init__(self) -> None:
-        self.policy = _Plans()
-        self.engine = Engine(ClusterState(), lambda name: self.policy)
-        self.now_s = START_S
         self.digest = NO_DIGEST
         self.messages: list[tuple[float, Message]] = []
         self.decided: list[tuple[Stimulus, Decision]] = []
-        self.feed(LeaderStarted("test", 1, "tide", Settings().to_dict()))
+        super().__init__(now_s=START_S)
 
-    @property
-    def state(self) -> ClusterState:
-        return self.engine.state
-
-    def feed(self, data: Input) -> Decision:
+    def feed(self, data: Input, cause: Cause | None = None) -> Decision:
         number = self.state.number
-        stimulus = Stimulus(self.now_s, data, Cause("/agents/a", 0, number))
-        decision = self.engine.handle(stimulus)
+        stimulus = Stimulus(self.now_s, data, cause or Cause("/agents/a", 0, number))
+        decision = super().feed(data, stimulus.cause)
         entry = chain(
             self.digest,
             number,
@@ -87,42 +54,22 @@ class Teller:
         self.decided.append((stimulus, decision))
         return decision
 
-    def plan(self, *reasons: Reason, **fields: object) -> None:
-        self.policy.next = Plan(reasons=reasons, **fields)  # type: ignore[arg-type]
-        self.now_s = max(self.now_s + 5.0, self.state.next_cycle_s)
-        self.feed(TimePassed())
+    def decides(self, *reasons: Reason, **fields: Any) -> None:
+        self.adopt(Plan(reasons=reasons, **fields))
 
     def acknowledge(self) -> None:
         self.now_s += 1.0
-        for command in list(self.state.commands.values()):
-            self.feed(CommandAcknowledged(command=command.id, outcome="done"))
+        self.acks()
 
     def up(self, job: str) -> None:
         self.acknowledge()
         self.now_s += 20.0
-        known = self.state.jobs[job]
-        for node, gpus in list(known.cells.items()):
-            self.feed(
-                WorkerStarted(job=job, epoch=known.epoch, node=node, gpus=gpus, step=known.step)
-            )
+        self.start_workers(job)
 
-    def off(self, job: str, reason: str, step: int) -> None:
+    def off(self, job: str, reason: StopReason, step: int) -> None:
         self.acknowledge()
         self.now_s += 15.0
-        known = self.state.jobs[job]
-        for node, gpus in list(known.cells.items()):
-            self.feed(
-                WorkerStopped.model_validate(
-                    {
-                        "job": job,
-                        "epoch": known.epoch,
-                        "node": node,
-                        "gpus": gpus,
-                        "reason": reason,
-                        "step": step,
-                    }
-                )
-            )
+        self.stop_workers(job, reason, step=step)
 
     def write(self, path: Path, *, online: bool = True) -> None:
         """Write all of it as a log."""
@@ -136,14 +83,7 @@ class Teller:
             word = CellState(online=online, leader="test", leader_epoch=1, at_s=self.now_s)
             await bus.publish(Message(CELLS.name, "default", encode(cell_state(word))))
             for number, node in enumerate(self.state.nodes.values()):
-                measured = NodeMeasured(
-                    node=node.id,
-                    window_s=60.0,
-                    gpu_utilisation=[0.5] * node.gpu_count,
-                    gpu_memory_used_mib=[None] * node.gpu_count,
-                    gpu_temperature_c=[None] * node.gpu_count,
-                    gpu_power_w=[None] * node.gpu_count,
-                )
+                measured = readings(node.id, node.gpu_count)
                 envelope = event(
                     measured, source="/agents/a", sequence=number, bootid=0, time_s=self.now_s
                 )
@@ -153,32 +93,12 @@ class Teller:
         asyncio.run(run())
 
 
-def node(name: str, pool: str, kind: str) -> NodeBorn:
-    return NodeBorn.model_validate(
-        {
-            "node": name,
-            "agent": f"agent-{pool}",
-            "pool": pool,
-            "pool_kind": kind,
-            "gpu_count": 4,
-            "gpu_type": "A100",
-            "gpu_memory_mib": 80_000,
-        }
-    )
+def node(name: str, pool: str, kind: PoolKind) -> NodeBorn:
+    return node_born(name, pool=pool, kind=kind)
 
 
-def job(name: str, *, deadline_s: float | None = None, tenant: str = "vision") -> JobSubmitted:
-    return JobSubmitted(
-        job=name,
-        tenant=tenant,
-        model="resnet50",
-        gpus_min=1,
-        gpus_max=4,
-        total_steps=1000,
-        samples_per_step=10.0,
-        rates=[RatePoint(gpus=size, samples_per_s=10.0 * size) for size in (1, 2, 4)],
-        deadline_s=deadline_s,
-    )
+def job(name: str, *, deadline_s: float | None = None) -> JobSubmitted:
+    return submitted(name, gpus_max=4, deadline_s=deadline_s)
 
 
 def sized(subject: str, verb: str, rule: str, before: int, after: int, *lost_to: str) -> Reason:
@@ -195,14 +115,14 @@ def tell() -> Teller:
     t = Teller()
     t.feed(node("n0", "training", "training"))
     t.feed(node("s0", "serving", "inference"))
-    t.feed(_load(1))
+    t.feed(load(1, "serving"))
     for name in ("grown", "victim", "mover", "done", "waiter", "dropped"):
         deadline_s = START_S + 7200.0 if name == "mover" else None
         t.feed(job(name, deadline_s=deadline_s))
     idle = (Figure("needed_gpus", 1.0, 30.0), Figure("peak_gpus", 2.0, 30.0))
-    t.plan(Reason("s0", "lends", "loans.idle", idle), lend=("s0",))
+    t.decides(Reason("s0", "lends", "loans.idle", idle), lend=("s0",))
     t.acknowledge()
-    t.plan(
+    t.decides(
         sized("grown", "starts", "market.price", 0, 1),
         sized("victim", "starts", "market.price", 0, 2),
         sized("mover", "starts", "market.promised", 0, 2),
@@ -216,7 +136,7 @@ def tell() -> Teller:
     )
     for name in ("grown", "victim", "mover", "done"):
         t.up(name)
-    t.plan(
+    t.decides(
         sized("grown", "scales_out", "elastic.marginal_return", 1, 2),
         targets={"grown": Target("training", (("n0", 2),))},
     )
@@ -244,7 +164,7 @@ def tell() -> Teller:
     )
     t.feed(CurvesLearned({"grown": curve}))
     t.now_s += 1800.0
-    t.feed(_load(3))
+    t.feed(load(3, "serving"))
     due_s = t.now_s + 660.0
     forecast = (
         Figure("needed_gpus", 3.0, 5.0),
@@ -253,7 +173,7 @@ def tell() -> Teller:
         Figure("due_s", 600.0),
     )
     kept = (Figure("kept_gpus", 0.0),)
-    t.plan(
+    t.decides(
         Reason("s0", "reclaims", "victims.fraction", forecast, ("serving",)),
         Reason("victim", "preempts", "loans.reclaim", kept, ("serving",)),
         Reason("mover", "migrates", "loans.reclaim", kept, ("serving",)),
@@ -266,19 +186,8 @@ def tell() -> Teller:
     t.acknowledge()
     wait = (Figure("waited_s", 2000.0),)
     need = (Need("gpus_above_base", 0.0, 1.0),)
-    t.plan(
+    t.decides(
         Reason("waiter", "waits", "gang.capacity", wait, ("grown", "mover"), need),
         Reason("victim", "waits", "gang.backfill", wait, ("waiter",), need),
     )
     return t
-
-
-def _load(needed: int) -> InferenceLoad:
-    return InferenceLoad(
-        pool="serving",
-        requests_running=1,
-        requests_waiting=0,
-        request_rate_per_s=1.0,
-        gpus_needed=needed,
-        gpus_serving=needed,
-    )

@@ -23,8 +23,7 @@ def test_a_finished_log_is_told_again_until_something_new_waits(
     tidegate: Run, folder: Path
 ) -> None:
     command = (*SHORT, "--log", "run.db", "--json", "-")
-    first = tidegate(*command)
-    assert first.code == 0, first.err
+    first = tidegate.does(*command)
     before = (folder / "run.db").read_bytes()
     again = tidegate(*command)
     assert (again.code, again.out) == (0, first.out)
@@ -42,8 +41,8 @@ def test_a_finished_log_is_told_again_until_something_new_waits(
 
 
 def test_the_figures_add_up(tidegate: Run, folder: Path) -> None:
-    found = json.loads(tidegate(*SHORT, "--log", "run.db", "--json", "-").out)
-    jobs = json.loads(tidegate("jobs", "--all", "--log", "run.db", "--json", "-").out)["jobs"]
+    found = tidegate.tells(*SHORT, "--log", "run.db")
+    jobs = tidegate.tells("jobs", "--all", "--log", "run.db")["jobs"]
     assert found["jobs_queued"] == sum(job["state"] == "queued" for job in jobs)
     live = [job for job in jobs if job["end_s"] is None]
     assert found["jobs_running"] + found["jobs_queued"] == len(live)
@@ -67,24 +66,17 @@ def test_the_default_log_is_kept_one_generation(tidegate: Run, folder: Path) -> 
 def test_a_log_in_use_is_one_sentence(tidegate: Run, folder: Path) -> None:
     run = Begun(0.2, 7, "tide", None, None, 1e-3)
     with claim(Path("run.db"), run):
-        ran = tidegate(*SHORT, "--log", "run.db")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == (
-        "run.db is in use by another demo; wait for its end, or give another --log.\n"
-    )
+        said = tidegate.refuses(*SHORT, "--log", "run.db")
+    assert said == "run.db is in use by another demo; wait for its end, or give another --log.\n"
     with (folder / "run.db.agents" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up with the claim
 
 
 def test_what_is_no_demos_log_is_left_alone(tidegate: Run, folder: Path) -> None:
     (folder / "mine.db").write_text("mine")
-    ran = tidegate(*SHORT, "--log", "mine.db")
-    assert ran.code == 2
-    assert "is not a demo's log" in ran.err
+    assert "is not a demo's log" in tidegate.refuses(*SHORT, "--log", "mine.db")
     assert not (folder / "mine.db.agents").exists()
 
 
 def test_until_before_the_beginning_is_said(tidegate: Run, log: Path) -> None:
-    ran = tidegate("replay", log, "--until", "2020-01-01")
-    assert (ran.code, ran.out) == (2, "")
-    assert "is before the log begins" in ran.err
+    assert "is before the log begins" in tidegate.refuses("replay", log, "--until", "2020-01-01")

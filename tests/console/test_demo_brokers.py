@@ -54,8 +54,7 @@ def test_the_day_is_that_of_the_embedded_demo(
 ) -> None:
     assert ran.pop("log") == f"kafka://{brokers.kafka_bootstrap}/demo-1"
     assert (ran.pop("bus"), ran.pop("mqtt")) == ("kafka", True)
-    alone = tidegate("demo", *HALF_HOUR, "--log", tmp_path / "run.db", "--json", "-")
-    embedded = json.loads(alone.out)
+    embedded = tidegate.tells("demo", *HALF_HOUR, "--log", tmp_path / "run.db")
     assert ran.keys() == embedded.keys()
     for name in ("jobs_submitted", "deadlines_total", "invariant_violations", "dead_letters"):
         assert ran[name] == embedded[name]
@@ -68,19 +67,16 @@ def test_the_log_replays_the_same_from_everywhere(
     tidegate: Run, tmp_path: Path, ran: dict[str, Any], brokers: Brokers
 ) -> None:
     file, copy = tmp_path / "run.jsonl.zst", tmp_path / "copy.db"
-    made = tidegate("log", "export", "kafka:", file)
-    assert made.code == 0, made.err
+    made = tidegate.does("log", "export", "kafka:", file)
     assert "demo-1, the newest demo's" in made.err
     assert tidegate("log", "import", file, "--log", copy).code == 0
     counts = set()
     for log in ("kafka:", "kafka:/demo-1", file, copy):
         processes = "2" if log == "kafka:" else "1"
-        again = json.loads(tidegate("replay", log, "--jobs", processes, "--json", "-").out)
+        again = tidegate.tells("replay", log, "--jobs", processes)
         assert (again["identical"], again["state_hash"]) == (True, ran["state_hash"]), log
         assert again["decisions"] == ran["decisions"]
-        checked = tidegate("log", "verify", log, "--json", "-")
-        assert checked.code == 0, checked.err
-        counts.add(json.loads(checked.out)["records"])
+        counts.add(tidegate.tells("log", "verify", log)["records"])
     assert len(counts) == 1
     # A restart from the copy folds from the snapshot, which names an offset of the journal.
     told = [tidegate("jobs", "--all", "--json", "-", "--log", log).out for log in ("kafka:", copy)]
@@ -91,11 +87,10 @@ def test_the_verbs_work_on_it(
     tidegate: Run, ran: dict[str, Any], brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_LOG", "kafka:/demo-1")
-    jobs = json.loads(tidegate("jobs", "--all", "--json", "-").out)["jobs"]
+    jobs = tidegate.tells("jobs", "--all")["jobs"]
     assert len(jobs) == ran["jobs_submitted"]
     for words in (("nodes",), ("loans",), ("why", "job-0003"), ("log", "stats")):
-        answer = tidegate(*words)
-        assert answer.code == 0, answer.err
+        answer = tidegate.does(*words)
         assert answer.out
     sent = tidegate("submit", "--job", "mine", "--steps", "10", "--rate", "1=5")
     assert (sent.code, sent.out) == (0, "mine\n")
@@ -129,20 +124,15 @@ async def test_nothing_is_left_on_mqtt(ran: dict[str, Any], brokers: Brokers) ->
 
 
 def test_of_older_demos_the_newest_is_kept(tidegate: Run, ran: dict[str, Any]) -> None:
-    second = tidegate(*SHORT)
-    assert second.code == 0, second.err
+    second = tidegate.does(*SHORT)
     assert "the last one is kept as kafka:/demo-1" in second.err
     assert "tidegate replay kafka://" in second.out
     assert tidegate("log", "verify", "kafka:/demo-1").code == 0
-    named = tidegate(*SHORT, "--log", "kafka:/mine", "--json", "-")
-    assert json.loads(named.out)["log"].endswith("/mine")
+    assert tidegate.tells(*SHORT, "--log", "kafka:/mine")["log"].endswith("/mine")
     assert tidegate(*SHORT).code == 0
-    gone = tidegate("jobs", "--log", "kafka:/demo-1")
-    assert (gone.code, gone.out) == (2, "")
-    assert "no journal there; there are demo-2, demo-3, mine" in gone.err
-    again = tidegate(*SHORT, "--log", "kafka:/mine")
-    assert again.code == 2
-    assert "holds a log already" in again.err
+    said = tidegate.refuses("jobs", "--log", "kafka:/demo-1")
+    assert "no journal there; there are demo-2, demo-3, mine" in said
+    assert "holds a log already" in tidegate.refuses(*SHORT, "--log", "kafka:/mine")
 
 
 @pytest.mark.slow
@@ -166,7 +156,7 @@ def test_brokers_that_die_only_delay_it(brokers: Brokers, tmp_path: Path, tidega
     found = json.loads(path.read_text())
     assert found["invariant_violations"] == found["dead_letters"] == 0
     assert found["jobs_completed"] > 40
-    again = json.loads(tidegate("replay", found["log"], "--json", "-").out)
+    again = tidegate.tells("replay", found["log"])
     assert (again["identical"], again["state_hash"]) == (True, found["state_hash"])
 
 
@@ -200,6 +190,5 @@ async def _deploy(bootstrap: str) -> None:
 def test_a_deployment_goes_before_demos_and_it_is_said(brokers: Brokers, tidegate: Run) -> None:
     asyncio.run(_deploy(brokers.kafka_bootstrap))
     for verb in ("stats", "tail", "verify"):
-        ran = tidegate("log", verb, "kafka:")
-        assert ran.code == 0, ran.err
+        ran = tidegate.does("log", verb, "kafka:")
         assert ran.err == f"The log is kafka://{brokers.kafka_bootstrap}, the deployment's.\n"

@@ -133,10 +133,9 @@ def test_what_is_wrong_is_said_with_its_flag(
     tidegate: Run, log: Path, flags: tuple[str, ...], starts: str
 ) -> None:
     before = log.read_bytes()
-    ran = tidegate("submit", *flags, "--log", log)
-    assert ran.code == 2
-    assert ran.err.startswith(starts), ran.err
-    assert ran.err.count("\n") == 1
+    why = tidegate.refuses("submit", *flags, "--log", log)
+    assert why.startswith(starts), why
+    assert why.count("\n") == 1
     assert log.read_bytes() == before, "a refused job must leave no trace"
 
 
@@ -166,36 +165,25 @@ def test_a_bad_file_is_said_with_its_field(
 ) -> None:
     path = tmp_path / "job.json"
     path.write_text(content)
-    ran = tidegate("submit", path, "--log", log)
-    assert ran.code == 2
-    assert part in ran.err
-    missing = tidegate("submit", tmp_path / "none.json", "--log", log)
-    assert missing.code == 2
-    assert "none.json" in missing.err
+    assert part in tidegate.refuses("submit", path, "--log", log)
+    assert "none.json" in tidegate.refuses("submit", tmp_path / "none.json", "--log", log)
 
 
 def test_cancel_asks_for_it_and_refuses_what_makes_no_sense(tidegate: Run, log: Path) -> None:
-    ran = tidegate("cancel", "waiter", "--reason", "not needed", "--log", log)
-    assert ran.code == 0
+    ran = tidegate.does("cancel", "waiter", "--reason", "not needed", "--log", log)
     assert str(log) in ran.out
     (envelope,) = said(log)
     assert envelope.data == JobCancelled(job="waiter", reason="not needed")
-    unknown = tidegate("cancel", "nobody", "--log", log)
-    assert unknown.code == 2
-    assert "nobody: no such job" in unknown.err
-    done = tidegate("cancel", "done", "--log", log)
-    assert done.code == 2
-    assert "done is completed already" in done.err
-    long = tidegate("cancel", "mover", "--reason", "x" * 2000, "--log", log)
-    assert long.code == 2
-    assert long.err.startswith("--reason")
+    assert "nobody: no such job" in tidegate.refuses("cancel", "nobody", "--log", log)
+    assert "done is completed already" in tidegate.refuses("cancel", "done", "--log", log)
+    why = tidegate.refuses("cancel", "mover", "--reason", "x" * 2000, "--log", log)
+    assert why.startswith("--reason")
 
 
 def test_without_a_scheduler_one_is_told_so(tidegate: Run, tmp_path: Path) -> None:
     path = tmp_path / "off.db"
     Teller().write(path, online=False)
-    ran = tidegate("submit", *GOOD, "--log", path)
-    assert ran.code == 0
+    ran = tidegate.does("submit", *GOOD, "--log", path)
     assert "No scheduler runs on this log now" in ran.err
 
 
@@ -208,11 +196,10 @@ def test_programs_are_told_where_it_was_put(tidegate: Run, log: Path) -> None:
 
 
 def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> None:
-    ran = tidegate(
+    ran = tidegate.does(
         "submit", "--job", "cmd", "--gpus", "1..4", "--workdir", "/srv", "--log", log,
         "--json", "-", "--", "python", "train.py", "--gpus", "x y",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
     assert "planned as an hour on one GPU" in ran.err
     (envelope,) = said(log)
     job = envelope.data
@@ -236,8 +223,7 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
 def test_a_command_says_by_flags_what_else_it_can_do(
     tidegate: Run, log: Path, flags: tuple[str, ...], resize: str, saves: str
 ) -> None:
-    ran = tidegate("submit", *GOOD, *flags, "--log", log, "--", "train", "--in-place")
-    assert ran.code == 0, ran.err
+    tidegate.does("submit", *GOOD, *flags, "--log", log, "--", "train", "--in-place")
     job = said(log)[0].data
     assert isinstance(job, JobSubmitted)
     assert job.program is not None
@@ -273,18 +259,16 @@ def test_what_only_a_command_can_have_is_refused_without_one(
     assert (ran.code, ran.err) == (2, f"{flags[0]}: goes with a command; put it after --.\n")
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**DOCUMENT, "program": {"argv": ["true"]}}))
-    ran = tidegate("submit", path, *flags, "--log", log)
-    assert ran.code == 2
-    assert ran.err == f"{flags[0]}: goes with a command; in a job's file it is program.{field}.\n"
+    why = tidegate.refuses("submit", path, *flags, "--log", log)
+    assert why == f"{flags[0]}: goes with a command; in a job's file it is program.{field}.\n"
     assert log.read_bytes() == before
 
 
 @pytest.mark.parametrize("words", ["{}", json.dumps(DOCUMENT), ' {"job": "a"}'])
 def test_a_job_as_json_is_not_taken_for_a_command(tidegate: Run, log: Path, words: str) -> None:
     before = log.read_bytes()
-    ran = tidegate("submit", words, "--log", log)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("The job as JSON goes into a file whose name ends in .json")
+    why = tidegate.refuses("submit", words, "--log", log)
+    assert why.startswith("The job as JSON goes into a file whose name ends in .json")
     assert log.read_bytes() == before
 
 
@@ -296,9 +280,8 @@ def test_a_file_that_is_named_badly_is_not_taken_for_a_command(
     if name == "job":  # known by what is in it; the others by their name, there or not
         path.write_text(json.dumps(DOCUMENT))
     before = log.read_bytes()
-    ran = tidegate("submit", path, "--log", log)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"{path}: looks like the file of a job, but those end in .json;")
+    why = tidegate.refuses("submit", path, "--log", log)
+    assert why.startswith(f"{path}: looks like the file of a job, but those end in .json;")
     assert log.read_bytes() == before
     # What the sentence says for a command does work; so do other commands of one word.
     for words in (("env", path), (tmp_path / "train.sh",), (tmp_path,)):

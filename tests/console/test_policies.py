@@ -1,7 +1,5 @@
 """`tidegate policies` and the page it is made from."""
 
-import json
-
 import pytest
 
 from console import policies
@@ -16,14 +14,13 @@ def test_every_policy_is_in_the_catalogue_in_order() -> None:
 
 
 def test_all_are_listed_and_one_is_told_about(tidegate: Run) -> None:
-    ran = tidegate("policies")
-    assert ran.code == 0
+    ran = tidegate.does("policies")
     assert set(POLICIES) <= {line.split()[0] for line in ran.out.splitlines() if line.strip()}
     one = tidegate("policies", "srtf")
     assert "Shortest remaining time first" in one.out
     assert "patience=1.0" in one.out
     assert "`" not in one.out  # it is read on a terminal, not as Markdown
-    rows = json.loads(tidegate("policies", "--json", "-").out)["policies"]
+    rows = tidegate.tells("policies")["policies"]
     assert [row["policy"] for row in rows] == list(POLICIES)
     assert all(row["aims"] and row["knows"] and row["cost"] and row["source"] for row in rows)
 
@@ -56,7 +53,7 @@ def test_a_policy_without_a_line_in_the_catalogue_is_told_of_all_the_same(
     monkeypatch.setitem(POLICIES, "bare", Bare)
     assert "Do nothing, well" in tidegate("policies").out
     assert "Do nothing, well." in tidegate("policies", "bare").out
-    (row,) = json.loads(tidegate("policies", "bare", "--json", "-").out)["policies"]
+    (row,) = tidegate.tells("policies", "bare")["policies"]
     dash = "–"
     assert row == {
         "policy": "bare",
@@ -80,9 +77,8 @@ def test_attributes_are_a_list_and_not_code() -> None:
 def test_an_unknown_one_is_answered_with_those_there_are(
     tidegate: Run, flags: tuple[str, ...]
 ) -> None:
-    ran = tidegate("policies", "tyde", *flags)
-    assert ran.code == 2
-    assert "policy 'tyde' is not known; choose one of: afs" in ran.err
+    said = tidegate.refuses("policies", "tyde", *flags)
+    assert "policy 'tyde' is not known; choose one of: afs" in said
 
 
 def test_the_page_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:

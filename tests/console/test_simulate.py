@@ -41,11 +41,10 @@ def small(trace: Path, *more: object) -> tuple[object, ...]:
 def test_a_table_a_document_rows_and_a_picture(tidegate: Run, trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     document, rows, picture = (tmp_path / name for name in ("o.json", "o.csv", "o.png"))
-    ran = tidegate(
+    ran = tidegate.does(
         *small(trace, "--policy", "fifo,tide"),
         "--json", document, "--csv", rows, "--plot", picture,
     )  # fmt: skip
-    assert ran.code == 0, ran.err
     assert "2 nodes of 4 GPUs, simple physics" in ran.out
     shown = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.strip()}
     runs = {run["policy"]: run for run in json.loads(document.read_text())["runs"]}
@@ -68,11 +67,10 @@ def test_a_table_a_document_rows_and_a_picture(tidegate: Run, trace: Path, tmp_p
 
 def test_equal_runs_give_equal_figures(tidegate: Run) -> None:
     def figures(processes: int) -> list[dict[str, object]]:
-        ran = tidegate(
+        ran = tidegate.does(
             "simulate", "--workload", "generated", "--policy", "fifo", "--nodes", "2",
             "--days", "0.25", "--seed", "3,4", "--processes", processes, "--json", "-",
         )  # fmt: skip
-        assert ran.code == 0, ran.err
         runs = json.loads(ran.out)["runs"]
         return [{k: v for k, v in run.items() if "decision" not in k} for run in runs]
 
@@ -88,13 +86,12 @@ def test_other_pools_lend_and_are_shown(
     pytest.importorskip("matplotlib")
     monkeypatch.setenv("COLUMNS", "100")
     document, picture = tmp_path / "o.json", tmp_path / "o.png"
-    ran = tidegate(
+    ran = tidegate.does(
         "simulate", "--workload", "generated", "--policy", "aryl", "--nodes", "2",
         "--inference-nodes", "4", "--edge-nodes", "2", "--days", "0.25", "--jobs", "16",
         "--load", "1.5", "--merge-s", "60", "--processes", "1", "--agents", "core",
         "--json", document, "--plot", picture,
     )  # fmt: skip
-    assert ran.code == 0, ran.err
     assert "2 nodes of 4 GPUs, 4 inference servers, 2 edge servers, real agent cores" in ran.out
     head, row = (line.split() for line in ran.out.splitlines()[1:3])
     assert {"policy", "JCT", "lent", "short", "ms"} <= set(head)
@@ -111,22 +108,19 @@ def test_the_log_of_several_runs_replays_cell_by_cell(
     log, document = tmp_path / "run.db", tmp_path / "o.json"
     policies = "tide,fifo,fifo:sizes=smallest"
     asked = small(trace, "--policy", policies, "--nodes", "1", "--log", log, "--json", document)
-    ran = tidegate(*asked)
-    assert ran.code == 0, ran.err
+    tidegate.does(*asked)
     for run in json.loads(document.read_text())["runs"]:
         assert run["claims"] >= run["jobs"] == 12
         assert (run["claims_timed_out"], run["invariant_violations"]) == (0, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.json", "run.db", "trace.csv"]
-    again = tidegate("replay", log)
-    assert again.code == 0, again.err
+    again = tidegate.does("replay", log)
     told = [line.split()[:2] for line in again.out.splitlines()]
     assert [words[1] for words in told if words[0] == "Cell"] == ["tide:", "fifo:", "fifo-2:"]
     decided = [int(words[1].replace(",", "")) for words in told if words[0] == "Identical:"]
     assert len(decided) == 3
     assert min(decided) > 12 * 5
-    ran = tidegate(*asked)
-    assert (ran.code, ran.out) == (2, "")
-    assert f"--log: {log} is there already; name a new file, or remove it." in ran.err
+    said = tidegate.refuses(*asked)
+    assert f"--log: {log} is there already; name a new file, or remove it." in said
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +141,8 @@ def cluster() -> Iterator[str]:
 def test_a_cluster_runs_what_it_is_sent(
     tidegate: Run, trace: Path, tmp_path: Path, cluster: str
 ) -> None:
-    sent = tidegate(
-        *small(trace, "--policy", "fifo,sjf", "--dask", cluster), "--json", tmp_path / "o"
-    )
-    assert sent.code == 0, sent.err
+    several = small(trace, "--policy", "fifo,sjf", "--dask", cluster)
+    tidegate.does(*several, "--json", tmp_path / "o")
     runs = json.loads((tmp_path / "o").read_text())["runs"]
     assert [run["policy"] for run in runs] == ["fifo", "sjf"]
     assert all(run["completed"] == run["jobs"] > 0 for run in runs)
@@ -172,26 +164,23 @@ def test_a_cluster_that_is_not_there_is_told_of(
 ) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("simulator.remote._FIND_S", 1)
-    away = tidegate(*small(trace, "--dask", "tcp://127.0.0.1:9"))
-    assert (away.code, away.out) == (2, "")
-    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in away.err
+    said = tidegate.refuses(*small(trace, "--dask", "tcp://127.0.0.1:9"))
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in said
 
 
 def test_without_dask_the_option_says_what_is_missing(
     tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    ran = tidegate(*small(trace, "--dask", "tcp://a:1"))
-    assert (ran.code, ran.out) == (2, "")
-    assert "--dask: needs distributed; install `tidegate[dask]` here and on its workers." in ran.err
+    said = tidegate.refuses(*small(trace, "--dask", "tcp://a:1"))
+    assert "--dask: needs distributed; install `tidegate[dask]` here and on its workers." in said
 
 
 def test_several_workloads_are_averaged_too(tidegate: Run, trace: Path, tmp_path: Path) -> None:
     other = tmp_path / "more" / "trace.csv"
     other.parent.mkdir()
     other.write_text(HEADER + "a,0,1,60,\n")
-    ran = tidegate(*small(trace, "--workload", other))
-    assert ran.code == 0
+    ran = tidegate.does(*small(trace, "--workload", other))
     assert "more/trace" in ran.out
     assert "all 2, mean" in ran.out
 
@@ -240,10 +229,7 @@ def test_what_never_ended_is_said(tidegate: Run, trace: Path) -> None:
 def test_bad_usage_is_said_in_a_sentence(
     tidegate: Run, trace: Path, arguments: tuple[str, ...], says: str
 ) -> None:
-    ran = tidegate(*small(trace, *arguments))
-    assert ran.code == 2
-    assert says in ran.err
-    assert not ran.out
+    assert says in tidegate.refuses(*small(trace, *arguments))
 
 
 @pytest.mark.parametrize(
@@ -256,19 +242,17 @@ def test_bad_usage_is_said_in_a_sentence(
 def test_made_up_jobs_need_no_measurements(
     tidegate: Run, arguments: tuple[str, ...], says: str
 ) -> None:
-    ran = tidegate("simulate", "--workload", "generated", "--policy", "fifo", *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert says in ran.err
+    said = tidegate.refuses("simulate", "--workload", "generated", "--policy", "fifo", *arguments)
+    assert says in said
 
 
 def test_an_unknown_kind_of_picture_is_refused_before_the_runs(
     tidegate: Run, trace: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    ran = tidegate(*small(trace, "--plot", tmp_path / "o.docx"))
-    assert (ran.code, ran.out) == (2, "")
-    assert "end it in .pdf, .png, .svg." in ran.err
-    assert "1 of 1 runs" not in ran.err
+    said = tidegate.refuses(*small(trace, "--plot", tmp_path / "o.docx"))
+    assert "end it in .pdf, .png, .svg." in said
+    assert "1 of 1 runs" not in said
 
 
 def test_the_table_comes_before_the_files(
@@ -289,10 +273,9 @@ def test_a_policy_without_its_package_is_named_not_the_physics(
     tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    ran = tidegate(*small(trace, "--policy", "gavel"))
-    assert (ran.code, ran.out) == (2, "")
-    assert "policy gavel needs scipy" in ran.err
-    assert "--physics" not in ran.err
+    said = tidegate.refuses(*small(trace, "--policy", "gavel"))
+    assert "policy gavel needs scipy" in said
+    assert "--physics" not in said
 
 
 @dataclass(frozen=True)
@@ -310,10 +293,11 @@ def test_options_that_a_policy_cannot_decide_with_are_named(
     tidegate: Run, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, object]", POLICIES), "brittle", Brittle)
-    ran = tidegate(*small(trace, "--policy", "brittle:slot_s=7", "--log", tmp_path / "run.db"))
-    assert (ran.code, ran.out) == (2, "")
+    said = tidegate.refuses(
+        *small(trace, "--policy", "brittle:slot_s=7", "--log", tmp_path / "run.db")
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
-    assert ran.err == (
+    assert said == (
         "policy brittle cannot decide with slot_s=7: ZeroDivisionError: float division by zero; "
         "leave it out, or give it another value.\n"
     )
@@ -331,9 +315,8 @@ def test_a_worker_that_dies_is_said(
     tidegate: Run, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simulator.compare._numbered", dies)
-    ran = tidegate(*small(trace, "--policy", "fifo,sjf", "--processes", "2"))
-    assert (ran.code, ran.out) == (2, "")
-    assert "ended before they did, perhaps for want of memory; try --processes 1." in ran.err
+    said = tidegate.refuses(*small(trace, "--policy", "fifo,sjf", "--processes", "2"))
+    assert "ended before they did, perhaps for want of memory; try --processes 1." in said
 
 
 @pytest.mark.data
@@ -342,11 +325,10 @@ def test_a_worker_that_dies_is_said(
 )
 def test_a_published_workload(tidegate: Run) -> None:
     pytest.importorskip("scipy")
-    ran = tidegate(
+    ran = tidegate.does(
         "simulate", "--workload", DATA / "workloads" / "load-0.5" / "workload-3.csv",
         "--profiles", DATA / "profiles", "--physics", "pollux", "--policy", "fifo", "--json", "-",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
     (run,) = json.loads(ran.out)["runs"]
     assert run["completed"] == run["jobs"] == 80
     assert run["restarts"] == run["preemptions"] == 0

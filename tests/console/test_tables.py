@@ -12,8 +12,7 @@ from tests.console.stories import Teller, node
 
 
 def test_jobs_lists_the_unfinished_and_counts_the_rest(tidegate: Run, log: Path) -> None:
-    ran = tidegate("jobs", "--log", log)
-    assert ran.code == 0
+    ran = tidegate.does("jobs", "--log", log)
     rows = {line.split()[0]: line for line in ran.out.splitlines() if line.strip()}
     assert {"grown", "victim", "mover", "waiter"} <= rows.keys()
     assert "done" not in rows
@@ -33,28 +32,25 @@ def test_jobs_lists_the_unfinished_and_counts_the_rest(tidegate: Run, log: Path)
     ],
 )
 def test_jobs_as_json(tidegate: Run, log: Path, flags: tuple[str, ...], expected: set[str]) -> None:
-    ran = tidegate("jobs", "--log", log, *flags, "--json", "-")
-    document = json.loads(ran.out)
+    document = tidegate.tells("jobs", "--log", log, *flags)
     assert {row["job"] for row in document["jobs"]} == expected
     assert document["now_s"] >= document["origin_s"]
 
 
 def test_jobs_of_an_unknown_state_names_those_there_are(tidegate: Run, log: Path) -> None:
-    ran = tidegate("jobs", "--state", "asleep", "--log", log)
-    assert ran.code == 2
-    assert ran.err.startswith("--state: 'asleep' is no state of a job; choose one of: cancelled,")
+    said = tidegate.refuses("jobs", "--state", "asleep", "--log", log)
+    assert said.startswith("--state: 'asleep' is no state of a job; choose one of: cancelled,")
 
 
 def test_nodes_show_who_is_on_them_and_how_used_they_are(tidegate: Run, log: Path) -> None:
-    ran = tidegate("nodes", "--log", log)
-    assert ran.code == 0
+    ran = tidegate.does("nodes", "--log", log)
     row = next(line for line in ran.out.splitlines() if line.startswith("n0"))
     assert "████" in row
     assert "50%" in row
     assert "grown ×2, mover ×2" in row
     owned = next(line for line in ran.out.splitlines() if line.startswith("s0"))
     assert "▓▓▓▓" in owned
-    document = json.loads(tidegate("nodes", "--log", log, "--json", "-").out)
+    document = tidegate.tells("nodes", "--log", log)
     first = {row["node"]: row for row in document["nodes"]}["n0"]
     assert sorted(first["holders"]) == ["grown", "grown", "mover", "mover"]
     assert first["gpu_utilisation"] == pytest.approx(0.5)
@@ -63,8 +59,7 @@ def test_nodes_show_who_is_on_them_and_how_used_they_are(tidegate: Run, log: Pat
 def test_loans_tell_what_is_out_and_what_came_back(
     tidegate: Run, log: Path, told: Teller, tmp_path: Path
 ) -> None:
-    ran = tidegate("loans", "--log", log)
-    assert ran.code == 0
+    ran = tidegate.does("loans", "--log", log)
     assert "No node is on loan now." in ran.out
     assert "1 loans so far, 1 given back (none late)" in ran.out
     target = tmp_path / "loans.json"
@@ -77,7 +72,7 @@ def test_loans_tell_what_is_out_and_what_came_back(
 def test_a_node_on_loan_is_listed(tidegate: Run, tmp_path: Path) -> None:
     t = Teller()
     t.feed(node("s0", "serving", "inference"))
-    t.plan(Reason("s0", "lends", "loans.idle"), lend=("s0",))
+    t.decides(Reason("s0", "lends", "loans.idle"), lend=("s0",))
     t.acknowledge()
     path = tmp_path / "lent.db"
     t.write(path)
@@ -86,7 +81,7 @@ def test_a_node_on_loan_is_listed(tidegate: Run, tmp_path: Path) -> None:
     assert "lent" in row
     assert "when needed" in row
     assert "0/4" in row
-    (document,) = json.loads(tidegate("loans", "--log", path, "--json", "-").out)["loans"]
+    (document,) = tidegate.tells("loans", "--log", path)["loans"]
     assert (document["node"], document["state"], document["gpus"]) == ("s0", "lent", 4)
     assert "lent" in tidegate("nodes", "--log", path).out
 
@@ -116,8 +111,7 @@ def test_an_empty_log_has_empty_tables(tidegate: Run, tmp_path: Path) -> None:
         ("nodes", "No nodes yet"),
         ("loans", "No node is"),
     ):
-        ran = tidegate(verb, "--log", path)
-        assert ran.code == 0
+        ran = tidegate.does(verb, "--log", path)
         assert said in ran.out
 
 

@@ -1,6 +1,5 @@
 """`tidegate timeline`: where a job ran, as a table, as JSON and as a picture."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from tests.console.stories import START_S
 
 
 def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> None:
-    ran = tidegate("timeline", "mover", "--log", log, "--json", "-")
-    assert ran.code == 0, ran.err
-    stays = json.loads(ran.out)["stays"]
+    stays = tidegate.tells("timeline", "mover", "--log", log)["stays"]
     assert len(stays) >= 2
     assert {stay["pool"] for stay in stays} > {"training"}
     assert [stay["how"] for stay in stays].count("migrated") == 1
@@ -32,8 +29,7 @@ def test_the_picture_has_the_loss_that_the_job_wrote(
     loss, bare, drawn = tmp_path / "loss", tmp_path / "bare.svg", tmp_path / "loss.svg"
     loss.write_text("".join(f"{START_S + 10 * n} {n} 2 {1 / (n + 1)}\n" for n in range(50)))
     assert tidegate("timeline", "mover", "--log", log, "--plot", bare).code == 0
-    ran = tidegate("timeline", "mover", "--log", log, "--plot", drawn, "--loss", loss)
-    assert ran.code == 0, ran.err
+    ran = tidegate.does("timeline", "mover", "--log", log, "--plot", drawn, "--loss", loss)
     assert f"Drawn: {drawn}." in ran.err
     assert len(drawn.read_text()) > len(bare.read_text()) > 1000
 
@@ -70,12 +66,11 @@ def test_what_cannot_be_drawn_is_told_of(
     never = tmp_path / "never"
     never.write_text("nan 1.0\n")
     named = {"LOG": str(log), "WORDS": str(words), "NEVER": str(never)}
-    ran = tidegate("timeline", "mover", "--log", log, *(named.get(one, one) for one in more))
-    assert (ran.code, ran.out) == (2, "")
-    assert complaint in ran.err
+    said = tidegate.refuses(
+        "timeline", "mover", "--log", log, *(named.get(one, one) for one in more)
+    )
+    assert complaint in said
 
 
 def test_a_job_that_is_not_there(tidegate: Run, log: Path) -> None:
-    ran = tidegate("timeline", "nobody", "--log", log)
-    assert ran.code == 2
-    assert "nobody: no such job in this log" in ran.err
+    assert "nobody: no such job in this log" in tidegate.refuses("timeline", "nobody", "--log", log)

@@ -20,8 +20,7 @@ READERS = ("jobs", "nodes", "loans")
 
 
 def test_help_teaches_every_verb(tidegate: Run) -> None:
-    ran = tidegate("--help")
-    assert ran.code == 0
+    ran = tidegate.does("--help")
     for verb in ("demo", "why", "jobs", "nodes", "loans", "submit", "cancel", "replay", "log"):
         assert f" {verb} " in ran.out
     assert "Exit codes" in ran.out
@@ -32,8 +31,7 @@ def test_help_teaches_every_verb(tidegate: Run) -> None:
     sorted(str(command.name) for command in make_app().registered_commands),
 )
 def test_every_verb_has_an_example(tidegate: Run, verb: str) -> None:
-    ran = tidegate(verb, "--help")
-    assert ran.code == 0
+    ran = tidegate.does(verb, "--help")
     assert "Example: tidegate" in ran.out
 
 
@@ -46,8 +44,7 @@ def test_without_a_verb_the_help_is_shown(tidegate: Run, arguments: tuple[str, .
 
 
 def test_version(tidegate: Run) -> None:
-    ran = tidegate("--version")
-    assert ran.code == 0
+    ran = tidegate.does("--version")
     assert ran.out.startswith("tidegate ")
 
 
@@ -74,12 +71,10 @@ def test_bad_usage_is_one_sentence(
     part: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ran = tidegate(*arguments)
-    assert ran.code == 2
-    assert part in ran.err
-    assert ran.out == ""
-    assert ran.err.count("\n") == 1
-    assert "Traceback" not in ran.err
+    said = tidegate.refuses(*arguments)
+    assert part in said
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
 
 
 def test_each_wrong_key_of_a_configuration_has_a_line(
@@ -102,10 +97,9 @@ def test_a_foreign_file_is_one_sentence(
 ) -> None:
     path = tmp_path / "foreign.db"
     path.write_bytes(content)
-    ran = tidegate(verb, "--log", path)
-    assert ran.code == 2
-    assert "foreign.db" in ran.err
-    assert ran.err.count("\n") == 1
+    said = tidegate.refuses(verb, "--log", path)
+    assert "foreign.db" in said
+    assert said.count("\n") == 1
 
 
 def test_a_foreign_database_says_what_to_do(tidegate: Run, tmp_path: Path) -> None:
@@ -113,9 +107,7 @@ def test_a_foreign_database_says_what_to_do(tidegate: Run, tmp_path: Path) -> No
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
-    ran = tidegate("jobs", "--log", path)
-    assert ran.code == 2
-    assert "not a Tidegate log" in ran.err
+    assert "not a Tidegate log" in tidegate.refuses("jobs", "--log", path)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst"])
@@ -143,10 +135,9 @@ def test_a_damaged_record_is_one_sentence(tidegate: Run, log: Path) -> None:
         connection.execute("UPDATE records SET value = 'x' WHERE offset = 3 AND topic = 1")
     connection.close()
     for arguments in (("jobs",), ("why", "mover"), ("submit", "--steps", "1", "--rate", "1=1")):
-        ran = tidegate(*arguments, "--log", log)
-        assert ran.code == 2
-        assert "damaged" in ran.err
-        assert ran.err.count("\n") == 1
+        said = tidegate.refuses(*arguments, "--log", log)
+        assert "damaged" in said
+        assert said.count("\n") == 1
 
 
 def test_debug_keeps_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,9 +155,8 @@ def test_an_interrupt_is_one_sentence(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.tables.with_log", interrupted)
-    ran = tidegate("jobs", "--log", log)
-    assert ran.code == 2
-    assert ran.err.startswith("Stopped.")
+    said = tidegate.refuses("jobs", "--log", log)
+    assert said.startswith("Stopped.")
 
 
 @pytest.mark.parametrize("verb", ["jobs", "why"])

@@ -1,6 +1,5 @@
 """`tidegate why`: the answer for each kind of job, in words and as JSON."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,13 @@ import pytest
 from bus.contract import Bus
 from console.reading import Reading, read_log
 from scheduler.policies.interface import Figure, Need, Reason, Target
-from schemas.events import JobCancelled, WorkerFailed
+from schemas.events import JobCancelled
 from tests.console.conftest import Run
 from tests.console.stories import START_S, Teller, job, node, sized, tell
 
 
 def answer(tidegate: Run, log: Path, job: str) -> dict[str, Any]:
-    ran = tidegate("why", job, "--log", log, "--json", "-")
-    assert ran.code == 0, ran.err
-    found: dict[str, Any] = json.loads(ran.out)
+    found: dict[str, Any] = tidegate.tells("why", job, "--log", log)
     return found
 
 
@@ -128,7 +125,7 @@ def late() -> Teller:
     t.feed(job("second", deadline_s=START_S + 1800.0))
     wait = (Figure("waited_s", 0.0),)
     need = (Need("gpus_above_base", 0.0, 1.0),)
-    t.plan(
+    t.decides(
         sized("first", "starts", "market.price", 0, 4),
         Reason("second", "waits", "gang.capacity", wait, ("first",), need),
         targets={"first": Target("training", (("n0", 4),))},
@@ -136,7 +133,7 @@ def late() -> Teller:
     t.up("first")
     t.now_s += 3600.0
     t.off("first", "completed", 1000)
-    t.plan(
+    t.decides(
         sized("second", "starts", "market.price", 0, 4),
         targets={"second": Target("training", (("n0", 4),))},
     )
@@ -176,18 +173,12 @@ def test_a_job_that_failed_for_good_says_what_its_agent_said(
     t.feed(job("bad"))
     for _ in range(tries):
         t.now_s += 4000.0  # past any pause after a failure
-        t.plan(
+        t.decides(
             sized("bad", "starts", "market.price", 0, 1),
             targets={"bad": Target("training", (("n0", 1),))},
         )
         t.acknowledge()
-        known = t.state.jobs["bad"]
-        t.feed(
-            WorkerFailed(
-                job="bad", epoch=known.epoch, node="n0", gpus=known.cells["n0"],
-                error=ERROR, retriable=retriable, step=0,
-            )
-        )  # fmt: skip
+        t.fail_worker("bad", retriable=retriable, error=ERROR)
     path = tmp_path / "bad.db"
     t.write(path)
     found = answer(tidegate, path, "bad")
@@ -197,19 +188,15 @@ def test_a_job_that_failed_for_good_says_what_its_agent_said(
     assert "told to leave" not in [line["what"] for line in found["history"]]
     text = " ".join(tidegate("why", "bad", "--log", path).out.replace("│", " ").split())
     assert f"Why Failed for good: {says}. History" in text
-    (row,) = json.loads(tidegate("jobs", "--all", "--log", path, "--json", "-").out)["jobs"]
+    (row,) = tidegate.tells("jobs", "--all", "--log", path)["jobs"]
     assert row["why_in_words"] == says
     assert says[:12] in tidegate("jobs", "--state", "failed", "--log", path).out
 
 
 def test_an_unknown_job_gets_the_nearest_names(tidegate: Run, log: Path) -> None:
-    ran = tidegate("why", "movers", "--log", log)
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err == "movers: no such job in this log. Nearest: mover.\n"
-    far = tidegate("why", "zzzzzzzz", "--log", log)
-    assert far.code == 2
-    assert "`tidegate jobs --all`" in far.err
+    said = tidegate.refuses("why", "movers", "--log", log)
+    assert said == "movers: no such job in this log. Nearest: mover.\n"
+    assert "`tidegate jobs --all`" in tidegate.refuses("why", "zzzzzzzz", "--log", log)
 
 
 @pytest.mark.parametrize("width", ["60", "80", "200"])
@@ -218,8 +205,7 @@ def test_every_answer_fits_the_width(
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
     for name in ("waiter", "grown", "victim", "mover", "done"):
-        ran = tidegate("why", name, "--log", log)
-        assert ran.code == 0
+        ran = tidegate.does("why", name, "--log", log)
         assert max(map(len, ran.out.splitlines())) <= int(width)
         assert "\x1b" not in ran.out
 

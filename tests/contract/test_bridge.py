@@ -27,7 +27,7 @@ from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
 from tests.brokers import fresh_namespace
 from tests.patience import PATIENCE_S, until
-from tests.post import measured, ordered, progressed, records, said
+from tests.post import measured, ordered, progressed, records, running, said
 
 pytestmark = pytest.mark.broker
 CLOCK = SystemClock()
@@ -83,15 +83,11 @@ class World:
     async def running(
         self, name: str = "b0", cells: Sequence[str] | None = None
     ) -> AsyncIterator[Bridge]:
-        made = self.bridge(name)
-        run = asyncio.create_task(made.run(tuple(self.buses) if cells is None else cells))
-        await until(lambda: made.wire.connected)
-        try:
+        async with running(
+            self.bridge(name), tuple(self.buses) if cells is None else cells
+        ) as made:
+            await until(lambda: made.wire.connected)
             yield made
-        finally:
-            made.stop()
-            async with asyncio.timeout(PATIENCE_S):
-                await run
 
     async def close(self) -> None:
         async with asyncio.timeout(PATIENCE_S):

@@ -9,44 +9,24 @@ from typing import Any
 import pytest
 
 from bus.contract import Bus, Closed, Consumer, Link, Message, Record
-from schemas.codec import encode, event
 from schemas.commands import Rebirth
-from schemas.events import JobProgressed, NodeMeasured
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from tests import post
 from tests.patience import PATIENCE_S
-from tests.post import ordered
 
 AGENT = "edge-1"
 
 
 def progressed(sequence: int) -> Message:
-    data = JobProgressed(
-        job="j", epoch=1, step=sequence, samples_per_s=1.0, checkpoint_step=0, checkpoint_cost_s=1.0
-    )
-    return _said(EVENTS.name, "default", data, sequence)
+    return Message(EVENTS.name, "default", post.progressed(sequence, AGENT))
 
 
 def measured(sequence: int) -> Message:
-    data = NodeMeasured(
-        node=AGENT,
-        window_s=60.0,
-        gpu_utilisation=[0.5],
-        gpu_memory_used_mib=[100],
-        gpu_temperature_c=[None],
-        gpu_power_w=[None],
-    )
-    return _said(TELEMETRY.name, AGENT, data, sequence)
-
-
-def _said(topic: str, key: str, data: JobProgressed | NodeMeasured, sequence: int) -> Message:
-    envelope = event(
-        data, source=f"/agents/{AGENT}", sequence=sequence, bootid=1, time_s=1_000_000.0
-    )
-    return Message(topic, key, encode(envelope))
+    return Message(TELEMETRY.name, AGENT, post.measured(sequence, AGENT))
 
 
 def order(number: int, agent: str = AGENT) -> Message:
-    value = ordered(Rebirth(), number, agent, 1_000_000.0)
+    value = post.ordered(Rebirth(), number, agent, 1_000_000.0)
     return Message(COMMANDS.name, agent, value, {"sig": "s", "kid": "k"})
 
 

@@ -23,6 +23,7 @@ from tests.patience import until
 pytestmark = pytest.mark.broker
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., MqttClient]
+Broker = Callable[..., Mosquitto]
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ async def client() -> AsyncIterator[Make]:
 
 
 @pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
+def brokers(tmp_path: Path) -> Iterator[Broker]:
     need_brokers()
     made: list[Mosquitto] = []
 
@@ -60,7 +61,7 @@ def brokers(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 
 
 async def test_a_message_that_is_not_allowed_is_refused_and_others_go_on(
-    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+    client: Make, brokers: Broker, tmp_path: Path
 ) -> None:
     (tmp_path / "acl").write_text("topic write allowed\n")
     speaker = client(brokers(f"allow_anonymous true\nacl_file {tmp_path}/acl\n").options)
@@ -95,7 +96,7 @@ async def test_a_refused_subscription_is_a_problem_that_is_named(client: Make) -
 
 
 async def test_a_stranger_is_refused_and_does_not_hammer(
-    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+    client: Make, brokers: Broker, tmp_path: Path
 ) -> None:
     (tmp_path / "passwords").touch()
     settings = f"allow_anonymous false\npassword_file {tmp_path}/passwords\n"
@@ -118,7 +119,7 @@ def tls(folder: Path, name: str = "") -> Tls:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["our-broker", "another"])
 async def test_certificates_say_who_both_are(
-    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path, address: str
+    client: Make, brokers: Broker, tmp_path: Path, address: str
 ) -> None:
     authority = Authority(tmp_path)
     authority.sign("broker", names=(address,), server=True)
@@ -143,7 +144,7 @@ async def test_certificates_say_who_both_are(
 
 
 async def test_everything_that_comes_encrypted_is_read(
-    client: Make, brokers: Callable[..., Mosquitto], tmp_path: Path
+    client: Make, brokers: Broker, tmp_path: Path
 ) -> None:
     Authority(tmp_path).sign("broker", names=("127.0.0.1",), server=True)
     options = brokers(
@@ -197,9 +198,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_the_will_is_said_of_the_lost_alone(
-    client: Make, brokers: Callable[..., Mosquitto]
-) -> None:
+async def test_the_will_is_said_of_the_lost_alone(client: Make, brokers: Broker) -> None:
     options = brokers().options
     heard: dict[str, bytes] = {}
     witness = client(options, "death/+", hear=lambda m: heard.__setitem__(m.address, m.value))

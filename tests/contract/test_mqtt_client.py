@@ -59,13 +59,16 @@ class Peer:
         return self
 
 
+Make = Callable[..., Peer]
+
+
 @pytest.fixture
 def options(mqtt_url: str) -> MqttOptions:
     return replace(mqtt_options(f"{mqtt_url}/{fresh_namespace()}"), session_s=60)
 
 
 @pytest.fixture
-async def peer(options: MqttOptions) -> AsyncIterator[Callable[..., Peer]]:
+async def peer(options: MqttOptions) -> AsyncIterator[Make]:
     made: list[Peer] = []
 
     def make(*subscriptions: str, of: MqttOptions = options, **more: Any) -> Peer:
@@ -85,7 +88,7 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
     found.stop(forget=True)
 
 
-async def test_what_is_said_arrives_as_it_was(peer: Callable[..., Peer]) -> None:
+async def test_what_is_said_arrives_as_it_was(peer: Make) -> None:
     hearer = await peer("up/+/x").up()
     speaker = await peer().up()
     said = Outgoing("up/1/x", b"\x00\xff", properties={"sig": "ü"}, correlation="c", expiry_s=60)
@@ -102,7 +105,7 @@ async def test_what_is_said_arrives_as_it_was(peer: Callable[..., Peer]) -> None
     assert (speaker.client.connections, speaker.client.problem) == (1, "")
 
 
-async def test_messages_arrive_in_the_order_of_the_calls(peer: Callable[..., Peer]) -> None:
+async def test_messages_arrive_in_the_order_of_the_calls(peer: Make) -> None:
     heard: list[int] = []
 
     def hear(message: Incoming) -> None:
@@ -118,7 +121,7 @@ async def test_messages_arrive_in_the_order_of_the_calls(peer: Callable[..., Pee
     assert heard == list(said)
 
 
-async def test_a_shared_subscription_gets_each_message_once(peer: Callable[..., Peer]) -> None:
+async def test_a_shared_subscription_gets_each_message_once(peer: Make) -> None:
     one, other = [await peer("$share/bridge/up/+").up() for _ in range(2)]
     speaker = await peer().up()
     for number in range(20):
@@ -129,7 +132,7 @@ async def test_a_shared_subscription_gets_each_message_once(peer: Callable[..., 
     assert len({*one.values, *other.values}) == 20
 
 
-async def test_a_client_that_leaves_for_good_gives_up_its_share(peer: Callable[..., Peer]) -> None:
+async def test_a_client_that_leaves_for_good_gives_up_its_share(peer: Make) -> None:
     """A broker would go on dealing to a session that it keeps, and nobody would hear its share."""
     leaving = await peer("$share/g/things/+", keep_session=False).up()
     staying, sender = await peer("$share/g/things/+", "end").up(), await peer().up()
@@ -150,7 +153,7 @@ async def test_a_client_that_leaves_for_good_gives_up_its_share(peer: Callable[.
 
 
 async def test_what_nobody_confirms_goes_out_while_the_client_holds(
-    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+    peer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a bridge with as many commands on their way as may be waits for itself for ever."""
     monkeypatch.setattr(mqtt_connection, "_IN_FLIGHT_MAX", 1)
@@ -166,9 +169,7 @@ async def test_what_nobody_confirms_goes_out_while_the_client_holds(
     await until(lambda: receiver.values == [b"0", b"now", b"1"])
 
 
-async def test_a_client_that_holds_hears_nothing_until_it_lets_go(
-    peer: Callable[..., Peer],
-) -> None:
+async def test_a_client_that_holds_hears_nothing_until_it_lets_go(peer: Make) -> None:
     receiver, sender = await peer("things/+").up(), await peer().up()
     receiver.client.hold(True)
     for n in range(20):
@@ -178,7 +179,7 @@ async def test_a_client_that_holds_hears_nothing_until_it_lets_go(
     await until(lambda: len(receiver.heard) == 20)
 
 
-async def test_retained_words_come_once_to_a_session(peer: Callable[..., Peer]) -> None:
+async def test_retained_words_come_once_to_a_session(peer: Make) -> None:
     speaker = await peer().up()
     await speaker.client.publish(Outgoing("state", b"word", retain=True))
     hearer = await peer("state").up()
@@ -192,7 +193,7 @@ async def test_retained_words_come_once_to_a_session(peer: Callable[..., Peer]) 
     assert hearer.values == [b"word", b"newer"]
 
 
-async def test_what_was_not_acknowledged_comes_again(peer: Callable[..., Peer]) -> None:
+async def test_what_was_not_acknowledged_comes_again(peer: Make) -> None:
     hearer = await peer("q").up()
     speaker = await peer().up()
     for number in range(6):
@@ -214,7 +215,7 @@ async def test_what_was_not_acknowledged_comes_again(peer: Callable[..., Peer]) 
 
 
 async def test_messages_before_the_subscription_is_confirmed_can_be_acknowledged(
-    peer: Callable[..., Peer],
+    peer: Make,
 ) -> None:
     first = await peer("q", client_id="again").up()
     speaker = await peer().up()
@@ -259,7 +260,7 @@ asyncio.run(main())
 
 
 async def test_a_killed_consumer_loses_nothing_it_had_not_acknowledged(
-    peer: Callable[..., Peer], options: MqttOptions
+    peer: Make, options: MqttOptions
 ) -> None:
     url = f"mqtt://{options.host}:{options.port}/{options.namespace}"
     process = await asyncio.create_subprocess_exec(
@@ -293,7 +294,7 @@ async def test_a_killed_consumer_loses_nothing_it_had_not_acknowledged(
 
 @pytest.mark.parametrize("forget", [False, True], ids=["sessions-kept", "sessions-lost"])
 async def test_it_comes_back_after_a_restart_of_the_broker(
-    peer: Callable[..., Peer], broker: Mosquitto, forget: bool
+    peer: Make, broker: Mosquitto, forget: bool
 ) -> None:
     hearer = await peer("q", of=broker.options).up()
     speaker = await peer(of=broker.options).up()
@@ -313,7 +314,7 @@ async def test_it_comes_back_after_a_restart_of_the_broker(
 
 
 async def test_what_waits_for_the_broker_fails_when_the_connection_breaks(
-    peer: Callable[..., Peer], broker: Mosquitto
+    peer: Make, broker: Mosquitto
 ) -> None:
     speaker = await peer(of=broker.options).up()
     broker.signal(signal.SIGSTOP)
@@ -324,7 +325,7 @@ async def test_what_waits_for_the_broker_fails_when_the_connection_breaks(
     assert all(isinstance(answer, LinkDown) for answer in answers)
 
 
-async def test_a_silent_broker_is_noticed(peer: Callable[..., Peer], broker: Mosquitto) -> None:
+async def test_a_silent_broker_is_noticed(peer: Make, broker: Mosquitto) -> None:
     speaker = await peer(of=replace(broker.options, keepalive_s=1)).up()
     broker.signal(signal.SIGSTOP)
     with pytest.raises(LinkDown):
@@ -333,7 +334,7 @@ async def test_a_silent_broker_is_noticed(peer: Callable[..., Peer], broker: Mos
     await until(lambda: speaker.client.connected)
 
 
-async def test_what_expired_is_not_delivered(peer: Callable[..., Peer]) -> None:
+async def test_what_expired_is_not_delivered(peer: Make) -> None:
     hearer = await peer("q", client_id="late").up()
     await hearer.client.close()
     speaker = await peer().up()
@@ -346,7 +347,7 @@ async def test_what_expired_is_not_delivered(peer: Callable[..., Peer]) -> None:
 
 
 async def test_a_message_that_cannot_be_handled_comes_again(
-    peer: Callable[..., Peer], caplog: pytest.LogCaptureFixture
+    peer: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[bytes] = []
 
@@ -365,9 +366,7 @@ async def test_a_message_that_cannot_be_handled_comes_again(
     assert "a bug" in caplog.text
 
 
-async def test_a_message_above_the_brokers_limit_is_refused_before_it_is_sent(
-    peer: Callable[..., Peer],
-) -> None:
+async def test_a_message_above_the_brokers_limit_is_refused_before_it_is_sent(peer: Make) -> None:
     speaker = await peer().up()
     with pytest.raises(Refused, match=r"^big: 7000\d\d bytes, the broker takes 600000"):
         await speaker.client.publish(Outgoing("big", bytes(700_000)))
@@ -377,7 +376,7 @@ async def test_a_message_above_the_brokers_limit_is_refused_before_it_is_sent(
 
 
 async def test_an_aiomqtt_that_acknowledges_by_itself_is_refused(
-    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+    peer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(PahoClient, "ack")
     with pytest.raises(BusError, match=r"^aiomqtt [0-9.]+ with paho-mqtt .*; install aiomqtt 2.5"):
@@ -385,7 +384,7 @@ async def test_an_aiomqtt_that_acknowledges_by_itself_is_refused(
 
 
 async def test_closing_does_not_wait_for_the_next_attempt(
-    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+    peer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mqtt_client, "_PAUSE_S", 3600.0)
     nowhere = MqttOptions("127.0.0.1", 1)

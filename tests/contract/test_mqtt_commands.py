@@ -1,8 +1,6 @@
 """The link of an edge agent against a real broker: what it is told. The test plays the bridge."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -10,34 +8,13 @@ from bus import mqtt_inbox
 from bus.clock import PacedClock
 from bus.contract import BusError, Closed, Record
 from bus.mqtt import MqttLink
-from bus.options import MqttOptions, mqtt_options
+from bus.options import MqttOptions
 from schemas.topics import COMMANDS, EVENTS
-from tests.brokers import fresh_namespace
-from tests.far import CLOCK, Far
+from tests.far import CLOCK, Far, far, link, options
 from tests.patience import PATIENCE_S, until
 
+__all__ = ["far", "link", "options"]  # the fixtures
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def options(mqtt_url: str) -> MqttOptions:
-    found = mqtt_options(f"{mqtt_url}/{fresh_namespace()}")
-    return replace(found, session_s=60, window=5)
-
-
-@pytest.fixture
-async def far(options: MqttOptions) -> AsyncIterator[Far]:
-    made = Far(options)
-    await until(lambda: made.client.connected)
-    yield made
-    await made.client.close()
-
-
-@pytest.fixture
-async def link(options: MqttOptions) -> AsyncIterator[MqttLink]:
-    made = MqttLink.open(options, CLOCK, "n0")
-    yield made
-    await made.close()
 
 
 async def test_commands_are_kept_until_they_are_committed(

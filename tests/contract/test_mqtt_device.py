@@ -14,19 +14,19 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
 from schemas.codec import Rejected, decode_event
-from schemas.commands import CommandData, GangSpec, Rebirth, StartGang, StopGang
+from schemas.commands import CommandData, Rebirth
 from schemas.events import (
     CommandAcknowledged,
     InferenceLoad,
     LinkLost,
     NodeBorn,
-    RatePoint,
     WorkerStarted,
     WorkerStopped,
 )
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY, dead_letters
-from schemas.values import NodeGpus, Strict
+from schemas.values import Strict
 from tests.brokers import need_brokers
+from tests.gangs import start, stop
 from tests.mosquitto import Mosquitto, wired
 from tests.patience import PATIENCE_S, until
 from tests.post import ordered
@@ -35,15 +35,6 @@ pytestmark = pytest.mark.broker
 DEVICE = Path(__file__).resolve().parents[2] / "docs" / "device.py"
 CLOCK = SystemClock()
 Said = TypeVar("Said", bound=Strict)
-SPEC = GangSpec(
-    model="m",
-    total_steps=10,
-    samples_per_step=1.0,
-    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
-    checkpoint_mib=0,
-    checkpoint_cost_s=0.0,
-    start_cost_s=0.0,
-)
 
 
 def order(number: int, data: CommandData) -> Message:
@@ -106,9 +97,8 @@ async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Pa
     try:
         assert (await until_heard(bus, NodeBorn)).held == []
         await until_heard(bus, InferenceLoad, topic=TELEMETRY.name)
-        place = [NodeGpus(node="jetson", gpus=[0])]
-        start = StartGang(job="j", epoch=3, placement=place, spec=SPEC, step=5)
-        await bus.publish(order(0, start), order(0, start))  # the same command twice
+        begin = start("j", 3, 5, jetson=[0])
+        await bus.publish(order(0, begin), order(0, begin))  # the same command twice
         ack = await until_heard(bus, CommandAcknowledged, 2)
         assert (ack.command, ack.outcome) == ("default-0-0", "done")
         started = await until_heard(bus, WorkerStarted)
@@ -122,8 +112,7 @@ async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Pa
             number += 1
             await asyncio.sleep(0.5)
         assert [gang.job for gang in born[-1].held] == ["j"]
-        stop = StopGang(job="j", epoch=3, reason="preempted", checkpoint=False, grace_s=1.0)
-        await bus.publish(order(number, stop))
+        await bus.publish(order(number, stop(epoch=3, checkpoint=False, grace_s=1.0)))
         assert (await until_heard(bus, WorkerStopped)).reason == "preempted"
         device.kill()
         assert (await until_heard(bus, LinkLost)).agent == "jetson"

@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,44 +13,20 @@ from bus.contract import BusError, Message, Record
 from bus.letters import dead_letter
 from bus.mqtt import MqttLink
 from bus.mqtt_client import Refused
-from bus.options import MqttOptions, mqtt_options
+from bus.options import MqttOptions
 from bus.wire import LinkDown
 from schemas.codec import Rejected, decode_event
 from schemas.events import CommandAcknowledged, LinkLost, LinkOpened
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
-from tests.brokers import fresh_namespace, need_brokers
-from tests.far import CLOCK, UP, Far, event, sequence
+from tests.brokers import need_brokers
+from tests.far import CLOCK, UP, Far, event, far, link, options, sequence
 from tests.mosquitto import Mosquitto
 from tests.patience import PATIENCE_S, until
 from tests.post import measured, progressed, said
 
+__all__ = ["far", "link", "options"]  # the fixtures
 pytestmark = pytest.mark.broker
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def options(mqtt_url: str) -> MqttOptions:
-    found = mqtt_options(f"{mqtt_url}/{fresh_namespace()}")
-    return replace(found, session_s=60, window=5)
-
-
-@pytest.fixture
-async def far(options: MqttOptions) -> AsyncIterator[Far]:
-    made = Far(options)
-    await until(lambda: made.client.connected)
-    yield made
-    await made.client.close()
-
-
-@pytest.fixture
-async def link(options: MqttOptions) -> AsyncIterator[MqttLink]:
-    made = MqttLink.open(options, CLOCK, "n0")
-    yield made
-    try:
-        async with asyncio.timeout(5.0):
-            await made.close()
-    except TimeoutError:  # a test that failed has left nobody to confirm what is said
-        await made.client.close()
 
 
 # --- what the agent says ---

@@ -18,6 +18,12 @@ async def stored(bus: Bus, topic: str) -> list[Any]:
     return [record.value async for record in bus.read(topic)]
 
 
+async def commit(producer: Any, *messages: Message) -> None:
+    async with producer.transaction() as transaction:
+        for message in messages:
+            transaction.send(message)
+
+
 async def test_transaction_takes_effect_as_a_whole(bus: Bus, event: Event) -> None:
     await bus.publish(event("cell", "in-0"), event("cell", "in-1"))
     consumer = await bus.consumer("scheduler", [EVENTS.name])
@@ -49,8 +55,7 @@ async def test_aborted_transaction_leaves_nothing(bus: Bus, event: Event) -> Non
     assert await bus.end(JOURNAL.name) == 0
     successor = await bus.consumer("scheduler", [EVENTS.name])
     assert [record.value for record in await successor.poll()] == [b"in"]  # redelivered
-    async with producer.transaction() as transaction:  # and the producer can go on
-        transaction.send(event("cell", "whole", JOURNAL.name))
+    await commit(producer, event("cell", "whole", JOURNAL.name))
     assert await stored(bus, JOURNAL.name) == [b"whole"]
 
 
@@ -79,16 +84,13 @@ async def test_zombie_is_fenced_at_its_next_commit(bus: Bus, event: Event) -> No
     with pytest.raises(Fenced, match="scheduler"):
         await begun.__aexit__(None, None, None)
     with pytest.raises(Fenced):
-        async with zombie.transaction() as transaction:
-            transaction.send(event("cell", "zombie again", JOURNAL.name))
+        await commit(zombie, event("cell", "zombie again", JOURNAL.name))
     with pytest.raises(Fenced):
         async with zombie.transaction():
             pass
-    async with heir.transaction() as transaction:
-        transaction.send(event("cell", "heir", JOURNAL.name))
+    await commit(heir, event("cell", "heir", JOURNAL.name))
     other = await bus.producer("another id")
-    async with other.transaction() as transaction:
-        transaction.send(event("cell", "other", JOURNAL.name))
+    await commit(other, event("cell", "other", JOURNAL.name))
     assert await stored(bus, JOURNAL.name) == [b"heir", b"other"]
     assert (await bus.consumer("scheduler", [EVENTS.name])).positions == {EVENTS.name: 0}
 
@@ -96,14 +98,10 @@ async def test_zombie_is_fenced_at_its_next_commit(bus: Bus, event: Event) -> No
 async def test_fenced_transaction_spares_those_committed_beside_it(bus: Bus, event: Event) -> None:
     zombie, heir = await bus.producer("p"), await bus.producer("p")
 
-    async def commit(producer: Any, value: str) -> None:
-        async with producer.transaction() as transaction:
-            transaction.send(event("cell", value, JOURNAL.name))
-
     done = await asyncio.gather(
         bus.publish(event("cell", "a", JOURNAL.name)),
-        commit(zombie, "zombie"),
-        commit(heir, "heir"),
+        commit(zombie, event("cell", "zombie", JOURNAL.name)),
+        commit(heir, event("cell", "heir", JOURNAL.name)),
         bus.publish(event("cell", "b", JOURNAL.name)),
         return_exceptions=True,
     )
@@ -194,12 +192,10 @@ async def test_fencing_reaches_across_openings(bench: Any, event: Event) -> None
     bench.need("durable")
     one, two = bench.open(), bench.open()
     zombie = await one.producer("p")
-    async with zombie.transaction() as transaction:
-        transaction.send(event("cell", "before", JOURNAL.name))
+    await commit(zombie, event("cell", "before", JOURNAL.name))
     await two.producer("p")
     with pytest.raises(Fenced):
-        async with zombie.transaction() as transaction:
-            transaction.send(event("cell", "after", JOURNAL.name))
+        await commit(zombie, event("cell", "after", JOURNAL.name))
     assert await stored(two, JOURNAL.name) == [b"before"]
 
 

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import JARS, need_brokers
+from tests.composed import ROOT
 from tests.patience import PATIENCE_S, wait_until
+from tests.ports import PATH, alive, answers, lacking
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "compose/brokers"
-JARS = Path(os.environ.get("TIDEGATE_KAFKA_JARS") or ROOT / ".brokers" / "jars")
-PATH = os.environ["PATH"] + ":/usr/sbin"
 
 
 class Folder:
@@ -60,34 +59,9 @@ class Folder:
         return int(json.loads((self.path / "ports.json").read_text())[name])
 
 
-def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.fixture(scope="module")
-def programs() -> None:
-    missing = [name for name in ("java", "mosquitto") if shutil.which(name, path=PATH) is None]
-    if not (JARS / ".complete").exists():
-        missing.append("Kafka's jars (compose/brokers fetch)")
-    if missing:
-        text = f"brokers cannot be started without {', '.join(missing)}"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
-
-
 @pytest.fixture
-def folder(programs: None, tmp_path: Path) -> Iterator[Folder]:
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    need_brokers()
     # Java, the shell and both brokers' settings files each dislike some of these signs.
     made = Folder(tmp_path / "it's an odd, ünusual $HOME \\ folder")
     yield made
@@ -100,7 +74,7 @@ def test_up_status_env_down_with_both_brokers(folder: Folder) -> None:
     said = folder.up().splitlines()
     assert [line.split()[:2] for line in said[:2]] == [["kafka", "runs,"], ["mosquitto", "runs,"]]
     pids = [folder.pid("kafka"), folder.pid("mosquitto")]
-    assert all(map(runs, pids))
+    assert all(map(alive, pids))
 
     # The line that `up` ends with is one that a shell can run, and that sets both addresses.
     assert said[-1].startswith("Next: eval ")
@@ -124,7 +98,7 @@ def test_up_status_env_down_with_both_brokers(folder: Folder) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     assert folder.run("down").returncode == 0
-    assert not any(map(runs, pids))
+    assert not any(map(alive, pids))
     status = folder.run("status")
     assert status.returncode == 1
     assert status.stdout.count("does not run") == 2
@@ -141,7 +115,7 @@ def test_kafka_that_was_killed_comes_back_with_its_data(folder: Folder) -> None:
     first, port = folder.pid("kafka"), folder.port("kafka")
     cluster = (folder.path / "kafka-data" / "meta.properties").read_text()
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not runs(first))
+    wait_until(lambda: not alive(first))
     assert "does not run" in folder.run("status", "--only", "kafka").stdout
     folder.up("--only", "kafka")
     assert folder.pid("kafka") != first
@@ -157,7 +131,7 @@ def test_two_ups_at_once_start_one_broker(folder: Folder) -> None:
     assert [process.returncode for process in both] == [0, 0], said
     assert said[0][0] == said[1][0]
     assert len((folder.path / "mosquitto.log").read_text().split("run as root")) <= 2
-    assert runs(folder.pid("mosquitto"))
+    assert alive(folder.pid("mosquitto"))
 
 
 @pytest.mark.broker
@@ -184,7 +158,7 @@ def test_a_stale_process_file_is_not_believed(folder: Folder) -> None:
     for text in ("", "no number"):
         (folder.path / "mosquitto.pid").write_text(text)
         folder.up("--only", "mosquitto")
-        assert runs(folder.pid("mosquitto"))
+        assert alive(folder.pid("mosquitto"))
         folder.run("down")
 
 
@@ -215,7 +189,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(tmp_path: Pa
     bare = tmp_path / "bin"
     bare.mkdir()
     (bare / "python3").symlink_to(Path(sys.executable).resolve())
-    if shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin"):
+    if not lacking("mosquitto"):
         wanted, sentence = "kafka", "java is not installed: sudo apt-get install"
     else:
         wanted, sentence = "mosquitto", "mosquitto is not installed: sudo apt-get install mosquitto"

@@ -4,10 +4,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from edge_agent.agent import EdgeAgentConfig
 from runtime.spool import Limit
 from services.metrics import METRICS
-from tests.patience import PATIENCE_S
+from tests.integration.processes import Fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "compose" / "prometheus" / "rules.yaml"
@@ -184,23 +181,11 @@ def test_promtool_takes_every_expression_of_the_dashboards(promtool: str, tmp_pa
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The metrics page of a scheduler that leads a cell in a file."""
-    folder = tmp_path_factory.mktemp("scheduler")
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name("tidegate"), "scheduler", "--set", "bus=sqlite:cell.db",
-         "--set", "http.port=0"],
-        cwd=folder, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    fleet = Fleet(tmp_path_factory.mktemp("scheduler"), 'bus = "sqlite:cell.db"\n')
     try:
-        assert process.stderr is not None
-        port = next(
-            said["port"] for line in process.stderr if (said := json.loads(line)).get("port")
-        )
-        address = f"http://127.0.0.1:{port}/metrics"
-        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
-            yield answer.read().decode()
+        yield fleet.start("scheduler", http__port=0).get("/metrics")[1]
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
+        fleet.end()
 
 
 def test_the_served_page_has_what_the_table_says(page: str) -> None:

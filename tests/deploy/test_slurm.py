@@ -12,6 +12,7 @@ import pytest
 
 from tests.composed import ROOT
 from tests.patience import PATIENCE_S, wait_until
+from tests.ports import alive
 from tests.slurm import need_slurm
 
 DAEMONS = ("munged", "slurmctld", "slurmd-n1", "slurmd-n2")
@@ -50,13 +51,6 @@ class Folder:
 
     def pids(self) -> list[int]:
         return [int((self.path / f"{name}.pid").read_text().split()[0]) for name in DAEMONS]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def mentioning(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from bus.contract import Bus, Message
 from schemas.codec import encode, event
 from schemas.events import EventData, JobSubmitted, RatePoint
 from schemas.topics import EVENTS
+from tests.builders import submitted
 from tests.patience import PATIENCE_S, wait_until
 
 
@@ -126,18 +127,10 @@ _numbers = iter(range(1, 1_000_000))
 
 def job(name: str, gpus: int = 1, steps: int = 50) -> JobSubmitted:
     """A job that starts at once and takes a step in a fiftieth of a second on one GPU."""
-    return JobSubmitted(
-        job=name,
-        tenant="t",
-        model="m",
-        gpus_min=gpus,
-        gpus_max=gpus,
-        total_steps=steps,
-        samples_per_step=1.0,
-        rates=[RatePoint(gpus=gpus, samples_per_s=50.0)],
-        start_cost_s=0.1,
-        checkpoint_cost_s=0.1,
-    )
+    told = {"rates": [RatePoint(gpus=gpus, samples_per_s=50.0)], "samples_per_step": 1.0}
+    costs = {"start_cost_s": 0.1, "checkpoint_cost_s": 0.1}
+    made = submitted(name, gpus_min=gpus, gpus_max=gpus, total_steps=steps)
+    return made.model_copy(update={**told, **costs})
 
 
 async def submit(bus: Bus, *events: EventData, cell: str = "default") -> None:

@@ -4,17 +4,26 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped, WorkersLeft
+from runtime.core import (
+    CheckpointDone,
+    GangCompleted,
+    GangFailed,
+    GangStarted,
+    GangStopped,
+    WorkersLeft,
+)
 from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import WorkerFailed, WorkerStarted, WorkerStopped
 from schemas.values import NodeGpus
 from tests.cluster_desk import ClusterDesk
 from tests.driven import ClusterBench, spec
-from tests.patience import until
+from tests.patience import until, wait_until
+from tests.slurm import SlurmBench
 from tests.workers import TRAINER, python, shell
 
 pytestmark = pytest.mark.slow
@@ -96,6 +105,67 @@ def test_failure_names_worker_code_and_last_words_and_ends_the_others(on: Cluste
     assert on.jobs() == []
 
 
+def test_one_worker_for_each_node_has_all_its_gpus(on: ClusterBench) -> None:
+    is_slurm = isinstance(on, SlurmBench)
+    named = "CUDA" if is_slurm else "NVIDIA"
+    code = f'echo "$RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIDEGATE_GPUS ${named}_VISIBLE_DEVICES"'
+    on.start(shell(code, workers="per_node"), EVEN)
+    on.hears(GangCompleted)
+    devices = ["0,1"] * 2 if is_slurm else [f"GPU-{n}-0,GPU-{n}-1" for n in EVEN]
+    said = [f"{rank} 2 1 2 {names}" for rank, names in enumerate(devices)]
+    assert sorted(on.logs().splitlines()) == said
+
+
+def test_what_does_not_leave_is_ended_after_the_grace(on: ClusterBench) -> None:
+    deaf = "import signal, time\nsignal.signal(15, lambda *_: print('heard', flush=True))\n"
+    on.start(python(deaf + "while True: time.sleep(1)"), EVEN)
+    on.hears(GangStarted)
+    on.stop(grace_s=3600.0)
+    on.until(lambda: on.logs().count("heard") == 4)
+    on.stop(grace_s=1.0)  # hurried
+    assert on.hears(GangStopped).step == 0
+    assert on.logs().count("heard") == 4, "each worker once"
+
+
+def test_newer_start_replaces_what_ran(on: ClusterBench) -> None:
+    on.start(python(TRAINER), EVEN)
+    on.until(lambda: on.step() >= 5)
+    (first,) = on.jobs()
+    on.start(python(TRAINER), ONE, epoch=4)
+    on.until(lambda: any(one.epoch == 4 for one in on.all(GangStarted)))
+    assert first not in on.jobs()
+    assert not on.all(GangFailed)
+
+
+def test_silent_cluster_proves_nothing_and_the_gang_trains_on(on: ClusterBench) -> None:
+    on.start(python(TRAINER), EVEN)
+    on.until(lambda: on.step() >= 5)
+    with on.silent():
+        before = on.step()
+        on.until(lambda: on.step() > before + 20)
+        on.stop(grace_s=60.0)
+        until_s = time.monotonic() + 5.0
+        on.until(lambda: time.monotonic() > until_s)
+        assert not on.all(GangStopped)  # nobody has said that the GPUs are free
+    assert on.hears(GangStopped).step > before
+    assert not on.all(GangFailed)
+    assert on.logs().count("rank 0 of 4 goes on from") == 1
+
+
+def test_ordered_while_the_cluster_is_away_it_starts_once_it_is_back(on: ClusterBench) -> None:
+    with on.away():
+        on.start(python(TRAINER), EVEN)
+        on.until(lambda: on.executor.away is not None)
+        wait_until(lambda: (on.options.root / "held" / "j.json").exists())
+        on.again()  # the agent is restarted too
+        assert on.executor.running() == ("j",)
+        on.until(lambda: on.executor.away is not None)
+        assert not on.said
+    on.until(lambda: on.step() >= 5)
+    assert len(on.jobs()) == 1
+    assert on.logs().count("rank 0 of 4 goes on from") == 1
+
+
 def test_killed_agents_gang_trains_on_and_is_found_again(on: ClusterBench) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", AGENT.format(made=on.agent_code, placement=EVEN)],
@@ -108,8 +178,7 @@ def test_killed_agents_gang_trains_on_and_is_found_again(on: ClusterBench) -> No
         assert agent.stdout.readline() == "GangStarted\n"
         agent.kill()
     (job,) = on.jobs()
-    on.again()
-    assert on.executor.running() == ("j",)
+    assert on.again() == ("j",)
     on.hears(GangStarted)  # said again: it may never have been stored
     before = on.step()
     on.until(lambda: on.step() > before)
@@ -118,8 +187,7 @@ def test_killed_agents_gang_trains_on_and_is_found_again(on: ClusterBench) -> No
     assert on.hears(GangStopped).step > before
     assert on.logs().count("rank 0 of 4 goes on from") == 1
     on.until(lambda: on.executor.next_due_s() is None)
-    on.again()
-    assert on.executor.running() == ()
+    assert on.again() == ()
 
 
 async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_move(
@@ -131,14 +199,14 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     desk = ClusterDesk(on.agent, ("n1", "n2"), on.make, tmp_path)
     trains, both = spec(python(TRAINER)), placed(n1=[0, 1], n2=[0, 1])
     await desk.begin()
-    await desk.order(StartGang(job="j", epoch=1, placement=both, spec=trains, step=0))
+    await desk.tell(StartGang(job="j", epoch=1, placement=both, spec=trains, step=0))
     await desk.until(WorkerStarted, 1, "n1", "n2")
     first = on.jobs()
 
     await desk.crash()
     assert on.jobs() == first
     await desk.begin()
-    await desk.order(ScaleGang(job="j", epoch=2, placement=placed(n1=[0])))
+    await desk.tell(ScaleGang(job="j", epoch=2, placement=placed(n1=[0])))
     await until(lambda: on.jobs() != first, "the change does not begin")
     await desk.crash()  # in the middle of the change
     await desk.begin()
@@ -146,7 +214,7 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     await desk.until(WorkerStarted, 2, "n1")
     assert len(on.jobs()) == 1
 
-    await desk.order(StopGang(job="j", epoch=2, reason="preempted", checkpoint=True, grace_s=60.0))
+    await desk.tell(StopGang(job="j", epoch=2, reason="preempted", checkpoint=True, grace_s=60.0))
     await desk.crash()  # perhaps before it was heard, perhaps after
     await desk.begin()
     await desk.until(WorkerStopped, 2, "n1")
@@ -156,10 +224,10 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     (stopped,) = await desk.workers(WorkerStopped, 2)
     assert isinstance(stopped, WorkerStopped)
     assert (stopped.reason, stopped.step) == ("preempted", step)
-    await desk.order(StartGang(job="j", epoch=3, placement=placed(n2=[1]), spec=trains, step=step))
+    await desk.tell(StartGang(job="j", epoch=3, placement=placed(n2=[1]), spec=trains, step=step))
     await desk.until(WorkerStarted, 3, "n2")
     await until(lambda: f"rank 0 of 1 goes on from {step}\n" in on.logs(3))
     await desk.crash()
-    assert not [one for one in await desk.said() if isinstance(one, WorkerFailed)]
+    assert await desk.said(WorkerFailed) == []
     for epoch in (1, 2, 3):
         assert on.logs(epoch).count("rank 0 of") == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
-from tests.kubernetes_bed import ControlPlane, KubernetesBench
+from tests.kubernetes_bed import KubernetesBench
 from tests.patience import wait_until
 from tests.workers import TRAINER, python, shell
 
@@ -36,37 +36,37 @@ def created(kube: KubernetesBench, job: str = "j") -> str:
     return str(kube.plane.create_job(job_body(work, kube.options))["metadata"]["uid"])
 
 
-def test_agent_dies_before_it_writes_down_what_it_created(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
+def test_agent_dies_before_it_writes_down_what_it_created(kube: KubernetesBench) -> None:
     uid, stray = created(kube), created(kube, "stray")
     kube.start(python(TRAINER), EVEN)
     kube.until(lambda: kube.step() >= 5)
-    kube.until(lambda: [one["metadata"]["uid"] for one in plane.jobs()] == [uid])
+    kube.until(lambda: [one["metadata"]["uid"] for one in kube.plane.jobs()] == [uid])
     assert stray != uid
     assert times_begun(kube) == 1
 
 
-def test_agent_dies_at_any_moment_of_the_start(kube: KubernetesBench, plane: ControlPlane) -> None:
+def test_agent_dies_at_any_moment_of_the_start(kube: KubernetesBench) -> None:
     kube.start(python(TRAINER), EVEN)
     record = kube.run() / "kubernetes.json"
-    for moment in (record.exists, lambda: '"released": true' in record.read_text(), plane.pods):
+    for moment in (
+        record.exists,
+        lambda: '"released": true' in record.read_text(),
+        kube.plane.pods,
+    ):
         kube.until(moment)
         kube.again()
     kube.until(lambda: kube.step() >= 5)
-    assert len(plane.jobs()) == 1
+    assert len(kube.plane.jobs()) == 1
     assert times_begun(kube) == 1
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_agent_is_restarted_while_the_workers_leave(
-    kube: KubernetesBench, plane: ControlPlane, again: bool
-) -> None:
+def test_agent_is_restarted_while_the_workers_leave(kube: KubernetesBench, again: bool) -> None:
     slow = "trap 'sleep 3; exit 0' TERM; while :; do sleep 0.1; done"
     kube.start(shell(slow), {"n1": (0,)})
     kube.hears(GangStarted)
     kube.stop()
-    kube.until(lambda: any("deletionTimestamp" in one["metadata"] for one in plane.pods()))
+    kube.until(lambda: any("deletionTimestamp" in one["metadata"] for one in kube.plane.pods()))
     kube.again()
     kube.until(lambda: kube.executor.away is None)
     until_s = time.monotonic() + 1.0
@@ -77,84 +77,72 @@ def test_agent_is_restarted_while_the_workers_leave(
         assert not kube.all(GangFailed)
     else:
         assert "restarted while it sent the workers away" in kube.hears(GangFailed).error
-    assert plane.pods() == plane.jobs() == []
+    assert kube.plane.pods() == kube.plane.jobs() == []
 
 
-def test_evicted_it_fails_with_kubernetes_words(kube: KubernetesBench, plane: ControlPlane) -> None:
+def test_evicted_it_fails_with_kubernetes_words(kube: KubernetesBench) -> None:
     begun(kube)
-    plane.evict(plane.pods()[0]["metadata"]["name"])
-    failed = kube.hears(GangFailed)
-    assert failed.retriable
-    assert "by itself: EvictionByEvictionAPI" in failed.error
-    assert plane.pods() == plane.jobs() == []
+    kube.plane.evict(kube.plane.pods()[0]["metadata"]["name"])
+    kube.fails("by itself: EvictionByEvictionAPI")
+    assert kube.plane.pods() == kube.plane.jobs() == []
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
 def test_job_deleted_behind_our_back_fails_retriably_when_all_is_gone(
-    kube: KubernetesBench, plane: ControlPlane, policy: str
+    kube: KubernetesBench, policy: str
 ) -> None:
-    plane.delete_job(begun(kube), policy)
-    failed = kube.hears(GangFailed)
-    assert failed.retriable
-    assert failed.error == "somebody other than the agent deleted its Job"
-    assert plane.pods() == plane.jobs() == []
+    kube.plane.delete_job(begun(kube), policy)
+    assert kube.fails().error == "somebody other than the agent deleted its Job"
+    assert kube.plane.pods() == kube.plane.jobs() == []
     assert times_begun(kube) == 1
 
 
 def test_pod_deleted_behind_our_back_fails_retriably_when_all_is_gone(
-    kube: KubernetesBench, plane: ControlPlane
+    kube: KubernetesBench,
 ) -> None:
     begun(kube)
-    (pod,) = (one for one in plane.pods() if one["metadata"]["name"].split("-")[-2] == "1")
-    plane.delete_pod(pod["metadata"]["name"])
-    failed = kube.hears(GangFailed)
-    assert failed.retriable
-    assert failed.error == "somebody other than the agent deleted the Pod of worker 1"
-    assert plane.pods() == plane.jobs() == []
+    (pod,) = (one for one in kube.plane.pods() if one["metadata"]["name"].split("-")[-2] == "1")
+    kube.plane.delete_pod(pod["metadata"]["name"])
+    assert kube.fails().error == "somebody other than the agent deleted the Pod of worker 1"
+    assert kube.plane.pods() == kube.plane.jobs() == []
 
 
-def test_job_deleted_while_the_agent_is_away(kube: KubernetesBench, plane: ControlPlane) -> None:
+def test_job_deleted_while_the_agent_is_away(kube: KubernetesBench) -> None:
     name = begun(kube)
     kube.executor.close()
-    plane.delete_job(name)
-    wait_until(lambda: not plane.pods(), "its Pods stay")
-    kube.again()
-    assert kube.executor.running() == ("j",)
+    kube.plane.delete_job(name)
+    wait_until(lambda: not kube.plane.pods(), "its Pods stay")
+    assert kube.again() == ("j",)
     assert kube.hears(GangFailed).error == "somebody other than the agent deleted its Job"
-    assert plane.jobs() == []  # it did not get another
+    assert kube.plane.jobs() == []  # it did not get another
 
 
-def test_suspended_by_somebody_it_fails_and_runs_no_second_time(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    plane.change_job(begun(kube), {"spec": {"suspend": True}})
+def test_suspended_by_somebody_it_fails_and_runs_no_second_time(kube: KubernetesBench) -> None:
+    kube.plane.change_job(begun(kube), {"spec": {"suspend": True}})
     assert kube.hears(GangFailed).error.startswith("somebody other than the agent ")
-    assert plane.pods() == plane.jobs() == []
+    assert kube.plane.pods() == kube.plane.jobs() == []
     assert times_begun(kube) == 1
 
 
-def test_finished_while_the_agent_is_away(kube: KubernetesBench, plane: ControlPlane) -> None:
+def test_finished_while_the_agent_is_away(kube: KubernetesBench) -> None:
     kube.start(shell("sleep 1"), {"n1": (0,)}, job="good", total_steps=3)
     kube.start(shell("sleep 1; echo broken; exit 5"), {"n2": (0,)}, job="bad")
     kube.hears(GangStarted, 2)
     kube.executor.close()
 
     def over() -> bool:
-        found = [one["status"].get("conditions") or [] for one in plane.jobs()]
+        found = [one["status"].get("conditions") or [] for one in kube.plane.jobs()]
         return sum(len(conditions) for conditions in found) >= 2
 
     wait_until(over, "the Jobs do not end")
-    kube.again()
-    assert kube.executor.running() == ("bad", "good")
+    assert kube.again() == ("bad", "good")
     assert kube.hears(GangCompleted) == GangCompleted("good", 1, 3)
     assert kube.hears(GangFailed).error == "worker 0 on n2 ended with exit code 5: broken"
 
 
-def test_api_server_away_proves_nothing_and_the_gang_trains_on(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
+def test_api_server_away_proves_nothing_and_the_gang_trains_on(kube: KubernetesBench) -> None:
     begun(kube)
-    plane.signal("kube-apiserver", signal.SIGKILL)
+    kube.plane.signal("kube-apiserver", signal.SIGKILL)
     kube.until(lambda: kube.executor.away is not None)
     before = kube.step()
     kube.until(lambda: kube.step() > before + 20)
@@ -163,65 +151,22 @@ def test_api_server_away_proves_nothing_and_the_gang_trains_on(
     kube.until(lambda: time.monotonic() > until_s)
     assert not kube.all(GangStopped)
     # Nothing can be followed from where the executor was: it has to list anew.
-    plane.forget_history()
-    plane.compose("up")
+    kube.plane.forget_history()
+    kube.plane.compose("up")
     assert kube.hears(GangStopped).step > before
     assert not kube.all(GangFailed)
     assert times_begun(kube) == 1
-    assert plane.pods() == plane.jobs() == []
+    assert kube.plane.pods() == kube.plane.jobs() == []
 
 
-def test_api_server_that_hangs_is_missed_and_taken_up_again(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    begun(kube)
-    plane.signal("kube-apiserver", signal.SIGSTOP)
-    try:
-        before = kube.step()
-        kube.stop(grace_s=60.0)
-        until_s = time.monotonic() + 5.0
-        kube.until(lambda: time.monotonic() > until_s)
-        assert not kube.all(GangStopped)
-    finally:
-        plane.signal("kube-apiserver", signal.SIGCONT)
-    assert kube.hears(GangStopped).step > before
-    assert times_begun(kube) == 1
-
-
-def test_ordered_while_the_api_server_is_away_it_starts_once_it_is_back(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
-    plane.signal("kube-apiserver", signal.SIGKILL)
-    kube.start(python(TRAINER), EVEN)
-    kube.until(lambda: kube.executor.away is not None)
-    wait_until(lambda: (kube.options.root / "held" / "j.json").exists())
-    kube.again()  # the agent is restarted too
-    assert kube.executor.running() == ("j",)
-    plane.compose("up")
-    kube.until(lambda: kube.step() >= 5)
-    assert len(plane.jobs()) == 1
-    assert times_begun(kube) == 1
-
-
-def test_older_epoch_is_found_and_gone_before_the_newer_begins(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
+def test_older_epoch_is_found_and_gone_before_the_newer_begins(kube: KubernetesBench) -> None:
     begun(kube)
     kube.executor.close()
     (kube.options.root / "held" / "j.json").unlink()  # as if its agent had never been ours
-    kube.again()
-    assert kube.executor.running() == ()
+    assert kube.again() == ()
     kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
     kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
-    assert [one["metadata"]["labels"]["tidegate.io/epoch"] for one in plane.jobs()] == ["4"]
-
-
-def test_newer_start_replaces_what_ran(kube: KubernetesBench, plane: ControlPlane) -> None:
-    first = begun(kube)
-    kube.start(python(TRAINER), {"n1": (0,)}, epoch=4)
-    kube.until(lambda: any(one.epoch == 4 for one in kube.all(GangStarted)))
-    assert first not in [one["metadata"]["name"] for one in plane.jobs()]
-    assert not kube.all(GangFailed)
+    assert [one["metadata"]["labels"]["tidegate.io/epoch"] for one in kube.plane.jobs()] == ["4"]
 
 
 def test_what_kubernetes_refuses_fails_with_its_words(kube: KubernetesBench) -> None:
@@ -233,15 +178,13 @@ def test_what_kubernetes_refuses_fails_with_its_words(kube: KubernetesBench) -> 
     assert "quantities must match" in failed.error
 
 
-def test_name_that_another_agent_has_is_left_alone(
-    kube: KubernetesBench, plane: ControlPlane
-) -> None:
+def test_name_that_another_agent_has_is_left_alone(kube: KubernetesBench) -> None:
     uid = created(kube)
     kube.options = replace(kube.options, agent="another")
     kube.again()
     kube.start(python(TRAINER), EVEN)
     assert "none of this agent's: delete it" in kube.hears(GangFailed).error
-    assert [one["metadata"]["uid"] for one in plane.jobs()] == [uid]
+    assert [one["metadata"]["uid"] for one in kube.plane.jobs()] == [uid]
 
 
 def test_api_that_forbids_says_so(kube: KubernetesBench) -> None:

@@ -7,8 +7,7 @@ import pytest
 from bus import mqtt_client
 from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
-from bus.options import MqttOptions, mqtt_options
-from tests.brokers import fresh_namespace
+from bus.options import MqttOptions
 from tests.integration.processes import Fleet, until as until_services
 from tests.patience import until
 
@@ -67,13 +66,6 @@ async def test_only_breaks_in_a_row_are_suspect_and_each_is_said_alike(
     suspects = ["under the name twin" in problem for problem in problems[1 : len(answers) + 1]]
     assert suspects == [False] * 8 + [True] * 3
     assert len({*problems[9 : len(answers) + 1]}) == 1
-
-
-async def test_two_of_one_name_learn_what_it_may_be(mqtt_url: str) -> None:
-    options, name = mqtt_options(mqtt_url), fresh_namespace()
-    twins = [client(options, name), client(options, name)]
-    await until(lambda: any(f"under the name {name}" in one.problem for one in twins))
-    await asyncio.gather(*(one.close() for one in twins))
 
 
 @pytest.mark.slow

@@ -35,7 +35,6 @@ from runtime.core import (
 )
 from schemas.commands import (
     CheckpointGang,
-    GangSpec,
     LendNode,
     Rebirth,
     RenewLease,
@@ -44,22 +43,13 @@ from schemas.commands import (
     StartGang,
     StopGang,
 )
-from schemas.events import RatePoint, WorkerFailed, WorkerStarted, WorkerStopped
-from schemas.values import NodeGpus
+from schemas.events import WorkerFailed, WorkerStarted, WorkerStopped
+from tests.gangs import SPEC, place
 
 SPECS = [
     NodeSpec("t1", "train", "training", 2, "A100", 80_000),
     NodeSpec("s1", "serve", "inference", 2, "A100", 80_000),
 ]
-SPEC = GangSpec(
-    model="m",
-    total_steps=100,
-    samples_per_step=1.0,
-    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
-    checkpoint_mib=0,
-    checkpoint_cost_s=1.0,
-    start_cost_s=1.0,
-)
 JOBS = st.sampled_from(["j1", "j2"])
 #: Added to the highest epoch seen.
 AHEAD = st.sampled_from([1, 1, 1, 1, 0, -1, 2])
@@ -73,7 +63,7 @@ PLACEMENTS = st.sampled_from(
         {"s1": [1], "t1": [0]},
         {"t1": [2], "x": [0]},
     ]
-).map(lambda chosen: [NodeGpus(node=node, gpus=gpus) for node, gpus in chosen.items()])
+).map(lambda chosen: place(**chosen))
 #: Most commands do not expire and arrive at once.
 TTLS = st.sampled_from([None, None, None, None, 0.0, 30.0])
 AT_ONCE = st.sampled_from([True, True, False])
@@ -100,8 +90,7 @@ class AgentMachine(RuleBasedStateMachine):
         if warm:  # most that can go wrong needs something that runs
             self.issue(LendNode(node="s1", loan="L0"), None, True)
             self.hear(NodeDrained("s1"))
-            placement = [NodeGpus(node="t1", gpus=[0, 1])]
-            start = StartGang(job="j1", epoch=0, placement=placement, spec=SPEC, step=0)
+            start = StartGang(job="j1", epoch=0, placement=place(t1=[0, 1]), spec=SPEC, step=0)
             self.issue(start, None, True)
             self.hear(GangStarted("j1", 0, 0))
 
@@ -122,14 +111,14 @@ class AgentMachine(RuleBasedStateMachine):
         if not isinstance(event, WorkerStarted | WorkerStopped | WorkerFailed):
             return
         for gpu in event.gpus:
-            place = (event.node, gpu)
+            where = (event.node, gpu)
             if isinstance(event, WorkerStarted):
-                job, epoch = self.working.get(place, (event.job, event.epoch))
+                job, epoch = self.working.get(where, (event.job, event.epoch))
                 assert job == event.job, "a worker starts where another job's has not left"
                 assert epoch <= event.epoch
-                self.working[place] = (event.job, event.epoch)
+                self.working[where] = (event.job, event.epoch)
             else:
-                self.working.pop(place, None)
+                self.working.pop(where, None)
 
     def issue(self, data: Any, ttl_s: float | None, at_once: bool) -> Command:
         self.count += 1
@@ -317,8 +306,8 @@ class AgentMachine(RuleBasedStateMachine):
         for spec in SPECS:
             for gpu, job_held in enumerate(self.core.holder(spec.node)):
                 assert held.get((spec.node, gpu)) == job_held
-        for place, (job, _) in self.working.items():
-            assert held[place] == job
+        for where, (job, _) in self.working.items():
+            assert held[where] == job
 
     @invariant()
     def every_command_is_answered_or_waits(self) -> None:

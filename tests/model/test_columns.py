@@ -1,7 +1,7 @@
 """Every column of the live snapshot is what an independent account of the same history says."""
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from scheduler.core.stimuli import (
     Stimulus,
     TimePassed,
 )
-from scheduler.policies.interface import LoanPhase, Phase, Plan, Snapshot, Target
 from schemas import commands, events
-from tests.builders import START_S, begun_anew
+from tests.builders import START_S, begun_anew, load, node_born, submitted
 from tests.model.account import Books
+from tests.simulation.world import RandomPolicy
 
 #: (node, agent, pool, kind, GPUs, speed, transfer): two agents in one pool, unlike nodes.
 FLEET: list[tuple[str, str, str, events.PoolKind, int, float, float]] = [
@@ -41,58 +41,6 @@ NODES = {row[0]: row for row in FLEET}
 
 
 @dataclass
-class Anything:
-    """Any plan at all, mostly one that can be carried out."""
-
-    rng: np.random.Generator
-    name: str = "any"
-    made: Plan | None = None
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        rng, jobs, nodes = self.rng, snapshot.jobs, snapshot.nodes
-        free = nodes.free.tolist()
-        held: dict[int, dict[int, int]] = {}
-        of = snapshot.holdings
-        for job, node, gpus in zip(
-            of.job.tolist(), of.node.tolist(), of.gpus.tolist(), strict=True
-        ):
-            held.setdefault(job, {})[node] = gpus
-        targets: dict[str, Target | None] = {}
-        for job in rng.permutation(len(jobs.ids)).tolist():
-            if jobs.phase[job] == Phase.MOVING or rng.random() < 0.6:
-                continue
-            for node, gpus in held.get(job, {}).items():
-                free[node] += gpus * bool(nodes.usable[node])
-            placed: list[tuple[str, int]] = []
-            site = int(rng.integers(max(1, len(snapshot.pools.ids))))
-            if jobs.phase[job] == Phase.WAITING or rng.random() < 0.7:
-                for node in np.flatnonzero((nodes.pool == site) & nodes.usable).tolist():
-                    if free[node] > 0 and rng.random() < 0.7:
-                        placed.append((nodes.ids[node], int(rng.integers(1, free[node] + 1))))
-                        free[node] -= placed[-1][1]
-            if placed:
-                targets[jobs.ids[job]] = Target(snapshot.pools.ids[site], tuple(placed))
-            elif held.get(job):
-                targets[jobs.ids[job]] = None
-        noted = [name for name in jobs.ids if rng.random() < 0.1]
-        by_loan = {
-            phase: [n for n, p in zip(nodes.ids, nodes.loan, strict=True) if p == phase]
-            for phase in (LoanPhase.OWNED, LoanPhase.LENT)
-        }
-        self.made = Plan(
-            targets,
-            lend=tuple(n for n in by_loan[LoanPhase.OWNED] if rng.random() < 0.2),
-            reclaim={
-                n: snapshot.now_s + float(rng.uniform(0.0, 300.0))
-                for n in by_loan[LoanPhase.LENT]
-                if rng.random() < 0.05
-            },
-            notes={name: tuple(rng.uniform(0, 9, rng.integers(1, 5)).tolist()) for name in noted},
-        )
-        return self.made
-
-
-@dataclass
 class Gang:
     """What an agent runs."""
 
@@ -104,12 +52,12 @@ class Gang:
     whole: bool = True
 
 
-@dataclass(order=True)
-class Coming:
-    at_s: float
-    number: int
-    data: Any = field(compare=False)
-    cause: Cause = field(compare=False)
+#: When, which of them, what and by whom.
+Coming = tuple[float, int, Any, Cause]
+
+
+def stopped(job: str, epoch: int, node: str, gpus: list[int], why: Any, step: int) -> Any:
+    return events.WorkerStopped(job=job, epoch=epoch, node=node, gpus=gpus, reason=why, step=step)
 
 
 class Field:
@@ -117,7 +65,7 @@ class Field:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.policy = Anything(np.random.default_rng(seed + 1))
+        self.policy = RandomPolicy(np.random.default_rng(seed + 1), nonsense=0.0)
         self.settings = Settings()
         self.books = Books(self.settings)
         self.engine = Engine(ClusterState(), lambda _: self.policy)
@@ -133,17 +81,8 @@ class Field:
 
     def born(self, name: str) -> events.NodeBorn:
         node, agent, pool, kind, gpus, speed, transfer = NODES[name]
-        return events.NodeBorn(
-            node=node,
-            agent=agent,
-            pool=pool,
-            pool_kind=kind,
-            gpu_count=gpus,
-            gpu_type="A100",
-            gpu_memory_mib=80_000,
-            speed_factor=speed,
-            transfer_mib_per_s=transfer,
-        )
+        born = node_born(node, agent=agent, pool=pool, kind=kind, gpus=gpus)
+        return born.model_copy(update={"speed_factor": speed, "transfer_mib_per_s": transfer})
 
     # --- what is said and done ---
 
@@ -164,7 +103,7 @@ class Field:
         at_s = self.now_s + float(self.rng.uniform(0.0, within_s))
         self.count += 1
         cause = cause or Cause("/agents/x", 0, self.count)
-        heapq.heappush(self.coming, Coming(at_s, self.count, data, cause))
+        heapq.heappush(self.coming, (at_s, self.count, data, cause))
         return at_s
 
     def obey(self, command: Command) -> None:
@@ -181,7 +120,10 @@ class Field:
                     gang = self.gangs[data.job]
                     for name, had in gang.where.items():
                         left = [gpu for gpu in had if gpu not in where.get(name, ())]
-                        self.stopped(data.job, gang.epoch, name, left, "scaled_in", 0)
+                        if left:
+                            self.say(
+                                stopped(data.job, gang.epoch, name, left, "scaled_in", 0), 40.0
+                            )
                     gang.epoch, gang.where = data.epoch, where
                 self.gangs[data.job], gang.up_s = gang, self.now_s
                 for name, gpus in where.items():
@@ -193,16 +135,8 @@ class Field:
                 gang = self.gangs.pop(data.job)
                 step = gang.step if data.checkpoint else 0
                 for name, gpus in gang.where.items():
-                    self.stopped(data.job, gang.epoch, name, gpus, data.reason, step)
-
-    def stopped(
-        self, job: str, epoch: int, node: str, gpus: list[int], why: Any, step: int
-    ) -> None:
-        if gpus:
-            said = events.WorkerStopped(
-                job=job, epoch=epoch, node=node, gpus=gpus, reason=why, step=step
-            )
-            self.say(said, 40.0)
+                    said = stopped(data.job, gang.epoch, name, gpus, data.reason, step)
+                    self.say(said, 40.0)
 
     # --- time ---
 
@@ -210,10 +144,10 @@ class Field:
         end_s = self.now_s + seconds
         while True:
             wake_s = max(self.engine.wake_s or end_s, self.now_s)
-            if self.coming and self.coming[0].at_s <= min(wake_s, end_s):
-                one = heapq.heappop(self.coming)
-                self.now_s = max(self.now_s, one.at_s)
-                self.feed(one.data, one.cause)
+            if self.coming and self.coming[0][0] <= min(wake_s, end_s):
+                at_s, _, data, cause = heapq.heappop(self.coming)
+                self.now_s = max(self.now_s, at_s)
+                self.feed(data, cause)
             elif wake_s <= end_s:
                 self.now_s = wake_s
                 self.feed(TimePassed())
@@ -228,18 +162,8 @@ class Field:
             if self.now_s >= since_s + 300.0:  # well before its lease ends
                 del self.silent[name]
                 self.feed(NodeHeard(name))
-        what = (
-            "submit",
-            "progress",
-            "progress",
-            "load",
-            "learn",
-            "cancel",
-            "fail",
-            "contact",
-            "die",
-        )
-        chances = (0.15, 0.15, 0.15, 0.2, 0.1, 0.03, 0.05, 0.12, 0.05)
+        what = ["submit", "progress", "load", "learn", "cancel", "fail", "contact", "die"]
+        chances = (0.15, 0.3, 0.2, 0.1, 0.03, 0.05, 0.12, 0.05)
         getattr(self, str(self.rng.choice(what, p=chances)))()
 
     def submit(self) -> None:
@@ -248,24 +172,22 @@ class Field:
         most = least + int(rng.integers(0, 6))
         sizes = sorted({least, most, *rng.integers(1, 9, 2).tolist()})
         rates = [events.RatePoint(gpus=g, samples_per_s=float(10 * g**0.8)) for g in sizes]
-        job = events.JobSubmitted(
-            job=f"j{self.jobs}",
-            tenant=f"team-{self.jobs % 3}",
-            model="m",
-            gpus_min=least,
-            gpus_max=most,
-            gpus=int(rng.integers(least, most + 1)) if rng.random() < 0.5 else None,
-            total_steps=int(rng.integers(50, 5000)),
-            samples_per_step=float(rng.uniform(1.0, 20.0)),
-            rates=rates,
-            deadline_s=self.now_s + 4000.0 if rng.random() < 0.3 else None,
-            priority=int(rng.integers(-2, 3)),
-            checkpoint_mib=int(rng.integers(0, 500)),
-            memory_mib=int(rng.integers(0, 90_000)),
-            edge_allowed=bool(rng.random() < 0.5),
-        )
+        said = {
+            "gpus_min": least,
+            "gpus_max": most,
+            "tenant": f"team-{self.jobs % 3}",
+            "gpus": int(rng.integers(least, most + 1)) if rng.random() < 0.5 else None,
+            "total_steps": int(rng.integers(50, 5000)),
+            "samples_per_step": float(rng.uniform(1.0, 20.0)),
+            "rates": rates,
+            "deadline_s": self.now_s + 4000.0 if rng.random() < 0.3 else None,
+            "priority": int(rng.integers(-2, 3)),
+            "checkpoint_mib": int(rng.integers(0, 500)),
+            "memory_mib": int(rng.integers(0, 90_000)),
+            "edge_allowed": bool(rng.random() < 0.5),
+        }
         self.jobs += 1
-        self.feed(job)
+        self.feed(submitted(f"j{self.jobs - 1}").model_copy(update=said))
 
     def running(self) -> list[str]:
         return [
@@ -281,9 +203,7 @@ class Field:
             if gang.step == gang.total:
                 self.gangs.pop(name)
                 for node, gpus in gang.where.items():
-                    done: Any = {"reason": "completed", "step": gang.step}
-                    place: Any = {"job": name, "epoch": gang.epoch, "node": node, "gpus": gpus}
-                    self.feed(events.WorkerStopped(**place, **done))
+                    self.feed(stopped(name, gang.epoch, node, gpus, "completed", gang.step))
                 return
             said = events.JobProgressed(
                 job=name,
@@ -291,22 +211,14 @@ class Field:
                 step=gang.step,
                 samples_per_s=float(rng.uniform(5.0, 50.0)),
                 checkpoint_step=gang.step if rng.random() < 0.3 else 0,
-                checkpoint_cost_s=10.0,
+                checkpoint_cost_s=5.0,
             )
             self.feed(said)
 
     def load(self) -> None:
         name = str(self.rng.choice(["i0", "e0", "e1"]))
         _, agent, pool, _, _, _, _ = NODES[name]
-        said = events.InferenceLoad(
-            pool=pool,
-            node=None if pool == "infer" else name,
-            requests_running=1,
-            requests_waiting=0,
-            request_rate_per_s=1.0,
-            gpus_needed=int(self.rng.integers(0, 7)),
-            gpus_serving=2,
-        )
+        said = load(int(self.rng.integers(0, 7)), pool, None if pool == "infer" else name)
         # What was said first may come last; a restarted agent counts anew.
         self.count += 1
         cause = Cause(f"/agents/{agent}", int(self.now_s - START_S) // 4000, self.count)
@@ -362,7 +274,7 @@ class Field:
                 gang.whole = False
                 if not gang.where:
                     self.gangs.pop(job)
-        self.coming = [one for one in self.coming if getattr(one.data, "node", "") != name]
+        self.coming = [one for one in self.coming if getattr(one[2], "node", "") != name]
         heapq.heapify(self.coming)
         self.feed(events.NodeDied(node=name, reason="off"))
 

@@ -15,15 +15,13 @@ from runtime.core import (
 )
 from runtime.simulated import Physics, SimulatedExecutor, rate_at
 from runtime.simulated_owner import SimulatedOwner
-from schemas.commands import GangSpec
 from schemas.events import RatePoint
+from tests.gangs import spec
 
-SPEC = GangSpec(
-    model="m",
+SPEC = spec(
     total_steps=100_000,
     samples_per_step=2.0,
     rates=[RatePoint(gpus=1, samples_per_s=10.0), RatePoint(gpus=8, samples_per_s=50.0)],
-    checkpoint_mib=1,
     checkpoint_cost_s=7.0,
     start_cost_s=20.0,
 )

@@ -1,7 +1,5 @@
 """A real Mosquitto with the settings and certificates of the deployment, and clients for it."""
 
-import datetime as dt
-import os
 import shutil
 import signal
 import socket
@@ -15,17 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import paho.mqtt.client as mqtt
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.certificates import Authority
+from tests.mosquitto import Mosquitto
 from tests.patience import PATIENCE_S
-from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSE = ROOT / "compose"
@@ -49,29 +44,7 @@ def until(what: Callable[[], bool], wait_s: float = PATIENCE_S) -> bool:
 
 def sign(folder: Path, common_name: str, file: str) -> None:
     """Do what compose/certs refuses: sign any name, as a careless authority might."""
-    ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-    ca_key: Any = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name(subject))
-        .issuer_name(ca.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .sign(ca_key, hashes.SHA256())
-    )
-    (folder / f"{file}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{file}.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    Authority.of(folder).sign(common_name, file=file)
 
 
 class Client:
@@ -162,7 +135,7 @@ class Client:
         self._mqtt.loop_stop()
 
 
-class SecureBroker:
+class SecureBroker(Mosquitto):
     """The broker of the deployment, on a free port of this machine."""
 
     def __init__(self, folder: Path) -> None:
@@ -170,43 +143,22 @@ class SecureBroker:
         self._clients: list[Client] = []
         made = certs(self.certs, "make")
         assert made.returncode == 0, made.stderr
-        self.port = free_port()
         shutil.copy(COMPOSE / "mosquitto" / "acl", folder / "acl")
-        parts = [
-            (COMPOSE / "mosquitto" / name).read_text() for name in ("broker.conf", "secure.conf")
-        ]
-        assert parts[1].count("listener 8883") == 1
-        here = parts[1].replace("listener 8883", f"listener {self.port} 127.0.0.1")
-        own = f"user {os.environ.get('USER', 'root')}\npersistence_location {folder}/\n"
-        (folder / "mosquitto.conf").write_text(f"{own}{parts[0]}{here}")
+        before, after = (COMPOSE / "mosquitto" / "secure.conf").read_text().split("listener 8883")
+        super().__init__(folder, before + after)  # here it listens elsewhere
 
     @classmethod
     @contextmanager
     def running(cls, folder: Path) -> Iterator[Self]:
         """Start it, and stop it in the end."""
         broker = cls(folder)
-        path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-        program = shutil.which("mosquitto", path=path)
-        assert program is not None
-        with (folder / "log").open("wb") as log:
-            broker.process = subprocess.Popen(
-                [program, "-c", "mosquitto.conf"], cwd=folder, stdout=log, stderr=log
-            )
         try:
-            assert until(broker._answers), (folder / "log").read_text()
             yield broker
         finally:
-            broker.process.terminate()
-            broker.process.wait(PATIENCE_S)
-
-    process: "subprocess.Popen[bytes]"
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            broker.stop()
 
     def reload(self) -> None:
-        self.process.send_signal(signal.SIGHUP)
+        self.signal(signal.SIGHUP)
 
     def device(self, name: str, **more: Any) -> Client:
         """Connect a device that has a certificate by compose/certs."""

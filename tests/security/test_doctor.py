@@ -110,16 +110,29 @@ def test_without_a_bridge_it_warns(ward: Ward) -> None:
     assert "start a bridge" in found["bus"][1]["fix"]
 
 
-def test_a_wrong_port(ward: Ward) -> None:
-    found = ward.problem(mqtt__url="mqtts://localhost:1")
-    assert found["found"] == "nothing listens at localhost:1"
-    assert "correct the port in mqtt.url" in found["fix"]
-
-
-def test_a_name_that_does_not_resolve(ward: Ward) -> None:
-    found = ward.problem(mqtt__url="mqtts://broker.invalid:8883")
-    assert "the name broker.invalid does not resolve" in found["found"]
-    assert "getent hosts broker.invalid" in found["fix"]
+@pytest.mark.parametrize(
+    ("changed", "found", "fix"),
+    [
+        (
+            {"mqtt__url": "mqtts://localhost:1"},
+            "nothing listens at localhost:1",
+            "correct the port in mqtt.url",
+        ),
+        (
+            {"mqtt__url": "mqtts://broker.invalid:8883"},
+            "the name broker.invalid does not resolve",
+            "getent hosts broker.invalid",
+        ),
+        ({"mqtt__cert_file": "", "mqtt__key_file": ""}, "", "set mqtt.cert_file and key_file"),
+    ],
+    ids=["port", "name", "certificate"],
+)
+def test_what_is_wrong_or_missing_is_told_by_its_key(
+    ward: Ward, changed: dict[str, Any], found: str, fix: str
+) -> None:
+    problem = ward.problem(**changed)
+    assert found in problem["found"]
+    assert fix in problem["fix"]
 
 
 def test_a_wrong_authority(ward: Ward) -> None:
@@ -140,11 +153,6 @@ def test_a_certificate_of_ours_that_ended(ward: Ward) -> None:
     assert "mqtt.cert_file signed anew" in found["fix"]
     complaints = ward.doctor(**changed)[1]["certificates"]
     assert "sign a new one for edge-17" in complaints[0]["fix"]
-
-
-def test_no_certificate_where_one_is_asked_for(ward: Ward) -> None:
-    found = ward.problem(mqtt__cert_file="", mqtt__key_file="")
-    assert found["fix"] == "set mqtt.cert_file and key_file"
 
 
 def test_a_certificate_for_another_name(ward: Ward) -> None:

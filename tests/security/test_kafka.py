@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from bus.options import KafkaOptions, Tls
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY, Topic
 from tests.brokers import JARS, need_brokers
 from tests.patience import PATIENCE_S
-from tests.ports import free_port
+from tests.ports import answers, free_port
 from tests.security.secure_broker import COMPOSE, certs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -101,11 +100,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
     finally:
         broker.terminate()
         broker.wait(PATIENCE_S)
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def bus_of(kafka: KafkaOptions, user: str) -> KafkaBus:

@@ -51,20 +51,24 @@ class Faults(Wire):
         return (takes_s,) * (2 if self.rng.random() < self.twice else 1)
 
 
+@dataclass
 class RandomPolicy:
     """Any plan at all: mostly valid ones, and some that no policy may make."""
 
-    name = "random"
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.sane: Policy | None = None
+    rng: np.random.Generator
+    nonsense: float = 0.2  #: The share of plans with something that cannot be.
+    sane: Policy | None = None
+    made: Plan | None = None  #: The last one.
+    name: str = "random"
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        if self.sane is not None:
-            return self.sane.plan(snapshot)
+        self.made = self.any(snapshot) if self.sane is None else self.sane.plan(snapshot)
+        return self.made
+
+    def any(self, snapshot: Snapshot) -> Plan:
         rng, nodes, jobs = self.rng, snapshot.nodes, snapshot.jobs
         free = {name: int(count) for name, count in zip(nodes.ids, nodes.free, strict=True)}
+        usable = dict(zip(nodes.ids, nodes.usable, strict=True))
         targets: dict[str, Target | None] = {}
         held: dict[int, dict[str, int]] = {}
         holdings = snapshot.holdings
@@ -74,14 +78,14 @@ class RandomPolicy:
             if jobs.phase[index] == Phase.MOVING or rng.random() < 0.5:
                 continue
             for node, gpus in held.get(index, {}).items():
-                free[node] += gpus
+                free[node] += gpus * bool(usable[node])
             if jobs.phase[index] == Phase.RUNNING and rng.random() < 0.3:
                 targets[name] = None
                 continue
             target = self._target(snapshot, free)
             if target is None:
                 for node, gpus in held.get(index, {}).items():
-                    free[node] -= gpus
+                    free[node] -= gpus * bool(usable[node])
             else:
                 targets[name] = target
                 for node, gpus in target.placement:
@@ -95,9 +99,11 @@ class RandomPolicy:
         lend = tuple(name for name in owned if rng.random() < 0.2)
         late_s = float(rng.uniform(0.0, 900.0))
         reclaim = {name: snapshot.now_s + late_s for name in lent if rng.random() < 0.1}
-        if jobs.ids and rng.random() < 0.2:
+        if jobs.ids and rng.random() < self.nonsense:
             targets[str(rng.choice(jobs.ids))] = self._nonsense(nodes.ids)
-        return Plan(targets, lend, reclaim)
+        noted = [name for name in jobs.ids if rng.random() < 0.1]
+        notes = {name: tuple(rng.uniform(0, 9, rng.integers(1, 5)).tolist()) for name in noted}
+        return Plan(targets, lend, reclaim, notes=notes)
 
     def _target(self, snapshot: Snapshot, free: dict[str, int]) -> Target | None:
         pool = int(self.rng.integers(len(snapshot.pools.ids)))

@@ -1,8 +1,7 @@
 """The bridge's way up: stored, then confirmed, then acknowledged; in order, and never lost."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,56 +13,27 @@ from bus.wire import Incoming, Wire
 from schemas.horizon import RANGES_MAX
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
 from tests.patience import PATIENCE_S, until
-from tests.post import MovedClock, Post, ShakyBus, bridge, measured, progressed, records
+from tests.post import Post, ShakyBus, measured, post, progressed, records
 
-
-@pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
-
-
-@pytest.fixture
-def bus(clock: MovedClock) -> ShakyBus:
-    return ShakyBus(clock)
-
-
-@pytest.fixture
-def post() -> Post:
-    return Post()
-
-
-@contextlib.asynccontextmanager
-async def running(
-    post: Post, buses: Mapping[str, Bus], clock: MovedClock, **rest: Any
-) -> AsyncIterator[Bridge]:
-    made = bridge(post, buses, clock, **rest)
-    run = asyncio.create_task(made.run())
-    try:
-        yield made
-    finally:
-        made.stop()
-        async with asyncio.timeout(PATIENCE_S):
-            await run
+__all__ = ["post"]  # the fixture
 
 
 async def values(bus: Bus, topic: str) -> list[bytes | None]:
     return [record.value for record in await records(bus, topic)]
 
 
-async def test_bytes_and_headers_pass_unchanged(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+async def test_bytes_and_headers_pass_unchanged(post: Post) -> None:
     # Not as our own encoder would write it: unknown fields, spaces, another order.
     value = b'{ "unknown": [1.50, "\\u00e9"],' + progressed(3)[1:]
     headers = {"sig": "c2ln", "kid": "k1", "note": "é"}
-    async with running(post, {"default": bus}, clock) as made:
+    async with post.bridged() as made:
         post.deliver("tidegate/v1/n0/up/event", value, headers)
         post.say("n0", "telemetry", measured(4))
         post.deliver("tidegate/v1/n0/up/dlq", b"\xff not read", headers)
         await until(lambda: len(post.acked) == 3)
-    (event,) = await records(bus, EVENTS.name)
-    (telemetry,) = await records(bus, TELEMETRY.name)
-    (letter,) = await records(bus, f"{COMMANDS.name}.dlq")
+    (event,) = await records(post.bus, EVENTS.name)
+    (telemetry,) = await records(post.bus, TELEMETRY.name)
+    (letter,) = await records(post.bus, f"{COMMANDS.name}.dlq")
     assert (event.key, event.value, event.headers) == ("default", value, headers)
     assert (telemetry.key, telemetry.value, telemetry.headers) == ("n0", measured(4), {})
     assert (letter.key, letter.value, letter.headers) == ("n0", b"\xff not read", headers)
@@ -73,18 +43,18 @@ async def test_bytes_and_headers_pass_unchanged(
     assert (made.unacked, made.oldest_unacked_s(), dict(counters.refused)) == (0, 0.0, {})
 
 
-async def test_nothing_is_answered_before_it_is_stored_nor_lost_when_the_bridge_dies(
-    post: Post, bus: ShakyBus, clock: MovedClock
+async def test_nothing_is_answered_before_it_is_stored_nor_lost_when_a_bridge_dies(
+    post: Post,
 ) -> None:
     stored = asyncio.Event()
 
     class Dying(ShakyBus):
         async def append(self, *args: Any) -> None:
-            await bus.append(*args)
+            await post.bus.append(*args)
             stored.set()
             await asyncio.Event().wait()  # Kafka has it, but the bridge does not live to hear it
 
-    dying = bridge(post, {"default": Dying(clock)}, clock)
+    dying = post.bridge({"default": Dying(post.clock)})
     run = asyncio.create_task(dying.run())
     for sequence in range(5):
         post.say("n0", "event", progressed(sequence))
@@ -92,63 +62,57 @@ async def test_nothing_is_answered_before_it_is_stored_nor_lost_when_the_bridge_
     assert (post.acked, post.stored("n0"), dying.unacked) == ([], [], 5)
     run.cancel()
     await asyncio.wait([run])
-    async with running(post, {"default": bus}, clock):
+    async with post.bridged():
         await until(lambda: len(post.acked) == 5)
-    assert await values(bus, EVENTS.name) == [progressed(n) for n in range(5)] * 2
+    assert await values(post.bus, EVENTS.name) == [progressed(n) for n in range(5)] * 2
     assert post.stored("n0") == [0, 1, 2, 3, 4]
 
 
-async def test_while_kafka_fails_all_is_kept_and_nothing_is_answered(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    bus.down = True
-    async with running(post, {"default": bus}, clock, batch_max=10) as made:
+async def test_while_kafka_fails_all_is_kept_and_nothing_is_answered(post: Post) -> None:
+    post.bus.down = True
+    async with post.bridged(batch_max=10) as made:
         for sequence in range(35):
             post.say("n0", "event", progressed(sequence))
             await asyncio.sleep(0)
         await until(lambda: made.counters.retries >= 3)
-        clock.ahead_s += 7.0
+        post.clock.ahead_s += 7.0
         assert (post.acked, post.sent, made.unacked) == ([], [], 35)
         assert made.oldest_unacked_s() >= 7.0
         assert "no broker answers" in made.problem
-        bus.down = False
+        post.bus.down = False
         await until(lambda: len(post.acked) == 35)
         assert made.problem == ""
-    assert await values(bus, EVENTS.name) == [progressed(n) for n in range(35)]
+    assert await values(post.bus, EVENTS.name) == [progressed(n) for n in range(35)]
     assert post.stored("n0") == list(range(35))
 
 
-async def test_one_cell_failing_is_tried_again_alone(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    east = ShakyBus(clock)
+async def test_one_cell_failing_is_tried_again_alone(post: Post) -> None:
+    east = ShakyBus(post.clock)
     east.down = True
-    async with running(post, {"default": bus, "east": east}, clock) as made:
+    async with post.bridged({"default": post.bus, "east": east}) as made:
         post.say("n0", "event", progressed(0))
         post.say("n1", "event", progressed(0, "n1", cell="east"))
         await until(lambda: made.counters.retries >= 2)
         assert post.acked == []
         east.down = False
         await until(lambda: len(post.acked) == 2)
-    assert await values(bus, EVENTS.name) == [progressed(0)]
+    assert await values(post.bus, EVENTS.name) == [progressed(0)]
     assert [record.key for record in await records(east, EVENTS.name)] == ["east"]
 
 
-async def test_a_thousand_bad_ones_do_not_delay_good_ones(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    clock.stand_still()  # else more letters are allowed while a busy machine gets through them
-    async with running(post, {"default": bus}, clock, in_flight_max=3000) as made:
+async def test_a_thousand_bad_ones_do_not_delay_good_ones(post: Post) -> None:
+    post.clock.stand_still()  # else more letters are allowed while a busy machine gets through them
+    async with post.bridged(in_flight_max=3000) as made:
         for number in range(1000):
             post.say("bad", "event", b"{nonsense %d" % number)
             if number % 100 == 0:
                 post.say("n0", "event", progressed(number // 100))
         await until(lambda: len(post.acked) == 1010)
-    assert await values(bus, EVENTS.name) == [progressed(n) for n in range(10)]
+    assert await values(post.bus, EVENTS.name) == [progressed(n) for n in range(10)]
     assert post.stored("n0") == list(range(10))
-    assert bus.asked <= 5  # together with the good ones, not one by one
+    assert post.bus.asked <= 5  # together with the good ones, not one by one
     # Few are kept, the rest are counted; the bytes are theirs and the reason is said.
-    letters = await records(bus, f"{EVENTS.name}.dlq")
+    letters = await records(post.bus, f"{EVENTS.name}.dlq")
     assert len(letters) == made.counters.dead_letters == 10
     assert made.counters.refused == {"malformed": 1000}
     (refusal,) = made.refused
@@ -160,12 +124,10 @@ async def test_a_thousand_bad_ones_do_not_delay_good_ones(
     assert "is not JSON" in letters[3].headers["dlq_error"]
 
 
-async def test_an_agent_need_not_repeat_what_is_stored_as_a_dead_letter(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+async def test_an_agent_need_not_repeat_what_is_stored_as_a_dead_letter(post: Post) -> None:
     """Else an agent newer than the bridge would say it for ever; what is not stored comes again."""
-    clock.stand_still()
-    async with running(post, {"default": bus}, clock, letters_per_s=3.0) as made:
+    post.clock.stand_still()
+    async with post.bridged(letters_per_s=3.0) as made:
         for sequence in range(5):
             newer = progressed(sequence).replace(b"progressed.v1", b"progressed.v9")
             post.say("n0", "event", newer)
@@ -173,14 +135,14 @@ async def test_an_agent_need_not_repeat_what_is_stored_as_a_dead_letter(
         await until(lambda: len(post.acked) == 6)
     assert (post.stored("n0"), post.stored("n1")) == ([0, 1, 2], [])
     assert made.counters.refused == {"newer_version": 5, "source": 1}
-    assert len(await records(bus, f"{EVENTS.name}.dlq")) == made.counters.dead_letters == 4
+    assert len(await records(post.bus, f"{EVENTS.name}.dlq")) == made.counters.dead_letters == 4
 
 
-async def test_horizons_name_exactly_what_each_bridge_stored(post: Post, clock: MovedClock) -> None:
-    mine, other = ShakyBus(clock), ShakyBus(clock)
+async def test_horizons_name_exactly_what_each_bridge_stored(post: Post) -> None:
+    mine, other = ShakyBus(post.clock), ShakyBus(post.clock)
     async with (
-        running(post, {"default": mine}, clock),
-        running(post, {"default": other}, clock, name="b1"),
+        post.bridged({"default": mine}),
+        post.bridged({"default": other}, name="b1"),
     ):
         other.down = True
         for sequence in range(9):  # in turn to the one and to the other
@@ -198,11 +160,9 @@ async def test_horizons_name_exactly_what_each_bridge_stored(post: Post, clock: 
     assert sorted(post.stored("n0", 2)) == list(range(100, 109))
 
 
-async def test_many_pieces_take_several_horizons_and_neighbours_one_range(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+async def test_many_pieces_take_several_horizons_and_neighbours_one_range(post: Post) -> None:
     numbers = [*range(0, 2 * 300, 2), 601, 600, 602, 601]
-    async with running(post, {"default": bus}, clock):
+    async with post.bridged():
         for number in numbers:
             post.say("n0", "event", progressed(number))
         await until(lambda: len(post.acked) == len(numbers))
@@ -210,25 +170,21 @@ async def test_many_pieces_take_several_horizons_and_neighbours_one_range(
     assert post.stored("n0") == [*range(0, 600, 2), 600, 601, 602]
 
 
-async def test_a_horizon_that_cannot_be_sent_holds_up_nothing(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+async def test_a_horizon_that_cannot_be_sent_holds_up_nothing(post: Post) -> None:
     post.working = 0
-    async with running(post, {"default": bus}, clock) as made:
+    async with post.bridged() as made:
         post.say("n0", "event", progressed(0))
         await until(lambda: len(post.acked) == 1)
     assert made.counters.horizons == 0
-    assert await values(bus, EVENTS.name) == [progressed(0)]
+    assert await values(post.bus, EVENTS.name) == [progressed(0)]
 
 
-async def test_horizons_wait_for_a_connection_that_is_not_ready_yet(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+async def test_horizons_wait_for_a_connection_that_is_not_ready_yet(post: Post) -> None:
     """What the broker kept for us comes before we may publish."""
-    async with running(post, {"default": bus}, clock, retry_s=1.0) as made:
+    async with post.bridged(retry_s=1.0) as made:
         post.say("n0", "event", progressed(0))
         post.wires[0].connected = False
-        await until(lambda: bus.asked == 1)
+        await until(lambda: post.bus.asked == 1)
         await asyncio.sleep(0.05)
         assert (made.counters.horizons, len(post.acked)) == (0, 0)
         post.wires[0].connected = True
@@ -241,11 +197,9 @@ async def test_horizons_wait_for_a_connection_that_is_not_ready_yet(
     assert (post.stored("n0"), made.counters.forwarded_up) == ([0], 2)
 
 
-async def test_a_node_over_its_rate_is_heard_again_later(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    clock.stand_still()
-    async with running(post, {"default": bus}, clock, rate_per_s=5.0, burst=10.0) as made:
+async def test_a_node_over_its_rate_is_heard_again_later(post: Post) -> None:
+    post.clock.stand_still()
+    async with post.bridged(rate_per_s=5.0, burst=10.0) as made:
         for sequence in range(30):
             post.say("flood", "event", progressed(sequence, "flood"))
         post.say("calm", "event", progressed(0, "calm"))
@@ -254,7 +208,7 @@ async def test_a_node_over_its_rate_is_heard_again_later(
         assert [(one.node, one.kind) for one in made.refused] == [("flood", "rate")]
         # What is not stored is not named, so the agent sends it again, and it passes then.
         assert (post.stored("flood"), post.stored("calm")) == (list(range(10)), [0])
-        clock.ahead_s += 2.1
+        post.clock.ahead_s += 2.1
         for sequence in range(10, 30):
             post.say("flood", "event", progressed(sequence, "flood"))
         await until(lambda: len(post.acked) == 51)
@@ -279,10 +233,8 @@ def test_allowance_counts_bytes_shuts_for_a_while_and_forgets_the_idle() -> None
     assert len(allowance) == 3
 
 
-async def test_stop_finishes_what_came_and_leaves_the_rest(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    made = bridge(post, {"default": bus}, clock, batch_max=2)
+async def test_stop_finishes_what_came_and_leaves_the_rest(post: Post) -> None:
+    made = post.bridge(batch_max=2)
     for sequence in range(7):
         post.say("n0", "event", progressed(sequence))
     run = asyncio.create_task(made.run())
@@ -291,17 +243,15 @@ async def test_stop_finishes_what_came_and_leaves_the_rest(
     late = post.say("n0", "event", progressed(7))
     async with asyncio.timeout(PATIENCE_S):
         await run
-    assert await values(bus, EVENTS.name) == [progressed(n) for n in range(7)]
+    assert await values(post.bus, EVENTS.name) == [progressed(n) for n in range(7)]
     assert (len(post.acked), post.stored("n0")) == (7, list(range(7)))
     assert post.wires[0].unacked == [late]
     assert made.problem == "there is no connection to the MQTT broker; trying again"
 
 
-async def test_stop_does_not_wait_for_a_kafka_that_is_down(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    bus.down = True
-    made = bridge(post, {"default": bus}, clock, retry_s=60.0)
+async def test_stop_does_not_wait_for_a_kafka_that_is_down(post: Post) -> None:
+    post.bus.down = True
+    made = post.bridge(retry_s=60.0)
     run = asyncio.create_task(made.run())
     post.say("n0", "event", progressed(0))
     await until(lambda: made.counters.retries == 1)
@@ -311,8 +261,8 @@ async def test_stop_does_not_wait_for_a_kafka_that_is_down(
     assert (len(post.acked), len(post.wires[0].unacked)) == (0, 1)
 
 
-async def test_a_stop_before_the_start_counts(post: Post, bus: ShakyBus, clock: MovedClock) -> None:
-    made = bridge(post, {"default": bus}, clock)
+async def test_a_stop_before_the_start_counts(post: Post) -> None:
+    made = post.bridge()
     post.say("n0", "event", progressed(0))
     made.stop()
     async with asyncio.timeout(PATIENCE_S):
@@ -320,27 +270,23 @@ async def test_a_stop_before_the_start_counts(post: Post, bus: ShakyBus, clock: 
     assert len(post.acked) == 1
 
 
-async def test_a_broker_that_sends_too_much_has_to_wait(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    bus.down = True
-    async with running(post, {"default": bus}, clock, in_flight_max=20, batch_max=8) as made:
+async def test_a_broker_that_sends_too_much_has_to_wait(post: Post) -> None:
+    post.bus.down = True
+    async with post.bridged(in_flight_max=20, batch_max=8) as made:
         for sequence in range(13):
             post.say("n0", "event", progressed(sequence))
             if sequence == 0:
                 await until(lambda: made.counters.retries > 0)  # the first is being stored
         assert post.wires[0].held
-        bus.down = False
+        post.bus.down = False
         await until(lambda: len(post.acked) == 13)
         assert not post.wires[0].held
         assert made.counters.overflowed == 0
 
 
-async def test_lost_connections_do_not_fill_the_memory(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
-    bus.down = True
-    async with running(post, {"default": bus}, clock, in_flight_max=20, batch_max=8) as made:
+async def test_lost_connections_do_not_fill_the_memory(post: Post) -> None:
+    post.bus.down = True
+    async with post.bridged(in_flight_max=20, batch_max=8) as made:
         for sequence in range(10):
             post.say("n0", "event", progressed(sequence))
         for _ in range(5):  # each time, the broker gives all of them again
@@ -348,26 +294,24 @@ async def test_lost_connections_do_not_fill_the_memory(
             post.redeliver(post.wires[0])
             assert made.unacked <= 20
         assert made.counters.overflowed == 40
-        bus.down = False
+        post.bus.down = False
         await until(lambda: len(post.acked) == 10)
-    held = await values(bus, EVENTS.name)
+    held = await values(post.bus, EVENTS.name)
     assert held[-10:] == [progressed(n) for n in range(10)]
 
 
-def test_bridges_of_another_group_share_nothing_with_these(
-    post: Post, bus: ShakyBus, clock: MovedClock
-) -> None:
+def test_bridges_of_another_group_share_nothing_with_these(post: Post) -> None:
     heard: list[str] = []
 
     def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> Wire:
         heard.extend(subscriptions)
         return post.connect(["$share/bridge/tidegate/v1/+/up/+"], hear)
 
-    Bridge(name="b", wire=wire, buses={"default": bus}, clock=clock, group="hidden-7")
+    Bridge(name="b", wire=wire, buses={"default": post.bus}, clock=post.clock, group="hidden-7")
     assert heard == ["$share/hidden-7/tidegate/v1/+/up/+"]
 
 
-def test_limits_and_bridges_that_make_no_sense_are_refused(clock: MovedClock) -> None:
+def test_limits_and_bridges_that_make_no_sense_are_refused(post: Post) -> None:
     with pytest.raises(ValueError, match="rate_per_s: must be positive"):
         BridgeLimits(rate_per_s=0.0)
     with pytest.raises(ValueError, match="batch_max: must be below in_flight_max, 100"):
@@ -375,6 +319,6 @@ def test_limits_and_bridges_that_make_no_sense_are_refused(clock: MovedClock) ->
     with pytest.raises(ValueError, match="bytes_burst"):
         BridgeLimits(bytes_burst=1000.0)
     with pytest.raises(BusError, match="without cells"):
-        bridge(Post(), {}, clock)
+        post.bridge({})
     with pytest.raises(BusError, match="'west' is not among"):
-        bridge(Post(), {"default": ShakyBus(clock)}, clock).down("west")
+        post.bridge().down("west")

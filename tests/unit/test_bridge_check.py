@@ -9,7 +9,6 @@ from schemas.codec import encode, event
 from schemas.events import (
     EVENTS,
     CommandAcknowledged,
-    InferenceLoad,
     JobCancelled,
     JobSubmitted,
     LinkLost,
@@ -20,6 +19,7 @@ from schemas.events import (
 )
 from schemas.topics import HEADROOM_BYTES
 from schemas.values import MAX_MESSAGE_BYTES, Strict
+from tests.builders import load
 from tests.post import measured, progressed, said
 
 CELLS = ("default", "east")
@@ -36,18 +36,6 @@ def born(**changes: object) -> NodeBorn:
         "gpu_memory_mib": 24_000,
     }
     return NodeBorn.model_validate({**fields, **changes})
-
-
-def load(node: str | None) -> InferenceLoad:
-    return InferenceLoad(
-        pool="edge",
-        node=node,
-        requests_running=0,
-        requests_waiting=0,
-        request_rate_per_s=0.0,
-        gpus_needed=0,
-        gpus_serving=0,
-    )
 
 
 def link(data: LinkOpened | LinkLost, source: str = "/links/n0") -> bytes:
@@ -69,8 +57,8 @@ WORKER = WorkerStarted(job="j", epoch=1, node="n0", gpus=[0], step=0)
     ("kind", "value", "topic", "key", "place"),
     [
         ("telemetry", measured(1), "tidegate.telemetry.v1", "n0", (1, 1)),
-        ("telemetry", said(load("n0"), 2), "tidegate.telemetry.v1", "n0", (1, 2)),
-        ("telemetry", said(load(None), 2), "tidegate.telemetry.v1", "n0", (1, 2)),
+        ("telemetry", said(load(0, "edge", "n0"), 2), "tidegate.telemetry.v1", "n0", (1, 2)),
+        ("telemetry", said(load(0, "edge", None), 2), "tidegate.telemetry.v1", "n0", (1, 2)),
         ("event", progressed(3, boot=2, cell="east"), "tidegate.events.v1", "east", (2, 3)),
         ("event", said(born()), "tidegate.events.v1", "default", (1, 0)),
         ("event", said(WORKER), "tidegate.events.v1", "default", (1, 0)),
@@ -103,7 +91,7 @@ def test_what_a_node_says_of_itself_is_accepted(
         ("death", link(LinkLost(agent="n0", session=1), "/agents/n0"), "source"),
         # Speaking of another.
         ("telemetry", measured(0, "n1", source="/agents/n0"), "data.node"),
-        ("telemetry", said(load("n1")), "data.node"),
+        ("telemetry", said(load(0, "edge", "n1")), "data.node"),
         ("event", said(born(node="n1")), "data.node"),
         ("event", said(born(agent="n1")), "data.agent"),
         ("event", said(NodeDied(node="n1")), "data.node"),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,27 +43,24 @@ def test_an_authority_in_between_goes_into_the_agents_file(
     assert judge(files) == []
 
 
-def test_one_that_ended_is_to_be_renewed(authority: Authority) -> None:
-    found = only(authority.sign("edge-17", begins=-9, ends=-2))
-    assert (found.about, found.serious) == ("cert", True)
-    assert "ended on" in found.said
-    assert "sign a new one for edge-17" in found.fix
-
-
-def test_one_that_ends_soon_is_worth_a_word_only(authority: Authority) -> None:
-    found = only(authority.sign("edge-17", ends=12))
-    assert not found.serious
-    assert "ends on" in found.said
-
-
-def test_one_that_begins_later_makes_the_clock_suspect(authority: Authority) -> None:
-    assert "timedatectl" in only(authority.sign("edge-17", begins=1)).fix
-
-
-def test_another_name_is_told_with_both_names(authority: Authority) -> None:
-    found = only(authority.sign("edge-18"))
-    assert "is for edge-18, but the agent is edge-17" in found.said
-    assert "compose/certs device edge-17" in found.fix
+@pytest.mark.parametrize(
+    ("name", "made", "serious", "said", "fix"),
+    [
+        ("edge-17", {"begins": -9, "ends": -2}, True, "ended on", "sign a new one for edge-17"),
+        ("edge-17", {"ends": 12}, False, "ends on", ""),
+        ("edge-17", {"begins": 1}, True, "", "timedatectl"),
+        ("edge-18", {}, True, "is for edge-18, but the agent is edge-17", "device edge-17"),
+        ("edge-17", {"server": True}, True, "", "clientAuth"),
+    ],
+    ids=["ended", "ends soon", "begins later", "another's", "a server's"],
+)
+def test_a_certificate_that_will_not_do_is_told_with_what_to_do(
+    authority: Authority, name: str, made: dict[str, Any], serious: bool, said: str, fix: str
+) -> None:
+    found = only(authority.sign(name, **made))
+    assert (found.about, found.serious) == ("cert", serious)
+    assert said in found.said
+    assert fix in found.fix
 
 
 def test_one_of_another_fleet_is_not_signed_by_ours(authority: Authority, tmp_path: Path) -> None:
@@ -71,10 +69,6 @@ def test_one_of_another_fleet_is_not_signed_by_ours(authority: Authority, tmp_pa
     assert "not signed by the authority" in found.said
     assert "one fleet" in found.fix
     assert not found.serious, "a broker may have another authority for its clients"
-
-
-def test_a_servers_certificate_lets_no_client_in(authority: Authority) -> None:
-    assert "clientAuth" in only(authority.sign("edge-17", server=True)).fix
 
 
 def test_a_key_of_another_certificate(authority: Authority) -> None:

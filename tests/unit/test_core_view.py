@@ -16,7 +16,7 @@ from scheduler.core.stimuli import (
 )
 from scheduler.policies.interface import SIZES_MOST, Plan, Policy
 from scheduler.policies.literature.fifo import Fifo
-from scheduler.policies.tide import Tide
+from scheduler.policies.tide.tide import Tide
 from schemas.events import (
     InferenceLoad,
     JobCancelled,

@@ -316,7 +316,7 @@ def test_the_supervisor_is_small(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
         jig.start(shell("sleep 1000"))
         jig.hears(GangStarted)
-        pid = json.loads((jig.run() / "shim.json").read_text())["pid"]
+        pid = jig.shim()["pid"]
         said = Path(f"/proc/{pid}/status").read_text()
         resident = next(line for line in said.splitlines() if line.startswith("VmRSS"))
         assert int(resident.split()[1]) < 24 * 1024, resident

@@ -40,8 +40,7 @@ def scaled(jig: Bench, gpu: int, epoch: int) -> None:
 def test_what_a_gang_goes_on_from_stays_until_it_has_saved_itself(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with bench(tmp_path, keep_runs=1) as jig:
-        jig.start(python(SLOW + TRAINER, env={"GO": str(go)}), 0)
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(python(SLOW + TRAINER, env={"GO": str(go)}), 0)
         scaled(jig, 1, 2)
         scaled(jig, 0, 3)  # what was scaled from has saved nothing
         go.touch()
@@ -69,8 +68,7 @@ def test_what_is_on_its_way_to_the_store_stays_and_goes_when_newer_ones_are_ther
 ) -> None:
     store = Slow(f"file://{tmp_path}/store")
     with bench(tmp_path, keep_runs=1, store=store) as jig:
-        jig.start(python(TRAINER), 0)
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(python(TRAINER), 0)
         scaled(jig, 1, 2)
         reached = jig.hears(GangStarted, 2).step
         jig.until(lambda: jig.step() > reached + 2)

@@ -62,8 +62,7 @@ def test_training_goes_on_in_the_same_processes_and_ends_as_if_undisturbed(jig: 
     jig.start(Program(argv=command, env=env), 5, job="calm", total_steps=120)
     jig.hears(GangCompleted)
     moved = Program(argv=[*command, "--work-s", "0.1"], env=env, resize="in_place")
-    jig.start(moved, 0, 1, total_steps=120)
-    jig.until(lambda: jig.step() >= 3)
+    jig.trains(moved, 0, 1, total_steps=120, beyond=2)
     before = _workers(jig)
     sizes = [((0, 1, 2, 3), 2), ((0, 2, 3), 3), ((2,), 1), ((1, 2), 1)]
     for epoch, (gpus, stay) in enumerate(sizes, start=2):
@@ -98,8 +97,7 @@ def test_a_worker_sees_its_own_gpu_alone(tmp_path: Path) -> None:
     program = python(f"import os\nSHOWN, env = {shown}, os.environ\n{show}" + ELASTIC)
     program = program.model_copy(update={"resize": "in_place"})
     with bench(tmp_path, gpu_ids={"box": ["A", "B", "C"]}) as jig:
-        jig.start(program, 0, 2)
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(program, 0, 2)
         jig.scale(1, 2, epoch=2)
         assert jig.hears(GangStarted, 2).epoch == 2
         logs = {path.name: path.read_text() for path in (jig.run() / "logs").iterdir()}
@@ -118,8 +116,7 @@ for new in (False, True):
 while not (folder / 'go').exists():
     time.sleep(0.01)
 """
-    jig.start(_elastic(LEAVE=slow), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(LEAVE=slow), 0, 1)
     jig.scale(0, epoch=2)
     jig.until(lambda: any("generation" in line for line in _said(jig)))
     jig.until(lambda: len(jig.pids()) == 5)
@@ -136,8 +133,7 @@ while not (folder / 'go').exists():
 
 
 def test_wishes_that_come_too_fast_are_carried_out_one_after_the_other(jig: Bench) -> None:
-    jig.start(_elastic(), 0)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(), 0)
     first = _workers(jig)
     jig.scale(0, 1, epoch=2)
     jig.look()
@@ -163,8 +159,7 @@ def test_only_a_number_is_a_generation(tmp_path: Path) -> None:
 
 def test_a_job_that_never_confirms_is_restarted_in_time(tmp_path: Path) -> None:
     with bench(tmp_path, grace_s=2.0) as jig:
-        jig.start(_elastic(JOIN="time.sleep(1000)"), 0)
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(_elastic(JOIN="time.sleep(1000)"), 0)
         jig.scale(0, 1, epoch=2)
         asked_s = time.monotonic()
         assert jig.hears(GangStarted, 2).epoch == 2
@@ -176,13 +171,12 @@ def test_a_job_that_never_confirms_is_restarted_in_time(tmp_path: Path) -> None:
 
 
 def test_a_job_that_does_not_listen_is_not_signalled_but_restarted(jig: Bench) -> None:
-    jig.start(python(TRAINER, resize="in_place"), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER, resize="in_place"), 0, 1)
     jig.scale(1, epoch=2)
     assert jig.hears(GangStarted, 2).epoch == 2
     assert jig.executor.fallbacks == 1
     assert not (jig.run() / "world.json").exists()
-    said = json.loads((jig.run() / "shim.json").read_text())["resize"]
+    said = jig.shim()["resize"]
     assert said["hindrance"] == "rank 1 does not listen for SIGUSR2"
     _steps_on(jig)
     assert _is_continuous(jig, 1, 2)
@@ -203,19 +197,17 @@ def test_one_worker_for_a_node_and_wholly_other_gpus_mean_a_restart(jig: Bench) 
 
 def test_a_gpu_in_other_hands_keeps_the_gang_as_it_is_until_it_is_restarted(jig: Bench) -> None:
     jig.start(shell("sleep 1000"), 1, job="other")
-    jig.start(_elastic(), 0)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(), 0)
     jig.scale(0, 1, epoch=2)
     failed = jig.hears(GangFailed)
     assert "held by job other" in failed.error
     assert jig.executor.fallbacks == 1
-    said = json.loads((jig.run() / "shim.json").read_text())["resize"]
+    said = jig.shim()["resize"]
     assert "held by job other" in said["hindrance"]
 
 
 def test_a_stop_in_the_middle_loses_no_step(jig: Bench) -> None:
-    jig.start(_elastic(JOIN="time.sleep(1000)"), 0)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(JOIN="time.sleep(1000)"), 0)
     jig.scale(0, 1, epoch=2)
     jig.until(lambda: (jig.run() / "world.json").exists())
     jig.stop(2)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped, WorkersLeft
-from runtime.executors.folder import write_json
 from runtime.executors.locks import Locked, lock_path, take
 from runtime.executors.processes import workers_of
 from schemas.programs import Program
@@ -30,14 +29,9 @@ def _elastic(**env: str) -> Program:
     return python(ELASTIC, resize="in_place", env=env)
 
 
-def _shim(jig: Bench, epoch: int = 1) -> int:
-    return int(json.loads((jig.run(epoch) / "shim.json").read_text())["pid"])
-
-
 def _told(jig: Bench) -> bool:
-    path = jig.run() / "shim.json"
-    said = json.loads(path.read_text()) if path.exists() else {}
-    return bool(said.get("resize")) and said["resize"]["state"] in ("told", "done")
+    resize = (jig.shim() or {}).get("resize") or {}
+    return resize.get("state") in ("told", "done")
 
 
 def _saved(jig: Bench, step: int) -> None:
@@ -58,13 +52,6 @@ def _held(jig: Bench) -> list[int]:
     return found
 
 
-def _first_step(jig: Bench, epoch: int) -> int:
-    path = jig.run(epoch) / "progress.jsonl"
-    jig.until(lambda: path.exists() and "\n" in path.read_text())
-    lines = path.read_text().splitlines()
-    return int(json.loads(lines[0])["step"])
-
-
 @pytest.mark.parametrize("code", ["sys.exit(3)", "os.kill(os.getpid(), 9)", "sys.exit(0)"])
 def test_one_that_comes_and_dies_costs_a_restart_and_not_the_gang(
     tmp_path: Path, code: str
@@ -75,8 +62,7 @@ def test_one_that_comes_and_dies_costs_a_restart_and_not_the_gang(
 
 
 def _comes_and_dies(jig: Bench, code: str) -> None:
-    jig.start(_elastic(JOIN=f"{LATE}\n{code}"), 0)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(JOIN=f"{LATE}\n{code}"), 0)
     _saved(jig, jig.step())
     saved = jig.hears(CheckpointDone).step
     jig.scale(0, 1, epoch=2)
@@ -87,13 +73,12 @@ def _comes_and_dies(jig: Bench, code: str) -> None:
     assert jig.executor.fallbacks == 1
     assert jig.all(GangFailed) == []
     jig.until(lambda: jig.step() > saved)
-    assert _first_step(jig, 2) >= saved + 1
+    assert jig.first_step(2) >= saved + 1
     assert _held(jig) == [0, 1]
 
 
 def test_one_that_leaves_in_disorder_costs_a_restart_too(jig: Bench) -> None:
-    jig.start(_elastic(LEAVE="sys.exit(7)"), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(LEAVE="sys.exit(7)"), 0, 1)
     jig.scale(0, epoch=2)
     jig.until(lambda: jig.run(2).exists())
     jig.until(lambda: jig.step() > 0)
@@ -105,8 +90,7 @@ def test_one_that_leaves_in_disorder_costs_a_restart_too(jig: Bench) -> None:
 def test_an_agent_that_dies_in_the_middle_is_followed_by_one_that_goes_on(jig: Bench) -> None:
     kill_agent_after(jig, GROWS, lambda: _told(jig))
     pids = jig.pids()
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.executor.leftovers == 0
     for _ in range(5):
         jig.look()
@@ -129,38 +113,36 @@ def test_an_agent_that_dies_in_the_middle_is_followed_by_one_that_goes_on(jig: B
 
 
 def test_an_agent_that_dies_before_it_asks_is_made_up_for(jig: Bench) -> None:
-    jig.start(_elastic(), 0)
-    jig.until(lambda: jig.step() > 2)
-    os.kill(_shim(jig), signal.SIGSTOP)  # it hears nothing while the agent writes
+    jig.trains(_elastic(), 0)
+    jig.hurt(signal.SIGSTOP)  # it hears nothing while the agent writes
     jig.scale(0, 1, epoch=2)
     jig.look()
     jig.executor.close()
-    os.kill(_shim(jig), signal.SIGCONT)
+    jig.hurt(signal.SIGCONT)
     jig.again()
     assert jig.hears(GangStarted, 2).epoch == 2
     assert jig.executor.fallbacks == 0
 
 
 def test_a_killed_supervisor_costs_what_was_not_saved_and_not_the_gang(jig: Bench) -> None:
-    jig.start(_elastic(JOIN=LATE), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(JOIN=LATE), 0, 1)
     _saved(jig, jig.step())
     saved = jig.hears(CheckpointDone).step
     jig.scale(0, 2, epoch=2)
     jig.until(lambda: _told(jig))
-    os.kill(_shim(jig), signal.SIGKILL)
+    jig.hurt(signal.SIGKILL)
     assert jig.hears(GangStarted, 2).epoch == 2
     assert jig.all(GangFailed) == []
     assert jig.executor.fallbacks == 1
     assert [left.epoch for left in jig.all(WorkersLeft)] == [1]
-    assert _first_step(jig, 2) == saved + 1
+    assert jig.first_step(2) == saved + 1
     assert _held(jig) == [0, 2]
     assert {worker.epoch for worker in workers_of(jig.agent)} == {"2"}
 
 
 def test_agent_and_supervisor_that_die_together_leave_a_gang_to_restart(jig: Bench) -> None:
     kill_agent_after(jig, GROWS, lambda: _told(jig))
-    os.kill(_shim(jig), signal.SIGKILL)
+    jig.hurt(signal.SIGKILL)
     wait_until(lambda: not jig.pids(), "the workers outlived their supervisor")
     assert _held(jig) == []
     jig.again()
@@ -174,14 +156,10 @@ def test_agent_and_supervisor_that_die_together_leave_a_gang_to_restart(jig: Ben
 
 
 def test_a_machine_that_is_restarted_is_no_reason_to_begin_anew_unasked(jig: Bench) -> None:
-    jig.start(_elastic(), 0)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(_elastic(), 0)
     jig.scale(0, 1, epoch=2)
     jig.hears(GangStarted, 2)
-    os.kill(_shim(jig), signal.SIGKILL)
-    wait_until(lambda: not jig.pids())
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.reboot()
     jig.again()
     failed = jig.hears(GangFailed)
     assert "machine was restarted" in failed.error
@@ -205,4 +183,4 @@ jig.scale(0, 1, epoch=2)
     jig.scale(0, 1, epoch=2)  # as the core says again
     assert jig.hears(GangStarted).epoch == 2
     assert time.monotonic() - before_s < 60
-    assert _first_step(jig, 2) > 2
+    assert jig.first_step(2) > 2

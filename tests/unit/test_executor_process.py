@@ -60,8 +60,7 @@ def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
 
 
 def test_a_stop_saves_and_the_next_start_loses_no_step(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() >= 5)
+    jig.trains(python(TRAINER), beyond=4)
     jig.stop(1)
     stopped = jig.hears(GangStopped)
     assert jig.all(CheckpointDone)[-1].step == stopped.step >= 5
@@ -84,9 +83,7 @@ def test_a_checkpoint_comes_from_the_store_where_there_is_none_here(tmp_path: Pa
 
 def test_a_checkpoint_that_nobody_has_fails_the_gang(jig: Bench) -> None:
     jig.start(python(TRAINER), step=12)
-    failed = jig.hears(GangFailed)
-    assert failed.retriable
-    assert "no checkpoint of j at step 12" in failed.error
+    jig.fails("no checkpoint of j at step 12")
 
 
 def test_workers_that_outstay_the_grace_are_killed(jig: Bench) -> None:
@@ -111,8 +108,7 @@ def test_a_wrapper_that_dies_of_the_signal_leaves_its_command_time_to_save(jig: 
     program = python(TRAINER)
     wrapped = shell('"$@" & wait', env={})
     wrapped = wrapped.model_copy(update={"argv": [*wrapped.argv, "sh", *program.argv]})
-    jig.start(wrapped)
-    jig.until(lambda: jig.step() >= 3)
+    jig.trains(wrapped, beyond=2)
     jig.stop(1)
     assert jig.hears(GangStopped).step >= 3
 
@@ -128,8 +124,7 @@ class _Endless(CheckpointStore):
 def test_an_upload_that_takes_too_long_does_not_hold_the_gpus(tmp_path: Path) -> None:
     store = _Endless(f"file://{tmp_path}/store")
     with bench(tmp_path, store=store, upload_s=0.5) as jig:
-        jig.start(python(TRAINER))
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(python(TRAINER))
         jig.stop(1, grace_s=2.0)
         assert jig.hears(GangStopped).step == 0
         assert "in the time that was left" in jig.all(CheckpointLost)[0].error
@@ -137,8 +132,7 @@ def test_an_upload_that_takes_too_long_does_not_hold_the_gpus(tmp_path: Path) ->
 
 def test_a_change_of_size_does_not_wait_for_an_upload(tmp_path: Path) -> None:
     with bench(tmp_path, store=_Endless(f"file://{tmp_path}/store")) as jig:
-        jig.start(python(TRAINER))
-        jig.until(lambda: jig.step() > 2)
+        jig.trains(python(TRAINER))
         jig.scale(1, 2, epoch=2)
         assert jig.hears(GangStarted, 2).step > 2
         assert jig.all(CheckpointDone) == []
@@ -158,8 +152,7 @@ def _take_away(store: Path) -> None:
 
 
 def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER))
     jig.stop(1)
     stopped = jig.hears(GangStopped)
     jig.look()  # asked again, the executor notes what was reported: the checkpoint is durable
@@ -169,8 +162,7 @@ def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(jig: Bench)
 
 
 def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
-    jig.start(python(TRAINER), 0, 1)
-    jig.until(lambda: jig.step() >= 3)
+    jig.trains(python(TRAINER), 0, 1, beyond=2)
     jig.scale(0, 1, 2, 3, epoch=2)
     jig.scale(0, 1, 2, 3, epoch=2)  # repeated
     jig.hears(GangStarted, 2)
@@ -193,8 +185,7 @@ def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
 
 
 def test_a_wish_to_save_reaches_a_job_that_listens(jig: Bench) -> None:
-    jig.start(python(TRAINER, saves="on_signal"))
-    jig.until(lambda: jig.step() >= 2)
+    jig.trains(python(TRAINER, saves="on_signal"), beyond=1)
     jig.save()
     done = jig.hears(CheckpointDone)
     assert (done.job, done.epoch) == ("j", 1)

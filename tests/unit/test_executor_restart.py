@@ -1,7 +1,6 @@
 """Workers outlive their agent: it is killed, and the next one goes on with them."""
 
 import json
-import os
 import shutil
 import signal
 from dataclasses import replace
@@ -22,7 +21,7 @@ from runtime.executors.folder import write_json
 from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
-from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, kill_all, python, shell
+from tests.workers import IDLE, TRAINER, Bench, kill_agent_after, python, shell
 
 
 def _steps(jig: Bench, epoch: int = 1) -> int:
@@ -35,8 +34,7 @@ def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
     kill_agent_after(jig, "jig.start(python(TRAINER), 0, 1)", lambda: _steps(jig) > 5)
     before = jig.pids()
     assert len(before) == 3
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.executor.leftovers == 0
     assert jig.hears(GangStarted).step > 5
     reached = jig.step()
@@ -51,24 +49,21 @@ def test_a_job_that_ended_meanwhile_is_reported(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, env={'STEPS': '40'}), total_steps=40)"
     kill_agent_after(jig, orders, lambda: _steps(jig) > 2)
     wait_until(lambda: (jig.run() / "exit.json").exists() and not jig.pids())
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.hears(GangCompleted).step == 40
     assert jig.store.find("j", 40) is not None
     jig.again()  # nobody has said that the report was written down
     assert jig.executor.running() == ("j",)
     assert jig.hears(GangCompleted, 2).step == 40
     jig.look()
-    jig.again()
-    assert jig.executor.running() == ()
+    assert jig.again() == ()
 
 
 def test_an_agent_that_dies_while_workers_leave_hears_how_it_ended(jig: Bench) -> None:
     slow = TRAINER.replace("def save():", "def save():\n    time.sleep(1.5)")
     orders = f"jig.start(python({slow!r})); jig.until(lambda: jig.step() > 2); jig.stop(1)"
     kill_agent_after(jig, orders, (jig.run() / "stop.json").exists)
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     jig.stop(1)  # as the core says again
     stopped = jig.hears(GangStopped)
     assert stopped.step == jig.all(CheckpointDone)[-1].step > 2
@@ -81,8 +76,7 @@ def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> N
     log = jig.run() / "logs" / "rank-0.log"
     kill_agent_after(jig, orders, lambda: log.exists() and "saves" in log.read_text())
     wait_until(lambda: not jig.pids(), "they never left")
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     jig.look()
     jig.scale(1, epoch=2)  # as the core says again
     assert jig.hears(WorkersLeft).epoch == 1
@@ -95,8 +89,7 @@ def test_an_agent_that_dies_in_a_change_of_size_goes_on_with_it(jig: Bench) -> N
 
 
 def test_an_agent_that_dies_before_it_asks_workers_to_leave_is_made_up_for(jig: Bench) -> None:
-    jig.start(python(TRAINER), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER), 0, 1)
     write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
     jig.again()
     jig.scale(1, epoch=2)  # as the core says again
@@ -115,11 +108,9 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
 
 def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
     kill_agent_after(jig, "jig.start(python(TRAINER))", lambda: _steps(jig) > 2)
-    shim = json.loads((jig.run() / "shim.json").read_text())["pid"]
-    os.kill(shim, signal.SIGSTOP)  # it could not take them along
+    jig.hurt(signal.SIGSTOP)  # it could not take them along
     (jig.run() / "closed").touch()
-    jig.again()
-    assert jig.executor.running() == ()
+    assert jig.again() == ()
     assert jig.executor.leftovers == 2
     assert jig.pids() == set()
 
@@ -146,14 +137,11 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
 def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) -> None:
     orders = "jig.start(python(TRAINER, saves='on_signal')); jig.until(lambda: jig.step() > 2)"
     kill_agent_after(jig, orders, lambda: _steps(jig) > 4)
-    kill_all(jig.agent)
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.reboot()
     with (jig.run() / "progress.jsonl").open("a") as file:
         file.write('{"step": 99, "checkpoint": "torn"}\n')
     (jig.run() / "checkpoints" / "torn").touch()
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert "machine was restarted" in jig.hears(GangFailed).error
     assert jig.all(CheckpointDone) == []
 
@@ -161,15 +149,12 @@ def test_a_machine_that_was_restarted_trusts_only_what_is_durable(jig: Bench) ->
 def test_a_change_of_size_that_a_crash_of_the_machine_cut_off_goes_on_from_what_is_durable(
     jig: Bench,
 ) -> None:
-    jig.start(python(TRAINER, saves="on_signal"), 0, 1)
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER, saves="on_signal"), 0, 1)
     jig.save()
     done = jig.hears(CheckpointDone)
     jig.look()
     write_json(jig.run() / "stop.json", {"grace_s": 60.0, "kill": False, "why": "scale"})
-    kill_all(jig.agent)
-    shim = json.loads((jig.run() / "shim.json").read_text())
-    write_json(jig.run() / "shim.json", {**shim, "boot": "an earlier one"})
+    jig.reboot()
     jig.again()
     jig.scale(1, epoch=2)  # as the core says again
     assert jig.hears(GangStarted, 2).step >= done.step
@@ -186,15 +171,13 @@ def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
     order = json.loads((jig.run() / "order.json").read_text())
     write_json(jig.run(2) / "order.json", {**order, "epoch": 2})
     jig.run(3).mkdir()  # not even written down
-    jig.again()
-    assert jig.executor.running() == ("j",)
+    assert jig.again() == ("j",)
     assert jig.hears(GangStarted, 2).epoch == 2
     assert not jig.run(3).exists()
 
 
 def test_a_supervisor_that_died_before_it_said_a_word_is_followed_by_another(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER))
     jig.scale(1, epoch=2)
     jig.until(lambda: jig.run(2).exists())
     jig.scale(2, epoch=3)  # asks one to leave that may not even listen yet
@@ -206,8 +189,7 @@ def test_a_supervisor_that_died_before_it_said_a_word_is_followed_by_another(jig
 
 
 def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> None:
-    jig.start(python(TRAINER, saves="on_signal"))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER, saves="on_signal"))
     jig.save()
     done = jig.hears(CheckpointDone)
     jig.again()  # as if it had died before that was written down
@@ -221,8 +203,7 @@ def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> Non
 
 
 def test_what_an_earlier_stay_of_the_job_saved_is_not_taken_for_the_present_one(jig: Bench) -> None:
-    jig.start(python(TRAINER))
-    jig.until(lambda: jig.step() > 2)
+    jig.trains(python(TRAINER))
     jig.stop(1)
     reached = jig.hears(GangStopped).step
     with (jig.run() / "progress.jsonl").open("a") as file:  # as if its upload had been too slow

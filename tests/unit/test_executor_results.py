@@ -23,7 +23,7 @@ from runtime.executors.kept import keep, kept_of
 from runtime.executors.process import ProcessExecutor
 from tests.distant import Distant
 from tests.patience import wait_until
-from tests.unit.test_executor_resumes import SAVES, first_step, power_cut, saved
+from tests.unit.test_executor_resumes import SAVES, lost, power_cut, saved
 from tests.workers import TRAINER, Bench, bench, placed, python
 
 #: Takes 20 more steps after a resume, and saves no more.
@@ -47,23 +47,17 @@ def link(jig: Bench, *, up: bool) -> None:
 
 
 def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
-    far.start(LAST)
-    step = saved(far)
-    power_cut(far)
-    assert far.hears(GangFailed).lost
+    step = lost(far, LAST)
     link(far, up=True)
     far.start(LAST, resumed=True)
     far.hears(GangStarted)
-    assert first_step(far) == step + 1
+    assert far.first_step() == step + 1
     far.hears(GangCompleted)
     assert [one.step for one in far.store.committed("j")] == [step]
 
 
 def test_an_agent_that_adopts_a_resumed_gang_makes_it_durable_too(far: Bench) -> None:
-    far.start(SAVES)
-    step = saved(far)
-    power_cut(far)
-    far.hears(GangFailed)
+    step = lost(far)
     far.start(SAVES, resumed=True)
     far.hears(GangStarted)
     link(far, up=True)
@@ -141,33 +135,26 @@ def test_a_gang_that_waits_to_be_resumed_is_found_by_the_next_agent(far: Bench) 
         assert far.hears(GangFailed).lost
         far.look()
         far.said.clear()
-        far.again()
-        assert far.executor.running() == ("j",)
+        assert far.again() == ("j",)
     far.hears(GangFailed)
     far.start(SAVES, epoch=2, resumed=True)  # it was to have another size meanwhile
     far.hears(GangStarted)
-    assert first_step(far, 2) == step + 1
+    assert far.first_step(2) == step + 1
 
 
 def test_an_agent_that_died_after_it_made_room_goes_on_from_what_was_put_aside(
     far: Bench,
 ) -> None:
-    far.start(SAVES)
-    step = saved(far)
-    power_cut(far)
-    far.hears(GangFailed)
+    step = lost(far)
     far.run().rename(far.run().with_name("1.1"))
     far.again()
     far.start(SAVES, resumed=True)
     far.hears(GangStarted)
-    assert first_step(far) == step + 1
+    assert far.first_step() == step + 1
 
 
 def test_one_that_is_not_to_go_on_is_closed_by_an_agent_that_knows(far: Bench) -> None:
-    far.start(SAVES)
-    saved(far)
-    power_cut(far)
-    far.hears(GangFailed)
+    lost(far)
     far.executor.close()
     far.executor = ProcessExecutor(far.options, {"other": 1})
     assert far.executor.running() == ()
@@ -185,7 +172,7 @@ def test_a_lost_gang_that_gets_another_size_is_lost_no_more(far: Bench) -> None:
     link(far, up=True)
     far.executor.scale(ScaleWorkers("j", 2, placed(0)), time.time())
     assert not far.hears(GangFailed).lost, "exit 3 is its own"
-    assert first_step(far, 2) == step + 1
+    assert far.first_step(2) == step + 1
 
 
 def test_workers_of_a_folder_of_before_are_ended_if_the_agent_held_their_job(

@@ -1,31 +1,19 @@
 """Machines that go down under a gang: power lost, everything killed, the disk as it was synced."""
 
-import json
-import os
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped
-from runtime.executors.folder import read_json, write_json
 from runtime.executors.kept import keep, kept_of
+from schemas.programs import Program
+from tests.distant import Distant
 from tests.patience import wait_until
 from tests.workers import TRAINER, Bench, bench, kill_all, python, shell
 
 SAVES = python(TRAINER, saves="on_signal")
-
-
-class Unreachable(CheckpointStore):
-    """A store beyond a link that is down."""
-
-    def commit(self, *_: object, **__: object) -> Checkpoint:
-        raise CheckpointError("no route to the store")
-
-    def find(self, *_: object) -> Checkpoint | None:
-        raise CheckpointError("no route to the store")
 
 
 def saved(jig: Bench, epoch: int = 1) -> int:
@@ -41,20 +29,21 @@ def saved(jig: Bench, epoch: int = 1) -> int:
 
 def power_cut(jig: Bench, epoch: int = 1, *, boot: bool = True) -> None:
     """Kill all of it at once; with `boot`, as if the machine had begun anew."""
-    kill_all(jig.agent)
     if boot:
-        said = read_json(jig.run(epoch) / "shim.json")
-        assert said is not None
-        write_json(jig.run(epoch) / "shim.json", {**said, "boot": "an earlier one"})
+        jig.reboot(epoch)
+    else:
+        kill_all(jig.agent)
     jig.said.clear()
     jig.again()
 
 
-def first_step(jig: Bench, epoch: int = 1) -> int:
-    """The first step that the present run of an epoch said."""
-    path = jig.run(epoch) / "progress.jsonl"
-    jig.until(lambda: "\n" in path.read_text())
-    return int(json.loads(path.read_text().splitlines()[0])["step"])
+def lost(jig: Bench, program: Program = SAVES, *gpus: int) -> int:
+    """Train, save, and lose it with its machine; the step that was saved."""
+    jig.start(program, *gpus)
+    step = saved(jig)
+    power_cut(jig)
+    assert jig.hears(GangFailed).lost
+    return step
 
 
 @pytest.mark.parametrize("boot", [True, False])
@@ -70,7 +59,7 @@ def test_a_lost_gang_goes_on_from_its_newest_checkpoint_under_its_epoch(
     failed = jig.hears(GangFailed)
     assert failed.lost
     jig.start(SAVES, 0, 1, step=step, resumed=True)  # as the core decides
-    assert first_step(jig) == step + 1
+    assert jig.first_step() == step + 1
     assert jig.hears(GangStarted).epoch == 1
     assert len(jig.pids()) == 3, "a supervisor and two workers"
     jig.stop(1)
@@ -82,7 +71,7 @@ def test_a_lost_gang_goes_on_from_its_newest_checkpoint_under_its_epoch(
 def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
     tmp_path: Path,
 ) -> None:
-    with bench(tmp_path, store=Unreachable(f"file://{tmp_path}/far")) as jig:
+    with bench(tmp_path, store=Distant(f"file://{tmp_path}/far")) as jig:
         jig.start(SAVES)
         step = saved(jig)
         for _ in range(2):
@@ -90,14 +79,14 @@ def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
             assert jig.hears(GangFailed).lost
             jig.start(SAVES, step=0, resumed=True)  # none was ever durable
             jig.hears(GangStarted)
-            assert first_step(jig) == step + 1
+            assert jig.first_step() == step + 1
         again = saved(jig)
         assert again > step
         power_cut(jig)
         jig.hears(GangFailed)
         jig.start(SAVES, step=0, resumed=True)
         jig.hears(GangStarted)
-        assert first_step(jig) == again + 1
+        assert jig.first_step() == again + 1
 
 
 def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path: Path) -> None:
@@ -112,7 +101,7 @@ def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path
     jig.look()
     jig.start(SAVES, step=40, resumed=True)
     jig.hears(GangStarted)
-    assert first_step(jig) == 41
+    assert jig.first_step() == 41
 
 
 def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
@@ -126,7 +115,7 @@ def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
     jig.hears(GangFailed)
     jig.start(SAVES, step=step, resumed=True)
     jig.hears(GangStarted)
-    assert first_step(jig) == step + 1, "the store's"
+    assert jig.first_step() == step + 1, "the store's"
 
 
 def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) -> None:
@@ -139,7 +128,7 @@ def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) ->
     jig.hears(GangFailed)
     jig.start(SAVES, epoch=8, step=1)  # the job was given to others meanwhile, and came back
     jig.hears(GangStarted)
-    assert first_step(jig, 8) == 2 <= step
+    assert jig.first_step(8) == 2 <= step
 
 
 def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(
@@ -151,7 +140,7 @@ def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(
         jig.store.commit("j", 0, step, source, 1.0)
     jig.start(SAVES, step=40)
     jig.hears(GangStarted)
-    assert first_step(jig) == 81
+    assert jig.first_step() == 81
 
 
 @pytest.mark.parametrize("ending", ["exit 3", "kill -9 $$"])
@@ -163,9 +152,8 @@ def test_one_that_failed_by_itself_is_not_lost(jig: Bench, ending: str) -> None:
 
 
 def test_a_supervisor_that_is_killed_under_a_living_agent_is_a_failure(jig: Bench) -> None:
-    jig.start(SAVES)
-    jig.until(lambda: jig.step() > 2)
-    os.kill(json.loads((jig.run() / "shim.json").read_text())["pid"], signal.SIGKILL)
+    jig.trains(SAVES)
+    jig.hurt(signal.SIGKILL)
     assert not jig.hears(GangFailed).lost
 
 
@@ -183,7 +171,7 @@ def test_a_folder_is_kept_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 def test_hours_without_a_store_do_not_fill_the_disk(tmp_path: Path) -> None:
     often = TRAINER.replace("    if wishes:", "    step % 5 or save()\n    if wishes:")
-    with bench(tmp_path, store=Unreachable(f"file://{tmp_path}/far")) as jig:
+    with bench(tmp_path, store=Distant(f"file://{tmp_path}/far")) as jig:
         jig.start(python(often))
         jig.until(lambda: jig.step() > 150)
         checkpoints = jig.run() / "checkpoints"

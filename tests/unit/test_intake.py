@@ -9,10 +9,9 @@ import pytest
 
 from bus.contract import Message
 from schemas.commands import Rebirth
-from schemas.events import InferenceLoad
 from schemas.topics import EVENTS, TELEMETRY
 from schemas.values import MAX_MESSAGE_BYTES
-from tests.builders import node_born, submitted
+from tests.builders import load, node_born, submitted
 from tests.desk import Desk, kinds, measured, measured_stop, open_desk
 
 
@@ -20,17 +19,6 @@ from tests.desk import Desk, kinds, measured, measured_stop, open_desk
 async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
     async with open_desk(request.param, tmp_path) as desk:
         yield desk
-
-
-def load(needed: int) -> InferenceLoad:
-    return InferenceLoad(
-        pool="infer",
-        requests_running=1,
-        requests_waiting=0,
-        request_rate_per_s=1.0,
-        gpus_needed=needed,
-        gpus_serving=4,
-    )
 
 
 def changed(message: Message, **fields: Any) -> Message:
@@ -69,11 +57,9 @@ def bad(desk: Desk) -> list[tuple[str, Message]]:
 
 async def test_telemetry_makes_no_stimuli(desk: Desk) -> None:
     service = desk.start()
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     before = kinds(desk)
-    await desk.bus.publish(*(desk.say(measured()) for _ in range(50)))
-    await desk.wait(1.0)
+    await desk.hears(*(desk.say(measured()) for _ in range(50)))
     assert kinds(desk) == before
     assert service.intake.telemetry.folded == 50
     newest = service.intake.telemetry.newest("n0")
@@ -88,16 +74,13 @@ async def test_duplicates_gaps_and_late_events(desk: Desk) -> None:
         desk.say(submitted("a")),
         desk.say(submitted("b")),
     )
-    await desk.bus.publish(first, third, first, third)
-    await desk.wait(1.0)
+    await desk.hears(first, third, first, third)
     assert service.intake.counts["duplicates"] == 2
     assert list(service.engine.state.jobs) == ["b"]
     assert len(await desk.commands(Rebirth)) == 1
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(30.0)
+    await desk.hears(desk.say(measured()), wait_s=30.0)
     assert len(await desk.commands(Rebirth)) == 1, "asked once in five minutes"
-    await desk.bus.publish(missing)
-    await desk.wait(1.0)
+    await desk.hears(missing)
     assert service.intake.counts["late"] == 1
     assert list(service.engine.state.jobs) == ["b", "a"]
     await desk.wait(600.0)
@@ -112,12 +95,10 @@ async def test_gaps_are_asked_for_again_until_a_birth(desk: Desk) -> None:
         assert len(await desk.commands(Rebirth)) == asked
         await desk.wait(300.0)
         await desk.bus.publish(desk.say(measured()))
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     asked = len(await desk.commands(Rebirth))
     await desk.wait(600.0)
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(measured()))
     assert len(await desk.commands(Rebirth)) == asked
 
 
@@ -125,12 +106,11 @@ async def test_a_load_that_comes_and_goes_within_one_batch(desk: Desk) -> None:
     """The last word counts, though it equals the one before the batch."""
     service = desk.start()
     born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
-    await desk.bus.publish(desk.say(born, "/agents/i"))
-    await desk.wait(1.0)
-    await desk.bus.publish(desk.say(load(2), "/agents/i"))
-    await desk.wait(1.0)
-    await desk.bus.publish(desk.say(load(5), "/agents/i"), desk.say(load(2), "/agents/i"))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(born, "/agents/i"))
+    await desk.hears(desk.say(load(2, "infer"), "/agents/i"))
+    await desk.hears(
+        desk.say(load(5, "infer"), "/agents/i"), desk.say(load(2, "infer"), "/agents/i")
+    )
     assert service.engine.state.lenders["infer"].gpus_needed == 2.0
 
 
@@ -141,12 +121,10 @@ def kept(value: bytes | None) -> bytes | None:
 
 async def test_bad_events_are_dead_letters_and_delay_nothing(desk: Desk) -> None:
     service = desk.start()
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     wrong = bad(desk)
     messages = [message for _, message in wrong]
-    await desk.bus.publish(*messages[:6], desk.say(submitted("good")), *messages[6:])
-    await desk.wait(1.0)
+    await desk.hears(*messages[:6], desk.say(submitted("good")), *messages[6:])
     assert "good" in service.engine.state.jobs
     dead = [
         record
@@ -164,8 +142,7 @@ async def test_bad_events_are_dead_letters_and_delay_nothing(desk: Desk) -> None
 
 async def test_a_foreign_agent_cannot_speak_for_a_node(desk: Desk) -> None:
     service = desk.start()
-    await desk.bus.publish(desk.say(node_born("n0")), desk.say(measured_stop(), "/agents/other"))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")), desk.say(measured_stop(), "/agents/other"))
     (dead,) = await desk.records(f"{EVENTS.name}.dlq")
     assert dead.headers["dlq_field"] == "data.node"
     assert "agent-train" in dead.headers["dlq_error"]
@@ -176,10 +153,8 @@ async def test_a_birth_that_others_overtook_is_not_believed(desk: Desk) -> None:
     service = desk.start()
     early = desk.say(node_born("n0"))
     stale = desk.say(node_born("n0", gpus=2))
-    await desk.bus.publish(early, desk.say(submitted("a")))
-    await desk.wait(1.0)
-    await desk.bus.publish(stale)
-    await desk.wait(1.0)
+    await desk.hears(early, desk.say(submitted("a")))
+    await desk.hears(stale)
     assert service.engine.state.nodes["n0"].gpu_count == 4
     assert service.intake.counts["births_overtaken"] == 1
 
@@ -187,20 +162,17 @@ async def test_a_birth_that_others_overtook_is_not_believed(desk: Desk) -> None:
 async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
     service = desk.start()
     born = node_born("s0", pool="infer", kind="inference", agent="i", gpus=8)
-    await desk.bus.publish(desk.say(born, "/agents/i"), desk.say(node_born("n0")))
-    await desk.wait(1.0)
-    await desk.bus.publish(
-        desk.say(load(3), "/agents/someone"),
+    await desk.hears(desk.say(born, "/agents/i"), desk.say(node_born("n0")))
+    await desk.hears(
+        desk.say(load(3, "infer"), "/agents/someone"),
         desk.say(measured("n0"), "/agents/someone"),
         desk.say(measured("made-up"), "/agents/someone"),
         desk.say(measured("n0"), sequence=10**18),
         desk.say(measured("n0"), bootid=2**31 - 1),
     )
-    await desk.wait(1.0)
     dead = [record.headers["dlq_field"] for record in await desk.records(f"{TELEMETRY.name}.dlq")]
     assert sorted(dead) == sorted(["data.pool", "data.node", "sequence", "bootid"])
     assert service.engine.state.lenders == {}
     assert service.intake.telemetry.newest("made-up") is None
-    await desk.bus.publish(desk.say(measured("n0"), sequence=1))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(measured("n0"), sequence=1))
     assert service.intake.telemetry.folded == 1, "the honest agent is heard all the same"

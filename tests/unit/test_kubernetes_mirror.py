@@ -15,6 +15,7 @@ from cloud_agent.kubernetes.mirror import Mirror
 from tests.patience import wait_until
 
 Json = dict[str, Any]
+Seen = Callable[[], list[str] | None]
 
 
 def job(name: str, version: int) -> Json:
@@ -115,7 +116,7 @@ def api(server: Server, tmp_path: Path) -> Iterator[Api]:
 
 
 @pytest.fixture
-def seen(server: Server, api: Api) -> Iterator[Callable[[], list[str] | None]]:
+def seen(server: Server, api: Api) -> Iterator[Seen]:
     """Begin to follow at the first call; give the names of the Jobs that are seen."""
     mirror = Mirror(api, "tidegate.io/agent=a")
     begun: list[bool] = []
@@ -131,9 +132,7 @@ def seen(server: Server, api: Api) -> Iterator[Callable[[], list[str] | None]]:
     server.ending.set()
 
 
-def test_what_changes_is_followed_from_where_the_list_was(
-    server: Server, seen: Callable[[], list[str] | None]
-) -> None:
+def test_what_changes_is_followed_from_where_the_list_was(server: Server, seen: Seen) -> None:
     server.jobs = [job("a", 3)]
     big = job("c", 12)
     big["spec"]["padding"] = "x" * 3_000_000
@@ -145,9 +144,7 @@ def test_what_changes_is_followed_from_where_the_list_was(
     wait_until(lambda: server.asked == ["list", "10", "12", "13"])
 
 
-def test_bookmark_moves_on_without_a_change(
-    server: Server, seen: Callable[[], list[str] | None]
-) -> None:
+def test_bookmark_moves_on_without_a_change(server: Server, seen: Seen) -> None:
     server.jobs = [job("a", 3)]
     mark = {"kind": "Job", "metadata": {"resourceVersion": "40"}}
     server.streams = [event("BOOKMARK", mark)]
@@ -156,9 +153,7 @@ def test_bookmark_moves_on_without_a_change(
     wait_until(lambda: seen() == ["a"])
 
 
-def test_forgotten_version_is_listed_anew(
-    server: Server, seen: Callable[[], list[str] | None]
-) -> None:
+def test_forgotten_version_is_listed_anew(server: Server, seen: Seen) -> None:
     server.jobs = [job("a", 3)]
     server.streams = [event("ERROR", {"code": 410, "message": "too old"})]
     wait_until(lambda: seen() is not None)
@@ -166,9 +161,7 @@ def test_forgotten_version_is_listed_anew(
     assert seen() == ["a"]
 
 
-def test_broken_stream_is_taken_up_where_it_was(
-    server: Server, seen: Callable[[], list[str] | None]
-) -> None:
+def test_broken_stream_is_taken_up_where_it_was(server: Server, seen: Seen) -> None:
     server.jobs = [job("a", 3)]
     server.streams = [event("ADDED", job("b", 11)) + b"<html>\n"]
     seen()

@@ -2,19 +2,7 @@
 
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted
-from schemas.events import InferenceLoad
-from tests.builders import Cell, node_born
-
-
-def load(needed: int) -> InferenceLoad:
-    return InferenceLoad(
-        pool="serve",
-        requests_running=0,
-        requests_waiting=0,
-        request_rate_per_s=0.0,
-        gpus_needed=needed,
-        gpus_serving=4,
-    )
+from tests.builders import Cell, load, node_born
 
 
 def heard(cell: Cell, *needs: int, every_s: float) -> list[float | None]:

@@ -13,8 +13,8 @@ SETTINGS = DemandSettings(latency_target_s=5.0, places_per_gpu=10.0)
 CALM = ReplicaLoad("r", gpus=1, silent_s=1.0)
 
 
-def needed(*replicas: ReplicaLoad, total: int = 16, settings: DemandSettings = SETTINGS) -> int:
-    return gpus_for(replicas, settings.places_per_gpu, total, settings)
+def needed(*replicas: ReplicaLoad, settings: DemandSettings = SETTINGS) -> int:
+    return gpus_for(replicas, settings.places_per_gpu, 16, settings)
 
 
 # --- examples ---
@@ -27,34 +27,40 @@ def test_requests_that_run_take_their_places_and_the_headroom() -> None:
     assert needed(busy, replace(busy, name="s")) == 6
 
 
-def test_littles_law_counts_where_the_moment_shows_less() -> None:
-    assert needed(replace(CALM, running=1.0, rate_per_s=20.0, service_s=2.0)) == 5
-    assert needed(replace(CALM, running=60.0, rate_per_s=20.0, service_s=2.0)) == 8
+R4 = ReplicaLoad("r", 4, 1.0)
+LATE = replace(R4, running=1.0, latency_p99_s=7.5)
 
 
-def test_a_queue_is_to_be_gone_in_time() -> None:
-    # 300 requests of 3 s in 30 s are 30 places.
-    assert needed(replace(CALM, waiting=300.0, service_s=3.0)) == 4
-    # Not known how long they take, or longer than the time: a place each.
-    assert needed(replace(CALM, waiting=60.0)) == 8
-    assert needed(replace(CALM, waiting=60.0, service_s=90.0)) == 8
+@pytest.mark.parametrize(
+    ("one", "gpus"),
+    [
+        # Little's law counts where the moment shows less.
+        (replace(CALM, running=1.0, rate_per_s=20.0, service_s=2.0), 5),
+        (replace(CALM, running=60.0, rate_per_s=20.0, service_s=2.0), 8),
+        # A queue is to be gone in time: 300 requests of 3 s in 30 s are 30 places.
+        (replace(CALM, waiting=300.0, service_s=3.0), 4),
+        # Not known how long they take, or longer than the time: a place each.
+        (replace(CALM, waiting=60.0), 8),
+        (replace(CALM, waiting=60.0, service_s=90.0), 8),
+        # Latency above the target asks for more than there is: for 6, in replicas of 4.
+        (LATE, 8),
+        (replace(LATE, latency_p99_s=math.inf), 8),
+        (replace(LATE, latency_p99_s=4.9), 4),
+        # So does a full cache.
+        (replace(R4, kv_cache_use=1.0), 8),
+        (replace(R4, kv_cache_use=0.8), 4),
+        # Without load the least stays, in whole replicas.
+        (CALM, 1),
+        (R4, 4),
+        # One never heard counts as full from the start.
+        (ReplicaLoad("r", 4, 0.0, known=False), 4),
+    ],
+)
+def test_what_one_replica_needs(one: ReplicaLoad, gpus: int) -> None:
+    assert needed(one) == gpus
 
 
-def test_latency_above_the_target_asks_for_more_than_there_is() -> None:
-    late = ReplicaLoad("r", 4, 1.0, running=1.0, latency_p99_s=7.5)
-    assert needed(late) == 8  # 6, in replicas of 4
-    assert needed(replace(late, latency_p99_s=math.inf)) == 8
-    assert needed(replace(late, latency_p99_s=4.9)) == 4
-
-
-def test_a_full_cache_asks_for_more() -> None:
-    assert needed(ReplicaLoad("r", 4, 1.0, kv_cache_use=1.0), total=32) == 8
-    assert needed(ReplicaLoad("r", 4, 1.0, kv_cache_use=0.8), total=32) == 4
-
-
-def test_without_load_the_least_stays_and_is_whole_replicas() -> None:
-    assert needed(CALM) == 1
-    assert needed(ReplicaLoad("r", 4, 1.0)) == 4
+def test_the_least_may_be_nothing() -> None:
     assert needed(CALM, settings=replace(SETTINGS, gpus_min=0)) == 0
 
 
@@ -62,10 +68,6 @@ def test_a_replica_not_heard_counts_as_full_and_then_as_everything() -> None:
     others = [replace(CALM, name=f"r{n}", running=8.0) for n in range(4)]
     silent = [replace(others[0], running=0.0, silent_s=age_s) for age_s in (1, 16, 37.5, 60, 1e9)]
     assert [needed(one, *others[1:]) for one in silent] == [3, 5, 10, 16, 16]
-
-
-def test_one_never_heard_counts_as_full_from_the_start() -> None:
-    assert needed(ReplicaLoad("r", 4, 0.0, known=False)) == 4
 
 
 def test_doubt_doubles_the_headroom() -> None:

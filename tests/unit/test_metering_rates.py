@@ -5,10 +5,16 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from runtime.metering.rates import CounterHistory, quantile
+from runtime.metering.rates import Change, CounterHistory, quantile
 
 A = ("a", (("x", "1"),))
 B = ("b", ())
+
+
+def changed(history: CounterHistory) -> Change:
+    change = history.change()
+    assert change is not None
+    return change
 
 
 def test_growth_needs_two_pages_and_starts_with_the_first() -> None:
@@ -16,8 +22,7 @@ def test_growth_needs_two_pages_and_starts_with_the_first() -> None:
     history.add(0.0, {A: 1000.0}, 5.0)
     assert history.change() is None
     history.add(10.0, {A: 1030.0}, 8.0)
-    change = history.change()
-    assert change is not None
+    change = changed(history)
     assert (change.span_s, change.grown, change.in_flight) == (10.0, {A: 30.0}, 3.0)
 
 
@@ -25,8 +30,7 @@ def test_the_window_slides() -> None:
     history = CounterHistory(20.0)
     for second in range(0, 101, 10):
         history.add(float(second), {A: float(second**2)}, 0.0)
-    change = history.change()
-    assert change is not None
+    change = changed(history)
     assert (change.span_s, change.grown[A]) == (20.0, 100.0**2 - 80.0**2)
 
 
@@ -34,9 +38,7 @@ def test_a_restart_counts_from_zero_and_is_told() -> None:
     history = CounterHistory(60.0)
     assert not history.add(0.0, {A: 1000.0, B: 5.0}, 0.0)
     assert history.add(10.0, {A: 7.0, B: 6.0}, 0.0)
-    change = history.change()
-    assert change is not None
-    assert change.grown == {A: 7.0, B: 1.0}
+    assert changed(history).grown == {A: 7.0, B: 1.0}
 
 
 def test_series_that_come_late_or_go_for_a_while() -> None:
@@ -44,9 +46,7 @@ def test_series_that_come_late_or_go_for_a_while() -> None:
     history.add(0.0, {A: 1000.0}, 0.0)
     history.add(10.0, {B: 3.0}, 0.0)
     history.add(20.0, {A: 1004.0, B: 3.0}, 0.0)
-    change = history.change()
-    assert change is not None
-    assert change.grown == {A: 4.0, B: 3.0}
+    assert changed(history).grown == {A: 4.0, B: 3.0}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.booleans()), min_size=2, max_size=30))
@@ -59,8 +59,7 @@ def test_growth_is_never_negative_and_never_more_than_what_was_counted(
         if second:
             counted += growth
         history.add(float(second), {A: value}, 0.0)
-    change = history.change()
-    assert change is not None
+    change = changed(history)
     # A restart that passes the old count is taken for growth, so it may be less.
     assert -1e-6 <= change.grown[A] <= counted * (1 + 1e-9) + 1e-6
 

@@ -12,14 +12,15 @@ from runtime.core import NodeDrained, NodeHandedBack
 from runtime.owners import (
     HookLender,
     HookOptions,
-    ProtectTimes,
     ReplicaLender,
     ReplicaOptions,
     ReplicaSpec,
     Retry,
     ServedOwner,
 )
-from tests.lending import PYTHON, SetMeter, is_running, lines, poll_until, report, swept
+from tests.lending import PYTHON, lines, living, report, served, swept
+from tests.patience import wait_until
+from tests.ports import alive
 
 #: An agent that gives its owner one order and goes on until it is killed.
 AGENT = """
@@ -55,19 +56,7 @@ def replicas(folder: Path) -> ServedOwner:
     ]
     options = ReplicaOptions(grace_s=600.0, restart_s=0.05, tend_every_s=0.1)
     lender = ReplicaLender(specs, ["s1"], folder / "replicas", options)
-    now_s = time.time()
-    return ServedOwner(
-        lambda _: SetMeter(),
-        lender,
-        {"s1": 2},
-        folder / "owner.json",
-        now_s,
-        protect=ProtectTimes(multiplier=0.0),
-    )
-
-
-def running(folder: Path) -> set[int]:
-    return {pid for line in lines(folder / "ups") if is_running(pid := int(line.split()[1]))}
+    return served(lender, folder)
 
 
 def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
@@ -77,7 +66,7 @@ def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],  # where `tests` is found
     )
-    poll_until(moment, f"that never came in a {order}")
+    wait_until(moment, f"that never came in a {order}")
     agent.kill()
     said, _ = agent.communicate()
     assert said == b"", "it was to be killed before the end"
@@ -85,21 +74,21 @@ def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
 
 def test_killed_in_the_middle_of_everything_it_ends_well(folder: Path) -> None:
     kill_during("hand_back", folder, lambda: len(lines(folder / "ups")) == 2)
-    first = running(folder)
+    first = living(folder / "ups")
     assert len(first) == 2, "replicas outlive the agent"
 
     kill_during("drain", folder, lambda: lines(folder / "asked"))
-    assert running(folder) == first, "they may finish what they serve"
+    assert living(folder / "ups") == first, "they may finish what they serve"
     owner = replicas(folder)
     owner.drain("s1", time.time())
     for _ in range(20):
         assert owner.advance(time.time()) == [], "they are still there"
     (folder / "go").touch()
     assert report(owner) == NodeDrained("s1")
-    assert not running(folder)
+    assert not living(folder / "ups")
 
     kill_during("hand_back", folder, lambda: len(lines(folder / "ups")) == 4)
-    second = running(folder)
+    second = living(folder / "ups")
     assert len(second) == 2
     owner = replicas(folder)
     owner.hand_back("s1", time.time())
@@ -108,11 +97,11 @@ def test_killed_in_the_middle_of_everything_it_ends_well(folder: Path) -> None:
     for index in range(2):
         (folder / f"ready.{index}").touch()
     assert report(owner) == NodeHandedBack("s1")
-    assert running(folder) == second, "none was started twice"
+    assert living(folder / "ups") == second, "none was started twice"
 
     owner.drain("s1", time.time())
     assert report(owner) == NodeDrained("s1")
-    assert not running(folder)
+    assert not living(folder / "ups")
 
 
 def test_a_restart_with_the_node_lent_starts_nobody_there(folder: Path) -> None:
@@ -136,15 +125,7 @@ def test_a_drain_hook_that_fails_half_way_is_rolled_back_by_the_other(tmp_path: 
         hand_back=("sh", "-c", begin),
         confirm_hand_back=("sh", "-c", f"kill -0 $(cat {server})"),
     )
-    owner = ServedOwner(
-        lambda _: SetMeter(),
-        HookLender(options, tmp_path / "hooks"),
-        {"s1": 1},
-        tmp_path / "owner.json",
-        time.time(),
-        protect=ProtectTimes(multiplier=0.0),
-        retry=Retry(first_s=0.05),
-    )
+    owner = served(HookLender(options, tmp_path / "hooks"), tmp_path, Retry(first_s=0.05))
     owner.hand_back("s1", time.time())
     assert report(owner) == NodeHandedBack("s1")
     owner.drain("s1", time.time())
@@ -155,5 +136,5 @@ def test_a_drain_hook_that_fails_half_way_is_rolled_back_by_the_other(tmp_path: 
     owner.hand_back("s1", time.time())
     assert report(owner) == NodeHandedBack("s1")
     pid = int(server.read_text())
-    assert is_running(pid)
+    assert alive(pid)
     os.kill(pid, 9)

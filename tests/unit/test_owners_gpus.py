@@ -14,8 +14,9 @@ from runtime.owners.processes import recorded
 from services.config import load
 from services.machines import RealMachine
 from tests.driven import spec
-from tests.lending import is_running, lines, outcome, poll_until, swept
+from tests.lending import lines, outcome, swept
 from tests.patience import wait_until
+from tests.ports import alive
 from tests.workers import Bench, bench, shell
 
 CONFIG = """
@@ -63,20 +64,20 @@ def test_a_replica_waits_for_the_gang_to_leave_and_says_for_whom(jig: Bench) -> 
     owner = lender(jig, "llm")
     owner.begin_hand_back("box", time.time())
     told = "gpu-0.lock is held by job j, epoch 1"
-    poll_until(lambda: owner.poll(time.time()) or told in str(owner.problems()), "it says nothing")
+    wait_until(lambda: owner.poll(time.time()) or told in str(owner.problems()), "it says nothing")
     assert lines(jig.root / "ups") == []
     jig.stop(1, saves=False)
     jig.hears(GangStopped)
     assert outcome(owner).error == ""
-    poll_until(lambda: lines(jig.root / "ups"), "it is not up")
-    poll_until(lambda: owner.poll(time.time()) or not owner.problems(), "it still complains")
+    wait_until(lambda: lines(jig.root / "ups"), "it is not up")
+    wait_until(lambda: owner.poll(time.time()) or not owner.problems(), "it still complains")
 
 
 def test_replicas_share_a_gpu_and_a_gang_is_refused_it(jig: Bench) -> None:
     owner = lender(jig, "one", "two")
     owner.begin_hand_back("box", time.time())
     assert outcome(owner).error == ""
-    poll_until(lambda: len(lines(jig.root / "ups")) == 2, "not both are up")
+    wait_until(lambda: len(lines(jig.root / "ups")) == 2, "not both are up")
     jig.start(shell("sleep 600"))
     assert "gpu-0.lock is held by the owner's" in jig.hears(GangFailed).error
     jig.look()
@@ -96,7 +97,7 @@ def test_what_a_dead_replica_left_behind_keeps_the_gpu(jig: Bench) -> None:
     del owner  # the agent is gone; its replica is not
     jig.start(shell("sleep 600"))
     jig.hears(GangFailed)
-    assert is_running(who.pid)
+    assert alive(who.pid)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from runtime.owners import HookLender, HookOptions, Outcome
-from tests.lending import PYTHON, failed, is_running, lines, outcome, poll_until, swept
+from tests.lending import PYTHON, failed, lines, outcome, swept
+from tests.patience import wait_until
+from tests.ports import alive
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_a_hook_that_hangs_is_ended_with_all_it_started(folder: Path, tmp_path: 
         "took too long and was ended",
         "ends: up",
     )
-    assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+    assert not any(alive(int(pid)) for pid in pids.read_text().split())
 
 
 def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
@@ -103,7 +105,7 @@ def test_another_deed_ends_the_hook_that_runs_and_takes_its_turn(
     lender = HookLender(options(drain, hand_back=sh(f"echo back >> {said}")), folder)
     lender.begin_drain("s1", time.time())
     lender.begin_drain("s1", time.time())
-    poll_until(lambda: not lender.poll(time.time()) and lines(tmp_path / "pid"), "it never began")
+    wait_until(lambda: not lender.poll(time.time()) and lines(tmp_path / "pid"), "it never began")
     lender.begin_hand_back("s1", time.time())
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert lines(said) == ["saved", "back"], "the first was over before the second began"
@@ -117,7 +119,7 @@ def test_a_server_that_a_hook_starts_is_left_alone(folder: Path, tmp_path: Path)
     assert outcome(lender) == Outcome("s1", "hand_back")
     assert drained(HookLender(options(("true",)), folder)) == Outcome("s1", "drain")
     server = int((tmp_path / "pid").read_text())
-    assert is_running(server)
+    assert alive(server)
     os.kill(server, signal.SIGKILL)
 
 
@@ -155,17 +157,17 @@ def test_after_a_kill_the_hook_that_still_runs_is_ended_before_the_next(
 ) -> None:
     said = tmp_path / "said"
     agent = subprocess.Popen([PYTHON, "-c", AGENT, str(folder), str(said)])
-    poll_until(lambda: lines(said), "the hook never began")
+    wait_until(lambda: lines(said), "the hook never began")
     agent.kill()
     agent.wait()
     (began,) = lines(said)
     orphan = int(began.split()[1])
-    assert is_running(orphan), "hooks outlive a killed agent"
+    assert alive(orphan), "hooks outlive a killed agent"
 
     lender = HookLender(options(sh(f"echo again >> {said}")), folder)
     assert drained(lender) == Outcome("s1", "drain")
     assert lines(said) == [began, "again"]
-    assert not is_running(orphan)
+    assert not alive(orphan)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,7 @@ def test_what_is_away_does_not_serve(tmp_path: Path) -> None:
 
 def test_gpus_that_came_back_count_as_needed_for_their_protect_time(tmp_path: Path) -> None:
     scene = Scene(tmp_path, ProtectTimes())
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     scene.ends("drain")
     scene.owner.hand_back("s1", 0.0)
     scene.ends("hand_back", now_s=100.0)
@@ -52,8 +51,7 @@ def test_need_that_falls_lingers_and_a_drain_waits_for_it(tmp_path: Path) -> Non
     assert figures(scene, 0.0) == (4, 4)
     scene.meter.needed = 1
     assert figures(scene, 10.0) == (4, 4)
-    scene.owner.drain("s1", 11.0)
-    scene.at(11.0)
+    scene.drain("s1", 11.0)
     assert scene.asked() == [], "protected GPUs are not lent"
     assert scene.owner.next_due_s() == 16.0
     scene.at(39.9)
@@ -69,10 +67,8 @@ def test_a_drain_that_waits_is_called_off_without_touching_the_owner(tmp_path: P
     scene.meter.needed = 4
     figures(scene, 0.0)
     scene.begin()
-    scene.owner.drain("s1", 1.0)
-    scene.at(1.0)
-    scene.owner.hand_back("s1", 2.0)
-    assert scene.at(2.0) == NodeHandedBack("s1")
+    scene.drain("s1", 1.0)
+    assert scene.hand_back("s1", 2.0) == NodeHandedBack("s1")
     assert scene.asked() == []
 
 
@@ -80,8 +76,6 @@ def test_the_load_of_one_node_concerns_that_node_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path, ProtectTimes(), node="s2")
     scene.meter.needed = 2
     assert figures(scene, 0.0) == (2, 2)
-    scene.owner.drain("s2", 1.0)
-    scene.at(1.0)
-    scene.owner.drain("s1", 1.0)
-    scene.at(1.0)
+    scene.drain("s2", 1.0)
+    scene.drain("s1", 1.0)
     assert scene.asked() == ["drain s1"]

@@ -11,8 +11,9 @@ import pytest
 
 from runtime.owners import Outcome, ReplicaLender, ReplicaOptions, ReplicaSpec
 from runtime.owners.processes import recorded, take_lock
-from tests.lending import PYTHON, is_running, lines, outcome, poll_until, swept
-from tests.ports import free_port
+from tests.lending import PYTHON, lines, living, outcome, swept
+from tests.patience import wait_until
+from tests.ports import alive, free_port
 
 QUICK = ReplicaOptions(
     grace_s=60.0, kill_timeout_s=60.0, restart_s=0.05, restart_max_s=0.2, tend_every_s=0.1
@@ -70,19 +71,19 @@ def test_a_drain_stops_those_of_the_node_and_a_hand_back_starts_them(
     script = "echo {replica} $GPU >> {}/{node}; exec sleep 600".replace("{}", str(tmp_path))
     specs = [spec(f"r{i}", script, env={"GPU": f"{{node}}/{i}"}) for i in range(2)]
     lender = serving(folder, *specs, spec("other", script, "s2"))
-    poll_until(lambda: lender.poll(time.time()) or lines(tmp_path / "s2"), "s2 is not served")
-    poll_until(lambda: len(lines(tmp_path / "s1")) == 2, "two were to start")
+    wait_until(lambda: lender.poll(time.time()) or lines(tmp_path / "s2"), "s2 is not served")
+    wait_until(lambda: len(lines(tmp_path / "s1")) == 2, "two were to start")
     assert sorted(lines(tmp_path / "s1")) == ["r0 s1/0", "r1 s1/1"]
     first = [pid(folder, "r0"), pid(folder, "r1")]
 
     drained(lender)
-    assert not any(map(is_running, first))
-    assert is_running(pid(folder, "other"))
+    assert not any(map(alive, first))
+    assert alive(pid(folder, "other"))
     drained(lender)
 
     back(lender)
     again = [pid(folder, "r0"), pid(folder, "r1")]
-    assert all(map(is_running, again))
+    assert all(map(alive, again))
     assert not set(first) & set(again)
     back(lender)
     assert [pid(folder, "r0"), pid(folder, "r1")] == again, "a second order starts nobody"
@@ -95,7 +96,7 @@ def test_requests_under_way_have_the_grace_even_behind_a_shell(
     worker = f"trap 'sleep 0.3; echo served >> {tmp_path}/said; exit' TERM; echo up > {tmp_path}/up"
     script = f'sh -c "{worker}; while :; do sleep 0.05; done"; true'
     lender = serving(folder, spec("r", script))
-    poll_until(lambda: lines(tmp_path / "up"), "it is not up")
+    wait_until(lambda: lines(tmp_path / "up"), "it is not up")
     drained(lender)
     assert lines(tmp_path / "said") == ["served"]
 
@@ -111,9 +112,9 @@ def test_who_ignores_the_request_is_killed_with_all_it_started(
     )
     options = ReplicaOptions(grace_s=0.3, kill_timeout_s=60.0)
     lender = serving(folder, spec("r", script), options=options)
-    poll_until(lambda: len(lines(tmp_path / "pids")) == 3, "not all are up")
+    wait_until(lambda: len(lines(tmp_path / "pids")) == 3, "not all are up")
     drained(lender)
-    assert not any(is_running(int(line)) for line in lines(tmp_path / "pids"))
+    assert not any(alive(int(line)) for line in lines(tmp_path / "pids"))
 
 
 def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> None:
@@ -123,7 +124,7 @@ def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> Non
         options=ReplicaOptions(grace_s=0.0, kill_timeout_s=0.3),
     )
     os.kill(pid(folder, "r"), signal.SIGKILL)
-    poll_until(lambda: not is_running(pid(folder, "r")), "it does not die")
+    wait_until(lambda: not alive(pid(folder, "r")), "it does not die")
     held = None
     while held is None:
         held = take_lock(folder / "r.lock")  # this process, which nobody kills, has the lock
@@ -177,7 +178,7 @@ def test_a_slow_start_fails_the_hand_back_but_is_not_cut_short(
     assert outcome(lender) == Outcome("s1", "hand_back", "not ready: r")
     first = pid(folder, "r")
     (tmp_path / "go").touch()
-    poll_until(lambda: (tmp_path / "ready").exists(), "it never became ready")
+    wait_until(lambda: (tmp_path / "ready").exists(), "it never became ready")
     back(lender)
     assert pid(folder, "r") == first
 
@@ -188,8 +189,8 @@ def test_one_that_dies_is_started_again_and_reported(folder: Path, tmp_path: Pat
     )
     specs = [spec("r", script, ready=f"file://{tmp_path}/well")]
     lender = ReplicaLender(specs, ["s1"], folder, QUICK)
-    poll_until(lambda: lender.poll(time.time()) or len(lines(tmp_path / "ups")) >= 3, "not again")
-    poll_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
+    wait_until(lambda: lender.poll(time.time()) or len(lines(tmp_path / "ups")) >= 3, "not again")
+    wait_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
     (problem,) = lender.problems()
     assert problem.startswith("replica r on s1: it died (status 7); ")
     assert problem.endswith("no GPU")
@@ -197,14 +198,14 @@ def test_one_that_dies_is_started_again_and_reported(folder: Path, tmp_path: Pat
 
 def test_a_command_that_is_missing_is_named(folder: Path) -> None:
     lender = ReplicaLender([ReplicaSpec("r", "s1", ("/no/such/server",))], ["s1"], folder, QUICK)
-    poll_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
+    wait_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
     assert "/no/such/server: not found" in lender.problems()[0]
 
 
 def test_a_folder_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     lost = spec("r", "exec sleep 600", workdir=tmp_path / "lost")
     lender = ReplicaLender([lost], ["s1"], folder, QUICK)
-    poll_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
+    wait_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
     assert "cannot be started" in lender.problems()[0]
     assert str(tmp_path / "lost") in lender.problems()[0]
 
@@ -212,12 +213,12 @@ def test_a_folder_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None
 def test_another_agent_finds_them_and_starts_none_twice(folder: Path, tmp_path: Path) -> None:
     specs = [spec(f"r{i}", f"echo up >> {tmp_path}/ups; exec sleep 600") for i in range(3)]
     serving(folder, *specs)
-    poll_until(lambda: len(lines(tmp_path / "ups")) == 3, "not all are up")
+    wait_until(lambda: len(lines(tmp_path / "ups")) == 3, "not all are up")
     pids = [pid(folder, one.name) for one in specs]
     lender = serving(folder, *specs)
     assert [pid(folder, one.name) for one in specs] == pids
     drained(lender)
-    assert not any(map(is_running, pids))
+    assert not any(map(alive, pids))
     assert len(lines(tmp_path / "ups")) == 3
 
 
@@ -246,13 +247,13 @@ def test_a_stranger_under_an_old_number_is_left_alone(folder: Path, tmp_path: Pa
 def test_one_whose_record_was_lost_is_found_by_its_lock(folder: Path, tmp_path: Path) -> None:
     one = spec("r", f"echo $$ >> {tmp_path}/pids; exec sleep 600")
     serving(folder, one)
-    poll_until(lambda: lines(tmp_path / "pids"), "it is not up")
+    wait_until(lambda: lines(tmp_path / "pids"), "it is not up")
     (folder / "r.json").unlink()
     lender = serving(folder, one)
-    poll_until(lambda: lender.poll(time.time()) or len(lines(tmp_path / "pids")) == 2, "not again")
+    wait_until(lambda: lender.poll(time.time()) or len(lines(tmp_path / "pids")) == 2, "not again")
     first, second = map(int, lines(tmp_path / "pids"))
-    assert not is_running(first)
-    assert is_running(second)
+    assert not alive(first)
+    assert alive(second)
 
 
 #: Agents that drain or hand back a node, then the other; each is killed before the n-th line of
@@ -308,21 +309,17 @@ def test_a_kill_at_any_line_leaves_no_replica_twice(folder: Path, tmp_path: Path
         deeds = ("drain hand_back", "hand_back drain")[turn % 2]
         print(deeds, 3 * turn, file=agents.stdin, flush=True)
         assert agents.stdout.readline() == f"{signal.SIGKILL.value}\n"
-        assert len(running(ups)) <= 2, f"after turn {turn}"
+        assert len(living(ups)) <= 2, f"after turn {turn}"
     agents.communicate()
 
     specs = [spec(f"r{i}", f"echo up $$ >> {ups}; exec sleep 600") for i in range(2)]
     lender = serving(folder, *specs)
-    alive = {pid(folder, one.name) for one in specs}
-    assert len(alive) == 2
-    poll_until(lambda: alive == running(ups), "not these two alone")
+    up = {pid(folder, one.name) for one in specs}
+    assert len(up) == 2
+    wait_until(lambda: up == living(ups), "not these two alone")
     drained(lender)
-    assert not running(ups)
+    assert not living(ups)
     assert len(lines(ups)) > 6, "several were started and ended on the way"
-
-
-def running(ups: Path) -> set[int]:
-    return {pid for line in lines(ups) if is_running(pid := int(line.split()[1]))}
 
 
 @pytest.mark.parametrize(

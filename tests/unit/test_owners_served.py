@@ -18,8 +18,7 @@ def scene(tmp_path: Path) -> Scene:
 
 @pytest.fixture
 def lent(scene: Scene) -> Scene:
-    scene.owner.drain("s1", 0.0)
-    assert scene.at(0.0) is None
+    assert scene.drain() is None
     assert scene.ends("drain") == DRAINED
     scene.asked()
     return scene
@@ -45,25 +44,20 @@ def test_drained_and_back(scene: Scene) -> None:
 
 def test_orders_may_be_repeated(scene: Scene) -> None:
     for _ in range(2):
-        scene.owner.drain("s1", 0.0)
-        scene.at(0.0)
+        scene.drain()
     assert scene.asked() == ["drain s1"]
     assert scene.ends("drain") == DRAINED
-    scene.owner.drain("s1", 0.0)
-    assert scene.at(0.0) == DRAINED
+    assert scene.drain() == DRAINED
     for _ in range(2):
-        scene.owner.hand_back("s1", 0.0)
-        scene.at(0.0)
+        scene.hand_back()
     assert scene.asked() == ["hand_back s1"]
     assert scene.ends("hand_back") == BACK
-    scene.owner.hand_back("s1", 0.0)
-    assert scene.at(0.0) == BACK
+    assert scene.hand_back() == BACK
     assert scene.asked() == []
 
 
 def test_a_drain_that_fails_is_rolled_back_then_tried_again(scene: Scene) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     assert scene.ends("drain", "it hangs") is None
     assert scene.asked() == ["drain s1", "hand_back s1"]
     assert scene.owner.problems() == ["node s1: its owner does not leave (try 1): it hangs"]
@@ -94,18 +88,15 @@ def test_after_three_tries_the_owner_keeps_its_node_until_the_next_order(scene: 
     ]
     assert scene.owner.counters.drains_given_up == 1
 
-    scene.owner.hand_back("s1", now_s)
-    assert scene.at(now_s) == BACK, "it has it already"
+    assert scene.hand_back("s1", now_s) == BACK, "it has it already"
     assert scene.asked() == []
     assert scene.owner.problems() == []
-    scene.owner.drain("s1", now_s)
-    scene.at(now_s)
+    scene.drain("s1", now_s)
     assert scene.asked() == ["drain s1"]
 
 
 def test_a_hand_back_calls_a_drain_off(scene: Scene) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     scene.owner.hand_back("s1", 1.0)
     assert scene.asked() == ["drain s1", "hand_back s1"]
     assert scene.ends("drain") is None, "what was called off is not reported"
@@ -113,11 +104,9 @@ def test_a_hand_back_calls_a_drain_off(scene: Scene) -> None:
 
 
 def test_a_hand_back_called_while_rolling_back_is_reported_once_it_is_done(scene: Scene) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     scene.ends("drain", "no")
-    scene.owner.hand_back("s1", 1.0)
-    assert scene.at(1.0) is None
+    assert scene.hand_back("s1", 1.0) is None
     assert scene.ends("hand_back", now_s=2.0) == BACK
     assert scene.at(1_000.0) is None
     assert scene.asked() == ["drain s1", "hand_back s1"]
@@ -141,8 +130,7 @@ def test_a_hand_back_that_fails_is_repeated_for_ever(lent: Scene) -> None:
 
 
 def test_a_rollback_that_fails_is_repeated_before_any_drain(scene: Scene) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     scene.ends("drain", "no")
     scene.ends("hand_back", "no either")
     assert len(scene.owner.problems()) == 2
@@ -154,8 +142,7 @@ def test_a_rollback_that_fails_is_repeated_before_any_drain(scene: Scene) -> Non
 
 def test_a_drain_waits_for_the_hand_back_before_it(lent: Scene) -> None:
     lent.owner.hand_back("s1", 0.0)
-    lent.owner.drain("s1", 1.0)
-    lent.at(1.0)
+    lent.drain("s1", 1.0)
     assert "drain s1" not in lent.asked()
     assert lent.ends("hand_back", now_s=2.0) == BACK
     lent.at(2.0)
@@ -169,11 +156,9 @@ def test_a_drain_waits_for_the_hand_back_before_it(lent: Scene) -> None:
 def test_a_drain_cut_short_by_a_crash_is_begun_anew_and_rolled_back_if_it_fails(
     scene: Scene,
 ) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     scene.begin()
-    scene.owner.drain("s1", 1.0)
-    scene.at(1.0)
+    scene.drain("s1", 1.0)
     assert scene.asked() == ["drain s1"]
     scene.ends("drain", "no")
     assert scene.asked() == ["hand_back s1"]
@@ -181,8 +166,7 @@ def test_a_drain_cut_short_by_a_crash_is_begun_anew_and_rolled_back_if_it_fails(
 
 def test_a_lent_node_is_confirmed_again_but_never_rolled_back(lent: Scene) -> None:
     lent.begin()
-    lent.owner.drain("s1", 1.0)
-    lent.at(1.0)
+    lent.drain("s1", 1.0)
     for turn in range(5):
         lent.ends("drain", "no", now_s=1_000.0 * turn)
         lent.at(1_000.0 * turn + 999)
@@ -194,11 +178,9 @@ def test_a_lent_node_is_confirmed_again_but_never_rolled_back(lent: Scene) -> No
 
 
 def test_a_hand_back_cut_short_by_a_crash_ends_well(lent: Scene) -> None:
-    lent.owner.hand_back("s1", 1.0)
-    lent.at(1.0)
+    lent.hand_back("s1", 1.0)
     lent.begin()
-    lent.owner.hand_back("s1", 2.0)
-    lent.at(2.0)
+    lent.hand_back("s1", 2.0)
     assert lent.asked() == ["hand_back s1"]
     assert lent.ends("hand_back") == BACK
 
@@ -215,8 +197,7 @@ def test_where_nothing_is_known_the_owner_is_brought_in_first(scene: Scene) -> N
     scene.file.unlink()
     scene.begin()
     assert scene.owner.serving() == ()
-    scene.owner.hand_back("s2", 0.0)
-    assert scene.at(0.0) is None
+    assert scene.hand_back("s2") is None
     assert scene.asked() == ["hand_back s1", "hand_back s2"]
     assert scene.owner.problems() == [], "so it is with every new agent"
     assert scene.ends("hand_back") is None, "nobody asked for s1"
@@ -228,8 +209,7 @@ def test_of_a_damaged_file_the_worst_is_assumed(lent: Scene, damage: bytes) -> N
     lent.file.write_bytes(damage)
     lent.begin()
     assert "cannot be read" in lent.owner.problems()[0]
-    lent.owner.drain("s1", 0.0)
-    lent.at(0.0)
+    lent.drain()
     assert sorted(lent.asked()) == ["drain s1", "hand_back s2"]
     assert "cannot be read" in lent.owner.problems()[0], "until it is clear again"
     lent.ends("drain", "no")
@@ -237,8 +217,7 @@ def test_of_a_damaged_file_the_worst_is_assumed(lent: Scene, damage: bytes) -> N
 
 
 def test_no_drain_is_reported_that_is_not_written_down(scene: Scene) -> None:
-    scene.owner.drain("s1", 0.0)
-    scene.at(0.0)
+    scene.drain()
     blocked = scene.file.with_name("owner.json.new")
     blocked.mkdir()
     assert scene.ends("drain") is None

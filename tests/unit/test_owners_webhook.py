@@ -6,21 +6,17 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from runtime.owners import Outcome, WebhookLender, WebhookOptions
-from tests.lending import failed, outcome, poll_until
+from tests.certificates import Authority
+from tests.lending import failed, outcome
+from tests.patience import wait_until
 
 #: Status and body of an answer; a number instead of a body: bytes that come one each 0.05 s.
 Said = tuple[int, bytes | int]
@@ -228,7 +224,7 @@ def test_an_answer_that_drips_is_given_up_and_the_next_not_overtaken(
     service.answer = slow
     lender = WebhookLender(options(service, request_timeout_s=1.0, timeout_s=60.0), tmp_path)
     lender.begin_drain("s1", time.time())
-    poll_until(lambda: lender.poll(time.time()) or service.asked, "it was not asked")
+    wait_until(lambda: lender.poll(time.time()) or service.asked, "it was not asked")
     lender.begin_hand_back("s1", time.time())
     began_s = time.monotonic()
     assert outcome(lender) == Outcome("s1", "hand_back")
@@ -240,7 +236,7 @@ def test_a_crash_sends_the_same_order_again(service: Service, tmp_path: Path) ->
     service.answer = lambda _: PENDING
     lost = WebhookLender(options(service), tmp_path)
     lost.begin_drain("s1", time.time())
-    poll_until(lambda: lost.poll(time.time()) or service.posts(), "it was not asked")
+    wait_until(lambda: lost.poll(time.time()) or service.posts(), "it was not asked")
     service.answer = lambda _: DONE
     assert drained(WebhookLender(options(service), tmp_path)) == Outcome("s1", "drain")
     first, second = service.posts()
@@ -282,40 +278,10 @@ def test_nodes_do_not_wait_for_each_other(service: Service, tmp_path: Path) -> N
     assert drained(lender) == Outcome("s1", "drain")
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "service")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_file, key_file
-
-
 def test_who_answers_is_checked(service: Service, tmp_path: Path) -> None:
-    cert_file, key_file = certificate(tmp_path)
+    made = Authority(tmp_path).sign("service", names=("127.0.0.1",), server=True)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(cert_file, key_file)
+    tls.load_cert_chain(str(made.cert), str(made.key))
     service.server.socket = tls.wrap_socket(service.server.socket, server_side=True)
     url = f"https://127.0.0.1:{service.port}/"
 
@@ -330,7 +296,7 @@ def test_who_answers_is_checked(service: Service, tmp_path: Path) -> None:
         ),
         f"ca_file: {lost} cannot be used",
     )
-    lender = WebhookLender(options(service, url=url, ca_file=cert_file), tmp_path)
+    lender = WebhookLender(options(service, url=url, ca_file=made.ca), tmp_path)
     assert drained(lender) == Outcome("s1", "drain")
 
 

@@ -3,7 +3,6 @@
 from runtime.core import (
     AgentCore,
     Birth,
-    Command,
     DrainNode,
     GangStopped,
     HandBackNode,
@@ -12,18 +11,10 @@ from runtime.core import (
     NodeSpec,
     Outputs,
 )
-from schemas.commands import (
-    CommandData,
-    GangSpec,
-    LendNode,
-    ReturnNode,
-    StartGang,
-    StopGang,
-)
-from schemas.events import NodeBorn, RatePoint
-from schemas.values import NodeGpus
+from schemas.commands import LendNode, ReturnNode
+from schemas.events import NodeBorn
+from tests.gangs import NOW_S, events, refusal, start, stop, tell
 
-NOW_S = 1_000_000.0
 SPECS = [
     NodeSpec("own", "train", "training", 2, "A100", 80_000),
     NodeSpec("s1", "serve", "inference", 2, "A100", 80_000),
@@ -32,19 +23,8 @@ LEND = LendNode(node="s1", loan="L1")
 RETURN = ReturnNode(node="s1", loan="L1")
 
 
-def tell(core: AgentCore, id: str, data: CommandData) -> Outputs:
-    return core.handle(Command(id, data, NOW_S), NOW_S)
-
-
 def acks(outputs: Outputs) -> list[tuple[str, str]]:
     return [(ack.data.command, ack.data.outcome) for ack in outputs.acks]
-
-
-def reason(outputs: Outputs) -> str:
-    assert not outputs.actions
-    (ack,) = outputs.acks
-    assert ack.data.outcome == "refused"
-    return ack.data.reason
 
 
 def lent() -> AgentCore:
@@ -52,20 +32,6 @@ def lent() -> AgentCore:
     tell(core, "lend", LEND)
     core.handle(NodeDrained("s1"), NOW_S)
     return core
-
-
-def start(node: str, epoch: int = 1) -> StartGang:
-    spec = GangSpec(
-        model="m",
-        total_steps=10,
-        samples_per_step=1.0,
-        rates=[RatePoint(gpus=1, samples_per_s=1.0)],
-        checkpoint_mib=0,
-        checkpoint_cost_s=0.0,
-        start_cost_s=0.0,
-    )
-    placement = [NodeGpus(node=node, gpus=[0])]
-    return StartGang(job="j", epoch=epoch, placement=placement, spec=spec, step=0)
 
 
 def test_lend_is_acknowledged_when_the_owner_has_left() -> None:
@@ -82,19 +48,19 @@ def test_lend_is_acknowledged_when_the_owner_has_left() -> None:
 
 def test_only_lent_nodes_take_gangs() -> None:
     core = AgentCore("a", SPECS)
-    assert "s1 is not lent to training but owned" in reason(tell(core, "c1", start("s1")))
+    assert "s1 is not lent to training but owned" in refusal(tell(core, "c1", start(s1=[0])))
     tell(core, "c2", LEND)
-    assert "but draining" in reason(tell(core, "c3", start("s1", 2)))
+    assert "but draining" in refusal(tell(core, "c3", start(epoch=2, s1=[0])))
     core.handle(NodeDrained("s1"), NOW_S)
-    assert acks(tell(core, "c4", start("s1", 3))) == [("c4", "done")]
-    assert acks(tell(AgentCore("a", SPECS), "c5", start("own"))) == [("c5", "done")]
+    assert acks(tell(core, "c4", start(epoch=3, s1=[0]))) == [("c4", "done")]
+    assert acks(tell(AgentCore("a", SPECS), "c5", start(own=[0]))) == [("c5", "done")]
 
 
 def test_return_is_acknowledged_when_the_owner_has_it() -> None:
     core = lent()
     assert tell(core, "c1", RETURN) == Outputs(actions=(HandBackNode("s1"),))
     assert tell(core, "c2", RETURN) == Outputs()
-    assert "but returning" in reason(tell(core, "c3", start("s1")))
+    assert "but returning" in refusal(tell(core, "c3", start(s1=[0])))
     done = core.handle(NodeHandedBack("s1"), NOW_S)
     assert acks(done) == [("c1", "done"), ("c2", "done")]
     assert core.nodes["s1"].phase == "owned"
@@ -103,11 +69,10 @@ def test_return_is_acknowledged_when_the_owner_has_it() -> None:
 
 def test_return_is_refused_while_gangs_run() -> None:
     core = lent()
-    tell(core, "c1", start("s1"))
-    assert reason(tell(core, "c2", RETURN)) == "node: s1 still runs j; stop them first"
-    stop = StopGang(job="j", epoch=1, reason="preempted", checkpoint=False, grace_s=0.0)
-    tell(core, "c3", stop)
-    assert "still runs j" in reason(tell(core, "c4", RETURN)), "asked is not gone"
+    tell(core, "c1", start(s1=[0]))
+    assert refusal(tell(core, "c2", RETURN)) == "node: s1 still runs j; stop them first"
+    tell(core, "c3", stop(checkpoint=False, grace_s=0.0))
+    assert "still runs j" in refusal(tell(core, "c4", RETURN)), "asked is not gone"
     core.handle(GangStopped("j", 1, 0), NOW_S)
     assert tell(core, "c5", RETURN).actions == (HandBackNode("s1"),)
 
@@ -126,32 +91,29 @@ def test_return_supersedes_a_lend_under_way() -> None:
 def test_a_late_lend_of_an_ended_loan_is_refused() -> None:
     core = AgentCore("a", SPECS)
     assert acks(tell(core, "c1", RETURN)) == [("c1", "done")], "it is the owner's"
-    assert "L1 of s1 has ended" in reason(tell(core, "c2", LEND))
+    assert "L1 of s1 has ended" in refusal(tell(core, "c2", LEND))
     assert tell(core, "c3", LendNode(node="s1", loan="L2")).actions == (DrainNode("s1"),)
 
 
 def test_loans_do_not_mix() -> None:
     core = lent()
-    assert "on loan L1" in reason(tell(core, "c1", LendNode(node="s1", loan="L2")))
-    assert "on loan L1, not L2" in reason(tell(core, "c2", ReturnNode(node="s1", loan="L2")))
+    assert "on loan L1" in refusal(tell(core, "c1", LendNode(node="s1", loan="L2")))
+    assert "on loan L1, not L2" in refusal(tell(core, "c2", ReturnNode(node="s1", loan="L2")))
     tell(core, "c3", RETURN)
-    assert "going back" in reason(tell(core, "c4", LEND))
+    assert "going back" in refusal(tell(core, "c4", LEND))
 
 
 def test_training_nodes_and_strangers_are_not_lent() -> None:
     core = AgentCore("a", SPECS)
-    assert "training pool" in reason(tell(core, "c1", LendNode(node="own", loan="L")))
-    assert "no node s9" in reason(tell(core, "c2", ReturnNode(node="s9", loan="L")))
+    assert "training pool" in refusal(tell(core, "c1", LendNode(node="own", loan="L")))
+    assert "no node s9" in refusal(tell(core, "c2", ReturnNode(node="s9", loan="L")))
 
 
 def test_birth_names_the_loan_and_reminds_the_owner() -> None:
     core = AgentCore.from_dict("a", SPECS, lent().to_dict())
     outputs = core.handle(Birth(), NOW_S)
-    born = [said.data for said in outputs.events]
-    assert [(event.node, event.loan) for event in born if isinstance(event, NodeBorn)] == [
-        ("own", None),
-        ("s1", "L1"),
-    ]
+    born = [event for event in events(outputs) if isinstance(event, NodeBorn)]
+    assert [(event.node, event.loan) for event in born] == [("own", None), ("s1", "L1")]
     assert outputs.actions == (DrainNode("s1"),)
     tell(core, "c1", RETURN)
     again = AgentCore.from_dict("a", SPECS, core.to_dict()).handle(Birth(), NOW_S)

@@ -41,6 +41,12 @@ def again(core: AgentCore, limits: Limits = RESUME, specs: list[NodeSpec] = SPEC
     return AgentCore.from_dict("a", specs, json.loads(json.dumps(core.to_dict())), limits)
 
 
+def lost(core: AgentCore, now_s: float = NOW_S) -> Outputs:
+    """What it does when it begins anew, and finds that its gang went with the machine."""
+    core.handle(Birth(("j",)), now_s)
+    return core.handle(LOST, now_s)
+
+
 def kinds(outputs: Outputs) -> list[str]:
     return [type(event).__name__ for event in events(outputs)]
 
@@ -66,57 +72,48 @@ def test_one_of_which_nothing_at_all_is_left_is_born_as_held_and_resumed() -> No
 @pytest.mark.parametrize("limits", [Limits(), Limits(after_reboot="report")])
 def test_without_the_policy_it_is_reported(limits: Limits) -> None:
     core = again(trained(limits), limits)
-    core.handle(Birth(("j",)), NOW_S)
-    (failed,) = events(core.handle(LOST, NOW_S))
+    (failed,) = events(lost(core))
     assert isinstance(failed, WorkerFailed)
     assert (failed.step, failed.retriable) == (100, True)
     assert core.gangs == {}
 
 
 def test_one_that_failed_by_itself_is_reported() -> None:
-    core = trained()
-    outputs = core.handle(GangFailed("j", 1, "rank 0 ended with exit code 3"), NOW_S)
+    outputs = trained().handle(GangFailed("j", 1, "rank 0 ended with exit code 3"), NOW_S)
     assert kinds(outputs) == ["WorkerFailed"]
 
 
-def test_once_its_lease_has_ended_nothing_is_resumed() -> None:
-    core = again(trained())
-    core.handle(Birth(("j",)), LEASE_S)
-    outputs = core.handle(LOST, LEASE_S)
+@pytest.mark.parametrize(
+    "now_s",
+    [
+        pytest.param(LEASE_S, id="once its lease has ended"),
+        pytest.param(NOW_S - 1000, id="a clock that went back cannot tell that the lease holds"),
+    ],
+)
+def test_without_a_lease_nothing_is_resumed(now_s: float) -> None:
+    outputs = lost(again(trained()), now_s)
     assert (kinds(outputs), outputs.actions) == (["WorkerFailed"], ())
 
 
 def test_one_that_was_leaving_is_not_brought_back() -> None:
     core = trained()
     tell(core, "stop", stop())
-    core = again(core)
-    core.handle(Birth(("j",)), NOW_S)
-    assert kinds(core.handle(LOST, NOW_S)) == ["WorkerFailed"]
+    assert kinds(lost(again(core))) == ["WorkerFailed"]
 
 
 def test_one_whose_agent_said_goodbye_for_good_is_not_brought_back() -> None:
     core = trained()
     core.farewell("decommissioned", NOW_S)
-    core = again(core)
-    assert kinds(core.handle(Birth(), NOW_S))[-1] == "WorkerFailed"
-
-
-def test_a_clock_that_went_back_cannot_tell_that_the_lease_holds() -> None:
-    core = again(trained())
-    core.handle(Birth(("j",)), NOW_S - 1000)
-    assert kinds(core.handle(LOST, NOW_S - 1000)) == ["WorkerFailed"]
+    assert kinds(again(core).handle(Birth(), NOW_S))[-1] == "WorkerFailed"
 
 
 def test_it_is_resumed_so_often_and_no_more_whoever_counts() -> None:
     core = trained()
     for _ in range(RESUME.resumes_max):
         core = again(core)
-        core.handle(Birth(("j",)), NOW_S)
-        assert core.handle(LOST, NOW_S).actions != ()
+        assert lost(core).actions != ()
         core.handle(GangStarted("j", 1, 100), NOW_S)
-    core = again(core)
-    core.handle(Birth(("j",)), NOW_S)
-    (failed,) = events(core.handle(LOST, NOW_S))
+    (failed,) = events(lost(again(core)))
     assert failed.error == "the machine was restarted; it had been resumed 2 times"
 
 
@@ -124,9 +121,7 @@ def test_a_row_of_an_earlier_release_is_reported_as_before() -> None:
     rows: dict[str, Any] = json.loads(json.dumps(trained().to_dict()))
     for key in ("spec", "resumes"):
         del rows["gang/j"][key]
-    core = AgentCore.from_dict("a", SPECS, rows, RESUME)
-    core.handle(Birth(("j",)), NOW_S)
-    assert kinds(core.handle(LOST, NOW_S)) == ["WorkerFailed"]
+    assert kinds(lost(AgentCore.from_dict("a", SPECS, rows, RESUME))) == ["WorkerFailed"]
 
 
 def test_one_lost_in_a_change_of_size_begins_with_the_new_one() -> None:

@@ -1,15 +1,13 @@
 """The agent service on the memory bus, in simulated time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bus.clock import PacedClock
-from bus.contract import BusError, Message
-from bus.memory import MemoryBus
+from bus.contract import Message
 from cloud_agent.agent import CloudAgentConfig, build_agent as build_cloud_agent, simulated_cluster
 from edge_agent.agent import EdgeAgentConfig, build_agent as build_edge_agent, simulated_server
 from runtime.build import Options
@@ -17,53 +15,24 @@ from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
 from runtime.spool import Limit
 from runtime.store import AgentStore
-from schemas.codec import Rejected, decode_event
-from schemas.commands import (
-    CommandData,
-    GangSpec,
-    LendNode,
-    Rebirth,
-    RenewLease,
-    StartGang,
-)
-from schemas.events import RatePoint
-from schemas.topics import COMMANDS, EVENTS, TELEMETRY
-from schemas.values import NodeGpus
+from schemas.commands import LendNode, Rebirth, RenewLease
+from schemas.events import CommandAcknowledged, InferenceLoad
+from schemas.topics import COMMANDS, TELEMETRY
+from tests.gangs import start
+from tests.heard import FlakyBus, Timed
 from tests.patience import PATIENCE_S
 from tests.post import ordered
 
 START_S = 1_000_000.0 - 1_000_000.0 % 60
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
-SPEC = GangSpec(
-    model="m",
-    total_steps=1000,
-    samples_per_step=1.0,
-    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
-    checkpoint_mib=100,
-    checkpoint_cost_s=5.0,
-    start_cost_s=30.0,
-)
 
 
-class FlakyBus(MemoryBus):
-    """A memory bus whose link can be down."""
-
-    down = False
-
-    async def publish(self, *messages: Message) -> None:
-        if self.down:
-            raise BusError("the link is down")
-        await super().publish(*messages)
-
-
-class World:
-    """A bus and a clock, and what was said on the bus."""
+class World(Timed):
+    """Agents in a folder, and what is said on their bus."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = PacedClock(START_S, pace=None)
-        self.bus = FlakyBus(self.clock)
+        super().__init__(START_S)
         self.folder = folder
-        self._commands = 0
 
     def cluster(self, **options: Any) -> AgentService:
         config = CloudAgentConfig(
@@ -77,35 +46,6 @@ class World:
         make = simulated_server(lambda _: demand, physics=EXACT)
         return build_edge_agent(config, self.bus, self.clock, self.folder / "e1.db", make)
 
-    async def order(self, agent: str, data: CommandData, id: str | None = None) -> str:
-        self._commands += 1
-        name = id or f"c{self._commands}"
-        value = ordered(data, self._commands, agent, self.clock.now_s(), id=name)
-        await self.bus.publish(Message(COMMANDS.name, agent, value))
-        return name
-
-    async def said(self, topic: str = EVENTS.name) -> list[Any]:
-        envelopes = []
-        async for record in self.bus.read(topic):
-            envelope = decode_event(record.value or b"")
-            assert not isinstance(envelope, Rejected), envelope
-            envelopes.append(envelope)
-        return envelopes
-
-    async def kinds(self) -> list[str]:
-        return [type(envelope.data).__name__ for envelope in await self.said()]
-
-    async def during(
-        self, service: AgentService, *steps: tuple[float, Callable[[], Awaitable[object]]]
-    ) -> None:
-        """Run the service; at each number of seconds from the start, do the step; then stop."""
-        task = asyncio.create_task(service.run())
-        for at_s, step in steps:
-            await self.clock.run_until(START_S + at_s)
-            await step()
-        await service.stop()
-        await task
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -116,20 +56,15 @@ async def nothing() -> None:
     """Just let time pass until here."""
 
 
-def start(node: str = "n1", job: str = "j", epoch: int = 1) -> StartGang:
-    placement = [NodeGpus(node=node, gpus=[0])]
-    return StartGang(job=job, epoch=epoch, placement=placement, spec=SPEC, step=0)
-
-
 async def test_a_job_runs_from_command_to_completion(world: World) -> None:
     await world.during(
         world.cluster(),
-        (10.0, lambda: world.order("a", start())),
+        (10.0, lambda: world.order("a", start(n1=[0]))),
         (1500.0, nothing),
     )
     story = [
         (envelope.time_s - START_S, type(envelope.data).__name__)
-        for envelope in await world.said()
+        for envelope in await world.envelopes()
         if type(envelope.data).__name__ != "JobProgressed"
     ]
     (saved,) = [at for at, kind in story if kind == "CheckpointCommitted"]
@@ -146,7 +81,7 @@ async def test_a_job_runs_from_command_to_completion(world: World) -> None:
 async def test_sequences_are_contiguous_and_each_boot_begins_again(world: World) -> None:
     for boot in range(2):
         await world.during(world.cluster(), (130.0 * (boot + 1), nothing))
-    envelopes = [*await world.said(), *await world.said(TELEMETRY.name)]
+    envelopes = [*await world.envelopes(), *await world.envelopes(TELEMETRY.name)]
     boots = sorted({envelope.bootid for envelope in envelopes})
     assert boots == [boots[0], boots[0] + 1]
     for boot in boots:
@@ -159,14 +94,14 @@ async def test_sequences_are_contiguous_and_each_boot_begins_again(world: World)
 async def test_reports_are_aligned_to_the_period(world: World) -> None:
     await world.during(
         world.cluster(),
-        (45.0, lambda: world.order("a", start())),
+        (45.0, lambda: world.order("a", start(n1=[0]))),
         (200.0, nothing),
     )
-    telemetry = await world.said(TELEMETRY.name)
+    telemetry = await world.envelopes(TELEMETRY.name)
     assert [e.time_s - START_S for e in telemetry] == [60.0, 60.0, 120.0, 120.0, 180.0, 180.0]
     records = [record async for record in world.bus.read(TELEMETRY.name)]
     assert [record.key for record in records] == ["n1", "n2"] * 3
-    progress = [e for e in await world.said() if type(e.data).__name__ == "JobProgressed"]
+    progress = [e for e in await world.envelopes() if type(e.data).__name__ == "JobProgressed"]
     assert [(e.time_s - START_S, e.data.step) for e in progress] == [(120.0, 45), (180.0, 105)]
 
 
@@ -176,32 +111,12 @@ async def test_an_edge_node_is_lent_when_drained_and_reports_its_own_load(world:
         (10.0, lambda: world.order("e1", LendNode(node="e1", loan="L1"))),
         (70.0, nothing),
     )
-    (ack,) = [e for e in await world.said() if type(e.data).__name__ == "CommandAcknowledged"]
+    (ack,) = [e for e in await world.envelopes() if isinstance(e.data, CommandAcknowledged)]
     assert ack.time_s - START_S == 30.0
     assert ack.causationid == "c1"
-    (load,) = [
-        e.data for e in await world.said(TELEMETRY.name) if type(e.data).__name__ == "InferenceLoad"
-    ]
+    (load,) = await world.said(InferenceLoad, TELEMETRY.name)
     assert (load.node, load.gpus_needed, load.gpus_serving) == ("e1", 1, 0)
     assert load.shortfall_gpu_s == pytest.approx(0.25 * 50)
-
-
-async def test_bad_commands_become_dead_letters(world: World) -> None:
-    async def send() -> None:
-        await world.bus.publish(Message(COMMANDS.name, "a", b"{", {"h": "1"}))
-        await world.order("a", Rebirth(), id="not a name")
-        await world.order("a", Rebirth(), id="good")
-
-    service = world.cluster()
-    await world.during(service, (10.0, send), (20.0, nothing))
-    letters = [record async for record in world.bus.read(f"{COMMANDS.name}.dlq")]
-    assert letters[0].value == b"{"
-    assert letters[0].headers["h"] == "1"
-    assert letters[0].headers["dlq_consumer_group"] == "agent-a"
-    assert [letter.headers["dlq_field"] for letter in letters][1] == "id"
-    assert service.counters.dead_letters == 2
-    kinds = await world.kinds()
-    assert kinds == ["NodeBorn", "NodeBorn", "CommandAcknowledged", "NodeBorn", "NodeBorn"]
 
 
 async def test_other_agents_commands_are_not_heard(world: World) -> None:
@@ -213,17 +128,17 @@ async def test_other_agents_commands_are_not_heard(world: World) -> None:
 async def test_a_restart_reports_lost_gangs_and_remembers_commands(world: World) -> None:
     await world.during(
         world.cluster(),
-        (10.0, lambda: world.order("a", start())),
+        (10.0, lambda: world.order("a", start(n1=[0]))),
         (960.0, nothing),
     )
-    before = await world.said()
+    before = await world.envelopes()
     saved = [e.data.step for e in before if type(e.data).__name__ == "CheckpointCommitted"]
     await world.during(
         world.cluster(),
-        (970.0, lambda: world.order("a", start(), id="c1")),
+        (970.0, lambda: world.order("a", start(n1=[0]), id="c1")),
         (980.0, nothing),
     )
-    after = (await world.said())[len(before) :]
+    after = (await world.envelopes())[len(before) :]
     assert [type(e.data).__name__ for e in after] == [
         "NodeBorn",
         "NodeBorn",
@@ -244,18 +159,18 @@ async def test_offline_the_agent_works_on_until_its_lease_ends(world: World) -> 
 
     async def mend() -> None:
         world.bus.down = False
-        assert (await world.said())[-1].time_s <= START_S + 70
+        assert (await world.envelopes())[-1].time_s <= START_S + 70
 
     service = world.edge()
     await world.during(
         service,
         (0.0, lend),
-        (30.0, lambda: world.order("e1", start("e1"))),
+        (30.0, lambda: world.order("e1", start(e1=[0]))),
         (70.0, cut),
         (900.0, mend),
         (910.0, nothing),
     )
-    late = [e for e in await world.said() if e.time_s > START_S + 70]
+    late = [e for e in await world.envelopes() if e.time_s > START_S + 70]
     stopped = late[-1]
     assert type(late[-2].data).__name__ == "CheckpointCommitted"
     assert type(stopped.data).__name__ == "WorkerStopped"
@@ -280,7 +195,7 @@ async def test_a_full_spool_loses_telemetry_only(world: World) -> None:
     assert service.telemetry_dropped == 2 * 10 - 3
     acks = [kind for kind in await world.kinds() if kind == "CommandAcknowledged"]
     assert len(acks) == 1
-    assert len(await world.said(TELEMETRY.name)) == 3
+    assert len(await world.envelopes(TELEMETRY.name)) == 3
 
 
 def renewal(id: str, now_s: float) -> bytes:
@@ -292,7 +207,7 @@ async def test_what_could_not_be_published_waits_for_the_next_boot(world: World)
     await world.during(world.cluster(), (70.0, nothing))
     world.bus.down = False
     await world.during(world.cluster(), (80.0, nothing))
-    said = await world.said()
+    said = await world.envelopes()
     first = said[0].bootid
     order = [(e.bootid - first, int(e.sequence)) for e in said]
     assert order == [(0, 0), (0, 1), (1, 0), (1, 1)]

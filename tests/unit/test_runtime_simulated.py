@@ -24,19 +24,11 @@ from runtime.core import (
 )
 from runtime.simulated import Physics, SimulatedExecutor, draw, rate_at, resize_pause_s
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner
-from schemas.commands import GangSpec
 from schemas.events import RatePoint
+from tests.gangs import spec
 
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
-SPEC = GangSpec(
-    model="m",
-    total_steps=1000,
-    samples_per_step=10.0,
-    rates=[RatePoint(gpus=1, samples_per_s=10.0), RatePoint(gpus=4, samples_per_s=25.0)],
-    checkpoint_mib=100,
-    checkpoint_cost_s=5.0,
-    start_cost_s=30.0,
-)
+SPEC = spec(rates=[RatePoint(gpus=1, samples_per_s=10.0), RatePoint(gpus=4, samples_per_s=25.0)])
 ONE = {"n1": (0,)}
 FOUR = {"n1": (0, 1, 2, 3)}
 
@@ -47,9 +39,13 @@ def begin(
     physics: Physics = EXACT,
     step: int = 0,
     transfer_s: float = 0.0,
+    runs: bool = False,
 ) -> SimulatedExecutor:
+    """One with a gang; it steps from 30 s on, and with `runs` that is now."""
     executor = SimulatedExecutor({"n1": 1.0, "slow": 0.5}, physics)
     executor.start(StartWorkers("j", 1, placement or ONE, SPEC, step, transfer_s), 0.0)
+    if runs:
+        executor.advance(30.0)
     return executor
 
 
@@ -106,8 +102,7 @@ def test_a_job_ends_when_the_closed_form_says() -> None:
 
 
 def test_a_gang_goes_at_the_pace_of_its_slowest_node() -> None:
-    executor = begin({"n1": (0, 1), "slow": (0, 1)})
-    executor.advance(30.0)
+    executor = begin({"n1": (0, 1), "slow": (0, 1)}, runs=True)
     (progress,) = executor.progress(30.0 + 40.0)
     assert (progress.step, progress.samples_per_s) == (50, 12.5)
 
@@ -123,8 +118,7 @@ def test_noise_is_the_jobs_own_and_bounded() -> None:
 
 
 def test_scaling_conserves_steps() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.scale(ScaleWorkers("j", 2, FOUR), 130.0)  # 100 steps done
     assert finish(executor) == [
         (153.0, GangStarted("j", 2, 100)),
@@ -133,8 +127,7 @@ def test_scaling_conserves_steps() -> None:
 
 
 def test_leavers_go_before_the_new_allocation_starts() -> None:
-    executor = begin(FOUR)
-    executor.advance(30.0)
+    executor = begin(FOUR, runs=True)
     executor.scale(ScaleWorkers("j", 2, {"n1": (0,), "slow": (0, 1, 2)}), 70.0)
     told = finish(executor)
     assert told[:2] == [
@@ -144,8 +137,7 @@ def test_leavers_go_before_the_new_allocation_starts() -> None:
 
 
 def test_a_checkpoint_pauses_and_keeps_the_steps() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.checkpoint(CheckpointWorkers("j", 1), 80.5)
     executor.checkpoint(CheckpointWorkers("j", 1), 82.0)
     done = CheckpointDone("j", 1, 50, "simulated:j/50", 100, 5.0)
@@ -153,8 +145,7 @@ def test_a_checkpoint_pauses_and_keeps_the_steps() -> None:
 
 
 def test_a_stop_saves_within_the_grace() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.stop(StopWorkers("j", 1, True, 60.0), 80.0)
     assert [(at, type(report)) for at, report in finish(executor)] == [
         (85.0, CheckpointDone),
@@ -163,23 +154,20 @@ def test_a_stop_saves_within_the_grace() -> None:
 
 
 def test_a_stop_whose_checkpoint_takes_too_long_loses_the_steps_since_the_last() -> None:
-    executor = begin(step=7)
-    executor.advance(30.0)
+    executor = begin(step=7, runs=True)
     executor.stop(StopWorkers("j", 1, True, 4.0), 80.0)
     assert finish(executor) == [(84.0, GangStopped("j", 1, 7))]
 
 
 def test_a_stop_waits_for_the_checkpoint_under_way() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.checkpoint(CheckpointWorkers("j", 1), 80.0)
     executor.stop(StopWorkers("j", 1, True, 2.5), 83.0)
     assert [type(report) for _, report in finish(executor)] == [CheckpointDone, GangStopped]
 
 
 def test_a_stop_can_be_hurried() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.stop(StopWorkers("j", 1, True, 60.0), 80.0)
     executor.stop(StopWorkers("j", 1, False, 60.0), 81.0)
     assert finish(executor) == [(81.0, GangStopped("j", 1, 0))]
@@ -207,8 +195,7 @@ def test_checkpoints_fail_at_the_given_share() -> None:
     lost = 0
     for seed in range(200):
         physics = Physics(seed=seed, failures_per_gpu_hour=0.0, checkpoint_failure_share=0.25)
-        executor = begin(physics=physics)
-        executor.advance(30.0)
+        executor = begin(physics=physics, runs=True)
         executor.checkpoint(CheckpointWorkers("j", 1), 50.0)
         (report,) = executor.advance(55.0)
         lost += isinstance(report, CheckpointLost)
@@ -216,8 +203,7 @@ def test_checkpoints_fail_at_the_given_share() -> None:
 
 
 def test_a_fault_on_purpose_ends_the_gang() -> None:
-    executor = begin()
-    executor.advance(30.0)
+    executor = begin(runs=True)
     executor.fail("j", "unplugged", 44.0)
     assert finish(executor) == [(44.0, GangFailed("j", 1, "unplugged"))]
 

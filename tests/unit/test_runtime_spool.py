@@ -23,7 +23,7 @@ from schemas.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from tests.builders import node_born
+from tests.builders import load, node_born
 from tests.desk import measured
 
 
@@ -87,10 +87,6 @@ def test_what_was_published_supersedes_nothing() -> None:
 
 def test_each_kind_of_word_has_its_place() -> None:
     worker = {"job": "j", "epoch": 1, "node": "n", "gpus": [0], "step": 0}
-    load = InferenceLoad(
-        pool="p", requests_running=0, requests_waiting=0, request_rate_per_s=0.0,
-        gpus_needed=0, gpus_serving=0,
-    )  # fmt: skip
     expected: dict[type[EventData], Loss] = {
         NodeMeasured: Loss.TELEMETRY,
         InferenceLoad: Loss.TELEMETRY,
@@ -101,7 +97,7 @@ def test_each_kind_of_word_has_its_place() -> None:
     }
     words: list[EventData] = [
         measured("n0"),
-        load,
+        load(),
         progress(1),
         committed(1),
         CheckpointFailed(job="j", epoch=1, error="e"),

@@ -9,13 +9,23 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks import codec as benchmark
-from schemas.codec import Rejected, command, decode_command, decode_event, encode, event
+from schemas.codec import (
+    EventEnvelope,
+    Rejected,
+    command,
+    decode_command,
+    decode_event,
+    encode,
+    event,
+)
 from schemas.commands import COMMANDS, GangSpec, Rebirth, StartGang
 from schemas.events import (
     EVENTS,
     CommandAcknowledged,
-    InferenceLoad,
+    EventData,
+    GangHeld,
     JobProgressed,
+    NodeBorn,
     NodeMeasured,
     RatePoint,
     WorkerStarted,
@@ -27,8 +37,8 @@ from schemas.values import (
     MAX_MESSAGE_BYTES,
     MAX_NODES_PER_GANG,
     NodeGpus,
-    Strict,
 )
+from tests.builders import load, node_born
 
 Broken = Callable[[dict[str, Any]], object]
 
@@ -50,6 +60,21 @@ def measured() -> dict[str, Any]:
     )
     raw: dict[str, Any] = orjson.loads(encode(message))
     return raw
+
+
+def said(data: EventData, **more: Any) -> EventEnvelope:
+    return event(data, source="/s", sequence=0, bootid=0, time_s=0.0, **more)
+
+
+def progressed(step: int = 1, checkpoint_step: int = 0) -> JobProgressed:
+    return JobProgressed(
+        job="j",
+        epoch=1,
+        step=step,
+        samples_per_s=1.0,
+        checkpoint_step=checkpoint_step,
+        checkpoint_cost_s=1.0,
+    )
 
 
 def rejected(value: bytes) -> Rejected:
@@ -76,34 +101,13 @@ def test_null_attributes_are_left_out() -> None:
     ("data", "subject"),
     [
         (WorkerStarted(job="j", epoch=1, node="n", gpus=[0], step=0), "n"),
-        (
-            JobProgressed(
-                job="j",
-                epoch=1,
-                step=1,
-                samples_per_s=1.0,
-                checkpoint_step=0,
-                checkpoint_cost_s=1.0,
-            ),
-            "j",
-        ),
-        (
-            InferenceLoad(
-                pool="p",
-                requests_running=0,
-                requests_waiting=0,
-                request_rate_per_s=0.0,
-                gpus_needed=0,
-                gpus_serving=0,
-            ),
-            "p",
-        ),
+        (progressed(), "j"),
+        (load(pool="p"), "p"),
         (CommandAcknowledged(command="c-1", outcome="done"), "c-1"),
     ],
 )
 def test_subject_is_what_the_event_is_about(data: Any, subject: str) -> None:
-    said = event(data, source="/agents/a", sequence=0, bootid=0, time_s=0.0)
-    assert said.subject == subject
+    assert said(data).subject == subject
 
 
 def test_a_command_about_nothing_needs_a_subject() -> None:
@@ -114,13 +118,13 @@ def test_a_command_about_nothing_needs_a_subject() -> None:
 def test_a_command_is_no_event() -> None:
     rebirth: Any = Rebirth()
     with pytest.raises(ValueError, match="Rebirth does not belong"):
-        event(rebirth, source="/s", sequence=0, bootid=0, time_s=0.0, subject="a")
+        said(rebirth, subject="a")
 
 
 def test_attributes_are_checked_when_said() -> None:
     data = CommandAcknowledged(command="c", outcome="done")
     with pytest.raises(ValidationError, match="cell"):
-        event(data, source="/s", sequence=0, bootid=0, time_s=0.0, cell="No Cell")
+        said(data, cell="No Cell")
 
 
 VALID = orjson.dumps(measured())
@@ -322,65 +326,34 @@ def test_the_largest_start_command_fits() -> None:
 
 
 def test_what_no_reader_would_take_is_not_written() -> None:
-    sent = event(
-        CommandAcknowledged.model_construct(command="c", outcome="done", reason="x" * 10**6),
-        source="/s",
-        sequence=0,
-        bootid=0,
-        time_s=0.0,
-    )
+    told = CommandAcknowledged.model_construct(command="c", outcome="done", reason="x" * 10**6)
     with pytest.raises(ValueError, match="the limit is"):
-        encode(sent)
+        encode(said(told))
 
 
 def test_numbers_of_numpy_can_be_written() -> None:
-    data = InferenceLoad(
-        pool="p",
-        requests_running=0,
-        requests_waiting=0,
-        request_rate_per_s=np.float64(2.5),
-        gpus_needed=0,
-        gpus_serving=0,
-    )
-    sent = event(data, source="/s", sequence=0, bootid=0, time_s=0.0)
+    sent = said(load().model_copy(update={"request_rate_per_s": np.float64(2.5)}))
     assert decode_event(encode(sent)) == sent
 
 
+def holding(gpus: int, *held: list[int]) -> NodeBorn:
+    return node_born(
+        gpus=gpus, held=[GangHeld(job="j", epoch=1, gpus=some, step=0) for some in held]
+    )
+
+
 @pytest.mark.parametrize(
-    ("payload", "fields", "words"),
+    ("build", "words"),
     [
-        ("NodeGpus", {"node": "n", "gpus": [1, 1]}, "each GPU once"),
-        ("JobProgressed", {"step": 4, "checkpoint_step": 5}, "must not be after step 4"),
-        ("NodeBorn", {"gpu_count": 2, "held": [[0, 2]]}, "names GPU 2, the node has 2"),
-        ("NodeBorn", {"gpu_count": 4, "held": [[0], [0]]}, "two gangs hold the same GPU"),
+        (lambda: NodeGpus(node="n", gpus=[1, 1]), "each GPU once"),
+        (lambda: progressed(step=4, checkpoint_step=5), "must not be after step 4"),
+        (lambda: holding(2, [0, 2]), "names GPU 2, the node has 2"),
+        (lambda: holding(4, [0], [0]), "two gangs hold the same GPU"),
     ],
 )
-def test_fields_agree_with_each_other(payload: str, fields: dict[str, Any], words: str) -> None:
+def test_fields_agree_with_each_other(build: Callable[[], object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        build(payload, fields)
-
-
-def build(payload: str, fields: dict[str, Any]) -> object:
-    models: dict[str, type[Strict]] = {
-        "NodeGpus": NodeGpus,
-        **{model.__name__: model for model in EVENTS},
-    }
-    rest: dict[str, dict[str, Any]] = {
-        "NodeGpus": {},
-        "JobProgressed": {"job": "j", "epoch": 1, "samples_per_s": 1.0, "checkpoint_cost_s": 1.0},
-        "NodeBorn": {
-            "node": "n",
-            "agent": "a",
-            "pool": "p",
-            "pool_kind": "edge",
-            "gpu_type": "h100",
-            "gpu_memory_mib": 80_000,
-        },
-    }
-    if "held" in fields:
-        held = [{"job": "j", "epoch": 1, "gpus": gpus, "step": 0} for gpus in fields["held"]]
-        fields = {**fields, "held": held}
-    return models[payload].model_validate({**rest[payload], **fields})
+        build()
 
 
 def test_the_benchmark_runs() -> None:

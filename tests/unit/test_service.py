@@ -31,14 +31,15 @@ async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_what_the_engine_cannot_take_is_set_aside(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scheduler.core import facts, observe
+    from scheduler.core import engine, facts, observe
 
     def broken(turn: Any, job: JobSubmitted, real: Any = observe.submitted) -> None:
         real(turn, job)
         if job.job == "poison":
             turn.emit(facts.JobCompleted("nobody"))
 
-    monkeypatch.setattr(observe, "submitted", broken)
+    reports: dict[Any, Any] = engine._REPORTS
+    monkeypatch.setitem(reports, JobSubmitted, broken)
     service = desk.start()
     await desk.bus.publish(
         desk.say(node_born("n0")),

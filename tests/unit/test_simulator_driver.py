@@ -208,14 +208,6 @@ def test_ladder(room: Room, asked: tuple[int, ...], sizes: tuple[int, ...]) -> N
     assert ladder(room, asked) == sizes
 
 
-def test_progress_is_told_at_the_end_at_least() -> None:
-    told: list[tuple[float, int]] = []
-    policy = Script({0.0: {"a": {0: 1}, "b": {1: 4}}})
-    out = run(policy, entry("a"), entry("b"), entry("c"), horizon_s=300.0,
-              tell=lambda now_s, gone: told.append((now_s, gone)))  # fmt: skip
-    assert told[-1] == (out.until_s, 2)
-
-
 def test_what_is_told_anew_in_mid_leg_is_seen() -> None:
     class Learns(Linear):
         def told(self, progress: float, sizes: tuple[int, ...]) -> Told:

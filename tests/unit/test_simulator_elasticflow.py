@@ -22,7 +22,7 @@ from simulator.physics.elasticflow import (
     TableJob,
     overhead_in,
 )
-from simulator.profiles import load_profiles, rate_table
+from simulator.profiles import rate_table
 from simulator.run import Options, Outcome, simulate
 
 DATA = PUBLIC / "elasticflow"
@@ -72,13 +72,13 @@ def test_who_pays_and_when(charge: Charge, start_s: float, same_s: float, other_
     assert overhead.useful(4) == (pytest.approx(1 - 8.0 / 240) if charge == "slices" else 1.0)
 
 
-def test_sizes_end_at_the_batch_and_what_pays_ends_earlier() -> None:
+def test_sizes_end_at_the_batch() -> None:
     table = rate_table("net", 8, [(1, 8.0), (2, 16.0), (4, 24.0), (8, 20.0), (16, 72.0)])
     assert table is not None
     job = TableJob(table, 100.0, Overhead())
     assert job.told(10.0, (1, 2, 3, 16)).rates.tolist() == [1.0, 2.0, 0.0, 0.0]
     assert job.told(10.0, (1,)).remaining == 90.0
-    assert (job.gpus_max, sorted(job.rates)) == (4, [1, 2, 4, 8])
+    assert sorted(job.rates) == [1, 2, 4, 8]
     assert job.leg(0.0, (2, 2)) == job.leg(0.0, (4,))
     assert job.leg(0.0, (3,)).speed == 0.0
 
@@ -144,39 +144,6 @@ def test_a_declined_job_never_runs_and_counts(tmp_path: Path) -> None:
 
 
 # --- the published data ---------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@needs_data
-@pytest.mark.parametrize(
-    ("kind", "most"),
-    [
-        (
-            "A100",
-            {
-                ("bert", 64): 8,
-                ("bert", 128): 16,
-                ("gpt2", 128): 16,
-                ("gpt2", 256): 32,
-                ("inception3", 64): 16,
-                ("inception3", 128): 32,
-                ("resnet50", 64): 32,
-                ("vgg16", 64): 32,
-                ("deepspeech2", 32): 32,
-                ("deepspeech2", 64): 64,
-                ("resnet50", 256): 64,
-            },
-        ),
-        ("T4", {("deepspeech2", 320): 32, ("yolov3", 64): 4}),
-    ],
-)
-def test_the_table_of_largest_sizes_follows_from_the_speeds(
-    kind: str, most: dict[tuple[str, int], int]
-) -> None:
-    """physics.md B, `max_gpu` of ElasticFlow."""
-    profiles = load_profiles(DATA / "throughputs" / kind)
-    found = {key: TableJob(profiles.tables[key], 1.0, Overhead()).gpus_max for key in most}
-    assert found == most
 
 
 @pytest.mark.slow

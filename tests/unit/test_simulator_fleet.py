@@ -76,7 +76,7 @@ def test_a_loan_from_asking_to_serving_again(instant: bool, back_s: float, end_s
     pools = policy.at(60.0).pools.ids
     assert [pools[pool] for pool in policy.at(60.0).jobs.pool.tolist()] == ["serve", "train"]
     assert policy.at(60.0).jobs.affinity.tolist() == [[0.5, 1.0]] * 2
-    assert (fleet.loans, fleet.migrated.tolist(), fleet.crossed.tolist()) == (1, [1, 0], [0, 0])
+    assert (fleet.loans, out.migrated.tolist(), out.crossed.tolist()) == (1, [1, 0], [0, 0])
     assert fleet.lent_gpu_s == fleet.lent_used_gpu_s == 4 * (back_s - 20)
     assert fleet.needed_gpu_s == 4 * 240 + 8 * (end_s - 240)
     assert fleet.short_gpu_s == 4 * (back_s + 30 - 240)  # then it is warm
@@ -122,7 +122,7 @@ def test_a_gang_that_saves_for_too_long_is_made_to_go() -> None:
     assert fleet.reclaim_back_s.tolist() == [480.0]
     assert fleet.lent_gpu_s == 4 * (480 - 20)
     # Saved at 230, while it ran.
-    assert (fleet.killed.tolist(), fleet.lost_gpu_s.tolist()) == ([1], [4 * 70.0])
+    assert (out.killed.tolist(), out.lost_gpu_s.tolist()) == ([1], [4 * 70.0])
     assert out.preemptions.tolist() == [1]
 
 
@@ -160,7 +160,7 @@ def test_a_job_that_goes_to_the_edge_and_back(instant: bool) -> None:
     done = 50 + 35 / 4 + 35 / 4
     assert out.end_s[0] == 260.0 + (1000 - done) / 4
     assert out.paused_gpu_s[0] == 10 + 25 + 25 + (0 if instant else 5) + 4 * 20
-    assert (fleet.migrated.tolist(), fleet.crossed.tolist()) == ([3], [2])
+    assert (out.migrated.tolist(), out.crossed.tolist()) == ([3], [2])
     assert fleet.edge_used_gpu_s == (120.0 if instant else 55 + 65)
     assert (fleet.loans, fleet.edge_gpu_s) == (2, 2 * (out.until_s - 20))
     assert [one.id for one in policy.at(60.0).lenders] == ["edge-000", "edge-001"]
@@ -177,7 +177,7 @@ def test_a_pool_of_other_gpus_suits_some_jobs_better_than_others() -> None:
     assert policy.at(0.0).jobs.affinity.tolist() == [[0.5, 1.0], [2.0, 1.0]]
     assert policy.at(0.0).nodes.usable.tolist() == [True, True]
     assert fleet.ready_gpu_s == 8 * out.until_s
-    assert fleet.migrated.tolist() == [0, 0]
+    assert out.migrated.tolist() == [0, 0]
 
 
 def test_a_node_that_fails_takes_its_jobs_with_it() -> None:
@@ -197,9 +197,9 @@ def test_a_node_that_fails_takes_its_jobs_with_it() -> None:
     assert seen.jobs.remaining_steps.tolist() == [1000.0 - 6 * 50, 1000.0 - 2 * 85]
     assert seen.jobs.backoff_until_s.tolist() == [START_S + 155.0, -INF]
     assert policy.at(395.0).nodes.free.tolist() == [4, 0]
-    assert fleet.lost_gpu_s.tolist() == [6 * 35.0, 0.0]
+    assert out.lost_gpu_s.tolist() == [6 * 35.0, 0.0]
     assert out.end_s.tolist() == [190.0 + 700 / 2, 510.0]
-    assert (fleet.failures, fleet.killed.tolist()) == (1, [1, 0])
+    assert (fleet.failures, out.killed.tolist()) == (1, [1, 0])
     assert (out.preemptions.tolist(), out.waited_s.tolist()) == ([1, 0], [85.0, 0.0])
     assert fleet.ready_gpu_s == 8 * out.until_s - 4 * 300
 
@@ -220,7 +220,7 @@ def test_a_lent_node_that_fails_ends_the_loan_and_what_was_being_saved() -> None
     assert fleet.short_gpu_s == 4 * 0.0  # it was up again before it was needed
     assert fleet.lent_gpu_s == 4 * 80
     assert policy.at(100.0).jobs.remaining_steps.tolist() == [1000.0]
-    assert (fleet.killed.tolist(), fleet.lost_gpu_s.tolist()) == ([1], [4 * 30.0])
+    assert (out.killed.tolist(), out.lost_gpu_s.tolist()) == ([1], [4 * 30.0])
     # It begins anew at 130, saves from 300 to 400, and goes on at 430.
     assert out.end_s.tolist() == [430.0 + (1000 - 4 * 170) / 4]
 

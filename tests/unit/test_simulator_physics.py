@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
 from simulator.csv_rows import WorkloadError
-from simulator.physics.base import Entry, JobModel, Room
+from simulator.physics.base import JobModel, Room
 from simulator.physics.simple import SimplePhysics
 
 pytest.importorskip("scipy")
@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 from scipy.interpolate import LinearNDInterpolator
 
 from simulator.physics.mesh import Mesh
-from simulator.physics.pollux import FixedJob, Oracle, PolluxPhysics, change_s
+from simulator.physics.pollux import FixedJob, Oracle, PolluxPhysics
 from simulator.physics.pollux_app import App, Batch, compact, least_rotation, load_app
 
 DATA = PUBLIC / "pollux"
@@ -66,29 +66,9 @@ def test_compact_and_rotated_placements() -> None:
     assert least_rotation((4, 4, 1, 3)) == "1344"
 
 
-@pytest.mark.parametrize(
-    ("next_s", "expected"), [(None, [103, 103, 103, 103]), (5.0, [103, 5, 5 + 49, 103])]
-)
-def test_a_change_costs_a_start_or_with_fast_training_its_part(
-    next_s: float | None, expected: list[float]
-) -> None:
-    one, two, other = ((0, 2),), ((0, 2), (1, 2)), ((1, 2),)
-    changes = [((), one), (two, one), (one, two), (one, other)]
-    assert [change_s(103.0, next_s, before, after) for before, after in changes] == expected
-
-
 @needs_data
 @pytest.mark.data
 class TestPollux:
-    def test_each_application_has_its_own_delays_with_fast_training(self) -> None:
-        trace = DATA / "workloads" / "load-0.5" / "workload-1.csv"
-        for restarts, want in (("flat", {30.0}), ("fast", {103.0, 24.0, 25.0, 18.0, 26.0})):
-            physics = PolluxPhysics(DATA / "profiles", restarts=restarts)  # type: ignore[arg-type]
-            jobs = physics.entries(trace, Room(), adaptive=True)
-            assert {job.start_cost_s for job in jobs} <= {*want, 35.0}
-            shrink = [job.model.pause_s(((0, 4),), ((0, 2),)) for job in jobs]
-            assert max(shrink) == (30.0 if restarts == "flat" else 5.0)
-
     @pytest.mark.parametrize("name", sorted(FACTS))
     def test_profiles_say_what_the_notes_say(self, name: str) -> None:
         app = load_app(DATA / "profiles" / name)
@@ -137,12 +117,12 @@ class TestPollux:
             ("yolov3", 64, 4, 12_870.0),
         ):
             app = load_app(DATA / "profiles" / name)
-            job = FixedJob(app, batch, Room(), 30.0)
+            job = FixedJob(app, batch, Room())
             assert alone_s(job, compact(gpus, 4)) == pytest.approx(takes_s, rel=0.12), name
 
     def test_a_fixed_job_is_told_its_own_iterations(self) -> None:
         app = load_app(DATA / "profiles" / "deepspeech2")
-        job = FixedJob(app, 640, Room(), 30.0)
+        job = FixedJob(app, 640, Room())
         told = job.told(0.0, SIZES)
         at = SIZES.index(16)
         assert told.remaining / told.rates[at] == pytest.approx(alone_s(job, (4,) * 4), rel=1e-6)
@@ -168,6 +148,7 @@ class TestPollux:
         tuned = physics.entries(trace, Room(), adaptive=True)
         assert [job.id for job in fixed] == [job.id for job in tuned]
         assert fixed[0].submit_s > 0  # the file's own axis: rounds are on it
+        assert {job.model.pause_s((), ((0, 1),)) for job in (*fixed, *tuned)} == {30.0}
         ncf = next(job for job in tuned if job.id.startswith("ncf"))
         rates = ncf.model.told(0.0, SIZES).rates
         assert rates[0] > 0
@@ -182,19 +163,9 @@ class TestPollux:
 
 
 class TestSimple:
-    def entries(self, **options: object) -> list[Entry]:
-        physics = SimplePhysics(**options)  # type: ignore[arg-type]
-        return physics.entries(Path("generated"), Room(4, 4), adaptive=False)
-
-    def test_equal_seeds_make_equal_jobs(self) -> None:
-        one, two, other = (self.entries(seed=seed) for seed in (1, 1, 2))
-        assert [(job.id, job.submit_s, job.model.total) for job in one] == [
-            (job.id, job.submit_s, job.model.total) for job in two
-        ]
-        assert [job.submit_s for job in one] != [job.submit_s for job in other]
-
     def test_jobs_run_at_what_they_were_told(self) -> None:
-        for job in self.entries(seed=4)[:20]:
+        made = SimplePhysics(seed=4).entries(Path("generated"), Room(4, 4), adaptive=False)
+        for job in made[:20]:
             told = job.model.told(0.0, SIZES)
             assert told.rates[SIZES.index(job.requested)] > 0
             for size, rate in zip(SIZES, told.rates.tolist(), strict=True):

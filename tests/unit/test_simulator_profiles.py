@@ -6,7 +6,13 @@ import pytest
 
 from simulator.csv_rows import WorkloadError
 from simulator.pollux_profiles import APPS
-from simulator.profiles import builtin_table, load_profiles, rate_table
+from simulator.profiles import Profiles, RateTable, builtin_table, load_profiles, rate_table
+
+
+def table_of(profiles: Profiles, model: str, batch: float) -> RateTable:
+    found = profiles.find(model, batch)
+    assert found is not None
+    return found
 
 
 def sizes(table_rates: object) -> list[int]:
@@ -19,9 +25,7 @@ def test_elasticflow_table(tmp_path: Path) -> None:
         "global_batch_size,1,2,4,8,16\n64,1.0,1.8,1.7,0,nan\n128,,1,,,"
     )
     profiles = load_profiles(tmp_path)
-    small, large = profiles.find("net", 64), profiles.find("net", 128.0)
-    assert small is not None
-    assert large is not None
+    small, large = table_of(profiles, "net", 64), table_of(profiles, "net", 128.0)
     assert [(p.gpus, p.samples_per_s) for p in small.rates] == [
         (1, 64.0),
         (2, pytest.approx(115.2)),
@@ -111,9 +115,7 @@ def pollux_folder(tmp_path: Path) -> Path:
 
 def test_pollux_profiles_by_hand(tmp_path: Path) -> None:
     profiles = load_profiles(pollux_folder(tmp_path))
-    table = profiles.find("yolov3", 32)
-    assert table is not None
-    rates = {p.gpus: 32 / p.samples_per_s for p in table.rates}
+    rates = {p.gpus: 32 / p.samples_per_s for p in table_of(profiles, "yolov3", 32).rates}
     # 1 GPU: 4 passes of 8. 2 GPUs in one node, not the spread placement: 2 passes of 8.
     assert rates == {
         1: pytest.approx(1.6),
@@ -134,9 +136,7 @@ def test_one_gpu_above_the_initial_batch_accumulates_twice(tmp_path: Path) -> No
     (folder / "validation-20.csv").write_text("progress,iteration\n10,10\n")
     (folder / "validation-40.csv").write_text("progress,iteration\n10,6\n")
     profiles = load_profiles(tmp_path)
-    small, large = profiles.find("deepspeech2", 20), profiles.find("deepspeech2", 40)
-    assert small is not None
-    assert large is not None
+    small, large = (table_of(profiles, "deepspeech2", batch) for batch in (20, 40))
     assert 20 / small.rates[0].samples_per_s == pytest.approx(0.3)
     assert [40 / p.samples_per_s for p in large.rates] == [
         pytest.approx(0.6),
@@ -154,16 +154,15 @@ def test_one_gpu_above_the_initial_batch_accumulates_twice(tmp_path: Path) -> No
             "line 2, placement: '-1' must be at least 1",
         ),
         ("validation-32.csv", "", "is empty"),
+        ("validation-32.csv", None, "no validation"),
     ],
 )
-def test_bad_pollux_profile(tmp_path: Path, name: str, text: str, says: str) -> None:
-    (pollux_folder(tmp_path) / "yolov3" / name).write_text(text)
+def test_bad_pollux_profile(tmp_path: Path, name: str, text: str | None, says: str) -> None:
+    file = pollux_folder(tmp_path) / "yolov3" / name
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
     with pytest.raises(WorkloadError) as caught:
         load_profiles(tmp_path)
     assert says in str(caught.value)
-
-
-def test_pollux_profile_without_validation(tmp_path: Path) -> None:
-    (pollux_folder(tmp_path) / "yolov3" / "validation-32.csv").unlink()
-    with pytest.raises(WorkloadError, match="no validation"):
-        load_profiles(tmp_path)

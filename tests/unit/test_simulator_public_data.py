@@ -131,8 +131,3 @@ def test_t4_tables_have_gaps() -> None:
     table = t4.find("yolov3", 64)
     assert table is not None
     assert ([point.gpus for point in table.rates], table.gpus_max) == ([1, 2, 4, 8, 16], 4)
-
-
-def test_folder_above_the_tables_says_which_to_give() -> None:
-    with pytest.raises(Exception, match="A100, T4"):
-        load_profiles(DATA / "elasticflow" / "throughputs")

@@ -135,17 +135,11 @@ def test_edge_is_idle_at_night_and_busy_by_day(seed: int) -> None:
     assert tide.gpus_needed(12 * 3600.0) >= 1
 
 
-def test_edge_servers_differ() -> None:
-    opens = {int(np.argmax(edge_tide(rng(seed), 1, 24.0).needed > 0)) for seed in range(8)}
-    assert len(opens) > 4
-
-
 def test_tide_is_constant_in_a_slot_and_holds_its_ends() -> None:
     tide = pool_tide(rng(0), 48, 2.0)
     assert tide.gpus_needed(SLOT_S) == tide.gpus_needed(2 * SLOT_S - 0.001) == tide.needed[1]
     assert tide.gpus_needed(-5.0) == tide.needed[0]
     assert tide.gpus_needed(1e9) == tide.needed[-1]
-    assert tide.load_gpus(0.0) <= tide.gpus_needed(0.0) + 0.01
     assert tide.idle_gpu_s == float((48 - tide.needed).sum()) * 60.0
 
 
@@ -157,24 +151,15 @@ def test_tide_of_services_counts_who_is_served() -> None:
 
 
 def test_lenders_are_the_inference_pool_and_each_edge_server() -> None:
-    scenario = default_scenario(0, 2.0)
+    scenario = default_scenario(0)
     assert list(scenario.tides) == ["inference", *(name for name, _ in scenario.pool("edge").nodes)]
     assert [(pool.kind, pool.gpus) for pool in scenario.pools] == [
         ("training", 32),
         ("inference", 48),
         ("edge", 12),
     ]
-
-
-def test_no_two_edge_servers_of_a_size_share_a_tide() -> None:
-    scenario = default_scenario(0)
-    loads = [
-        scenario.tides[name].load.tobytes()
-        for name, gpus in scenario.pool("edge").nodes
-        if gpus == 1
-    ]
-    assert len(loads) == 4
-    assert all(loads.count(load) == 1 for load in loads)
+    loads = [scenario.tides[name].load.tobytes() for name, _ in scenario.pool("edge").nodes]
+    assert len(set(loads)) == len(loads) == 8, "no two edge servers share a tide"
 
 
 def test_fleet_grows_with_the_workload() -> None:
@@ -186,7 +171,7 @@ def test_fleet_grows_with_the_workload() -> None:
 
 
 def test_fleet_has_room_for_the_largest_rigid_job() -> None:
-    workload = generate(1, Demand(6.0, pool_gpus=16)).rigid()
+    workload = generate(1, Demand(6.0, pool_gpus=16))
     job = workload.jobs[0].submission
     wide = job.model_copy(update={"gpus_min": 32, "gpus_max": 32})
     jobs = (type(workload.jobs[0])(0.0, wide, None, 32),)

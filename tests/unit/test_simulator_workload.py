@@ -55,17 +55,12 @@ def test_older_elasticflow_columns_and_best_effort(tmp_path: Path) -> None:
         "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,"
         "real_duration,duration,iteration,best_effort"
     )
-    rows = "1,0,9,bert,50,64,1,9,100,700,1\n2,5,9,bert,60,64,1,9,100,700,0"
+    rows = "1,0,9,bert,inf,64,1,9,100,700,1\n2,5,9,bert,60,64,1,9,100,700,0"
     jobs = read_workload(write(tmp_path, f"{head}\n{rows}\n")).jobs
     assert [job.deadline_after_s for job in jobs] == [None, 55.0]
     assert [job.submission.total_steps for job in jobs] == [700, 700]
     notes = read_workload(tmp_path / "w.csv").notes
     assert "Columns not used: real_iteration, real_duration." in notes
-
-
-def test_best_effort_needs_no_deadline(tmp_path: Path) -> None:
-    text = f"{EF_HEAD},best_effort\na,0,1,bert,inf,64,1,10,1\n"
-    assert read_workload(write(tmp_path, text)).jobs[0].deadline_after_s is None
 
 
 def test_pollux_row_takes_the_tuned_run_without_profiles(tmp_path: Path) -> None:
@@ -246,31 +241,11 @@ def test_submissions_have_absolute_deadlines(tmp_path: Path) -> None:
     assert JobSubmitted.model_validate_json(submission.model_dump_json()) == submission
 
 
-def test_compress_speeds_arrivals_only(tmp_path: Path) -> None:
-    plain = read_workload(philly(tmp_path, [5.0, 105.0]))
-    fast = read_workload(philly(tmp_path, [5.0, 105.0]), compress=4.0)
-    assert [job.at_s for job in fast.jobs] == [0.0, 25.0]
-    assert [job.submission for job in fast.jobs] == [job.submission for job in plain.jobs]
-    assert "4 times as fast" in fast.notes[-1]
-
-
-@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
-def test_compress_refuses_nonsense(tmp_path: Path, factor: float) -> None:
-    with pytest.raises(WorkloadError, match="compress"):
-        read_workload(philly(tmp_path, [0.0, 9.0]), compress=factor)
-
-
-def test_hours_cut(tmp_path: Path) -> None:
-    workload = read_workload(philly(tmp_path, [0.0, 3599.0, 3600.0]), hours=1.0)
-    assert len(workload.jobs) == 2
-    assert "Only the 2 jobs of the first 1 hours" in workload.notes[-1]
-    with pytest.raises(WorkloadError, match="hours"):
-        workload.cut(0.0)
-
-
 def test_fit_leaves_a_short_trace_whole(tmp_path: Path) -> None:
     workload = read_workload(philly(tmp_path, [0.0, 1000.0]))
     assert workload.fit(24.0) is workload
+    with pytest.raises(WorkloadError, match="hours"):
+        workload.fit(0.0)
 
 
 def test_fit_picks_the_busiest_window_unchanged(tmp_path: Path) -> None:
@@ -291,10 +266,3 @@ def test_fit_compresses_a_sparse_trace(tmp_path: Path) -> None:
     assert len(fitted.jobs) == 30
     assert fitted.span_s == pytest.approx(18 * 3600.0)
     assert "times as fast" in fitted.notes[-1]
-
-
-def test_rigid_fixes_the_size_asked_for(tmp_path: Path) -> None:
-    text = f"{PHILLY_HEAD}\na,0,6,60\nb,1,1,60\n"
-    jobs = read_workload(write(tmp_path, text)).rigid().jobs
-    sizes = [(job.submission.gpus_min, job.submission.gpus_max) for job in jobs]
-    assert sizes == [(6, 6), (1, 1)]

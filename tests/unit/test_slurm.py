@@ -13,20 +13,8 @@ from cloud_agent.slurm.run import Run
 from cloud_agent.slurm.scripts import Work, batch_script, keeper_script, sbatch_options
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
-from schemas.commands import GangSpec
-from schemas.events import RatePoint
 from schemas.programs import Program
-
-SPEC = GangSpec(
-    model="m",
-    total_steps=10,
-    samples_per_step=1.0,
-    rates=[RatePoint(gpus=1, samples_per_s=1.0)],
-    checkpoint_mib=1,
-    checkpoint_cost_s=1.0,
-    start_cost_s=1.0,
-    program=Program(argv=["true"]),
-)
+from tests.gangs import spec
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
@@ -148,7 +136,19 @@ def test_what_is_held_is_read_as_it_was_written(
 ) -> None:
     started = Started(3, {"n1": (0, 1)}, 5, tmp_path / "step-5")
     saved = CheckpointDone("j", 3, 5, "file:///s/j/3-5", 7, 0.5)
-    held = Held("j", 4, {"n2": (1,)}, SPEC, 5, started, 6, [3], [(2, 4)], saved, final)
+    held = Held(
+        "j",
+        4,
+        {"n2": (1,)},
+        spec(program=Program(argv=["true"])),
+        5,
+        started,
+        6,
+        [3],
+        [(2, 4)],
+        saved,
+        final,
+    )
     held.write(tmp_path / "held")
     assert list(load(tmp_path / "held")) == [held]
     forget(tmp_path / "held", "j")

@@ -32,7 +32,7 @@ Style = Literal["pack", "most_free"]
 #: A size that means: leave this job as it is.
 KEEP = -1
 _FULL = np.iinfo(np.int64).max
-_RECLAIMING = LoanPhase.RECLAIMING.value
+_RECLAIMING, _EDGE = LoanPhase.RECLAIMING.value, Kind.EDGE.value
 
 
 @dataclass(slots=True)  # frozen ones take three times as long to make
@@ -113,6 +113,7 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
     ready = able & moves
     changed: list[int] = ready.nonzero()[0].tolist()
     targets = _targets(seen, wanted, size, pool, ready, changed, closed) if changed else {}
+    changed = [job for job in changed if jobs.ids[job] in targets]
     reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
     return Plan(
         targets=targets,
@@ -132,7 +133,11 @@ def _targets(
     changed: Sequence[int],
     closed: Ints,
 ) -> dict[str, Target | None]:
-    """Place the gangs that change, on what is free and what these give up."""
+    """Place the gangs that change, on what is free and what these give up.
+
+    A gang at the edge has one node. Servers may together have room that none of them has: who then
+    finds none gets nothing; its `size` is set to 0.
+    """
     jobs, nodes, holdings = seen.jobs, seen.nodes, seen.holdings
     gives = ready[holdings.job]
     held: dict[int, dict[int, int]] = {job: {} for job in changed}
@@ -153,11 +158,15 @@ def _targets(
         else sorted(changed, key=lambda job: (-sizes[job], job))
     )
     targets: dict[str, Target | None] = {}
+    edge: list[bool] = (seen.pools.kind == _EDGE).tolist()
     members = {p: (nodes.pool == p).nonzero()[0] for p in sorted({*pool[ready].tolist()})}
     for job in in_order:
         if not sizes[job] or not ready[job]:
             continue
         there = int(pool[job])
+        if edge[there] and not (free[members[there]] >= sizes[job]).any():
+            size[job] = sizes[job] = 0
+            continue
         found = place(free, members[there], sizes[job], held[job], wanted.style)
         if found is None:
             raise RuntimeError(
@@ -168,7 +177,7 @@ def _targets(
             free[node] -= gpus
         placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
         targets[jobs.ids[job]] = Target(seen.pools.ids[there], placement)
-    targets.update((jobs.ids[job], None) for job in changed if not sizes[job])
+    targets.update((jobs.ids[job], None) for job in changed if not sizes[job] and jobs.size[job])
     return {jobs.ids[job]: targets[jobs.ids[job]] for job in changed if jobs.ids[job] in targets}
 
 

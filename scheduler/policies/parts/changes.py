@@ -74,14 +74,6 @@ def _explain(
         lost_to = lost_to or rivals.get(was, ())
     else:
         verb = "scales_out"
-        if job in draft.shares and after == draft.size_at(job, int(draft.floor[job])):
-            rule, gpus, end_s = draft.shares[job]
-            lost_to, needs = (), ()
-            more = (
-                Figure("share_gpus", gpus),
-                Figure("deadline_s", float(jobs.deadline_s[job])),
-                Figure("share_end_s", end_s),
-            )
     figures = (
         Figure("gpus_before", before),
         Figure("gpus_after", after),

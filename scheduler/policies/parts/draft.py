@@ -61,10 +61,6 @@ class Draft:
         #: (n,) must change, because a node it holds closes.
         self.forced: Bools = np.zeros(len(self.was), dtype=np.bool_)
         self.why: dict[int, Because] = {}
-        #: Why a floor is above the base, of jobs with a deadline: rule, GPUs, the end with them.
-        self.shares: dict[int, tuple[str, int, float]] = {}
-        #: (n,) floors that waiting gangs had to respect.
-        self.promised: Ints = self.floor
         self.slack: Ints = np.zeros(len(self.capacity.site_pool), dtype=np.int64)
         kinds = self.capacity.kind
         self.kind = np.array(kinds, dtype=np.int64)
@@ -90,11 +86,6 @@ class Draft:
         able = (jobs.phase == WAITING) & self.curve.runnable
         able &= jobs.backoff_until_s <= self.now_s
         found: list[int] = able.nonzero()[0].tolist()
-        return found
-
-    def residents(self, site: int) -> list[int]:
-        """Return the movable or starting jobs of a site, ascending."""
-        found: list[int] = (self.site == site).nonzero()[0].tolist()
         return found
 
     def size_at(self, job: int, level: int) -> int:
@@ -178,11 +169,6 @@ class Draft:
     def names(self, jobs: Iterable[int]) -> tuple[str, ...]:
         """Return the first few names, for `lost_to`."""
         return tuple(self.snapshot.jobs.ids[job] for job in list(jobs)[:NAMES_MOST])
-
-    def in_cloud(self) -> Bools:
-        """(n,) jobs that are, or shall be, in a pool that is not an edge pool."""
-        found: Bools = (self.site >= 0) & ~self.edge[self.site]
-        return found
 
     # --- nodes that go back -------------------------------------------------------------------
 

@@ -178,30 +178,3 @@ def reserve(
                     best = (site, end_s, free - gpus)
                 break
     return best
-
-
-def make_room(need: int, slack: int, holders: Sequence[tuple[float, int, int]]) -> list[int]:
-    """Choose jobs to preempt so that a gang fits: the cheapest, and none that is not needed.
-
-    Args:
-        need: GPUs of the gang.
-        slack: GPUs there are without preempting anybody.
-        holders: (cost, job, GPUs that preempting it gives), of those that may be preempted.
-
-    Returns:
-        Jobs, ascending; empty if the gang would still not fit.
-    """
-    taken: list[tuple[float, int, int]] = []
-    have = slack
-    for holder in sorted(holders, key=lambda h: (h[0] / max(h[2], 1), h[1])):
-        if have >= need:
-            break
-        taken.append(holder)
-        have += holder[2]
-    if have < need:
-        return []
-    for holder in sorted(taken, key=lambda h: (-h[0], h[1])):
-        if have - holder[2] >= need:
-            taken.remove(holder)
-            have -= holder[2]
-    return sorted(job for _, job, _ in taken)

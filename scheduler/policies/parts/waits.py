@@ -25,9 +25,7 @@ def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False
     jobs, curve, ids = draft.snapshot.jobs, draft.curve, draft.snapshot.jobs.ids
     found: list[Reason] = []
     running = np.flatnonzero((draft.site >= 0) & (draft.was >= 0))
-    kept, base = curve.sizes[draft.promised], curve.sizes[curve.base]
-    promised = 0 if base_only else int((kept - base)[running].sum())
-    above_base = Figure("promised_gpus", promised)
+    kept, base = curve.sizes[draft.floor], curve.sizes[curve.base]
     # Running jobs by the GPUs that they cannot give, most first.
     largest = draft.names(running[np.lexsort((running, -kept[running]))[:NAMES_MOST]].tolist())
     name = "free_gpus" if base_only else "gpus_above_base"
@@ -40,8 +38,7 @@ def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False
         base[rows].tolist(),
         strict=True,
     ):
-        waited = Figure("waited_s", waited_s)
-        figures: tuple[Figure, ...] = (waited,)
+        figures = (Figure("waited_s", waited_s),)
         lost_to: tuple[str, ...] = ()
         outcome = outcomes.get(job)
         if not runnable:
@@ -54,8 +51,6 @@ def waits(draft: Draft, outcomes: Mapping[int, Outcome], base_only: bool = False
             rule = f"gang.{outcome.rule}"
             behind = outcome.behind >= 0 and outcome.rule != "capacity"
             lost_to = (ids[outcome.behind],) if behind else largest
-            if promised > 0 and outcome.rule == "capacity":
-                figures = (waited, above_base)
             need = Need(name, outcome.offered, gpus)
         found.append(Reason(ids[job], "waits", rule, figures, lost_to, (need,)))
     return found

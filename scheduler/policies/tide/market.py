@@ -59,7 +59,10 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     n, m = len(jobs.ids), len(seen.pools.ids)
     closed = closing(seen, reclaim) > 0
     level = np.minimum(jobs.sizes.searchsorted(jobs.size), len(jobs.sizes) - 1)
-    known = (jobs.sizes[level] == jobs.size) & (jobs.rate[np.arange(n), level] > 0)
+    every = np.arange(n)
+    known = (jobs.sizes[level] == jobs.size) & (jobs.rate[every, level] > 0)
+    known &= jobs.affinity[every, jobs.pool] > 0
+    known &= jobs.memory_mib <= seen.pools.gpu_memory_mib[jobs.pool]
     whole = (jobs.phase == RUNNING) & (np.bincount(held.job, held.gpus, n) == jobs.size)
     ousted = np.zeros(n, dtype=np.bool_)
     ousted[held.job[closed[held.node]]] = True
@@ -93,11 +96,11 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     may = pays & (rate > 0)
     for site in (seen.pools.kind[sites] == _EDGE).nonzero()[0].tolist():
         may[site] = _on_one_node(seen, int(sites[site]), rows, sizes, may[site])
-    rate = np.where(may | (rate > 0) & ~pays, rate, 0.0)
-    at = (home >= 0).nonzero()[0]
-    may[home[at], at, present[at]] = True
     gpus = room[sites].astype(np.int64)
     may &= (sizes <= gpus[:, None])[:, None, :]
+    at = (home >= 0).nonzero()[0]
+    may[home[at], at, present[at]] = True
+    rate = np.where(may | ~pays, rate, 0.0)
 
     start_s = _start_s(seen, rows, sizes)
     pause_s = start_s + _transfer_s(seen, rows, sites, home)[:, :, None] * (sizes > 0)

@@ -103,11 +103,11 @@ def _choose(
         tie[:, home] += (1 - STAY) * np.maximum(value[market.here], 0.0)
         tie[market.home[home], home] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
-    by_level = np.ascontiguousarray(value.transpose(2, 0, 1)) if count > 1 else value
+    by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1)) if count > 1 else value
     before: Ints | None = None
     for turn in range(1, ROUNDS + 1):
         if count > 1:
-            paid = price[:, None] * market.sizes[:, None, None]
+            paid = price[:, None] * market.sizes[1:, None, None]
             net = (by_level - paid).max(axis=0) - tie
             site = np.where(bound >= 0, bound, net.argmax(axis=0))
             if before is not None and (site == before).all():
