@@ -57,7 +57,6 @@ def test_who_is_stopped_is_told_by_whom() -> None:
         (Job("a", sizes=()), "gang.size", Need("allowed_sizes", 0, 1)),
         (Job("a", backoff_until_s=NOW_S + 5), "gang.backoff", Need("backoff_s", 5.0, 0.0)),
         (Job("a", memory_mib=9e4), "gang.no_pool", Need("gpu_memory_mib", 80_000, 90_000)),
-        (Job("a", sizes=(16,)), "market.too_large", Need("gpus", 8, 16)),
     ],
 )
 def test_what_keeps_a_job_from_every_site(job: Job, rule: str, need: Need) -> None:
