@@ -8,7 +8,7 @@ import pytest
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
 from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.forecast import ForecastOptions, forecast
-from scheduler.policies.parts.gang import Backfill, Claim, Holder, make_room, start
+from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
 from scheduler.policies.parts.placement import keep, place
 from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
 from tests.snapshots import Job, Pool, snapshot
@@ -268,9 +268,3 @@ def test_who_holds_gpus_is_only_asked_where_a_gang_must_wait() -> None:
     found = start(0.0, claims, np.array([6, 4, 9]), speeds, holders, "easy")
     assert [outcome.rule for outcome in found] == ["start", "start", "capacity", "capacity"]
     assert asked == [0, 1], "for the first that waits, at the sites where it may run"
-
-
-def test_preemption_only_if_the_claimant_then_fits() -> None:
-    assert make_room(8, 1, [(5.0, 0, 2), (1.0, 1, 2)]) == []
-    assert make_room(4, 1, [(50.0, 0, 4), (1.0, 1, 2), (9.0, 2, 2)]) == [1, 2]
-    assert make_room(4, 0, [(1.0, 0, 2), (6.0, 1, 4)]) == [1], "job 0 is not needed then"
