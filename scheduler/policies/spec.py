@@ -1,4 +1,4 @@
-"""A policy and its options as one line of text: `tide:loans.cool_down_s=300:flow=none`.
+"""A policy and its options as one line of text: `tide:patience_s=7200:loans.cool_down_s=300`.
 
     NAME[:OPTION=VALUE]...      OPTION is a field of the policy, or FIELD.FIELD of its parts
     value                       a number, a word, true or false, none; JSON for lists and tables

@@ -19,6 +19,8 @@ from scheduler.policies.tide.laxity import HAIR_S, Laxity
 PROMISED = 1.0
 #: Loans that one plan gives or calls back, at most: each is checked against all courses.
 LOANS = 16
+#: A promised job that is late by no more goes on as promised.
+GRACE_S = 60.0
 #: (from, until, GPUs)
 Piece = tuple[float, float, int]
 
@@ -91,15 +93,22 @@ def resume(lax: Laxity, notes: Floats) -> Courses:
     """
     r = len(lax.work)
     nothing = np.zeros(r, dtype=np.int64)
-    kept = notes[:, 0] == PROMISED
+    was = notes[:, 0] == PROMISED
+    noted = (was & np.isfinite(notes[:, 2])).nonzero()[0]
+    own = np.minimum(lax.sizes.searchsorted(notes[noted, 1]), len(lax.sizes) - 1)
+    able = (lax.sizes[own] == notes[noted, 1]) & (lax.rate[noted, own] > 0)
+    noted, own = noted[able], own[able]
+    lends = notes[noted, 2] > lax.now_s
+    # A promise that cannot be kept any more, because GPUs or speed were lost or the job was not
+    # what it said, keeps nothing from others. One that is late by what a start may take is kept.
+    ends_s = lax.ends_s(np.arange(r), lax.present)
+    kept = was & ((lax.least > 0) | ((lax.present > 0) & (ends_s <= lax.due_s + GRACE_S)))
+    kept[noted[lends]] = True
     courses = Courses(kept, nothing, np.full(r, math.inf), nothing.copy())
     least = np.where(lax.least > 0, lax.least, lax.present)
     courses.stay(np.flatnonzero(kept), least[kept])
-    if int(lax.sizes[courses.level].sum()) <= lax.gpus:
+    if int(lax.sizes[courses.level].sum()) <= lax.gpus and not (least[noted[lends]] == 0).any():
         return courses
-    noted = np.flatnonzero(kept & np.isfinite(notes[:, 2]))
-    own = np.minimum(lax.sizes.searchsorted(notes[noted, 1]), len(lax.sizes) - 1)
-    lends = notes[noted, 2] > lax.now_s
     for others in (least, lax.present):
         courses.stay(np.flatnonzero(kept), others[kept])
         courses.stay(noted, own)

@@ -11,6 +11,8 @@ from scheduler.policies.parts.allot import closing
 
 #: What each doubling of a gang adds to the pause of its start, where a start takes time at all.
 DOUBLING_S = 2.0
+#: So many longest checkpoints a start may wait where gangs wait for gangs that wait.
+CHAIN = 3
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
@@ -72,8 +74,10 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     rows = ((waits | ousted | stays) & (jobs.rate > 0).any(axis=1)).nonzero()[0]
     touched = ousted | stays
     given = touched[held.job] & ~closed[held.node]
-    room = np.bincount(nodes.pool, np.where(closed, 0, nodes.free), m)
-    room += np.bincount(nodes.pool[held.node[given]], held.gpus[given], m)
+    idle = np.bincount(nodes.pool, np.where(closed, 0, nodes.free), m)
+    on_node = np.where(closed, 0, nodes.free)
+    np.add.at(on_node, held.node[given], held.gpus[given])
+    room = np.bincount(nodes.pool, on_node, m)
     sites = (room > 0).nonzero()[0]
     site_of = np.full(m + 1, -1)  # the last is for who is in no pool
     site_of[sites] = np.arange(len(sites))
@@ -95,17 +99,21 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     rate = (jobs.affinity[rows][:, sites].T * fits)[:, :, None] * own
     may = pays & (rate > 0)
     for site in (seen.pools.kind[sites] == _EDGE).nonzero()[0].tolist():
-        may[site] = _on_one_node(seen, int(sites[site]), rows, sizes, may[site])
+        server = int(on_node[nodes.pool == sites[site]].max())
+        may[site] &= (sizes <= server) & jobs.edge_allowed[rows][:, None]
+        may[site] = _largest(may[site])
+    at = (home >= 0).nonzero()[0]
+    here = home[at], at, present[at]
+    may[here] = True
+    rate = np.where(may | ~pays, rate, 0.0)
     gpus = room[sites].astype(np.int64)
     may &= (sizes <= gpus[:, None])[:, None, :]
-    at = (home >= 0).nonzero()[0]
-    may[home[at], at, present[at]] = True
-    rate = np.where(may | ~pays, rate, 0.0)
+    may[here] = True
 
     start_s = _start_s(seen, rows, sizes)
     pause_s = start_s + _transfer_s(seen, rows, sites, home)[:, :, None] * (sizes > 0)
     left_s = jobs.changed_s[rows[at]] + start_s[at, present[at]] - seen.now_s
-    pause_s[home[at], at, present[at]] = np.maximum(left_s, 0.0)
+    pause_s[here] = np.maximum(left_s, 0.0)
     takes_s = np.full(rate.shape, math.inf)
     np.divide(work[:, None], rate, out=takes_s, where=may)
     takes_s += pause_s
@@ -126,17 +134,15 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         start_s=start_s,
         pause_s=pause_s,
         takes_s=takes_s,
-        leave_s=_leave_s(seen, rows, sizes, sites, home, closed),
+        leave_s=_leave_s(seen, rows, sizes, sites, home, idle[sites]),
         ousted=ousted,
     )
 
 
-def _on_one_node(seen: Snapshot, pool: int, rows: Ints, sizes: Ints, may: Bools) -> Bools:
-    """(r, k) the largest size of each job that one edge server can hold: it runs one gang."""
-    most = int(seen.nodes.gpus[seen.nodes.pool == pool].max(initial=0))
-    fits = may & (sizes <= most) & seen.jobs.edge_allowed[rows][:, None]
-    last = fits.shape[1] - 1 - fits[:, ::-1].argmax(axis=1)
-    found: Bools = fits & (np.arange(fits.shape[1]) == last[:, None])
+def _largest(may: Bools) -> Bools:
+    """(r, k) the largest size alone of those that each job may have: a server runs one gang."""
+    last = may.shape[1] - 1 - may[:, ::-1].argmax(axis=1)
+    found: Bools = may & (np.arange(may.shape[1]) == last[:, None])
     return found
 
 
@@ -161,11 +167,13 @@ def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, home: Ints) -> Floats:
 
 
 def _leave_s(
-    seen: Snapshot, rows: Ints, sizes: Ints, sites: Ints, home: Ints, closed: Bools
+    seen: Snapshot, rows: Ints, sizes: Ints, sites: Ints, home: Ints, idle: Ints
 ) -> Floats:
     longest_s = np.zeros(len(sites))
     at = (home >= 0).nonzero()[0]
     np.maximum.at(longest_s, home[at], seen.jobs.checkpoint_cost_s[rows[at]])
-    free = np.bincount(seen.nodes.pool, np.where(closed, 0, seen.nodes.free), len(seen.pools.ids))
-    found: Floats = np.where(sizes > free[sites][:, None], longest_s[:, None], 0.0)
+    # Between training's own sites, who leaves may wait at the other for one who waits in turn.
+    if np.count_nonzero(seen.pools.kind[sites] == _TRAINING) > 1:
+        longest_s[:] = CHAIN * longest_s.max()
+    found: Floats = np.where(sizes > idle[:, None], longest_s[:, None], 0.0)
     return found

@@ -12,6 +12,7 @@ spare lend GPUs to short ones and are back in time; who finds no room now may fi
 
 import math
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 
@@ -37,6 +38,8 @@ LATE_S = 60.0
 TRIES = 8
 #: Jobs for which room is kept later on, smallest first.
 AHEAD = 48
+#: Instead of a site: all firm ones; none, for now.
+_ANY, _APART = -1, -2
 #: At so many sizes, from the least on, a job tries to borrow room.
 LARGER = 3
 
@@ -57,6 +60,7 @@ class Promises:
     bound: Ints  #: (r,) site that keeps room for the job, -1: none.
     floor: Ints  #: (r,) level it has there now.
     promised: Bools  #: (r,)
+    apart: Ints  #: Jobs whose site has nothing to give while its gangs move: they wait for it.
     kept: tuple[Kept, ...]
     notes: dict[str, tuple[float, ...]]
 
@@ -77,9 +81,9 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
     due_s = jobs.deadline_s[rows]
     timed = np.isfinite(due_s)
     if not timed.any():
-        return Promises(bound, floor, promised, (), {})
+        return Promises(bound, floor, promised, bound[:0], (), {})
     was, priority, attained = jobs.notes[rows], jobs.priority[rows], jobs.attained_gpu_s[rows]
-    at = _promised_at(was, market)
+    at = _belongs(seen, market, was, due_s)
     runs = (market.home >= 0).nonzero()[0]
     fine = np.zeros(r, dtype=np.bool_)  # in time where it is, on GPUs of others: it may stay
     in_s = market.now_s + market.takes_s[market.here]
@@ -89,7 +93,8 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
     firm = market.firm.nonzero()[0].tolist()
     for site in firm:
         mine = was[:, :3].copy()
-        elsewhere = ((at >= 0) & (at != site)) | (bound >= 0)
+        mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
+        elsewhere = ((at != _ANY) & (at != site)) | (bound >= 0)
         mine[elsewhere] = math.nan
         lax = laxity(market, site, due_s)
         out = elsewhere | (fine & (mine[:, 0] != PROMISED))
@@ -99,18 +104,47 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
         floor[here], bound[here] = courses.level[here], site
         given = here & (_small(lax, attained, pledge_s) | (mine[:, 0] == PROMISED))
         promised |= given
-        for job in renewed(lax, courses, given, was).tolist():
-            notes[jobs.ids[rows[job]]] = written(lax, courses, job)
+        anew = renewed(lax, courses, given, mine)
+        # Of several sites, who lends all it has must find its way back: it notes its pool.
+        pool = (_mark(seen.pools.ids[market.sites[site]]),) if len(firm) > 1 else ()
+        if pool:
+            anew = np.union1d(anew, (given & (was[:, 3] != pool[0])).nonzero()[0])
+        for job in anew.tolist():
+            note = written(lax, courses, job)
+            notes[jobs.ids[rows[job]]] = (
+                (*note, *(0.0, 0.0)[: 3 - len(note)], *pool) if pool else note
+            )
         kept.append(Kept(site, lax, courses))
-    return Promises(bound, floor, promised, tuple(kept), notes)
+    return Promises(bound, floor, promised, (at == _APART).nonzero()[0], tuple(kept), notes)
 
 
-def _promised_at(was: Floats, market: Market) -> Ints:
-    """(r,) the firm site where a promised job runs; -1: none, so any may keep the promise."""
-    runs = (was[:, 0] == PROMISED) & (market.home >= 0)
-    at = np.where(runs, market.home, -1)
-    at[runs] = np.where(market.firm[at[runs]], at[runs], -1)
+def _belongs(seen: Snapshot, market: Market, was: Floats, due_s: Floats) -> Ints:
+    """(r,) the firm site that keeps room for a job, `_ANY`, or `_APART`.
+
+    Where it runs, if it was promised or can be in time there. Who was promised and lends all it
+    has belongs to the pool in its note, its fourth number; if that is no site now, because all its
+    gangs move, the job waits for it.
+    """
+    at = np.full(len(was), _ANY)
+    promised = was[:, 0] == PROMISED
+    runs = ((market.home >= 0) & market.firm[market.home]).nonzero()[0]
+    soonest_s = market.takes_s[market.home[runs], runs].min(axis=1)
+    stays = runs[promised[runs] | (market.now_s + soonest_s <= due_s[runs])]
+    at[stays] = market.home[stays]
+    noted = (promised & (market.home < 0) & np.isfinite(was[:, 3])).nonzero()[0]
+    if len(noted):
+        marks = np.array([_mark(name) for name in seen.pools.ids])
+        usable = np.isin(np.arange(len(marks)), seen.nodes.pool[seen.nodes.usable])
+        apart = np.isin(was[noted, 3], marks[usable])
+        at[noted] = np.where(apart, _APART, _ANY)
+        for site in market.firm.nonzero()[0].tolist():
+            at[noted[was[noted, 3] == marks[market.sites[site]]]] = site
     return at
+
+
+def _mark(pool: str) -> float:
+    """Return a number for a pool's name: its index may be another's in the next snapshot."""
+    return float(crc32(pool.encode()))
 
 
 def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
@@ -183,6 +217,7 @@ def hold(promises: Promises, value: Floats) -> None:
         promises: Whose.
         value: (S, r, k) of `worth`; changed.
     """
+    value[:, promises.apart, 1:] = -math.inf
     who = (promises.bound >= 0).nonzero()[0]
     if not len(who):
         return

@@ -25,7 +25,6 @@ def explain(
     gpus: list[int] = market.gpus.tolist()
     largest: dict[int, tuple[str, ...]] = {}
     kept = _kept(market, promises, found, told)
-    ousted = _ousted(seen, market)
     able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
     why: dict[int, Because] = {}
     for job, row, mine, gets, worth_per_gpu, missing in zip(
@@ -37,9 +36,7 @@ def explain(
         found.missing[told].tolist(),
         strict=True,
     ):
-        if row in ousted:
-            why[row] = ousted[row]
-        elif gets and job in kept:
+        if gets and job in kept:
             why[row] = kept[job]
         elif not able[job]:
             why[row] = _nowhere(seen, market, job, row)
@@ -56,11 +53,12 @@ def explain(
 
 
 def unable(seen: Snapshot, market: Market) -> dict[int, Because]:
-    """Say it of jobs that wait and are not on the market."""
+    """Say it of jobs that wait and are not on the market, and of those whose nodes go back."""
     jobs = seen.jobs
     out = (jobs.phase == WAITING) & (jobs.size == 0)
     out[market.rows] = False
-    why: dict[int, Because] = {}
+    nowhere = [] if len(market.sites) else market.rows.tolist()
+    why = dict.fromkeys(nowhere, Because("gang.no_pool")) | _ousted(seen, market)
     for row in out.nonzero()[0].tolist():
         rest_s = float(jobs.backoff_until_s[row]) - seen.now_s
         if rest_s > 0 and (jobs.rate[row] > 0).any():
@@ -73,7 +71,8 @@ def unable(seen: Snapshot, market: Market) -> dict[int, Because]:
 def _nowhere(seen: Snapshot, market: Market, job: int, row: int) -> Because:
     """Say why no site can run a job."""
     if not (market.rate[:, job] > 0).any():
-        return Because("gang.no_pool", needs=(no_pool(seen, row),))
+        need = no_pool(seen, row)
+        return Because("gang.no_pool", needs=(need,) if need.have < need.want else ())
     want = float(market.sizes[market.base[job]])
     return Because("market.too_large", needs=(Need("gpus", float(market.gpus.max()), want),))
 

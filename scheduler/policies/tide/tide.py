@@ -13,7 +13,11 @@ from scheduler.policies.tide.market import open_market
 from scheduler.policies.tide.prices import clear
 from scheduler.policies.tide.promises import hold, keep
 from scheduler.policies.tide.reasons import explain, unable
+from scheduler.policies.tide.servers import without_server
 from scheduler.policies.tide.worth import weights, worth
+
+#: So many times prices are found anew for who found no edge server, at most.
+_AGAIN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,14 @@ class Tide:
             notes = promises.notes
             hold(promises, value)
             found = clear(market, value, promises)
-            why |= explain(snapshot, market, value, promises, found)
+            for _ in range(_AGAIN):
+                lost = without_server(snapshot, market, reclaim, found)
+                if not lost:
+                    break
+                for site, job in lost:
+                    value[site, job, 1:] = -np.inf
+                found = clear(market, value, promises)
+            why = explain(snapshot, market, value, promises, found) | why
             gpus[market.rows] = market.sizes[found.level]
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]

@@ -22,6 +22,8 @@ LENGTH_POWER = 0.35
 AGE_POWER = 0.1
 #: A change of who runs is counted so many times: others have to change because of it.
 RIPPLE = 2.0
+#: What a start is taken to lose, at most, beside its share of the whole run.
+START_MOST = 0.3
 #: What a move to another site keeps of its worth: not every better price is worth a move.
 STAY = 0.7
 #: Factor of the weight for each step of priority, and the most steps that count.
@@ -62,10 +64,13 @@ def worth(seen: Snapshot, market: Market, weight: Floats, horizon_s: float) -> F
         weight: (r,)
         horizon_s: A change of who runs must pay for its pause within this.
     """
-    runs = market.home >= 0
-    within_s = np.where(runs[:, None], np.minimum(horizon_s, market.takes_s), market.takes_s)
-    times = np.where(runs, RIPPLE, 1.0)[:, None]
-    lost = times * market.pause_s / np.maximum(within_s, 1e-9)
+    waits = market.home < 0
+    within_s = np.maximum(np.minimum(horizon_s, market.takes_s), 1e-9)
+    lost = RIPPLE * market.pause_s / within_s
+    # Who waits has to start some day, so little of its start is a loss of this one. But if none
+    # were, who was stopped would at once be worth more than before, and two would take turns.
+    start = market.pause_s[:, waits] / np.maximum(market.takes_s[:, waits], 1e-9)
+    lost[:, waits] = np.maximum(start, np.minimum(lost[:, waits], START_MOST))
     lost[market.here] = 0.0
     value = (weight * market.work_s / market.work)[:, None] * market.rate
     value *= np.maximum(1.0 - lost, 0.0)
