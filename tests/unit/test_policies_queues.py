@@ -6,31 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.interface import Snapshot
 from scheduler.policies.literature.capacity_queues import CapacityQueues
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.parts.gang import Claim, Holder, reserve, start
 from scheduler.policies.parts.queue_tree import Queue
 from scheduler.policies.parts.reservations import start_conservatively
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests.markets import sizes
+from tests.snapshots import Job, Pool, decide, rules, snapshot
 
 NOW_S = 10_000.0
 INF = float("inf")
-
-
-def decide(policy: Policy, seen: Snapshot) -> Plan:
-    plan = policy.plan(seen)
-    assert faults(seen, plan) == []
-    return plan
-
-
-def sizes(plan: Plan) -> dict[str, int]:
-    return {job: target.size if target else 0 for job, target in plan.targets.items()}
-
-
-def rules(plan: Plan) -> dict[str, str]:
-    return {reason.subject: reason.rule for reason in plan.reasons}
 
 
 # --- backfill -------------------------------------------------------------------------------------
@@ -91,8 +78,7 @@ def test_a_bypassed_head_turns_fit_first_into_strict() -> None:
             Job("head", sizes=(8,), submit_s=1, waiting_since_s=NOW_S - waited_s),
             Job("small", sizes=(4,), submit_s=2),
         ]
-        seen = snapshot([Pool("train")], jobs)
-        assert sizes(decide(Fifo(backfill="fit_first"), seen)) == started
+        assert sizes(decide(Fifo(backfill="fit_first"), snapshot([Pool("train")], jobs))) == started
 
 
 def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
@@ -194,8 +180,7 @@ def test_srtf_preempts_the_longest_and_nobody_without_need() -> None:
         for k, size in ((5, 2), (6, 4), (7, 2))
     ]
     jobs.append(Job("waits", work_s=400, sizes=(4,), power=1.0, submit_s=1))
-    seen = snapshot([Pool("train")], jobs)
-    assert sizes(decide(Srtf(), seen)) == {"r6": 0, "waits": 4}
+    assert sizes(decide(Srtf(), snapshot([Pool("train")], jobs))) == {"r6": 0, "waits": 4}
 
 
 def test_the_weighed_srtf_lets_a_narrow_long_job_run() -> None:
@@ -251,8 +236,7 @@ def test_what_is_beyond_a_quota_is_a_bonus_and_is_taken_back() -> None:
 
 
 def test_a_bonus_is_left_alone_in_the_grace_time_and_the_dead_zone() -> None:
-    seen = queued(*BONUS, ("c", "need", 20, -1), waited_s=59)
-    assert sizes(decide(RULES, seen)) == {}
+    assert sizes(decide(RULES, queued(*BONUS, ("c", "need", 20, -1), waited_s=59))) == {}
     over = [("a", "base", 10, 0), ("a", "more", 1, 10)]
     wide = [Queue("a", 10, gpus=True), Queue("c", 20, gpus=True)]
     seen = queued(*over, ("c", "need", 20, -1))
