@@ -151,9 +151,7 @@ def test_stimuli_survive_the_journal(said: Input) -> None:
 
 
 def test_time_never_falls() -> None:
-    cell = Cell()
-    cell.feed(node_born("n0"))
-    cell.feed(submitted())
+    cell = Cell().told(node_born("n0"), submitted())
     cell.run("j0", n0=4)
     cell.now_s += 100.0
     cell.feed(TimePassed())

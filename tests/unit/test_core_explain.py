@@ -10,9 +10,7 @@ from tests.builders import Cell, node_born, submitted
 
 
 def test_numbers_of_numpy_are_written_as_numbers() -> None:
-    cell = Cell()
-    cell.feed(node_born())
-    cell.feed(submitted())
+    cell = Cell().told(node_born(), submitted())
     figure = Figure("worth", np.float64(1.5))
     need = Need("gpus", np.float64(0.0), np.float64(2.0))
     cell.policy.planner = lambda _: Plan(

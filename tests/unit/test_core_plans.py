@@ -105,11 +105,7 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
 
 @pytest.fixture
 def cell() -> Cell:
-    cell = Cell()
-    cell.feed(node_born("n0"))
-    cell.feed(submitted("j0"))
-    cell.feed(submitted("j1"))
-    return cell
+    return Cell().told(node_born("n0"), submitted("j0"), submitted("j1"))
 
 
 @pytest.mark.parametrize(
