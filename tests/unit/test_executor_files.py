@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from runtime.core import GangStarted, Pace
+from runtime.core import Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
 from runtime.executors.environment import Surroundings, worker_environments
 from runtime.executors.folder import read_json, write_json
@@ -314,8 +314,7 @@ def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_p
 
 def test_the_supervisor_is_small(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
-        jig.start(shell("sleep 1000"))
-        jig.hears(GangStarted)
+        jig.begins(shell("sleep 1000"))
         pid = jig.shim()["pid"]
         said = Path(f"/proc/{pid}/status").read_text()
         resident = next(line for line in said.splitlines() if line.startswith("VmRSS"))

@@ -49,8 +49,7 @@ def link(jig: Bench, *, up: bool) -> None:
 def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
     step = lost(far, LAST)
     link(far, up=True)
-    far.start(LAST, resumed=True)
-    far.hears(GangStarted)
+    far.begins(LAST, resumed=True)
     assert far.first_step() == step + 1
     far.hears(GangCompleted)
     assert [one.step for one in far.store.committed("j")] == [step]
@@ -58,8 +57,7 @@ def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
 
 def test_an_agent_that_adopts_a_resumed_gang_makes_it_durable_too(far: Bench) -> None:
     step = lost(far)
-    far.start(SAVES, resumed=True)
-    far.hears(GangStarted)
+    far.begins(SAVES, resumed=True)
     link(far, up=True)
     far.again()
     far.until(lambda: [one.step for one in far.store.committed("j")] == [step])
@@ -119,8 +117,7 @@ def test_a_result_put_aside_stays_whatever_came_after_it(far: Bench) -> None:
     (result,) = (aside / "checkpoints").iterdir()
     link(far, up=True)
     far.said.clear()
-    far.start(SAVES, epoch=2)
-    far.hears(GangStarted)
+    far.begins(SAVES, epoch=2)
     for number in range(3):
         saved(far, 2)
         far.hears(CheckpointDone, number + 1)
@@ -148,8 +145,7 @@ def test_an_agent_that_died_after_it_made_room_goes_on_from_what_was_put_aside(
     step = lost(far)
     far.run().rename(far.run().with_name("1.1"))
     far.again()
-    far.start(SAVES, resumed=True)
-    far.hears(GangStarted)
+    far.begins(SAVES, resumed=True)
     assert far.first_step() == step + 1
 
 

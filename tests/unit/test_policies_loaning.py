@@ -1,7 +1,6 @@
 """Aryl and DeepBoot: loans, reclaims against the optimum, groups of servers, lives of GPUs."""
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from scheduler.policies.literature.deepboot import DeepBoot, pause_s
 from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.lending import returns_s
 from scheduler.policies.parts.loans import LoanOptions
-from scheduler.policies.parts.victims import Tenant, assess, choose
 from tests.snapshots import Job, Pool, decide, snapshot
 
 POLICIES: dict[str, Policy] = {
@@ -107,34 +105,6 @@ def test_nodes_are_needed_back_one_after_the_other_as_demand_rises() -> None:
     seen = snapshot([replace(lender(1, 1, rise), load_age_s=1000.0)], [])
     assert returns_s(seen, options).tolist() == [soon_s, np.inf]
     assert np.isinf(returns_s(snapshot([TRAIN], []), options)).all()
-
-
-def random_reclaim(rng: np.random.Generator) -> tuple[list[Tenant], int]:
-    """Ten servers of 8 GPUs, ten jobs on one to four of them."""
-    room, tenants = [8] * 10, []
-    for _ in range(10):
-        span = int(rng.integers(1, 5))
-        nodes = rng.choice(10, span, replace=False).tolist()
-        held = {node: min(room[node], int(rng.integers(1, 5))) for node in nodes}
-        held = {node: gpus for node, gpus in held.items() if gpus}
-        for node, gpus in held.items():
-            room[node] -= gpus
-        if held:
-            tenants.append(Tenant(sum(held.values()), held))
-    return tenants, int(rng.choice([2, 4, 6]))
-
-
-def test_the_cheapest_of_three_rules_stops_hardly_more_jobs_than_the_best_there_is() -> None:
-    rng = np.random.default_rng(20240507)
-    stopped = best = 0
-    for _ in range(200):
-        tenants, need = random_reclaim(rng)
-        found = choose(tenants, range(10), need)
-        assert len(found.nodes) == need
-        stopped += len(found.stopped)
-        best += min(len(assess(tenants, nodes).stopped) for nodes in combinations(range(10), need))
-    assert best > 300
-    assert stopped <= 1.02 * best
 
 
 # --- Aryl: two phases -------------------------------------------------------------------------
