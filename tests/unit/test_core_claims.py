@@ -191,6 +191,7 @@ def test_agents_that_do_not_answer_time_out_one_claim_and_the_rest_is_refused(ce
     assert (totals.claims, totals.claims_timed_out) == (5, 1)
     rules = {reason.subject: reason.rule for reason in cell.last.reasons}
     assert (rules["B"], rules["C"]) == ("claims.unanswered", "plan.refused")
+    assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
 
 
 def test_a_chain_of_slow_gangs_is_no_silence(cell: Cell) -> None:

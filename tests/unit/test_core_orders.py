@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.core.settings import Settings
-from scheduler.policies.interface import Plan, Snapshot, Target
+from scheduler.policies.interface import Plan, Snapshot
 from schemas.commands import Rebirth, StopGang
 from schemas.events import GangHeld, StopReason, WorkerStarted
 from tests.builders import Cell, Planner, node_born, submitted, target, two_jobs
@@ -151,43 +151,17 @@ def test_commands_are_repeated_under_their_id(cell: Cell) -> None:
     assert sent == [[(start.id, start.data)], [], [(start.id, start.data)], [], []]
 
 
-def test_claims_do_not_wait_for_ever(cell: Cell) -> None:
-    cell.run("j0", n0=4)
-    cell.plan({"j0": target(n0=2), "j1": target(n0=2)})
-    cell.acks()
-    cell.start_workers("j0")
-    assert cell.job("j1").target is not None, "the leavers have not said that they are gone"
-    cell.wait(660.0)
-    assert (cell.job("j1").state, cell.job("j1").target) == ("queued", None)
-    assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
-
-
 def test_plans_that_cannot_be_are_refused_without_harm(cell: Cell) -> None:
     cell.feed(submitted("j2", gpus_min=2, gpus_max=4))
     cell.run("j0", n0=2)
     before = cell.job("j0").epoch
-    cell.plan(
-        {
-            "nobody": target(n0=1),
-            "j0": target("far", n0=2),
-            "j1": target(n0=4, n1=1),
-            "j2": target(n1=1),
-        },
-        lend=["n0", "nowhere"],
-        reclaim={"n1": 0.0, "nowhere": 0.0},
-    )
+    impossible = {"j1": target(n0=4, n1=1), "j2": target(n1=1)}
+    cell.plan(impossible, lend=["n0"], reclaim={"n1": 0.0})
     assert [cell.job(name).state for name in ("j0", "j1", "j2")] == ["running", "queued", "queued"]
     assert not cell.sent()
-    for made in (
-        target(nowhere=2),
-        target(n0=1, e0=1),
-        Target("train", (("n1", 1), ("n1", 2))),
-        Target("train", (("n1", 3), ("n0", -1))),
-        Target("train", ()),
-        target(n1=4, n0=2),
-    ):
-        cell.plan({"j2": made})
-        assert (cell.job("j2").state, cell.job("j2").target) == ("queued", None)
+    cell.plan({"j2": target(n1=4, n0=2)})
+    assert (cell.job("j2").state, cell.job("j2").target) == ("queued", None)
+    assert cell.state.totals.policy_failures == 0, "none of this is malformed"
     cell.plan({"j0": target(n0=2)})
     assert cell.job("j0").epoch == before, "what is so already is no change"
 

@@ -132,6 +132,15 @@ def test_nothing_of_a_malformed_plan_is_done_and_the_cell_goes_on(cell: Cell, pl
     assert cell.state.totals.policy_failures == 1
 
 
+def test_numbers_of_numpy_in_reasons_are_recorded_as_numbers(cell: Cell) -> None:
+    needs = (Need("gpus", np.float64(0.0), np.float64(2.0)),)
+    decision = cell.adopt(said(Figure("worth", np.float64(1.5)), subject="j0", needs=needs))
+    written = orjson.loads(orjson.dumps(decision_to_dict(decision)))
+    (reason,) = [one for one in written["reasons"] if one["subject"] == "j0"]
+    assert reason["figures"] == [{"name": "worth", "value": 1.5, "age_s": 0.0}]
+    assert reason["needs"] == [{"name": "gpus", "have": 0.0, "want": 2.0}]
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_bug_while_a_plan_is_adopted_is_raised_in_tests_alone(
     cell: Cell, monkeypatch: pytest.MonkeyPatch, strict: bool

@@ -110,10 +110,6 @@ def test_all_training_pools_are_used() -> None:
     assert sizes(plan) == {"a": 4, "b": 4}
 
 
-def test_no_pool_and_no_jobs() -> None:
-    assert Tiresias().plan(seen([])).targets == {}
-
-
 @pytest.mark.parametrize("thresholds", [(0.0,), (5.0, 5.0), (9.0, 3.0)])
 def test_thresholds_must_ascend(thresholds: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="do not ascend"):
