@@ -162,16 +162,15 @@ def test_a_cut_log_is_told_from_a_damaged_one(tmp_path: Path, capsys: Capture) -
     data = unpacked(LOG, tmp_path / "good.jsonl")
     lines = data.splitlines(keepends=True)
     path = tmp_path / "bad.jsonl"
-    path.write_bytes(data[:-30])
-    assert "cut short: its last line" in refused(capsys, path)
-    path.write_bytes(b"".join(lines[:-1]))
-    assert "without its closing line" in refused(capsys, path)
-    path.write_bytes(lines[0])
-    assert "without its closing line" in refused(capsys, path)
-    path.write_bytes(lines[0][:40])
-    assert "cut short in its first line" in refused(capsys, path)
-    path.write_bytes(b"".join([*lines[:50], *lines[51:]]))
-    assert "damaged" in refused(capsys, path)
+    for content, says in (
+        (data[:-30], "cut short: its last line"),
+        (b"".join(lines[:-1]), "without its closing line"),
+        (lines[0], "without its closing line"),
+        (lines[0][:40], "cut short in its first line"),
+        (b"".join([*lines[:50], *lines[51:]]), "damaged"),
+    ):
+        path.write_bytes(content)
+        assert says in refused(capsys, path)
     packed = tmp_path / "cut.jsonl.zst"
     packed.write_bytes(LOG.read_bytes()[:-2000])
     assert "cut short" in refused(capsys, packed)

@@ -171,8 +171,8 @@ def test_gittins_prefers_who_is_about_to_end() -> None:
         seen = snapshot([Pool("train")], jobs)
         seen = columns(seen, attained_gpu_s=np.array(attained))
         assert sizes(decide(policy, seen)) == want
-        fresh = replace(seen.jobs, changed_s=np.array([NOW_S - 59, -INF]))
-        assert sizes(decide(policy, replace(seen, jobs=fresh))) == {}
+        fresh = columns(seen, changed_s=np.array([NOW_S - 59, -INF]))
+        assert sizes(decide(policy, fresh)) == {}
 
 
 @pytest.mark.parametrize(

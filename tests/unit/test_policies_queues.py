@@ -13,7 +13,7 @@ from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.parts.gang import Claim, Holder, reserve, start
 from scheduler.policies.parts.queue_tree import Queue
 from scheduler.policies.parts.reservations import start_conservatively
-from tests.markets import sizes
+from tests.markets import columns, sizes
 from tests.snapshots import Job, Pool, decide, rules, snapshot
 
 NOW_S = 10_000.0
@@ -83,7 +83,7 @@ def test_a_bypassed_head_turns_fit_first_into_strict() -> None:
 
 def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
     seen = snapshot([Pool("train")], [Job("a", sizes=(1, 2, 4)), Job("b", sizes=(2, 8))])
-    seen = replace(seen, jobs=replace(seen.jobs, requested=np.array([3, 1])))
+    seen = columns(seen, requested=[3, 1])
     assert sizes(decide(Fifo(), seen)) == {"a": 1, "b": 2}
     assert sizes(decide(Fifo(sizes="requested"), seen)) == {"a": 2, "b": 2}
 
@@ -203,7 +203,7 @@ SIZES = (1, 2, 5, 10, 20)
 
 
 def queued(
-    *jobs: tuple[str, str, int, int], waited_s: float = 1000.0, **columns: np.ndarray
+    *jobs: tuple[str, str, int, int], waited_s: float = 1000.0, **more: np.ndarray
 ) -> Snapshot:
     """(tenant, id, GPUs, first of the GPUs held or -1) on three nodes of 10."""
     built, at = [], {}
@@ -215,8 +215,7 @@ def queued(
         at[name] = tenant
     seen = snapshot([Pool("train", nodes=3, gpus=10)], built, sizes=SIZES)
     tenants = tuple(at[name] for name in seen.jobs.ids)
-    with_tenants = replace(seen.jobs, tenants=tenants)
-    return replace(seen, jobs=replace(with_tenants, **columns))  # type: ignore[arg-type]
+    return columns(replace(seen, jobs=replace(seen.jobs, tenants=tenants)), **more)
 
 
 BONUS = [("a", f"C{k}", 10, at) for k, at in ((5, 0), (6, 10), (7, 20))]
@@ -259,11 +258,11 @@ def test_jobs_are_scaled_in_before_any_is_preempted_and_grow_again() -> None:
     big = seen.jobs.ids.index("big")
     rate[big] = np.array(SIZES) ** 0.5
     requested = np.where(np.arange(3) == big, 20, seen.jobs.requested)
-    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=requested))
+    seen = columns(seen, rate=rate, requested=requested)
     assert sizes(decide(RULES, seen)) == {"big": 10, "need": 10}
     seen = queued(("a", "big", 10, 0))
     rate = np.array([SIZES]) ** 0.5
-    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=np.array([20])))
+    seen = columns(seen, rate=rate, requested=np.array([20]))
     assert sizes(decide(RULES, seen)) == {"big": 20}
 
 

@@ -12,6 +12,7 @@ from scheduler.policies.literature.afs import Afs, share
 from scheduler.policies.literature.optimus import Optimus, climb
 from scheduler.policies.literature.pollux import Pollux, rate_at, utility, wanted_gpus
 from scheduler.policies.parts.contest import Contest, contests
+from tests.markets import columns, noted
 from tests.snapshots import Job, Pool, decide, snapshot
 
 SIZES = tuple(range(1, 17))
@@ -186,8 +187,7 @@ def test_afs_stops_where_nobody_gains() -> None:
 def test_unknown_lengths_go_by_attained_service() -> None:
     jobs = [Job("old"), Job("new", submit_s=1.0)]
     seen = snapshot([Pool("train", nodes=1, gpus=1)], jobs)
-    served = replace(seen.jobs, attained_gpu_s=np.array([7200.0, 0.0]))
-    seen = replace(seen, jobs=served)
+    seen = columns(seen, attained_gpu_s=np.array([7200.0, 0.0]))
     assert sizes_of(seen, Afs(lengths="unknown").plan(seen)) == {"old": 0, "new": 1}
     assert sizes_of(seen, Afs().plan(seen)) == {"old": 1, "new": 0}
 
@@ -222,9 +222,7 @@ def test_pollux_at_most_doubles_and_remembers() -> None:
     seen = snapshot([Pool("train", nodes=2)], [Job("a", sizes=SIZES, power=1)], sizes=SIZES)
     plan = decide(Pollux(), seen)
     assert (sizes_of(seen, plan), dict(plan.notes)) == ({"a": 1}, {"a": (1.0,)})
-    noted = np.full((1, 4), np.nan)
-    noted[0, 0] = 4.0
-    seen = replace(seen, jobs=replace(seen.jobs, notes=noted))
+    seen = noted(seen, a=(4.0,))
     plan = decide(Pollux(), seen)
     assert (sizes_of(seen, plan), dict(plan.notes)) == ({"a": 8}, {"a": (8.0,)})
 
@@ -233,8 +231,7 @@ def test_pollux_at_most_doubles_and_remembers() -> None:
 def test_a_job_that_was_restarted_often_is_left_alone(restarts: int, expected: int) -> None:
     jobs = [Job("a", sizes=SIZES, power=0.9, held={"train-000": 4})]
     seen = snapshot([Pool("train", nodes=1)], jobs, sizes=SIZES)
-    often = replace(seen.jobs, restarts=np.array([restarts]))
-    seen = replace(seen, jobs=often, now_s=3600.0)
+    seen = columns(replace(seen, now_s=3600.0), restarts=np.array([restarts]))
     assert sizes_of(seen, Pollux().plan(seen)) == {"a": expected}
 
 

@@ -1,7 +1,6 @@
 """Tiresias: its queues, its sweep, and the published figures."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Kind, LoanPhase, Snapshot
 from scheduler.policies.literature.tiresias import Tiresias
-from tests.markets import noted, sizes
+from tests.markets import columns, noted, sizes
 from tests.snapshots import Job, Pool, decide, snapshot
 
 DATA = PUBLIC / "pollux"
@@ -19,8 +18,7 @@ NOW_S = 10_000.0
 def seen(jobs: list[Job], service: dict[str, float] | None = None, gpus: int = 8) -> Snapshot:
     """A node of so many GPUs; jobs ask for their only size. `service` in GPU s."""
     one = snapshot([Pool("train", gpus=gpus)], jobs, now_s=NOW_S)
-    attained = np.array([(service or {}).get(name, 0.0) for name in one.jobs.ids])
-    return replace(one, jobs=replace(one.jobs, attained_gpu_s=attained))
+    return columns(one, attained_gpu_s=[(service or {}).get(name, 0.0) for name in one.jobs.ids])
 
 
 def test_the_sweep_skips_what_does_not_fit() -> None:
@@ -92,7 +90,7 @@ def test_moving_jobs_and_those_that_back_off_are_left_alone() -> None:
 
 def test_a_gang_is_what_was_asked_for_or_the_nearest_below_that_is_allowed() -> None:
     one = seen([Job("a", sizes=[2, 8]), Job("b", sizes=[8], submit_s=1.0)], gpus=16)
-    one = replace(one, jobs=replace(one.jobs, requested=np.array([4, 4])))
+    one = columns(one, requested=[4, 4])
     assert sizes(Tiresias().plan(one)) == {"a": 2, "b": 8}
 
 
