@@ -12,9 +12,8 @@ import pytest
 
 from bus.contract import Record
 from bus.logfile import VERSION
-from console.main import main
 from schemas.topics import JOURNAL
-from tests.golden.alter import altered, rechained, unpacked
+from tests.golden.alter import Capture, altered, ran, rechained, unpacked
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
@@ -22,15 +21,6 @@ LOGS = sorted(FOLDER.glob("*.jsonl.zst"))
 LOG = FOLDER / "fifo.jsonl.zst"
 KEYS = ["log", "decisions", "identical", "first_difference", "state_hash"]
 KEYS += ["stimuli_per_s", "processes"]
-
-Capture = pytest.CaptureFixture[str]
-
-
-def ran(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    assert "Traceback" not in shown.err
-    return code, shown.out, shown.err
 
 
 def refused(capsys: Capture, path: Path) -> str:

@@ -13,9 +13,7 @@ from runtime.core import (
     GangCompleted,
     GangFailed,
     GangStarted,
-    GangStopped,
     ScaleWorkers,
-    StopWorkers,
     WorkersLeft,
 )
 from runtime.executors.folder import write_json
@@ -39,6 +37,13 @@ LAST = python(
 def far(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, store=Distant(f"file://{tmp_path}/store"), keep_runs=2) as made:
         yield made
+
+
+def ended(jig: Bench, *gpus: int) -> None:
+    """Let a job end whose result nobody can store; it is kept here."""
+    jig.start(python(TRAINER.replace("1000000", "20")), *gpus, total_steps=20)
+    wait_until((jig.run() / "exit.json").exists)
+    jig.until(lambda: kept_of(jig.run()) is not None)
 
 
 def link(jig: Bench, *, up: bool) -> None:
@@ -77,11 +82,8 @@ def test_a_result_waits_for_the_store_over_restarts_of_the_agent(far: Bench) -> 
 
 
 def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -> None:
-    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
-    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
-    assert far.hears(GangStopped).step == 0, "what is stored"
+    ended(far)
+    assert far.ends(saves=False, grace_s=0.0).step == 0, "what is stored"
     for number in range(3):
         far.start(python("raise SystemExit(3)"), job=f"k{number}")
         far.hears(GangFailed, number + 1)
@@ -92,9 +94,7 @@ def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -
 
 
 def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> None:
-    far.start(python(TRAINER.replace("1000000", "20")), 0, 1, total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
+    ended(far, 0, 1)
     far.said.clear()
     far.scale(0, epoch=2)
     assert far.hears(WorkersLeft).epoch == 1
@@ -106,11 +106,8 @@ def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> No
 
 def test_a_result_put_aside_stays_whatever_came_after_it(far: Bench) -> None:
     """It was never stored, and its job began anew here from an older checkpoint."""
-    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
-    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
-    far.hears(GangStopped)
+    ended(far)
+    far.ends(saves=False, grace_s=0.0)
     far.look()
     aside = far.run().with_name("1.1")
     far.run().rename(aside)

@@ -27,6 +27,13 @@ def saved(jig: Bench, epoch: int = 1) -> int:
     return kept.step
 
 
+def stored(jig: Bench, epoch: int, step: int) -> None:
+    """Let the store have a checkpoint of the job from elsewhere."""
+    source = jig.root / f"step-{step}"
+    source.write_text(str(step))
+    jig.store.commit("j", epoch, step, source, 1.0)
+
+
 def power_cut(jig: Bench, epoch: int = 1, *, boot: bool = True) -> None:
     """Kill all of it at once; with `boot`, as if the machine had begun anew."""
     if boot:
@@ -88,9 +95,7 @@ def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
 
 
 def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path: Path) -> None:
-    source = tmp_path / "step-40"
-    source.write_text("40")
-    jig.store.commit("j", 0, 40, source, 1.0)
+    stored(jig, 0, 40)
     jig.begins(SAVES, step=40)
     shutil.move(tmp_path / "store", tmp_path / "away")
     power_cut(jig)
@@ -113,12 +118,10 @@ def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
     assert jig.first_step() == step + 1, "the store's"
 
 
-def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) -> None:
+def test_a_later_stay_begins_from_what_it_is_told(jig: Bench) -> None:
     jig.start(SAVES)
     step = saved(jig)
-    source = tmp_path / "elsewhere"
-    source.write_text("1")
-    jig.store.commit("j", 7, 1, source, 1.0)
+    stored(jig, 7, 1)
     power_cut(jig)
     jig.hears(GangFailed)
     jig.start(SAVES, epoch=8, step=1)  # the job was given to others meanwhile, and came back
@@ -126,13 +129,9 @@ def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) ->
     assert jig.first_step(8) == 2 <= step
 
 
-def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(
-    jig: Bench, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(jig: Bench) -> None:
     for step in (20, 60, 80):  # what an edge server stored while nobody heard it
-        source = tmp_path / f"step-{step}"
-        source.write_text(str(step))
-        jig.store.commit("j", 0, step, source, 1.0)
+        stored(jig, 0, step)
     jig.begins(SAVES, step=40)
     assert jig.first_step() == 81
 

@@ -1,6 +1,7 @@
 """The options of replay, and what `tidegate log` shows of a log."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 from bus.contract import Record, Unreadable
 from bus.reading import open_log
-from console.main import main
 from scheduler.compare import Comparison
 from scheduler.journal import JournalReader
 from scheduler.policies.registry import make_policy
@@ -17,6 +17,7 @@ from scheduler.replay import verify
 from schemas.journal import NO_DIGEST, chain, decode_entry, encode_entry, raw_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL
+from tests.golden.alter import Capture, ran
 
 LOG = Path(__file__).parent.parent / "golden" / "fifo.jsonl.zst"
 START_S = 1_767_571_200.0
@@ -25,14 +26,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def ran(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return code, shown.out, shown.err
-
-    return ran
+def run(capsys: Capture) -> Run:
+    return partial(ran, capsys)
 
 
 def told(run: Run, *arguments: object) -> dict[str, Any]:
