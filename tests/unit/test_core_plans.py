@@ -112,12 +112,8 @@ def cell() -> Cell:
     "plan",
     [
         Plan(reclaim={"n0": "soon"}),  # type: ignore[dict-item]
-        said(Figure("gpus", None)),  # type: ignore[arg-type]
-        Plan(targets={"j0": Target("train", (("n0", 1.5),))}),  # type: ignore[arg-type]
-        Plan(targets={"j0": "n0"}),  # type: ignore[dict-item]
         said(lost_to=({"a"},)),
         said(subject=["j0"]),
-        Plan(reclaim={"n0": None}),  # type: ignore[dict-item]
     ],
 )
 def test_nothing_of_a_malformed_plan_is_done_and_the_cell_goes_on(cell: Cell, plan: Plan) -> None:

@@ -26,24 +26,10 @@ from scheduler.core.transitions import (
     NodeState,
 )
 from scheduler.core.validate import violations
+from tests.builders import Cell, submitted
 
 JOB_FACTS = sorted({fact for _, fact in JOB})
-SPEC: dict[str, Any] = {
-    "tenant": "t",
-    "model": "m",
-    "gpus_min": 1,
-    "gpus_max": 4,
-    "total_steps": 10,
-    "samples_per_step": 1.0,
-    "rates": [[1, 1.0]],
-    "deadline_s": None,
-    "memory_mib": 0,
-    "checkpoint_mib": 0,
-    "checkpoint_cost_s": 1.0,
-    "start_cost_s": 1.0,
-    "priority": 0,
-    "edge_allowed": True,
-}
+SPEC = next(f.spec for f in Cell().feed(submitted()).facts if isinstance(f, facts.JobAccepted))
 #: One fact of each kind that moves a job, valid but for the job's state.
 MOVES: dict[str, Any] = {
     "GangStarting": facts.GangStarting("j", 7, "train", {"n": [0, 1]}, 0),
