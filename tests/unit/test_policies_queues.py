@@ -237,10 +237,10 @@ def test_what_is_beyond_a_quota_is_a_bonus_and_is_taken_back() -> None:
 def test_a_bonus_is_left_alone_in_the_grace_time_and_the_dead_zone() -> None:
     assert sizes(decide(RULES, queued(*BONUS, ("c", "need", 20, -1), waited_s=59))) == {}
     over = [("a", "base", 10, 0), ("a", "more", 1, 10)]
-    wide = [Queue("a", 10, gpus=True), Queue("c", 20, gpus=True)]
     seen = queued(*over, ("c", "need", 20, -1))
-    assert sizes(decide(CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of), seen)) == {}
-    strict = CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of, dead_zone=0.0)
+    usual = replace(RULES, round_most=CapacityQueues().round_most)
+    assert sizes(decide(usual, seen)) == {}
+    strict = replace(usual, dead_zone=0.0)
     assert sizes(decide(strict, seen)) == {"more": 0, "need": 20}
 
 
