@@ -118,6 +118,20 @@ def load(needed: int = 0, pool: str = "serve", node: str | None = None) -> Infer
     )
 
 
+def progressed(
+    step: int, job: str = "j", epoch: int = 1, samples_per_s: float = 1.0, saved: int = 0
+) -> JobProgressed:
+    """How far a job is, and what it saved."""
+    return JobProgressed(
+        job=job,
+        epoch=epoch,
+        step=step,
+        samples_per_s=samples_per_s,
+        checkpoint_step=saved,
+        checkpoint_cost_s=1.0,
+    )
+
+
 def target(pool: str = "train", **placement: int) -> Target:
     """A target: `target("train", n0=2)`."""
     return Target(pool, tuple(sorted(placement.items())))
@@ -304,19 +318,10 @@ class Cell:
         samples_per_s: float = 10.0,
         saved: int = 0,
         epoch: int | None = None,
-    ) -> JobProgressed:
-        """What the job's agent says of its steps; the cell hears it."""
+    ) -> None:
+        """The job's agent says how far it is."""
         at = self.job(job).epoch if epoch is None else epoch
-        said = JobProgressed(
-            job=job,
-            epoch=at,
-            step=step,
-            samples_per_s=samples_per_s,
-            checkpoint_step=saved,
-            checkpoint_cost_s=1.0,
-        )
-        self.feed(said)
-        return said
+        self.feed(progressed(step, job, at, samples_per_s, saved))
 
     def leave(
         self,

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Curve, CurvesLearned, TimePassed
-from scheduler.policies.interface import Plan, Snapshot
+from scheduler.policies.interface import Plan
 from tests.builders import START_S, Cell, node_born, submitted, target
 
 
@@ -62,21 +62,10 @@ def test_a_declined_job_fails_and_one_that_runs_cannot_be_declined() -> None:
     for name in ("j0", "j1"):
         cell.feed(submitted(name))
     cell.run("j0", n0=1)
-    cell.policy.planner = lambda _: Plan(decline=("j0", "j1"))
-    cell.now_s += 60.0
-    cell.feed(TimePassed())
+    cell.adopt(Plan(decline=("j0", "j1")))
     assert (cell.job("j0").state, cell.job("j1").state) == ("running", "failed")
     assert (cell.state.totals.jobs_declined, cell.state.totals.jobs_failed) == (1, 1)
-    seen: list[Snapshot] = []
-
-    def look(snapshot: Snapshot) -> Plan:
-        seen.append(snapshot)
-        return Plan()
-
-    cell.policy.planner = look
-    cell.now_s += 60.0
-    cell.feed(TimePassed())
-    assert seen[0].jobs.ids == ("j0",)
+    assert cell.seen().jobs.ids == ("j0",)
 
 
 def test_what_was_learned_is_kept_for_jobs_that_are_there() -> None:

@@ -8,8 +8,8 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted, NodeSilent
 from scheduler.reduce import stimulus_of
 from schemas.commands import Rebirth, RenewLease, StartGang
-from schemas.events import JobProgressed, WorkerStarted
-from tests.builders import Cell, node_born, submitted, target
+from schemas.events import WorkerStarted
+from tests.builders import Cell, node_born, progressed, submitted, target
 from tests.desk import Desk, measured, open_desk
 
 HOURS = Settings(edge_lease_s=4 * 3600.0)
@@ -100,17 +100,13 @@ def test_of_hours_of_progress_that_come_at_once_a_word_for_each_stretch_is_taken
     cell.feed(submitted("j0", total_steps=100_000))
     job = cell.run("j0", n0=1)
 
-    def progress(step: int) -> JobProgressed:
-        word = {"job": "j0", "epoch": job.epoch, "step": step, "samples_per_s": 10.0}
-        return JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
-
-    cell.feed(progress(10))  # a step a second
+    cell.progress("j0", 10)  # a step a second
     cell.now_s += 12 * 3600.0
     taken = []
     for step in range(70, 12 * 3600, 60):  # said each minute, come in one tick
-        word = stimulus_of(cell.state, progress(step), cell.now_s)
-        if word is not None:
-            cell.feed(progress(step))
+        said = progressed(step, "j0", job.epoch, 10.0)
+        if stimulus_of(cell.state, said, cell.now_s) is not None:
+            cell.feed(said)
             taken.append(step)
     assert 44 <= len(taken) <= 48, "one for 15 minutes of work"
     assert job.step > 12 * 3600 - 960
@@ -123,8 +119,7 @@ def test_a_job_that_is_faster_than_it_says_is_followed_no_more_closely() -> None
     taken = 0
     for minute in range(1, 12 * 60):
         cell.now_s += 60.0
-        word = {"job": "j0", "epoch": job.epoch, "step": 6000 * minute, "samples_per_s": 1.0}
-        said = JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
+        said = progressed(6000 * minute, "j0", job.epoch)
         if stimulus_of(cell.state, said, cell.now_s) is not None:
             cell.feed(said)
             taken += 1
