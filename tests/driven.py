@@ -1,10 +1,11 @@
 """An executor that a test drives, whatever is behind it."""
 
 import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -120,6 +121,37 @@ class Driven(ABC, Generic[_Executor]):
     def step(self, job: str = "j") -> int:
         """How far a gang is; 0 if it does not say."""
         return {p.job: p.step for p in self.executor.progress(time.time())}.get(job, 0)
+
+
+class Watch(ABC):
+    """Looks all the time, outside of any executor, whether GPUs are given twice."""
+
+    def __init__(self) -> None:
+        """Begin to look."""
+        #: What was wrong.
+        self.wrong: set[str] = set()
+        #: How often it could look.
+        self.looks = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def look(self) -> set[str]:
+        """Give what is wrong now."""
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with suppress(AssertionError, OSError):  # the test has stopped the cluster
+                self.wrong |= self.look()
+                self.looks += 1
+            if self._ending.wait(0.2):
+                return
 
 
 class _Cluster(Protocol):

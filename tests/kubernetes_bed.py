@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -26,7 +25,7 @@ import pytest
 from runtime.checkpoints.store import CheckpointStore
 from runtime.executors.processes import workers_of
 from tests.composed import ROOT, compose
-from tests.driven import ClusterBench
+from tests.driven import ClusterBench, Watch
 from tests.patience import wait_until
 
 if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests imports this
@@ -166,48 +165,24 @@ class ControlPlane:
         )
 
 
-class Watch:
-    """Looks all the time, outside of any executor, whether GPUs are given twice."""
-
+class _KubernetesWatch(Watch):
     def __init__(self, plane: ControlPlane) -> None:
-        #: What was wrong.
-        self.wrong: set[str] = set()
-        #: How often it could look.
-        self.looks = 0
         self._plane = plane
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def end(self) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while True:
-            try:
-                pods = self._plane.pods()
-            except (AssertionError, OSError):
-                pods = []  # the test has stopped the API server
-            else:
-                self.looks += 1
-            self._judge([pod for pod in pods if _holds(pod)])
-            if self._ending.wait(0.3):
-                return
-
-    def _judge(self, pods: list[Json]) -> None:
+    def look(self) -> set[str]:
         taken: Counter[str] = Counter()
         epochs: dict[str, set[str]] = {}
-        for pod in pods:
+        for pod in filter(_holds, self._plane.pods()):
             limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
             taken[pod["spec"]["nodeName"]] += int(limits.get(_GPU, 0))
             notes = pod["metadata"].get("annotations", {})
             epochs.setdefault(notes.get("tidegate.io/job", ""), set()).add(
                 notes.get("tidegate.io/epoch", "")
             )
-        self.wrong |= {f"{node} gives {n} GPUs" for node, n in taken.items() if n > GPUS}
+        given = {f"{node} gives {n} GPUs" for node, n in taken.items() if n > GPUS}
         twice = {job: sorted(found) for job, found in epochs.items() if len(found) > 1}
-        self.wrong |= {f"{job} runs at {found}" for job, found in twice.items()}
+        return given | {f"{job} runs at {found}" for job, found in twice.items()}
 
 
 def _holds(pod: Json) -> bool:
@@ -288,7 +263,7 @@ def kube(plane: ControlPlane, tmp_path: Path) -> Iterator[KubernetesBench]:
     """Lend a bench; leave nothing in Kubernetes, and see that no GPU was given twice."""
     plane.compose("up")  # the test before may have stopped some of it
     made = KubernetesBench(plane, tmp_path)
-    watch = Watch(plane)
+    watch = _KubernetesWatch(plane)
     try:
         yield made
     finally:

@@ -1,10 +1,11 @@
 """What tests of the default policy look at: its parts one after the other, and what it answers."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Plan, Reason, Snapshot
+from scheduler.policies.interface import Floats, Plan, Policy, Reason, Snapshot
 from scheduler.policies.tide.market import Market, open_market
 from scheduler.policies.tide.prices import Cleared, clear
 from scheduler.policies.tide.promises import Promises, hold, keep
@@ -64,14 +65,14 @@ def noted(seen: Snapshot, **notes: tuple[float, ...]) -> Snapshot:
     return replace(seen, jobs=replace(seen.jobs, notes=table))
 
 
-def columns(seen: Snapshot, **columns: list[float] | np.ndarray) -> Snapshot:
+def columns(seen: Snapshot, **columns: Any) -> Snapshot:
     """Return the snapshot with some columns of its jobs changed."""
-    new = {name: np.array(value) for name, value in columns.items()}
-    return replace(seen, jobs=replace(seen.jobs, **new))  # type: ignore[arg-type]
+    new: dict[str, Any] = {name: np.array(value) for name, value in columns.items()}
+    return replace(seen, jobs=replace(seen.jobs, **new))
 
 
-def plan(seen: Snapshot, policy: Tide | None = None) -> Plan:
-    """Return what the policy wants; it keeps what a plan must."""
+def plan(seen: Snapshot, policy: Policy | None = None) -> Plan:
+    """Return what a policy wants, the default one if none is named; it keeps what a plan must."""
     found = (policy or Tide()).plan(seen)
     assert faults(seen, found) == []
     return found

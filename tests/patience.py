@@ -2,7 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+
+from bus.clock import PacedClock
 
 #: The bound of every wait, against hanging alone. How long something takes is measured by the
 #: benchmarks: a test that fails when others use the machine says nothing about the product.
@@ -23,3 +25,26 @@ def wait_until(condition: Callable[[], object], what: str = "it never came to th
     while not condition():
         assert time.monotonic() < deadline_s, what
         time.sleep(0.01)
+
+
+async def take_part(
+    clock: PacedClock, *parts: Callable[[], Awaitable[None]], until_s: float = 100.0
+) -> None:
+    """Run the parts as services, until the clock says so much."""
+
+    async def service(part: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await part()
+        finally:
+            clock.leave()
+
+    tasks = []
+    for part in parts:
+        clock.enter()
+        tasks.append(asyncio.create_task(service(part)))
+    await clock.run_until(until_s)
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            raise ended

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from cloud_agent.slurm import SlurmExecutor, SlurmOptions
 from runtime.checkpoints.store import CheckpointStore
 from tests.composed import compose, lacks
-from tests.driven import ClusterBench
+from tests.driven import ClusterBench, Watch
 from tests.patience import wait_until
 from tests.ports import lacking
 
@@ -81,28 +80,14 @@ class Cluster:
         wait_until(lambda: not self.jobs(), "Slurm's jobs do not end")
 
 
-class Watch:
-    """Looks all the time, outside of any executor, for devices that two jobs have at once."""
-
+class _SlurmWatch(Watch):
     def __init__(self, cluster: Cluster) -> None:
-        #: Devices, by node and index, that were seen with two.
-        self.shared: set[tuple[str, int]] = set()
         self._cluster = cluster
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def end(self) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._ending.wait(0.2):
-            try:
-                devices = self._cluster.devices()
-            except AssertionError:
-                continue  # the test has stopped Slurm
-            self.shared |= {device for device, count in devices.items() if count > 1}
+    def look(self) -> set[str]:
+        held = self._cluster.devices().items()
+        return {f"{node} gives GPU {index} {n} times" for (node, index), n in held if n > 1}
 
 
 def _spread(nodes: str) -> list[str]:
@@ -169,11 +154,12 @@ class SlurmBench(ClusterBench):
 def bench(cluster: Cluster, tmp_path: Path) -> Iterator[SlurmBench]:
     """Lend a bench; leave nothing in Slurm, and see that no device had two jobs."""
     made = SlurmBench(cluster, tmp_path)
-    watch = Watch(cluster)
+    watch = _SlurmWatch(cluster)
     try:
         yield made
     finally:
         made.executor.close()
         watch.end()
         cluster.empty()
-    assert watch.shared == set(), "devices that two jobs had at once"
+    assert watch.wrong == set()
+    assert watch.looks > 0

@@ -1,7 +1,5 @@
 """The faults of the bus in memory: each really happens, and the same way for a seed."""
 
-import asyncio
-
 import pytest
 
 from bus.clock import PacedClock
@@ -9,6 +7,7 @@ from bus.contract import Message
 from bus.faults import Faults
 from bus.memory import MemoryBus
 from schemas.topics import EVENTS, JOURNAL
+from tests.patience import take_part
 
 KEYS = 4
 EACH = 50
@@ -24,14 +23,11 @@ async def arrivals(
 
     async def reader() -> None:
         consumer = await bus.consumer("g", [topic])
-        try:
-            while clock.now_s() < 90.0:
-                for record in await consumer.poll(timeout_s=100.0 - clock.now_s()):
-                    assert record.value is not None
-                    assert record.time_s == clock.now_s()
-                    seen.append((record.key, int(record.value), record.time_s))
-        finally:
-            clock.leave()
+        while clock.now_s() < 90.0:
+            for record in await consumer.poll(timeout_s=100.0 - clock.now_s()):
+                assert record.value is not None
+                assert record.time_s == clock.now_s()
+                seen.append((record.key, int(record.value), record.time_s))
 
     async def writer() -> None:
         for number in range(EACH):
@@ -39,13 +35,8 @@ async def arrivals(
                 if not together:
                     await clock.sleep_until(clock.now_s() + 0.125)
                 await bus.publish(Message(topic, f"k{key}", str(number).encode()))
-        clock.leave()
 
-    clock.enter()
-    clock.enter()
-    tasks = asyncio.gather(reader(), writer())
-    await clock.run_until(101.0)
-    await tasks
+    await take_part(clock, reader, writer, until_s=101.0)
     return seen
 
 

@@ -16,7 +16,7 @@ from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unreadable
 from bus.sqlite import SqliteBus
 from schemas.topics import COMMANDS, EVENTS, JOURNAL
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, take_part
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,19 +288,13 @@ async def test_time_does_not_pass_between_publish_and_the_readers_waking(tmp_pat
     async def reader() -> None:
         while len(woken) < 20:
             woken.extend(clock.now_s() for _ in await consumer.poll())
-        clock.leave()
 
     async def writer() -> None:
         for number in range(20):
             await clock.sleep_until(1001.0 + number)
             await bus.publish(Message(EVENTS.name, "k", b""))
-        clock.leave()
 
-    clock.enter()
-    clock.enter()
-    tasks = asyncio.gather(reader(), writer())
-    await clock.run_until(2000.0)
-    await tasks
+    await take_part(clock, reader, writer, until_s=2000.0)
     assert woken == [1001.0 + number for number in range(20)]
     assert [r.time_s async for r in bus.read(EVENTS.name)] == woken
     await bus.close()

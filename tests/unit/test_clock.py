@@ -7,26 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bus.clock import Clock, PacedClock, SystemClock
-from tests.patience import PATIENCE_S
-
-
-async def take_part(clock: PacedClock, *parts: Callable[[], Awaitable[None]]) -> None:
-    """Run the parts as services, until the clock says 100."""
-
-    async def service(part: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await part()
-        finally:
-            clock.leave()
-
-    tasks = []
-    for part in parts:
-        clock.enter()
-        tasks.append(asyncio.create_task(service(part)))
-    await clock.run_until(100.0)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+from tests.patience import PATIENCE_S, take_part
 
 
 async def test_time_stands_still_while_someone_works() -> None:

@@ -16,10 +16,19 @@ from runtime.effects import EffectsFile, recorded
 from runtime.executor import Machine
 from runtime.simulated import Physics
 from runtime.simulated_owner import simulated_machine
-from tests.gangs import spec
+from schemas.commands import GangSpec
+from schemas.events import RatePoint
 
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
-SPEC = spec(checkpoint_mib=1, checkpoint_cost_s=1.0, start_cost_s=1.0)
+SPEC = GangSpec(
+    model="m",
+    total_steps=1000,
+    samples_per_step=10.0,
+    rates=[RatePoint(gpus=1, samples_per_s=10.0)],
+    checkpoint_mib=1,
+    checkpoint_cost_s=1.0,
+    start_cost_s=1.0,
+)
 SPECS = (NodeSpec("n0", "edge", "edge", 4, "L4", 1000),)
 
 

@@ -17,7 +17,7 @@ from services.sections import LogSection
 
 
 @pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
+def _as_it_was() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -1,10 +1,14 @@
 """What operators are told: that a bus is away, once, and what a scheduler refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
+import structlog
 
 from bus.clock import SystemClock
 from bus.contract import BusError, Message
@@ -19,9 +23,20 @@ from services.probe import BusProbe
 from services.refusals import TOLD_MAX, Refusals
 from services.sections import LogSection
 from tests.patience import until
-from tests.unit.test_services_logs import as_it_was, lines
 
-__all__ = ["as_it_was"]  # the fixture
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
 class Away(MemoryBus):

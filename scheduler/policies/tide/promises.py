@@ -168,8 +168,10 @@ def _small(lax: Laxity, attained_gpu_s: Floats, pledge_s: float) -> Bools:
     differ much, those that are there are the long ones, so the site is a limit as well.
     """
     timed = lax.least > 0
-    whole_gpu_s = lax.area_gpu_s[timed] + attained_gpu_s[timed]
-    median_gpu_s = float(np.median(whole_gpu_s)) if len(whole_gpu_s) else 0.0
+    whole_gpu_s = np.sort(lax.area_gpu_s[timed] + attained_gpu_s[timed])
+    many = len(whole_gpu_s)  # numpy's own median takes five times as long for so few
+    middle = whole_gpu_s[(many - 1) // 2 : many // 2 + 1]
+    median_gpu_s = float(middle.sum()) / len(middle) if many else 0.0
     small: Bools = lax.area_gpu_s <= min(median_gpu_s, pledge_s * lax.gpus)
     return small
 

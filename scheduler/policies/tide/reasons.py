@@ -23,7 +23,7 @@ def explain(
     worth = np.maximum(per_gpu[each[: len(told)], at], 0.0).tolist()
     price: list[float] = found.price.tolist()
     gpus: list[int] = market.gpus.tolist()
-    largest = [_largest(seen, market, found, one) for one in range(len(price))]
+    largest: dict[int, tuple[str, ...]] = {}
     kept = _kept(market, promises, found, told)
     ousted = _ousted(seen, market)
     able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
@@ -49,6 +49,8 @@ def explain(
                 why[row] = Because("market.price", (), figures)
             else:
                 need = Need("gpus", gpus[mine], gpus[mine] + missing)
+                if mine not in largest:
+                    largest[mine] = _largest(seen, market, found, mine)
                 why[row] = Because("market.outbid", largest[mine], figures, (need,))
     return why
 
