@@ -79,9 +79,8 @@ def test_a_spread_gang_moves_to_a_node_that_holds_it_one_per_plan() -> None:
     jobs = [Job("a", sizes=(2,), held=spread), Job("b", sizes=(2,), held=spread, submit_s=1.0)]
     plan = decide(Gandiva(), snapshot([TRAIN], jobs))
     assert nodes(plan, "a") == {"train-000": 2}
-    assert [(r.subject, r.verb, r.rule) for r in plan.reasons] == [
-        ("a", "migrates", "gandiva.gather")
-    ]
+    (reason,) = plan.reasons
+    assert (reason.subject, reason.verb, reason.rule) == ("a", "migrates", "gandiva.gather")
     full = [*jobs, Job("c", sizes=(4,), held={"train-000": 2, "train-001": 2}, submit_s=2.0)]
     assert Gandiva().plan(snapshot([TRAIN], full)).targets == {}
 

@@ -146,9 +146,7 @@ def test_days_of_dropped_words_are_no_leap_that_nobody_believes(loss: Loss) -> N
     for row in (*range(first, first + 40), *range(last - 40, last)):
         spool.add(Waiting(row, message, loss, "j"))
     kept = rows(spool)
-    assert [row + 1 for row in kept if (row + 1) % STEPPING_STONE == 0] == [
-        5 * STEPPING_STONE,
-        6 * STEPPING_STONE,
-    ]
+    stones = [row + 1 for row in kept if (row + 1) % STEPPING_STONE == 0]
+    assert stones == [5 * STEPPING_STONE, 6 * STEPPING_STONE]
     assert kept[-1] == last - 1, "and the newest, which only newer ones supersede"
     assert Counter(kept).most_common(1)[0][1] == 1
