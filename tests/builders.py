@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -26,8 +26,10 @@ from scheduler.policies.interface import Plan, Policy, Snapshot, Target
 from schemas import events
 from schemas.commands import CommandData
 from schemas.events import (
+    CheckpointCommitted,
     GangHeld,
     InferenceLoad,
+    JobProgressed,
     JobSubmitted,
     NodeBorn,
     RatePoint,
@@ -116,9 +118,28 @@ def load(needed: int = 0, pool: str = "serve", node: str | None = None) -> Infer
     )
 
 
+def progressed(
+    step: int, job: str = "j", epoch: int = 1, samples_per_s: float = 1.0, saved: int = 0
+) -> JobProgressed:
+    """How far a job is, and what it saved."""
+    return JobProgressed(
+        job=job,
+        epoch=epoch,
+        step=step,
+        samples_per_s=samples_per_s,
+        checkpoint_step=saved,
+        checkpoint_cost_s=1.0,
+    )
+
+
 def target(pool: str = "train", **placement: int) -> Target:
     """A target: `target("train", n0=2)`."""
     return Target(pool, tuple(sorted(placement.items())))
+
+
+def two_jobs(*more: NodeBorn) -> "Cell":
+    """A cell of two nodes and these, and two jobs that wait."""
+    return Cell().told(node_born("n0"), node_born("n1"), *more, submitted("j0"), submitted("j1"))
 
 
 def decided(state: ClusterState, stimulus: Stimulus, decision: Decision, before: bytes) -> None:
@@ -202,6 +223,17 @@ class Cell:
             self.seen()
         return self.last
 
+    def told(self, *data: Input) -> Self:
+        """Feed one after the other, and give the cell itself."""
+        for one in data:
+            self.feed(one)
+        return self
+
+    def reborn(self, *born: NodeBorn) -> Decision:
+        """An agent begins anew and says what it has."""
+        self.bootid += 1
+        return self.told(*born).last
+
     def seen(self) -> Snapshot:
         """What a policy would see now."""
         begun_anew(self.engine)
@@ -270,14 +302,39 @@ class Cell:
         at = known.epoch if epoch is None else epoch
         for name, gpus in sorted(known.cells.items()):
             if nodes is None or name in nodes:
-                self.feed(
-                    WorkerStopped(job=job, epoch=at, node=name, gpus=gpus, reason=reason, step=step)
-                )
+                self.leave(job, name, gpus, at, reason, step)
 
-    def leave(self, job: str, node: str, gpus: list[int], epoch: int) -> None:
-        """GPUs that a change of size gave up are free."""
+    def save(self, job: str, step: int, epoch: int | None = None) -> None:
+        """A checkpoint of the job's present allocation is committed."""
+        at = self.job(job).epoch if epoch is None else epoch
         self.feed(
-            WorkerStopped(job=job, epoch=epoch, node=node, gpus=gpus, reason="scaled_in", step=0)
+            CheckpointCommitted(job=job, epoch=at, step=step, uri="u", size_mib=1, cost_s=2.0)
+        )
+
+    def progress(
+        self,
+        job: str,
+        step: int,
+        samples_per_s: float = 10.0,
+        saved: int = 0,
+        epoch: int | None = None,
+    ) -> None:
+        """The job's agent says how far it is."""
+        at = self.job(job).epoch if epoch is None else epoch
+        self.feed(progressed(step, job, at, samples_per_s, saved))
+
+    def leave(
+        self,
+        job: str,
+        node: str,
+        gpus: list[int],
+        epoch: int,
+        reason: StopReason = "scaled_in",
+        step: int = 0,
+    ) -> None:
+        """Workers are off GPUs; by default those that a change of size gave up."""
+        self.feed(
+            WorkerStopped(job=job, epoch=epoch, node=node, gpus=gpus, reason=reason, step=step)
         )
 
     def fail_worker(

@@ -17,6 +17,7 @@ from scheduler.policies.interface import (
     Nodes,
     Phase,
     Plan,
+    Policy,
     Pools,
     Snapshot,
 )
@@ -305,6 +306,18 @@ def faults(seen: Snapshot, plan: Plan) -> list[str]:
         if jobs.ids[i] not in plan.targets and subjects.count(jobs.ids[i]) != 1
     )
     return found
+
+
+def decide(policy: Policy, seen: Snapshot) -> Plan:
+    """Have a policy decide, and check that its plan keeps every promise."""
+    plan = policy.plan(seen)
+    assert faults(seen, plan) == []
+    return plan
+
+
+def rules(plan: Plan) -> dict[str, str]:
+    """Return by which rule each subject of a plan fares as it does."""
+    return {reason.subject: reason.rule for reason in plan.reasons}
 
 
 def apply(seen: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[Job]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import ScaleWorkers, StartWorkers
+from runtime.core import GangStarted, GangStopped, ScaleWorkers, StartWorkers
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import machine_environment
 from runtime.executors.folder import read_json, write_json
@@ -178,6 +178,18 @@ class Bench(Driven[ProcessExecutor]):
         """Order a start, and wait until it is beyond a few steps."""
         self.start(program, *gpus, job=job, **more)
         self.until(lambda: self.step(job) > beyond)
+
+    def begins(self, program: Program | None, *gpus: int, **more: Any) -> GangStarted:
+        """Order a start, and wait for the first step."""
+        before = len(self.all(GangStarted))
+        self.start(program, *gpus, **more)
+        return self.hears(GangStarted, before + 1)
+
+    def ends(self, epoch: int = 1, **more: Any) -> GangStopped:
+        """Order the end, and wait for it."""
+        before = len(self.all(GangStopped))
+        self.stop(epoch, **more)
+        return self.hears(GangStopped, before + 1)
 
     def scale(self, *gpus: int, epoch: int, job: str = "j") -> None:
         """Order another size."""

@@ -5,15 +5,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bus.contract import Record
 from bus.logfile import write_log
 from bus.reading import open_log
+from console.main import main
 from schemas.journal import NO_DIGEST, chain, decode_entry, encode_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL
 
 #: Changes the stimulus and decision of an entry, by its number.
 Change = Callable[[int, dict[str, Any], dict[str, Any]], None]
+Capture = pytest.CaptureFixture[str]
+
+
+def ran(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
+    """Run a command of the console; give its code, what it showed, and what it complained of."""
+    code = main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    return code, shown.out, shown.err
 
 
 def unpacked(source: Path, target: Path) -> bytes:

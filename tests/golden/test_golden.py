@@ -12,9 +12,8 @@ import pytest
 
 from bus.contract import Record
 from bus.logfile import VERSION
-from console.main import main
 from schemas.topics import JOURNAL
-from tests.golden.alter import altered, rechained, unpacked
+from tests.golden.alter import Capture, altered, ran, rechained, unpacked
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
@@ -22,15 +21,6 @@ LOGS = sorted(FOLDER.glob("*.jsonl.zst"))
 LOG = FOLDER / "fifo.jsonl.zst"
 KEYS = ["log", "decisions", "identical", "first_difference", "state_hash"]
 KEYS += ["stimuli_per_s", "processes"]
-
-Capture = pytest.CaptureFixture[str]
-
-
-def ran(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    assert "Traceback" not in shown.err
-    return code, shown.out, shown.err
 
 
 def refused(capsys: Capture, path: Path) -> str:
@@ -162,16 +152,15 @@ def test_a_cut_log_is_told_from_a_damaged_one(tmp_path: Path, capsys: Capture) -
     data = unpacked(LOG, tmp_path / "good.jsonl")
     lines = data.splitlines(keepends=True)
     path = tmp_path / "bad.jsonl"
-    path.write_bytes(data[:-30])
-    assert "cut short: its last line" in refused(capsys, path)
-    path.write_bytes(b"".join(lines[:-1]))
-    assert "without its closing line" in refused(capsys, path)
-    path.write_bytes(lines[0])
-    assert "without its closing line" in refused(capsys, path)
-    path.write_bytes(lines[0][:40])
-    assert "cut short in its first line" in refused(capsys, path)
-    path.write_bytes(b"".join([*lines[:50], *lines[51:]]))
-    assert "damaged" in refused(capsys, path)
+    for content, says in (
+        (data[:-30], "cut short: its last line"),
+        (b"".join(lines[:-1]), "without its closing line"),
+        (lines[0], "without its closing line"),
+        (lines[0][:40], "cut short in its first line"),
+        (b"".join([*lines[:50], *lines[51:]]), "damaged"),
+    ):
+        path.write_bytes(content)
+        assert says in refused(capsys, path)
     packed = tmp_path / "cut.jsonl.zst"
     packed.write_bytes(LOG.read_bytes()[:-2000])
     assert "cut short" in refused(capsys, packed)

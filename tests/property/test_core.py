@@ -56,6 +56,14 @@ def acks(command: int, outcome: str) -> events.CommandAcknowledged:
     )
 
 
+def committed(job: str, epoch: int, step: int) -> events.CheckpointCommitted:
+    return events.CheckpointCommitted(
+        job=job, epoch=epoch, step=step, uri="u", size_mib=1, cost_s=1.0
+    )
+
+
+#: What a word about the workers on a node names.
+workers: Any = {"job": jobs, "epoch": epochs, "node": nodes, "gpus": gpus, "step": steps}
 reasons = st.sampled_from(["completed", "scaled_in", "preempted", "cancelled", "lease_ended"])
 inputs = st.one_of(
     st.builds(TimePassed),
@@ -66,35 +74,10 @@ inputs = st.one_of(
     st.builds(NodeSilent, nodes, st.just(START_S)),
     st.builds(NodeHeard, nodes),
     st.builds(events.NodeDied, node=nodes),
-    st.builds(events.WorkerStarted, job=jobs, epoch=epochs, node=nodes, gpus=gpus, step=steps),
-    st.builds(
-        events.WorkerStopped,
-        job=jobs,
-        epoch=epochs,
-        node=nodes,
-        gpus=gpus,
-        reason=reasons,
-        step=steps,
-    ),
-    st.builds(
-        events.WorkerFailed,
-        job=jobs,
-        epoch=epochs,
-        node=nodes,
-        gpus=gpus,
-        error=st.just("e"),
-        retriable=st.booleans(),
-        step=steps,
-    ),
-    st.builds(
-        events.CheckpointCommitted,
-        job=jobs,
-        epoch=epochs,
-        step=steps,
-        uri=st.just("u"),
-        size_mib=st.just(1),
-        cost_s=st.just(1.0),
-    ),
+    st.builds(events.WorkerStarted, **workers),
+    st.builds(events.WorkerStopped, reason=reasons, **workers),
+    st.builds(events.WorkerFailed, error=st.just("e"), retriable=st.booleans(), **workers),
+    st.builds(committed, jobs, epochs, steps),
     st.builds(events.CheckpointFailed, job=jobs, epoch=epochs, error=st.just("e")),
 )
 
@@ -151,9 +134,7 @@ def test_stimuli_survive_the_journal(said: Input) -> None:
 
 
 def test_time_never_falls() -> None:
-    cell = Cell()
-    cell.feed(node_born("n0"))
-    cell.feed(submitted())
+    cell = Cell().told(node_born("n0"), submitted())
     cell.run("j0", n0=4)
     cell.now_s += 100.0
     cell.feed(TimePassed())

@@ -160,7 +160,7 @@ def dotted(path: tuple[str | int, ...]) -> str:
 
 
 #: Right nowhere: numbers out of every range, a string too long for any field, other types.
-BAD: list[object] = [-1e300, 1e300, "x" * 2000, {"a": 1}, [[]], -(2**63), True, None]
+BAD: list[object] = [-1e300, "x" * 2000, {"a": 1}, [[]], -(2**63), True, None]
 
 
 @given(events() | commands(), st.data())
@@ -170,10 +170,7 @@ def test_one_bad_field_is_named(sent: Any, data: st.DataObject) -> None:
     parent = raw
     for key in path[:-1]:
         parent = parent[key]
-    # Of no type that any field has: numbers out of every range, strings are too long for all.
-    bad: object = data.draw(
-        st.sampled_from([-1e300, "x" * 2000, {"a": 1}, [[]], -(2**63), True, None])
-    )
+    bad = data.draw(st.sampled_from(BAD))
     decode = decode_event if isinstance(sent.data, EVENTS) else decode_command
     before = parent[path[-1]]
     parent[path[-1]] = bad

@@ -148,6 +148,7 @@ def test_generated_jobs_are_valid(seed: int, hours: float, gpus: int, start_hour
     workload = generate(seed, Demand(hours, start_hour, gpus))
     assert workload == generate(seed, Demand(hours, start_hour, gpus))
     assert all(0.0 <= job.at_s <= hours * 3600.0 for job in workload.jobs)
+    assert all(job.gpus_asked <= gpus for job in workload.jobs)
     for _, submission in workload.submissions(1.7e9):
         assert JobSubmitted.model_validate_json(submission.model_dump_json()) == submission
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -187,10 +188,9 @@ def test_a_url_that_cannot_be_used_says_what_to_do(url: str, advice: str) -> Non
 def test_a_store_that_is_no_folder_says_where(root: Path, source: Path) -> None:
     root.write_bytes(b"")
     store = CheckpointStore(f"file://{root}")
-    with pytest.raises(CheckpointError, match="a file where a folder should be"):
-        store.commit("job-1", 1, 10, source, 1.0)
-    with pytest.raises(CheckpointError, match="a file where a folder should be"):
-        store.probe()
+    for deed in (partial(store.commit, "job-1", 1, 10, source, 1.0), store.probe):
+        with pytest.raises(CheckpointError, match="a file where a folder should be"):
+            deed()
 
 
 def test_a_folder_to_fetch_into_that_is_none_says_where(

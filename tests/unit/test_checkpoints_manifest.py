@@ -117,13 +117,4 @@ def test_a_part_has_one_size() -> None:
         StoredFile(path="c/b", size_bytes=9, sha256=PART, parts=[PART]),
     ]
     with pytest.raises(ValueError, match="sizes"):
-        Manifest(
-            job="job-1",
-            epoch=0,
-            step=0,
-            created_s=0.0,
-            part_bytes=10,
-            files=files,
-            empty_folders=[],
-            size_bytes=19,
-        )
+        Manifest(**body(files=files, empty_folders=[], size_bytes=19))

@@ -5,6 +5,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,10 @@ def test_damage_is_noticed(bucket: Any, source: Path, tmp_path: Path) -> None:
 
 def test_a_missing_bucket_is_said_and_not_made(bucket: Any, source: Path) -> None:
     store = CheckpointStore("s3://nothing/x")
-    with pytest.raises(CheckpointError, match="no such bucket"):
-        store.find("job-1", 10)
-    with pytest.raises(CheckpointError, match="no such bucket"):
-        store.commit("job-1", 1, 10, source, 1.0)
-    with pytest.raises(CheckpointError, match="no such bucket"):
-        store.probe()
+    commit = partial(store.commit, "job-1", 1, 10, source, 1.0)
+    for deed in (partial(store.find, "job-1", 10), commit, store.probe):
+        with pytest.raises(CheckpointError, match="no such bucket"):
+            deed()
     assert bucket.ls("") == ["bucket"]
     with pytest.raises(CheckpointError, match="names no bucket"):
         CheckpointStore("s3://")

@@ -52,6 +52,10 @@ def tree(path: Path) -> dict[str, bytes | None]:
     }
 
 
+def committed(store: CheckpointStore) -> list[tuple[int, int]]:
+    return [(each.epoch, each.step) for each in store.committed("job-1")]
+
+
 def test_a_folder_comes_back_as_it_was(store: CheckpointStore, url: str, tmp_path: Path) -> None:
     source = saved(tmp_path)
     committed = store.commit("job-1", 3, 10, source, 1.5)
@@ -103,11 +107,7 @@ def test_the_newest_epoch_of_a_step_is_found(store: CheckpointStore, tmp_path: P
     assert store.find("job-1", 10) == new
     assert store.find("job-1", 11) is None
     assert store.find("job-2", 10) is None
-    assert [(each.epoch, each.step) for each in store.committed("job-1")] == [
-        (12, 10),
-        (9, 20),
-        (9, 10),
-    ]
+    assert committed(store) == [(12, 10), (9, 20), (9, 10)]
 
 
 def test_epochs_committed_at_once_do_not_disturb_each_other(
@@ -158,10 +158,9 @@ def test_retention_keeps_the_newest_and_the_needed(store: CheckpointStore, tmp_p
         store.commit("job-1", epoch, step, source, 1.0)
     deleted = store.retain("job-1", 2, needed=[20, 99])
     assert [uri.rpartition("/")[2] for uri in deleted] == ["2-30", "1-20", "1-10"]
-    left = [(each.epoch, each.step) for each in store.committed("job-1")]
-    assert left == [(3, 40), (3, 25), (2, 20)]
+    assert committed(store) == [(3, 40), (3, 25), (2, 20)]
     store.retain("job-1", 0)
-    assert [(each.epoch, each.step) for each in store.committed("job-1")] == [(3, 40)]
+    assert committed(store) == [(3, 40)]
     assert store.retain("job-1", 1) == []
     assert store.retain("job-2", 1) == []
 

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Curve, CurvesLearned, TimePassed
-from scheduler.policies.interface import Plan, Snapshot
+from scheduler.policies.interface import Plan
 from tests.builders import START_S, Cell, node_born, submitted, target
 
 
@@ -24,9 +24,7 @@ def test_rounds_are_whole_multiples_each_once(cycle_s: float) -> None:
 
 
 def test_in_rounds_alone_news_waits_for_the_next_round() -> None:
-    cell = Cell(settings=Settings(rounds_only=True))
-    cell.feed(node_born())
-    cell.feed(TimePassed())
+    cell = Cell(settings=Settings(rounds_only=True)).told(node_born(), TimePassed())
     round_s = cell.settings.next_round_s(START_S)
     assert cell.engine.wake_s == round_s
     cell.now_s += 1.0
@@ -41,9 +39,7 @@ def test_in_rounds_alone_news_waits_for_the_next_round() -> None:
 
 
 def test_a_gang_that_settles_is_news_only_if_a_policy_was_asked_in_between() -> None:
-    cell = Cell()
-    cell.feed(node_born())
-    cell.feed(submitted())
+    cell = Cell().told(node_born(), submitted())
     cell.run("j0", n0=2)
     assert not cell.state.dirty, "all is as the plan wanted it"
     cell.plan({"j0": target(n0=1)})
@@ -62,33 +58,18 @@ def test_a_gang_that_settles_is_news_only_if_a_policy_was_asked_in_between() -> 
 
 
 def test_a_declined_job_fails_and_one_that_runs_cannot_be_declined() -> None:
-    cell = Cell()
-    cell.feed(node_born())
+    cell = Cell().told(node_born())
     for name in ("j0", "j1"):
         cell.feed(submitted(name))
     cell.run("j0", n0=1)
-    cell.policy.planner = lambda _: Plan(decline=("j0", "j1"))
-    cell.now_s += 60.0
-    cell.feed(TimePassed())
+    cell.adopt(Plan(decline=("j0", "j1")))
     assert (cell.job("j0").state, cell.job("j1").state) == ("running", "failed")
     assert (cell.state.totals.jobs_declined, cell.state.totals.jobs_failed) == (1, 1)
-    seen: list[Snapshot] = []
-
-    def look(snapshot: Snapshot) -> Plan:
-        seen.append(snapshot)
-        return Plan()
-
-    cell.policy.planner = look
-    cell.now_s += 60.0
-    cell.feed(TimePassed())
-    assert seen[0].jobs.ids == ("j0",)
+    assert cell.seen().jobs.ids == ("j0",)
 
 
 def test_what_was_learned_is_kept_for_jobs_that_are_there() -> None:
-    cell = Cell()
-    cell.feed(node_born())
-    cell.feed(submitted())
-    cell.feed(TimePassed())
+    cell = Cell().told(node_born(), submitted(), TimePassed())
     cell.feed(CurvesLearned({"j0": curve(3.0, left=70.0), "never-heard-of": curve(1.0)}))
     assert cell.job().curve == curve(3.0, left=70.0)
     assert cell.job().curve_at_s == cell.now_s

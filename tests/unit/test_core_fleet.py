@@ -6,22 +6,19 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Cause, NodeHeard, NodeSilent
 from scheduler.core.transitions import LoanState, NodeState
 from schemas.commands import LendNode, Rebirth, ReturnNode, StartGang, StopGang
-from schemas.events import GangHeld, InferenceLoad, NodeDied, WorkerFailed, WorkerStopped
-from tests.builders import Cell, node_born, submitted, target
+from schemas.events import GangHeld, NodeDied, WorkerFailed
+from tests.builders import Cell, load, node_born, target, two_jobs
 
 #: From the last word of a node until its workers have surely ended.
 LEASE_S = Settings().lease_s + Settings().lease_margin_s
 
 
+INFER = node_born("i0", pool="infer", kind="inference")
+
+
 @pytest.fixture
 def cell() -> Cell:
-    cell = Cell()
-    for name in ("n0", "n1"):
-        cell.feed(node_born(name))
-    cell.feed(node_born("i0", pool="infer", kind="inference"))
-    cell.feed(submitted("j0"))
-    cell.feed(submitted("j1"))
-    return cell
+    return two_jobs(INFER)
 
 
 def lent(cell: Cell) -> None:
@@ -48,14 +45,9 @@ def test_a_silent_node_keeps_its_work_until_its_lease_ends(cell: Cell) -> None:
 
 
 def test_when_the_lease_ends_the_job_goes_on_from_its_checkpoint(cell: Cell) -> None:
-    from schemas.events import CheckpointCommitted
-
     job = cell.run("j0", n0=2)
-    cell.feed(
-        CheckpointCommitted(job="j0", epoch=job.epoch, step=40, uri="u", size_mib=1, cost_s=2.0)
-    )
-    silent_s = cell.now_s
-    cell.feed(NodeSilent("n0", silent_s))
+    cell.save("j0", 40)
+    cell.feed(NodeSilent("n0", cell.now_s))
     cell.wait(LEASE_S - 60.0)
     assert job.state == "running", "its workers may be running still"
     cell.wait(60.0)
@@ -82,9 +74,7 @@ def test_a_given_up_node_that_speaks_is_asked_and_its_gangs_are_strays(cell: Cel
     assert cell.state.nodes["n0"].holder[:2] == ["j0", "j0"]
     cell.plan({"j1": target(n0=3)})
     assert cell.job("j1").state == "queued", "a stray's GPUs are not free"
-    cell.feed(
-        WorkerStopped(job="j0", epoch=old, node="n0", gpus=[0, 1], reason="superseded", step=9)
-    )
+    cell.leave("j0", "n0", [0, 1], old, "superseded", 9)
     assert (job.state, cell.state.nodes["n0"].holder) == ("running", [None] * 4)
 
 
@@ -99,8 +89,7 @@ def test_the_end_of_a_stray_ends_no_other_gang(cell: Cell, how: str) -> None:
     if how == "death":
         cell.feed(NodeDied(node="n0"))
     else:
-        cell.bootid = 1
-        cell.feed(node_born("n0"))
+        cell.reborn(node_born("n0"))
     assert cell.job("j1").state == "running"
     assert cell.state.gpus_held == 2
 
@@ -116,8 +105,7 @@ def test_strays_of_unknown_jobs(cell: Cell) -> None:
 
 def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
     job = cell.run("j0", n0=2, n1=2)
-    cell.bootid = 1
-    cell.feed(node_born("n0"))
+    cell.reborn(node_born("n0"))
     assert (job.state, job.leaving, list(job.cells)) == ("stopping", {}, ["n1"])
     cell.feed(node_born("n1"))
     assert (job.state, job.failures) == ("queued", 1)
@@ -127,8 +115,7 @@ def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
 
 def test_a_restart_before_the_start_was_heard(cell: Cell) -> None:
     cell.plan({"j0": target(n0=2)})
-    cell.bootid = 1
-    cell.feed(node_born("n0"))
+    cell.reborn(node_born("n0"))
     assert cell.job().state == "starting", "the order is still on its way"
     cell.acks()
     cell.feed(node_born("n0"))
@@ -139,8 +126,7 @@ def test_a_rebirth_during_a_change_of_size(cell: Cell) -> None:
     job = cell.run("j0", n0=2)
     held = [GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]
     cell.plan({"j0": target(n0=1, n1=1)})
-    cell.feed(node_born("n0", held=held))
-    cell.feed(node_born("n1"))
+    cell.told(node_born("n0", held=held), node_born("n1"))
     assert (job.state, cell.state.totals.strays) == ("scaling", 0)
 
 
@@ -152,8 +138,7 @@ def test_a_dead_node_voids_the_orders_on_their_way_to_it(cell: Cell) -> None:
     assert stop.epoch == epoch, "fences the start if the node is back before it expires"
     assert not any(c.kind == "StartGang" for c in cell.state.commands.values())
     assert cell.job().state == "queued"
-    cell.feed(NodeDied(node="n0"))
-    assert cell.last.facts == ()
+    assert cell.feed(NodeDied(node="n0")).facts == ()
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -174,8 +159,7 @@ def test_a_job_begins_nowhere_while_an_order_to_begin_it_may_be_obeyed(
 
 def test_a_node_with_another_inventory(cell: Cell) -> None:
     cell.run("j0", n0=2)
-    cell.bootid = 1
-    cell.feed(node_born("n0", gpus=2))
+    cell.reborn(node_born("n0", gpus=2))
     assert (cell.job().state, cell.state.nodes["n0"].gpu_count) == ("queued", 2)
     cell.feed(node_born("n0", pool="other", agent="agent-train"))
     node = cell.state.nodes["n0"]
@@ -245,7 +229,7 @@ def test_a_refused_loan(cell: Cell) -> None:
     (ask,) = [c for c in cell.state.commands.values() if c.kind == "Rebirth"]
     assert ask.agent == "agent-infer"
     cell.acks()
-    cell.feed(node_born("i0", pool="infer", kind="inference", loan="loan-old"))
+    cell.feed(INFER.model_copy(update={"loan": "loan-old"}))
     (back,) = cell.sent(ReturnNode)
     assert back.loan == "loan-old", "a loan that nobody here knows goes back"
 
@@ -264,15 +248,13 @@ def test_a_loan_that_dies(cell: Cell) -> None:
     cell.run("j0", "infer", i0=2)
     cell.feed(NodeDied(node="i0"))
     assert (cell.job().state, cell.state.gpus_loaned) == ("queued", 0)
-    cell.bootid = 1
-    cell.feed(node_born("i0", pool="infer", kind="inference", loan="loan-0"))
+    cell.reborn(INFER.model_copy(update={"loan": "loan-0"}))
     assert cell.sent(ReturnNode)
 
 
 def test_an_owner_that_lost_the_loan(cell: Cell) -> None:
     lent(cell)
-    cell.bootid = 1
-    cell.feed(node_born("i0", pool="infer", kind="inference"))
+    cell.reborn(INFER)
     assert (cell.state.nodes["i0"].loan, cell.state.gpus_loaned) == (None, 0)
 
 
@@ -309,25 +291,15 @@ def test_reclaiming_the_target_of_a_migration(cell: Cell) -> None:
 
 
 def test_load_is_remembered_by_slot_and_shortfall_by_boot(cell: Cell) -> None:
-    def load(needed: int, shortfall: float, boot: int = 0) -> None:
-        cell.feed(
-            InferenceLoad(
-                pool="infer",
-                requests_running=1,
-                requests_waiting=0,
-                request_rate_per_s=1.0,
-                gpus_needed=needed,
-                gpus_serving=4,
-                shortfall_gpu_s=shortfall,
-            ),
-            Cause("/agents/agent-infer", boot, 1),
-        )
+    def says(needed: int, shortfall: float, boot: int = 0) -> None:
+        said = load(needed, "infer").model_copy(update={"shortfall_gpu_s": shortfall})
+        cell.feed(said, Cause("/agents/agent-infer", boot, 1))
 
-    load(2, 10.0)
-    load(3, 10.0)
-    load(1, 12.0)
+    says(2, 10.0)
+    says(3, 10.0)
+    says(1, 12.0)
     cell.now_s += 900.0
-    load(4, 5.0, boot=1)
+    says(4, 5.0, boot=1)
     lender = cell.state.lenders["infer"]
     assert lender.history == [3.0, None, None, 4.0]
     assert cell.state.totals.inference_shortfall_gpu_s == 17.0

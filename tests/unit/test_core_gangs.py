@@ -4,29 +4,21 @@ import pytest
 
 from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import (
-    CheckpointCommitted,
     CheckpointFailed,
     CommandAcknowledged,
     GangHeld,
     JobCancelled,
-    JobProgressed,
     NodeDied,
+    StopReason,
     WorkerFailed,
     WorkerStarted,
-    WorkerStopped,
 )
-from tests.builders import Cell, node_born, submitted, target
+from tests.builders import Cell, node_born, target, two_jobs
 
 
 @pytest.fixture
 def cell() -> Cell:
-    cell = Cell()
-    for name in ("n0", "n1"):
-        cell.feed(node_born(name))
-    cell.feed(node_born("e0", pool="far", agent="agent-far"))
-    cell.feed(submitted("j0"))
-    cell.feed(submitted("j1"))
-    return cell
+    return two_jobs(node_born("e0", pool="far"))
 
 
 def test_a_gang_starts_when_every_gpu_is_free(cell: Cell) -> None:
@@ -37,11 +29,7 @@ def test_a_gang_starts_when_every_gpu_is_free(cell: Cell) -> None:
     assert (stop.job, stop.checkpoint, stop.reason) == ("j0", True, "preempted")
     assert cell.job("j1").state == "queued"
     assert cell.state.nodes["n1"].claim == ["j1"] * 4, "what is free is held meanwhile"
-    cell.feed(
-        CheckpointCommitted(
-            job="j0", epoch=cell.job("j0").epoch, step=50, uri="u", size_mib=1, cost_s=2.0
-        )
-    )
+    cell.save("j0", 50)
     assert cell.job("j1").state == "queued", "saved is not gone"
     cell.stop_workers("j0", step=50)
     assert cell.job("j0").state == "queued"
@@ -99,53 +87,31 @@ def test_stale_reports_change_nothing(cell: Cell) -> None:
         cell.leave("j0", "n0", [1], gone)  # a repetition: GPU 1 is the job's again
         assert cell.last.facts == ()
     cell.feed(WorkerStarted(job="j0", epoch=old, node="n0", gpus=[0], step=0))
-    cell.feed(
-        JobProgressed(
-            job="j0",
-            epoch=old,
-            step=900,
-            samples_per_s=1.0,
-            checkpoint_step=0,
-            checkpoint_cost_s=1.0,
-        )
-    )
-    cell.feed(CommandAcknowledged(command="default-0-0", outcome="done"))
+    cell.progress("j0", 900, epoch=old)
     assert cell.last.facts == ()
-    before = old - 1
-    cell.feed(
-        WorkerStopped(job="j0", epoch=before, node="n0", gpus=[0, 1], reason="preempted", step=0)
-    )
+    assert cell.feed(CommandAcknowledged(command="default-0-0", outcome="done")).facts == ()
+    cell.leave("j0", "n0", [0, 1], old - 1, "preempted")
     assert cell.last.facts == ()
     assert (job.state, job.size) == ("running", 2)
 
 
-@pytest.mark.parametrize("reason", ["completed", "lease_ended", "failed"])
-def test_a_gang_that_ends_before_it_hears_of_its_new_size(cell: Cell, reason: str) -> None:
+@pytest.mark.parametrize("reason", ["completed", "lease_ended", None])
+def test_a_gang_that_ends_before_it_hears_of_its_new_size(
+    cell: Cell, reason: StopReason | None
+) -> None:
     """The agent reports the old epoch and refuses the new one: nothing may be held for ever."""
     job = cell.run("j0", n0=2)
     old = job.epoch
     cell.plan({"j0": target(n0=2, n1=2)})
-    if reason == "failed":
+    if reason is None:
         cell.feed(WorkerFailed(job="j0", epoch=old, node="n0", gpus=[0, 1], error="ecc", step=7))
     else:
-        cell.feed(
-            WorkerStopped.model_validate(
-                {
-                    "job": "j0",
-                    "epoch": old,
-                    "node": "n0",
-                    "gpus": [0, 1],
-                    "step": 7,
-                    "reason": reason,
-                }
-            )
-        )
+        cell.leave("j0", "n0", [0, 1], old, reason, 7)
     assert job.state == "stopping"
     cell.acks("refused", kind="ScaleGang")
     assert any(command.kind == "Rebirth" for command in cell.state.commands.values())
     cell.acks()
-    cell.feed(node_born("n0"))
-    cell.feed(node_born("n1"))
+    cell.told(node_born("n0"), node_born("n1"))
     assert job.state == ("completed" if reason == "completed" else "queued")
     assert cell.state.gpus_held == 0
 
@@ -159,9 +125,7 @@ def test_a_refused_change_of_size_while_the_gang_runs_on(cell: Cell) -> None:
     (stop,) = [c for c in cell.state.commands.values() if c.kind == "StopGang"]
     assert stop.data["epoch"] == old + 1
     cell.acks()
-    cell.feed(
-        WorkerStopped(job="j0", epoch=old, node="n0", gpus=[0, 1], reason="superseded", step=9)
-    )
+    cell.leave("j0", "n0", [0, 1], old, "superseded", 9)
     assert (job.state, job.checkpoint_step, cell.state.gpus_held) == ("queued", 9, 0)
 
 
@@ -201,12 +165,10 @@ def test_a_lost_target_sends_the_migrating_job_back_to_the_queue(cell: Cell, whe
 
 
 def test_cancel_in_every_state(cell: Cell) -> None:
-    cell.feed(JobCancelled(job="nobody"))
-    assert cell.last.facts == ()
+    assert cell.feed(JobCancelled(job="nobody")).facts == ()
     cell.feed(JobCancelled(job="j1"))
     assert cell.job("j1").state == "cancelled"
-    cell.feed(JobCancelled(job="j1"))
-    assert cell.last.facts == ()
+    assert cell.feed(JobCancelled(job="j1")).facts == ()
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "scaling", "checkpointing", "migrating"])
@@ -228,9 +190,8 @@ def test_cancel_with_a_gang(cell: Cell, state: str) -> None:
 
 def haunt(cell: Cell) -> None:
     """Let a stray be on GPUs of e0, so that nothing starts there yet."""
-    cell.bootid += 1
-    held = [GangHeld(job="ghost", epoch=1, gpus=[0, 1], step=0)]
-    cell.feed(node_born("e0", pool="far", agent="agent-far", held=held))
+    ghost = GangHeld(job="ghost", epoch=1, gpus=[0, 1], step=0)
+    cell.reborn(node_born("e0", pool="far", held=[ghost]))
 
 
 def bring_to(cell: Cell, state: str) -> None:

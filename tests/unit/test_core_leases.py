@@ -8,8 +8,8 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted, NodeSilent
 from scheduler.reduce import stimulus_of
 from schemas.commands import Rebirth, RenewLease, StartGang
-from schemas.events import CheckpointCommitted, JobProgressed, WorkerStarted
-from tests.builders import Cell, node_born, submitted, target
+from schemas.events import WorkerStarted
+from tests.builders import Cell, node_born, progressed, submitted, target
 from tests.desk import Desk, measured, open_desk
 
 HOURS = Settings(edge_lease_s=4 * 3600.0)
@@ -17,10 +17,7 @@ MARGIN_S = HOURS.lease_margin_s
 
 
 def fleet(settings: Settings) -> Cell:
-    cell = Cell(settings=settings)
-    cell.feed(node_born("n0"))
-    cell.feed(node_born("e0", pool="edge", kind="edge"))
-    return cell
+    return Cell(settings=settings).told(node_born("n0"), node_born("e0", pool="edge", kind="edge"))
 
 
 def lease_left_s(cell: Cell, node: str) -> float:
@@ -86,16 +83,7 @@ def test_a_gang_that_its_agent_resumed_is_further_back_and_not_counted_again() -
     epoch, totals = job.epoch, cell.state.totals
 
     def reports(step: int) -> int:
-        cell.feed(
-            JobProgressed(
-                job="j0",
-                epoch=epoch,
-                step=step,
-                samples_per_s=9.0,
-                checkpoint_step=min(step, 100),
-                checkpoint_cost_s=1.0,
-            )
-        )
+        cell.progress("j0", step, 9.0, saved=min(step, 100))
         return job.step
 
     assert reports(170) == 170
@@ -112,17 +100,13 @@ def test_of_hours_of_progress_that_come_at_once_a_word_for_each_stretch_is_taken
     cell.feed(submitted("j0", total_steps=100_000))
     job = cell.run("j0", n0=1)
 
-    def progress(step: int) -> JobProgressed:
-        word = {"job": "j0", "epoch": job.epoch, "step": step, "samples_per_s": 10.0}
-        return JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
-
-    cell.feed(progress(10))  # a step a second
+    cell.progress("j0", 10)  # a step a second
     cell.now_s += 12 * 3600.0
     taken = []
     for step in range(70, 12 * 3600, 60):  # said each minute, come in one tick
-        word = stimulus_of(cell.state, progress(step), cell.now_s)
-        if word is not None:
-            cell.feed(progress(step))
+        said = progressed(step, "j0", job.epoch, 10.0)
+        if stimulus_of(cell.state, said, cell.now_s) is not None:
+            cell.feed(said)
             taken.append(step)
     assert 44 <= len(taken) <= 48, "one for 15 minutes of work"
     assert job.step > 12 * 3600 - 960
@@ -135,8 +119,7 @@ def test_a_job_that_is_faster_than_it_says_is_followed_no_more_closely() -> None
     taken = 0
     for minute in range(1, 12 * 60):
         cell.now_s += 60.0
-        word = {"job": "j0", "epoch": job.epoch, "step": 6000 * minute, "samples_per_s": 1.0}
-        said = JobProgressed.model_validate({**word, "checkpoint_step": 0, "checkpoint_cost_s": 1})
+        said = progressed(6000 * minute, "j0", job.epoch)
         if stimulus_of(cell.state, said, cell.now_s) is not None:
             cell.feed(said)
             taken += 1
@@ -151,17 +134,16 @@ def test_what_was_saved_unheard_counts_if_the_job_still_waits() -> None:
     cell.feed(NodeSilent("n0", cell.now_s))
     cell.wait(900.0 + MARGIN_S)
     assert (job.state, job.checkpoint_step) == ("queued", 0)
-    saved = CheckpointCommitted(job="j0", epoch=epoch, step=70, uri="u", size_mib=1, cost_s=1.0)
-    cell.feed(saved.model_copy(update={"epoch": epoch - 1}))
+    cell.save("j0", 70, epoch - 1)
     assert job.checkpoint_step == 0, "of another stay"
-    cell.feed(saved)
+    cell.save("j0", 70, epoch)
     assert (job.state, job.checkpoint_step, job.step) == ("queued", 70, 70)
     cell.feed(node_born("n9"))
     cell.wait(120.0)
     cell.plan({"j0": target(n9=2)})
     (start,) = cell.sent(StartGang)
     assert start.step == 70
-    cell.feed(saved.model_copy(update={"step": 90}))
+    cell.save("j0", 90, epoch)
     assert job.checkpoint_step == 70, "the next allocation goes on from where it began"
 
 
@@ -184,8 +166,7 @@ async def test_renewals_are_as_long_as_the_pool_and_as_frequent_as_ever(tmp_path
         assert leases["agent-edge"] == pytest.approx(4 * 3600, abs=1)
         assert leases["agent-train"] == leases["mixed"] == pytest.approx(900, abs=1)
         for _ in range(12):
-            await desk.bus.publish(desk.say(measured("e0"), "/agents/agent-edge"))
-            await desk.wait(60.0)
+            await desk.hears(desk.say(measured("e0"), "/agents/agent-edge"), wait_s=60.0)
         given = [e for e in await desk.commands(RenewLease) if e.subject == "agent-edge"]
         assert len(given) == 3, "every lease_s / 3"
 
@@ -193,13 +174,11 @@ async def test_renewals_are_as_long_as_the_pool_and_as_frequent_as_ever(tmp_path
 async def test_telemetry_dropped_for_hours_is_asked_for_once(tmp_path: Path) -> None:
     async with open_desk("memory", tmp_path) as desk:
         desk.start()
-        await desk.bus.publish(desk.say(node_born("n0")))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(node_born("n0")))
         desk.sequence["/agents/agent-train"] += 43_200
         asked: list[int] = []
         for _ in range(20):
-            await desk.bus.publish(desk.say(measured()))
-            await desk.wait(60.0)
+            await desk.hears(desk.say(measured()), wait_s=60.0)
             asked.append(len(await desk.commands(Rebirth)))
             if asked == [1]:
                 await desk.bus.publish(desk.say(node_born("n0")))  # as its agent answers

@@ -105,23 +105,15 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
 
 @pytest.fixture
 def cell() -> Cell:
-    cell = Cell()
-    cell.feed(node_born("n0"))
-    cell.feed(submitted("j0"))
-    cell.feed(submitted("j1"))
-    return cell
+    return Cell().told(node_born("n0"), submitted("j0"), submitted("j1"))
 
 
 @pytest.mark.parametrize(
     "plan",
     [
         Plan(reclaim={"n0": "soon"}),  # type: ignore[dict-item]
-        said(Figure("gpus", None)),  # type: ignore[arg-type]
-        Plan(targets={"j0": Target("train", (("n0", 1.5),))}),  # type: ignore[arg-type]
-        Plan(targets={"j0": "n0"}),  # type: ignore[dict-item]
         said(lost_to=({"a"},)),
         said(subject=["j0"]),
-        Plan(reclaim={"n0": None}),  # type: ignore[dict-item]
     ],
 )
 def test_nothing_of_a_malformed_plan_is_done_and_the_cell_goes_on(cell: Cell, plan: Plan) -> None:
@@ -134,6 +126,15 @@ def test_nothing_of_a_malformed_plan_is_done_and_the_cell_goes_on(cell: Cell, pl
     cell.plan(good)
     assert cell.job("j1").state == "starting"
     assert cell.state.totals.policy_failures == 1
+
+
+def test_numbers_of_numpy_in_reasons_are_recorded_as_numbers(cell: Cell) -> None:
+    needs = (Need("gpus", np.float64(0.0), np.float64(2.0)),)
+    decision = cell.adopt(said(Figure("worth", np.float64(1.5)), subject="j0", needs=needs))
+    written = orjson.loads(orjson.dumps(decision_to_dict(decision)))
+    (reason,) = [one for one in written["reasons"] if one["subject"] == "j0"]
+    assert reason["figures"] == [{"name": "worth", "value": 1.5, "age_s": 0.0}]
+    assert reason["needs"] == [{"name": "gpus", "have": 0.0, "want": 2.0}]
 
 
 @pytest.mark.parametrize("strict", [True, False])

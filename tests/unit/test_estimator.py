@@ -80,6 +80,11 @@ class Bench:
             self.state.jobs[name].curve_at_s = self.now_s
         return found
 
+    def runs(self, job: Job, *sizes: int) -> None:
+        """Run at these sizes, as the truth is."""
+        for size in sizes:
+            self.run(job, size, true_s(size))
+
     def run(self, job: Job, size: int, takes_s: float, pool: str = "train", **more: Any) -> None:
         """Run at a size for a few reports; the first, of steps elsewhere perhaps, is junk."""
         self.place(job, size, pool)
@@ -97,9 +102,13 @@ def true_s(size: int, batch: float = BATCH, true: StepTime = TRUE) -> float:
     return float(true.step_s(*shape(size), batch / size))
 
 
-def points(job: Job) -> dict[int, float]:
+def learned(job: Job) -> dict[str, Any]:
     assert job.curve is not None
-    return {int(size): work for size, work in job.curve["points"]}
+    return job.curve
+
+
+def points(job: Job) -> dict[int, float]:
+    return {int(size): work for size, work in learned(job)["points"]}
 
 
 def test_nothing_is_known_of_a_job_that_showed_nothing(bench: Bench) -> None:
@@ -114,9 +123,9 @@ def test_one_size_draws_the_declared_curve_through_what_was_measured(bench: Benc
     bench.run(job, 4, true_s(4))
     assert points(job)[4] == pytest.approx(1.0 / true_s(4), rel=1e-5)
     assert points(job)[8] == pytest.approx(2.0 / true_s(4), rel=1e-5)
-    assert job.curve is not None
-    assert (job.curve["measured"], job.curve["per_step"], job.curve["left"]) == ([4], 1.0, None)
-    assert job.curve["at_s"] == [bench.now_s - 120.0], "it stands since it was first said"
+    curve = learned(job)
+    assert (curve["measured"], curve["per_step"], curve["left"]) == ([4], 1.0, None)
+    assert curve["at_s"] == [bench.now_s - 120.0], "it stands since it was first said"
 
 
 @pytest.mark.parametrize(("timed", "within"), [(True, 0.05), (False, 0.1)])
@@ -137,24 +146,20 @@ def test_five_sizes_tell_those_between(bench: Bench, seed: int, timed: bool, wit
         assert points(job)[size] == pytest.approx(1.0 / true_s(size, true=true), rel=1e-4)
     for size in (3, 6, 12):
         assert points(job)[size] == pytest.approx(1.0 / true_s(size, true=true), rel=within)
-    assert job.curve is not None
-    assert job.curve["measured"] == [1, 2, 4, 8, 16]
+    assert learned(job)["measured"] == [1, 2, 4, 8, 16]
 
 
 def test_the_speed_of_nodes_is_taken_out_and_that_of_pools_learned(bench: Bench) -> None:
     job = bench.job()
     bench.run(job, 4, true_s(4) / 2.0, pool="fast")
     assert points(job)[4] == pytest.approx(1.0 / true_s(4), rel=1e-5)
-    assert job.curve is not None
-    assert job.curve["affinity"] == {}
+    assert learned(job)["affinity"] == {}
     other = bench.job("other", tenant="u")
-    bench.run(other, 2, true_s(2))
-    bench.run(other, 4, true_s(4))
+    bench.runs(other, 2, 4)
     bench.now_s += QUIET_S
     bench.run(other, 4, true_s(4) / 3.0, pool="fast")
     assert points(other)[4] == pytest.approx(1.0 / true_s(4), rel=1e-5)
-    assert other.curve is not None
-    assert other.curve["affinity"] == {"fast": pytest.approx(3.0)}
+    assert learned(other)["affinity"] == {"fast": pytest.approx(3.0)}
 
 
 def test_a_size_that_only_ran_in_pieces_is_what_it_was_so(bench: Bench) -> None:
@@ -173,8 +178,7 @@ def test_a_size_that_only_ran_in_pieces_is_what_it_was_so(bench: Bench) -> None:
 
 def test_kin_know_it_before_they_begin_and_then_by_themselves(bench: Bench) -> None:
     first = bench.job("first")
-    for size in (1, 2, 4):
-        bench.run(first, size, true_s(size))
+    bench.runs(first, 1, 2, 4)
     kin, other = bench.job("kin"), bench.job("other", model="x")
     bench.job("nameless", model="unnamed")
     stranger, batch = bench.job("stranger", tenant="u"), bench.job("b", samples_per_step=1.0)
@@ -219,8 +223,7 @@ HOSTILE: Mapping[str, list[dict[str, Any]]] = {
 def test_what_a_hostile_job_says_breaks_no_kin(bench: Bench, what: str) -> None:
     honest = [bench.job(f"honest-{n}") for n in range(2)]
     for job in honest:
-        for size in (1, 2, 4, 8):
-            bench.run(job, size, true_s(size))
+        bench.runs(job, 1, 2, 4, 8)
     before = points(honest[0])
     hostile = bench.job("hostile")
     for size in (1, 4, 16, 64):
@@ -292,8 +295,7 @@ def test_without_scipy_the_declared_curve_goes_through_all_that_was_measured(
 
 def test_after_a_restart_it_goes_on_from_what_the_state_has(bench: Bench) -> None:
     job = bench.job()
-    for size in (1, 2, 4):
-        bench.run(job, size, true_s(size))
+    bench.runs(job, 1, 2, 4)
     before = points(job)
     bench.learner = Estimator(bench.state)
     assert bench.learn() == {}, "nothing is new"
@@ -301,8 +303,7 @@ def test_after_a_restart_it_goes_on_from_what_the_state_has(bench: Bench) -> Non
     bench.learn()
     assert points(kin)[4] == pytest.approx(before[4], rel=1e-4)
     bench.run(job, 8, true_s(8))
-    assert job.curve is not None
-    assert job.curve["measured"] == [1, 2, 4, 8]
+    assert learned(job)["measured"] == [1, 2, 4, 8]
     assert points(job)[2] == pytest.approx(before[2], rel=1e-4)
     assert points(job)[8] == pytest.approx(1.0 / true_s(8), rel=1e-4)
 
@@ -320,7 +321,6 @@ def test_after_a_restart_a_pool_is_as_fast_as_it_was_measured(bench: Bench) -> N
         bench.say(job, 2.0 * true_s(4) / 3.0)
     bench.now_s += QUIET_S
     bench.learn()
-    assert job.curve is not None
-    assert job.curve["affinity"] == {"fast": pytest.approx(3.0)}
+    assert learned(job)["affinity"] == {"fast": pytest.approx(3.0)}
     assert points(job)[8] == pytest.approx(1.0 / true_s(8), rel=1e-4)
     assert points(job)[4] == pytest.approx(0.5 / true_s(4), rel=1e-4), "as it was measured last"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.core import GangCompleted, GangStopped
+from runtime.core import GangCompleted
 from schemas.programs import Program
 from tests.workers import bench
 
@@ -25,8 +25,7 @@ def test_the_job_of_the_manual_loses_no_step_and_ends_as_if_undisturbed(tmp_path
         jig.start(program, total_steps=200, job="calm")
         jig.start(program, 1, 2, total_steps=200, job="moved")
         jig.until(lambda: jig.step("moved") >= 5)
-        jig.stop(1, job="moved")
-        stopped = jig.hears(GangStopped)
+        stopped = jig.ends(1, job="moved")
         assert 5 <= stopped.step < 200
         jig.start(program, 1, 2, total_steps=200, job="moved", epoch=2, step=stopped.step)
         jig.hears(GangCompleted, 2)

@@ -1,70 +1,53 @@
 """What goes wrong with real workers is named, and says whether another try makes sense."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, GangStopped
+from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted
 from runtime.executors.ends import failure
 from runtime.executors.locks import Locked, lock_path, take
 from schemas.programs import Program
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell
 
+ONE_FAILS = "[ $RANK = 1 ] || sleep 1000; sleep 0.5; echo cannot read shard 7; exit 3"
+NO_MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+LOST, MISSING = shell("exit 0", workdir="/no/such/folder"), Program(argv=["no-such-command", "x"])
 
-def _fails(jig: Bench, program: Program | None, *gpus: int) -> GangFailed:
+
+@pytest.mark.parametrize(
+    ("program", "gpus", "retriable", "error"),
+    [
+        (None, (0,), False, r"the job names no program; this agent runs real workers$"),
+        (MISSING, (0, 1), False, r".*rank 0: the command was not found \(exit code 127, no-such-c"),
+        (Program(argv=["/etc/passwd"]), (0,), False, r".*cannot be executed \(exit code 126"),
+        (LOST, (0,), False, r"workdir: /no/such/folder is no folder on this machine"),
+        (shell(ONE_FAILS), (0, 1, 2), True, r"rank 1 ended with exit code 3: cannot read shard 7$"),
+        (
+            shell("echo loading; kill -9 $$"),
+            (0,),
+            True,
+            r"rank 0 was killed by signal 9, perhaps out of memory: loading$",
+        ),
+        (shell("kill -SEGV $$"), (0,), True, r"rank 0 was killed by signal 11"),
+        (
+            shell(f"echo '{NO_MEMORY}'; echo bye; exit 1"),
+            (0,),
+            True,
+            r"rank 0 ended with exit code 1, out of GPU memory: bye$",
+        ),
+    ],
+)
+def test_what_ends_a_gang_is_named_and_whether_another_try_is_of_use(
+    jig: Bench, program: Program | None, gpus: tuple[int, ...], retriable: bool, error: str
+) -> None:
     jig.start(program, *gpus)
-    failed = jig.hears(GangFailed, len(jig.all(GangFailed)) + 1)
+    assert re.match(error, jig.fails(retriable=retriable).error)
     assert jig.pids() == set()
-    return failed
-
-
-def test_a_job_without_a_program_is_for_no_real_agent(jig: Bench) -> None:
-    failed = _fails(jig, None)
-    assert failed.error == "the job names no program; this agent runs real workers"
-    assert not failed.retriable
-
-
-def test_a_command_that_is_not_there_is_not_tried_again(jig: Bench) -> None:
-    failed = _fails(jig, Program(argv=["no-such-command", "x"]), 0, 1)
-    assert "rank 0: the command was not found (exit code 127, no-such-command)" in failed.error
-    assert not failed.retriable
-
-
-def test_a_command_that_is_no_program_is_not_tried_again(jig: Bench, tmp_path: Path) -> None:
-    script = tmp_path / "data"
-    script.write_text("no program")
-    failed = _fails(jig, Program(argv=[str(script)]))
-    assert "cannot be executed (exit code 126" in failed.error
-    assert not failed.retriable
-
-
-def test_a_folder_that_is_not_there_is_not_tried_again(jig: Bench) -> None:
-    failed = _fails(jig, shell("exit 0", workdir="/no/such/folder"))
-    assert failed.error.startswith("workdir: /no/such/folder is no folder on this machine")
-    assert not failed.retriable
-
-
-def test_one_worker_that_fails_ends_the_others_and_is_the_one_named(jig: Bench) -> None:
-    code = """if [ $RANK = 1 ]; then sleep 0.5; echo cannot read shard 7; exit 3; fi; sleep 1000"""
-    failed = _fails(jig, shell(code), 0, 1, 2)
-    assert failed.error == "rank 1 ended with exit code 3: cannot read shard 7"
-    assert failed.retriable
-
-
-def test_a_worker_that_somebody_killed_may_have_been_short_of_memory(jig: Bench) -> None:
-    failed = _fails(jig, shell("echo loading; kill -9 $$"))
-    assert failed.error == "rank 0 was killed by signal 9, perhaps out of memory: loading"
-    failed = _fails(jig, shell("kill -SEGV $$"))
-    assert failed.error.startswith("rank 0 was killed by signal 11")
-
-
-def test_a_gpu_without_memory_is_recognised(jig: Bench) -> None:
-    line = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-    failed = _fails(jig, shell(f"echo '{line}'; echo bye; exit 1"))
-    assert failed.error == "rank 0 ended with exit code 1, out of GPU memory: bye"
 
 
 def test_a_cgroup_without_memory_is_recognised(tmp_path: Path) -> None:
@@ -104,8 +87,7 @@ def test_a_killed_supervisor_takes_the_workers_with_it(jig: Bench) -> None:
 
 
 def test_children_of_killed_workers_are_ended_too(jig: Bench) -> None:
-    jig.start(shell("setsid sleep 1000 & sleep 1000"))
-    jig.hears(GangStarted)
+    jig.begins(shell("setsid sleep 1000 & sleep 1000"))
     jig.until(lambda: len(jig.pids()) == 4)
     jig.hurt(signal.SIGKILL)
     jig.hears(GangFailed)
@@ -124,13 +106,11 @@ def test_a_gpu_in_strange_hands_is_refused_and_the_holder_named(jig: Bench) -> N
     )
     assert failed.retriable
     os.close(held)
-    jig.start(shell("sleep 1000"), 0, 1, epoch=2)
-    jig.hears(GangStarted)
+    jig.begins(shell("sleep 1000"), 0, 1, epoch=2)
 
 
 def test_two_gangs_are_never_on_one_gpu(jig: Bench) -> None:
-    jig.start(shell("sleep 1000"), 0, job="first")
-    jig.hears(GangStarted)
+    jig.begins(shell("sleep 1000"), 0, job="first")
     jig.start(shell("sleep 1000"), 0, job="second")
     failed = jig.hears(GangFailed)
     assert failed.job == "second"
@@ -142,13 +122,10 @@ def test_two_agents_of_one_machine_do_not_touch_each_others_workers(
 ) -> None:
     with bench(tmp_path / "other") as other:  # the same job at the same epoch
         for one in (jig, other):
-            one.start(shell("sleep 1000"))
-            one.hears(GangStarted)
-        other.stop(1, saves=False)
-        other.hears(GangStopped)
+            one.begins(shell("sleep 1000"))
+        other.ends(1, saves=False)
         jig.look()
-        jig.stop(1)
-        jig.hears(GangStopped)
+        jig.ends()
     assert jig.all(GangFailed) == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from runtime.core import GangStarted, Pace
+from runtime.core import Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
 from runtime.executors.environment import Surroundings, worker_environments
 from runtime.executors.folder import read_json, write_json
@@ -24,6 +24,7 @@ from runtime.executors.progress import PACE, Announced, ProgressFile
 from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
 from schemas.events import JobProgressed
 from schemas.programs import Program
+from tests.builders import progressed
 from tests.patience import wait_until
 from tests.workers import bench, shell
 
@@ -33,6 +34,11 @@ def _follow(tmp_path: Path, text: bytes) -> tuple[ProgressFile, list[Announced]]
     path.write_bytes(text)
     file = ProgressFile(path, tmp_path / "checkpoints")
     return file, file.read(1.0)
+
+
+def _say(tmp_path: Path, text: bytes) -> None:
+    with (tmp_path / "progress.jsonl").open("ab") as more:
+        more.write(text)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +84,7 @@ def test_a_bad_line_is_counted_and_the_next_one_counts(
 def test_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) -> None:
     file, _ = _follow(tmp_path, b'{"step": 5}\n{"st')
     assert file.step == 5
-    with (tmp_path / "progress.jsonl").open("ab") as more:
-        more.write(b'ep": 6, "checkpoint": "c", "pause_s": 1.5}\n')
+    _say(tmp_path, b'ep": 6, "checkpoint": "c", "pause_s": 1.5}\n')
     assert file.read(2.0) == [Announced(6, tmp_path / "checkpoints" / "c", 1.5)]
     assert not file.faults
 
@@ -94,20 +99,17 @@ def test_a_file_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
 def test_the_rate_is_what_the_job_says_or_what_its_steps_show(tmp_path: Path) -> None:
     file, _ = _follow(tmp_path, b'{"step": 10}\n')
     assert file.samples_per_s(8) is None
-    with (tmp_path / "progress.jsonl").open("ab") as more:
-        more.write(b'{"step": 30}\n')
+    _say(tmp_path, b'{"step": 30}\n')
     file.read(11.0)
     assert file.samples_per_s(8) == 16.0
-    with (tmp_path / "progress.jsonl").open("ab") as more:
-        more.write(b'{"samples_per_s": 12.5}\n')
+    _say(tmp_path, b'{"samples_per_s": 12.5}\n')
     file.read(12.0)
     assert file.samples_per_s(8) == 12.5
 
 
 def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) -> None:
     def say(*lines: str) -> Pace:
-        with (tmp_path / "progress.jsonl").open("ab") as more:
-            more.write("".join(f"{line}\n" for line in lines).encode())
+        _say(tmp_path, "".join(f"{line}\n" for line in lines).encode())
         file.read(2.0)
         return file.pace(8)
 
@@ -128,14 +130,8 @@ def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) 
     assert say('{"samples_per_s": 1e-320}') == Pace()
     for edge in (0, 1):  # what is let through, the schema must let through, or the agent ends
         line = {name: bounds[edge] for name, bounds in PACE.items()}
-        word: dict[str, Any] = {
-            "job": "j",
-            "epoch": 1,
-            "step": 1,
-            "samples_per_s": 1.0,
-            "checkpoint_step": 0,
-        }
-        JobProgressed(checkpoint_cost_s=0.0, **word, **asdict(say(json.dumps(line))))
+        word = progressed(1).model_dump()
+        JobProgressed.model_validate(word | asdict(say(json.dumps(line))))
 
 
 def test_logs_keep_the_newest_within_their_bounds(tmp_path: Path) -> None:
@@ -314,8 +310,7 @@ def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_p
 
 def test_the_supervisor_is_small(tmp_path: Path) -> None:
     with bench(tmp_path) as jig:
-        jig.start(shell("sleep 1000"))
-        jig.hears(GangStarted)
+        jig.begins(shell("sleep 1000"))
         pid = jig.shim()["pid"]
         said = Path(f"/proc/{pid}/status").read_text()
         resident = next(line for line in said.splitlines() if line.startswith("VmRSS"))

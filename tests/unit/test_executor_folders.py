@@ -96,8 +96,7 @@ def test_what_was_put_aside_holds_its_checkpoints_until_newer_ones_are_durable(
         power_cut(jig)
         jig.hears(GangFailed)
         jig.look()
-        jig.start(SAVES, step=step, resumed=True)
-        jig.hears(GangStarted)
+        jig.begins(SAVES, step=step, resumed=True)
         aside = jig.run().with_name("1.1")
         assert len(list((aside / "checkpoints").iterdir())) == 2
         reached = saved(jig)

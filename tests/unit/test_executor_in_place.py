@@ -210,6 +210,5 @@ def test_a_stop_in_the_middle_loses_no_step(jig: Bench) -> None:
     jig.trains(_elastic(JOIN="time.sleep(1000)"), 0)
     jig.scale(0, 1, epoch=2)
     jig.until(lambda: (jig.run() / "world.json").exists())
-    jig.stop(2)
-    assert jig.hears(GangStopped) == GangStopped("j", 2, _said(jig)[-1]["step"])
+    assert jig.ends(2) == GangStopped("j", 2, _said(jig)[-1]["step"])
     assert jig.pids() == set()

@@ -16,7 +16,6 @@ from runtime.core import (
     GangCompleted,
     GangFailed,
     GangStarted,
-    GangStopped,
     WorkersLeft,
 )
 from runtime.executors.environment import machine_environment
@@ -34,8 +33,7 @@ def _kinds(jig: Bench) -> list[str]:
 
 
 def test_a_job_starts_steps_and_completes_and_its_result_is_durable(jig: Bench) -> None:
-    jig.start(python(TRAINER, env={"STEPS": "30"}), 0, 1, total_steps=30)
-    assert jig.hears(GangStarted).epoch == 1
+    assert jig.begins(python(TRAINER, env={"STEPS": "30"}), 0, 1, total_steps=30).epoch == 1
     assert jig.hears(GangCompleted) == GangCompleted("j", 1, 30)
     assert _kinds(jig) == ["GangStarted", "CheckpointDone", "GangCompleted"]
     done = jig.all(CheckpointDone)[0]
@@ -52,8 +50,7 @@ def test_what_runs_is_for_the_agents_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
-    jig.start(shell("sleep 1.5; exit 0"), total_steps=7)
-    jig.hears(GangStarted)
+    jig.begins(shell("sleep 1.5; exit 0"), total_steps=7)
     assert jig.executor.progress(time.time()) == []
     assert jig.hears(GangCompleted) == GangCompleted("j", 1, 7)
     assert _kinds(jig) == ["GangStarted", "GangCompleted"]
@@ -61,11 +58,9 @@ def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
 
 def test_a_stop_saves_and_the_next_start_loses_no_step(jig: Bench) -> None:
     jig.trains(python(TRAINER), beyond=4)
-    jig.stop(1)
-    stopped = jig.hears(GangStopped)
+    stopped = jig.ends()
     assert jig.all(CheckpointDone)[-1].step == stopped.step >= 5
-    jig.start(python(TRAINER), epoch=2, step=stopped.step)
-    jig.hears(GangStarted, 2)
+    jig.begins(python(TRAINER), epoch=2, step=stopped.step)
     assert f"goes on from {stopped.step}" in _log(jig, 2)
     first = json.loads((jig.run(2) / "progress.jsonl").read_text().splitlines()[0])
     assert first["step"] == stopped.step + 1
@@ -76,8 +71,7 @@ def test_a_checkpoint_comes_from_the_store_where_there_is_none_here(tmp_path: Pa
         here.start(python(TRAINER, env={"STEPS": "3"}), total_steps=9)
         here.hears(GangCompleted)
         with bench(tmp_path / "two", store=here.store) as there:
-            there.start(python(TRAINER), epoch=2, step=3)
-            assert there.hears(GangStarted).step >= 3
+            assert there.begins(python(TRAINER), epoch=2, step=3).step >= 3
             assert "goes on from 3" in _log(there, 2)
 
 
@@ -87,20 +81,16 @@ def test_a_checkpoint_that_nobody_has_fails_the_gang(jig: Bench) -> None:
 
 
 def test_workers_that_outstay_the_grace_are_killed(jig: Bench) -> None:
-    jig.start(shell("trap '' TERM; while true; do sleep 0.1; done"))
-    jig.hears(GangStarted)
+    jig.begins(shell("trap '' TERM; while true; do sleep 0.1; done"))
     asked_s = time.monotonic()
-    jig.stop(1, grace_s=1.0)
-    assert jig.hears(GangStopped).step == 0
+    assert jig.ends(1, grace_s=1.0).step == 0
     assert time.monotonic() - asked_s >= 1.0
     assert jig.pids() == set()
 
 
 def test_a_stop_without_a_checkpoint_kills_at_once(jig: Bench) -> None:
-    jig.start(shell("trap '' TERM; while true; do sleep 0.1; done"))
-    jig.hears(GangStarted)
-    jig.stop(1, saves=False, grace_s=10_000.0)
-    jig.hears(GangStopped)
+    jig.begins(shell("trap '' TERM; while true; do sleep 0.1; done"))
+    jig.ends(1, saves=False, grace_s=10_000.0)
     assert jig.pids() == set()
 
 
@@ -109,8 +99,7 @@ def test_a_wrapper_that_dies_of_the_signal_leaves_its_command_time_to_save(jig: 
     wrapped = shell('"$@" & wait', env={})
     wrapped = wrapped.model_copy(update={"argv": [*wrapped.argv, "sh", *program.argv]})
     jig.trains(wrapped, beyond=2)
-    jig.stop(1)
-    assert jig.hears(GangStopped).step >= 3
+    assert jig.ends().step >= 3
 
 
 class _Endless(CheckpointStore):
@@ -125,8 +114,7 @@ def test_an_upload_that_takes_too_long_does_not_hold_the_gpus(tmp_path: Path) ->
     store = _Endless(f"file://{tmp_path}/store")
     with bench(tmp_path, store=store, upload_s=0.5) as jig:
         jig.trains(python(TRAINER))
-        jig.stop(1, grace_s=2.0)
-        assert jig.hears(GangStopped).step == 0
+        assert jig.ends(1, grace_s=2.0).step == 0
         assert "in the time that was left" in jig.all(CheckpointLost)[0].error
 
 
@@ -153,12 +141,10 @@ def _take_away(store: Path) -> None:
 
 def test_while_the_store_is_away_what_it_had_taken_from_here_is_good(jig: Bench) -> None:
     jig.trains(python(TRAINER))
-    jig.stop(1)
-    stopped = jig.hears(GangStopped)
+    stopped = jig.ends()
     jig.look()  # asked again, the executor notes what was reported: the checkpoint is durable
     _take_away(jig.root / "store")
-    jig.start(python(TRAINER), epoch=2, step=stopped.step)
-    assert jig.hears(GangStarted, 2).step >= stopped.step
+    assert jig.begins(python(TRAINER), epoch=2, step=stopped.step).step >= stopped.step
 
 
 def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
@@ -180,8 +166,7 @@ def test_a_gang_grows_and_shrinks_and_repeats_no_step(jig: Bench) -> None:
         lines = map(json.loads, (jig.run(epoch) / "progress.jsonl").read_text().splitlines())
         steps += [line["step"] for line in lines if "checkpoint" not in line]
     assert steps == list(range(1, len(steps) + 1))
-    jig.stop(3)
-    assert jig.hears(GangStopped).epoch == 3
+    assert jig.ends(3).epoch == 3
 
 
 def test_a_wish_to_save_reaches_a_job_that_listens(jig: Bench) -> None:
@@ -195,8 +180,7 @@ def test_a_wish_to_save_reaches_a_job_that_listens(jig: Bench) -> None:
 
 def test_a_wish_to_save_ends_no_job_that_is_deaf_and_is_answered(tmp_path: Path) -> None:
     with bench(tmp_path, save_s=0.5) as jig:
-        jig.start(shell("sleep 1000", saves="on_signal"))
-        jig.hears(GangStarted)
+        jig.begins(shell("sleep 1000", saves="on_signal"))
         jig.save()
         assert "no checkpoint within 0.5 s" in jig.hears(CheckpointLost).error
         jig.save()
@@ -218,8 +202,7 @@ def test_the_environment_is_the_promised_one_and_nothing_of_the_agents(
     monkeypatch.setenv("PASSED", "on")
     with bench(tmp_path, pass_env=("PASSED",), gpu_ids={"box": ["A", "B", "C"]}) as jig:
         program = shell("env; pwd; sleep 1000", env={"MINE": "1", "TIDEGATE_JOB": "other"})
-        jig.start(program, 0, 2)
-        jig.hears(GangStarted)
+        jig.begins(program, 0, 2)
         folder = jig.run() / "work"
         jig.until(lambda: f"\n{folder}\n" in _log(jig, rank=1))
         said = dict(line.split("=", 1) for line in _log(jig, rank=1).splitlines() if "=" in line)
@@ -245,8 +228,7 @@ def test_the_environment_is_the_promised_one_and_nothing_of_the_agents(
 
 
 def test_one_worker_for_a_node_where_the_job_wants_it_so(jig: Bench) -> None:
-    jig.start(shell("echo $WORLD_SIZE $TIDEGATE_GPUS; sleep 1000", workers="per_node"), 0, 1, 2)
-    jig.hears(GangStarted)
+    jig.begins(shell("echo $WORLD_SIZE $TIDEGATE_GPUS; sleep 1000", workers="per_node"), 0, 1, 2)
     jig.until(lambda: _log(jig) == "1 3\n")
     assert len(list((jig.run() / "logs").iterdir())) == 1
 

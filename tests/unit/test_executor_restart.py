@@ -40,8 +40,7 @@ def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
     reached = jig.step()
     jig.until(lambda: jig.step() > reached)
     assert jig.pids() == before
-    jig.stop(1)
-    assert jig.hears(GangStopped).step > reached
+    assert jig.ends().step > reached
     assert jig.all(CheckpointDone)[-1].step == jig.all(GangStopped)[0].step
 
 
@@ -162,10 +161,8 @@ def test_a_change_of_size_that_a_crash_of_the_machine_cut_off_goes_on_from_what_
 
 
 def test_what_was_written_down_and_never_begun_is_begun(jig: Bench) -> None:
-    jig.start(shell("sleep 1000"))
-    jig.hears(GangStarted)
-    jig.stop(1, saves=False)
-    jig.hears(GangStopped)
+    jig.begins(shell("sleep 1000"))
+    jig.ends(1, saves=False)
     jig.look()
     jig.run(2).mkdir()
     order = json.loads((jig.run() / "order.json").read_text())
@@ -204,24 +201,19 @@ def test_a_checkpoint_whose_report_was_lost_is_reported_again(jig: Bench) -> Non
 
 def test_what_an_earlier_stay_of_the_job_saved_is_not_taken_for_the_present_one(jig: Bench) -> None:
     jig.trains(python(TRAINER))
-    jig.stop(1)
-    reached = jig.hears(GangStopped).step
+    reached = jig.ends().step
     with (jig.run() / "progress.jsonl").open("a") as file:  # as if its upload had been too slow
         file.write(f'{{"step": 999, "checkpoint": "step-{reached}"}}\n')
-    jig.start(python(TRAINER), epoch=2, step=reached)
-    jig.hears(GangStarted, 2)
+    jig.begins(python(TRAINER), epoch=2, step=reached)
     jig.again()
     jig.hears(GangStarted, 3)
-    jig.stop(2)
-    assert jig.hears(GangStopped, 2).step < 999
+    assert jig.ends(2).step < 999
 
 
 def test_a_job_the_core_forgot_gives_way_to_its_next_epoch(jig: Bench) -> None:
-    jig.start(shell("trap '' TERM; sleep 1000"))
-    jig.hears(GangStarted)
+    jig.begins(shell("trap '' TERM; sleep 1000"))
     jig.again()
-    jig.start(IDLE, epoch=4)
-    assert jig.hears(GangStarted, 2).epoch == 4
+    assert jig.begins(IDLE, epoch=4).epoch == 4
     assert len(jig.pids()) == 2
 
 

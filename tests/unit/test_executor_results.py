@@ -13,9 +13,7 @@ from runtime.core import (
     GangCompleted,
     GangFailed,
     GangStarted,
-    GangStopped,
     ScaleWorkers,
-    StopWorkers,
     WorkersLeft,
 )
 from runtime.executors.folder import write_json
@@ -41,6 +39,13 @@ def far(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
+def ended(jig: Bench, *gpus: int) -> None:
+    """Let a job end whose result nobody can store; it is kept here."""
+    jig.start(python(TRAINER.replace("1000000", "20")), *gpus, total_steps=20)
+    wait_until((jig.run() / "exit.json").exists)
+    jig.until(lambda: kept_of(jig.run()) is not None)
+
+
 def link(jig: Bench, *, up: bool) -> None:
     assert isinstance(jig.store, Distant)
     jig.store.away = not up
@@ -49,8 +54,7 @@ def link(jig: Bench, *, up: bool) -> None:
 def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
     step = lost(far, LAST)
     link(far, up=True)
-    far.start(LAST, resumed=True)
-    far.hears(GangStarted)
+    far.begins(LAST, resumed=True)
     assert far.first_step() == step + 1
     far.hears(GangCompleted)
     assert [one.step for one in far.store.committed("j")] == [step]
@@ -58,8 +62,7 @@ def test_what_a_resumed_gang_began_from_becomes_durable(far: Bench) -> None:
 
 def test_an_agent_that_adopts_a_resumed_gang_makes_it_durable_too(far: Bench) -> None:
     step = lost(far)
-    far.start(SAVES, resumed=True)
-    far.hears(GangStarted)
+    far.begins(SAVES, resumed=True)
     link(far, up=True)
     far.again()
     far.until(lambda: [one.step for one in far.store.committed("j")] == [step])
@@ -79,11 +82,8 @@ def test_a_result_waits_for_the_store_over_restarts_of_the_agent(far: Bench) -> 
 
 
 def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -> None:
-    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
-    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
-    assert far.hears(GangStopped).step == 0, "what is stored"
+    ended(far)
+    assert far.ends(saves=False, grace_s=0.0).step == 0, "what is stored"
     for number in range(3):
         far.start(python("raise SystemExit(3)"), job=f"k{number}")
         far.hears(GangFailed, number + 1)
@@ -94,9 +94,7 @@ def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -
 
 
 def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> None:
-    far.start(python(TRAINER.replace("1000000", "20")), 0, 1, total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
+    ended(far, 0, 1)
     far.said.clear()
     far.scale(0, epoch=2)
     assert far.hears(WorkersLeft).epoch == 1
@@ -108,19 +106,15 @@ def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> No
 
 def test_a_result_put_aside_stays_whatever_came_after_it(far: Bench) -> None:
     """It was never stored, and its job began anew here from an older checkpoint."""
-    far.start(python(TRAINER.replace("1000000", "20")), total_steps=20)
-    wait_until((far.run() / "exit.json").exists)
-    far.until(lambda: kept_of(far.run()) is not None)
-    far.executor.stop(StopWorkers("j", 1, checkpoint=False, grace_s=0.0), time.time())
-    far.hears(GangStopped)
+    ended(far)
+    far.ends(saves=False, grace_s=0.0)
     far.look()
     aside = far.run().with_name("1.1")
     far.run().rename(aside)
     (result,) = (aside / "checkpoints").iterdir()
     link(far, up=True)
     far.said.clear()
-    far.start(SAVES, epoch=2)
-    far.hears(GangStarted)
+    far.begins(SAVES, epoch=2)
     for number in range(3):
         saved(far, 2)
         far.hears(CheckpointDone, number + 1)
@@ -148,8 +142,7 @@ def test_an_agent_that_died_after_it_made_room_goes_on_from_what_was_put_aside(
     step = lost(far)
     far.run().rename(far.run().with_name("1.1"))
     far.again()
-    far.start(SAVES, resumed=True)
-    far.hears(GangStarted)
+    far.begins(SAVES, resumed=True)
     assert far.first_step() == step + 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.core import CheckpointDone, GangFailed, GangStarted, GangStopped
+from runtime.core import CheckpointDone, GangFailed, GangStarted
 from runtime.executors.kept import keep, kept_of
 from schemas.programs import Program
 from tests.distant import Distant
@@ -25,6 +25,13 @@ def saved(jig: Bench, epoch: int = 1) -> int:
     kept = kept_of(jig.run(epoch))
     assert kept is not None
     return kept.step
+
+
+def stored(jig: Bench, epoch: int, step: int) -> None:
+    """Let the store have a checkpoint of the job from elsewhere."""
+    source = jig.root / f"step-{step}"
+    source.write_text(str(step))
+    jig.store.commit("j", epoch, step, source, 1.0)
 
 
 def power_cut(jig: Bench, epoch: int = 1, *, boot: bool = True) -> None:
@@ -62,8 +69,7 @@ def test_a_lost_gang_goes_on_from_its_newest_checkpoint_under_its_epoch(
     assert jig.first_step() == step + 1
     assert jig.hears(GangStarted).epoch == 1
     assert len(jig.pids()) == 3, "a supervisor and two workers"
-    jig.stop(1)
-    assert jig.hears(GangStopped).step > step
+    assert jig.ends().step > step
     logs = (jig.run().with_name("1.1") / "logs" / "rank-0.log").read_text()
     assert "goes on from 0" in logs, "what was said before is still there"
 
@@ -84,23 +90,18 @@ def test_what_is_on_the_disk_alone_is_good_enough_and_survives_a_second_cut(
         assert again > step
         power_cut(jig)
         jig.hears(GangFailed)
-        jig.start(SAVES, step=0, resumed=True)
-        jig.hears(GangStarted)
+        jig.begins(SAVES, step=0, resumed=True)
         assert jig.first_step() == again + 1
 
 
 def test_what_was_fetched_is_gone_on_from_without_the_store(jig: Bench, tmp_path: Path) -> None:
-    source = tmp_path / "step-40"
-    source.write_text("40")
-    jig.store.commit("j", 0, 40, source, 1.0)
-    jig.start(SAVES, step=40)
-    jig.hears(GangStarted)
+    stored(jig, 0, 40)
+    jig.begins(SAVES, step=40)
     shutil.move(tmp_path / "store", tmp_path / "away")
     power_cut(jig)
     assert jig.hears(GangFailed).lost
     jig.look()
-    jig.start(SAVES, step=40, resumed=True)
-    jig.hears(GangStarted)
+    jig.begins(SAVES, step=40, resumed=True)
     assert jig.first_step() == 41
 
 
@@ -113,17 +114,14 @@ def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
     kept.path.write_text("99")
     power_cut(jig)
     jig.hears(GangFailed)
-    jig.start(SAVES, step=step, resumed=True)
-    jig.hears(GangStarted)
+    jig.begins(SAVES, step=step, resumed=True)
     assert jig.first_step() == step + 1, "the store's"
 
 
-def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) -> None:
+def test_a_later_stay_begins_from_what_it_is_told(jig: Bench) -> None:
     jig.start(SAVES)
     step = saved(jig)
-    source = tmp_path / "elsewhere"
-    source.write_text("1")
-    jig.store.commit("j", 7, 1, source, 1.0)
+    stored(jig, 7, 1)
     power_cut(jig)
     jig.hears(GangFailed)
     jig.start(SAVES, epoch=8, step=1)  # the job was given to others meanwhile, and came back
@@ -131,15 +129,10 @@ def test_a_later_stay_begins_from_what_it_is_told(jig: Bench, tmp_path: Path) ->
     assert jig.first_step(8) == 2 <= step
 
 
-def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(
-    jig: Bench, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_newer_ones_replaced_unheard_gives_way_to_the_newest(jig: Bench) -> None:
     for step in (20, 60, 80):  # what an edge server stored while nobody heard it
-        source = tmp_path / f"step-{step}"
-        source.write_text(str(step))
-        jig.store.commit("j", 0, step, source, 1.0)
-    jig.start(SAVES, step=40)
-    jig.hears(GangStarted)
+        stored(jig, 0, step)
+    jig.begins(SAVES, step=40)
     assert jig.first_step() == 81
 
 

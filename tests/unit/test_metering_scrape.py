@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from runtime.metering.reading import ServerReading
 from runtime.metering.scrape import Heard, Replica, Scraper
 from runtime.metering.servers import SERVERS, Metric, Server
 from tests.metering.pages import Answer, Site, dripping, endless, hanging, page, served, text
@@ -22,6 +23,15 @@ def only(scraper: Scraper) -> Heard:
     return heard
 
 
+def reading(scraper: Scraper, site: Site, server: Server | None = None) -> ServerReading:
+    """Watch one replica until it was read."""
+    scraper.watch([Replica("r", site.url, server=server)])
+    wait_until(lambda: only(scraper).reading)
+    found = only(scraper).reading
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "running", "waiting"),
     [("vllm_v0", 7.0, 5.0), ("vllm_v1", 11.0, 1.0), ("sglang", 21.0, 5.0), ("tgi", 9.0, 5.0)],
@@ -30,17 +40,13 @@ def test_each_kind_is_recognised_and_read(
     scraper: Scraper, name: str, running: float, waiting: float
 ) -> None:
     with served(text(page(name))) as site:
-        scraper.watch([Replica("r", site.url)])
-        wait_until(lambda: only(scraper).reading)
-    reading = only(scraper).reading
-    assert reading is not None
-    assert (reading.running, reading.waiting) == (running, waiting)
+        found = reading(scraper, site)
+    assert (found.running, found.waiting) == (running, waiting)
 
 
 def test_triton_is_heard_with_the_second_page(scraper: Scraper) -> None:
     with served(text(page("triton"))) as site:
-        scraper.watch([Replica("r", site.url)])
-        wait_until(lambda: only(scraper).reading)
+        reading(scraper, site)
         assert scraper.counters.useless == 1
 
 
@@ -84,8 +90,7 @@ def test_a_useless_answer_is_counted_and_is_not_a_reading(
 
 def test_one_that_vanishes_keeps_its_last_reading_which_ages(scraper: Scraper) -> None:
     site = Site(text(page("tgi")))
-    scraper.watch([Replica("r", site.url)])
-    wait_until(lambda: only(scraper).reading)
+    reading(scraper, site)
     site.down()
     wait_until(lambda: only(scraper).error and only(scraper).age_s > 0.3)
     assert only(scraper).reading is not None
@@ -95,9 +100,7 @@ def test_one_that_vanishes_keeps_its_last_reading_which_ages(scraper: Scraper) -
     site.up()
     wait_until(lambda: only(scraper).error is None)
     wait_until(lambda: scraper.counters.restarts == 1)
-    reading = only(scraper).reading
-    assert reading is not None
-    assert 0 <= (reading.rate_per_s or 0.0) < 100
+    assert 0 <= (reading(scraper, site).rate_per_s or 0.0) < 100
     site.down()
 
 
@@ -120,20 +123,16 @@ def test_replicas_come_and_go(scraper: Scraper) -> None:
 
 def test_another_server_at_the_same_address_begins_anew(scraper: Scraper) -> None:
     with served(text(page("tgi"))) as site:
-        scraper.watch([Replica("r", site.url)])
-        wait_until(lambda: only(scraper).reading)
+        reading(scraper, site)
         site.answer = text(page("vllm_v0"))
-        wait_until(lambda: (reading := only(scraper).reading) and reading.running == 7.0)
+        wait_until(lambda: reading(scraper, site).running == 7.0)
 
 
 def test_a_mapping_of_ones_own_is_used(scraper: Scraper) -> None:
     ours = Server("ours", waiting=(Metric(("depth",)),), running=(Metric(("busy",)),))
     with served(text("depth 3\nbusy 4\n")) as site:
-        scraper.watch([Replica("r", site.url, server=ours)])
-        wait_until(lambda: only(scraper).reading)
-    reading = only(scraper).reading
-    assert reading is not None
-    assert (reading.running, reading.waiting, reading.doubts) == (4.0, 3.0, ())
+        found = reading(scraper, site, ours)
+    assert (found.running, found.waiting, found.doubts) == (4.0, 3.0, ())
 
 
 def test_a_replica_that_cannot_be_is_refused() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from runtime.core import AgentCore, Birth, Command, DrainNode, HandBackNode, NodeSpec, Outputs
 from runtime.owners import Outcome, Retry, ServedOwner
 from schemas.commands import LendNode, ReturnNode
-from tests.lending import SetMeter
+from tests.lending import ScriptedLender, SetMeter
 
 SPEC = NodeSpec("s1", "serve", "inference", 2, "cpu", 1_000)
 Step = Literal[
@@ -22,13 +22,13 @@ Step = Literal[
 STEPS: tuple[Step, ...] = get_args(Step)
 
 
-class Server:
+class Server(ScriptedLender):
     """A lender of one node that notes where its owner is, also across crashes of the agent."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_there = True
         self.deed: Literal["drain", "hand_back"] | None = None
-        self.outcomes: list[Outcome] = []
 
     def begin_drain(self, node: str, now_s: float) -> None:
         self.deed, self.outcomes = "drain", []
@@ -36,16 +36,6 @@ class Server:
     def begin_hand_back(self, node: str, now_s: float) -> None:
         self.deed, self.outcomes = "hand_back", []
         self.is_there = True  # from its beginning on, something may be there
-
-    def poll(self, now_s: float) -> list[Outcome]:
-        outcomes, self.outcomes = self.outcomes, []
-        return outcomes
-
-    def next_due_s(self) -> float | None:
-        return None
-
-    def problems(self) -> list[str]:
-        return []
 
     def end(self, error: str) -> None:
         if self.deed is not None:

@@ -59,6 +59,16 @@ def replicas(folder: Path) -> ServedOwner:
     return served(lender, folder)
 
 
+def drained(owner: ServedOwner) -> None:
+    owner.drain("s1", time.time())
+    assert report(owner) == NodeDrained("s1")
+
+
+def back(owner: ServedOwner) -> None:
+    owner.hand_back("s1", time.time())
+    assert report(owner) == NodeHandedBack("s1")
+
+
 def kill_during(order: str, folder: Path, moment: Callable[[], object]) -> None:
     """Run an agent with one order, and kill it when `moment` has come."""
     agent = subprocess.Popen(
@@ -99,19 +109,14 @@ def test_killed_in_the_middle_of_everything_it_ends_well(folder: Path) -> None:
     assert report(owner) == NodeHandedBack("s1")
     assert living(folder / "ups") == second, "none was started twice"
 
-    owner.drain("s1", time.time())
-    assert report(owner) == NodeDrained("s1")
+    drained(owner)
     assert not living(folder / "ups")
 
 
 def test_a_restart_with_the_node_lent_starts_nobody_there(folder: Path) -> None:
     (folder / "go").touch()
-    owner = replicas(folder)
-    owner.drain("s1", time.time())
-    assert report(owner) == NodeDrained("s1")
-    owner = replicas(folder)
-    owner.drain("s1", time.time())
-    assert report(owner) == NodeDrained("s1")
+    drained(replicas(folder))
+    drained(replicas(folder))
     assert not lines(folder / "ups")
 
 
@@ -126,15 +131,12 @@ def test_a_drain_hook_that_fails_half_way_is_rolled_back_by_the_other(tmp_path: 
         confirm_hand_back=("sh", "-c", f"kill -0 $(cat {server})"),
     )
     owner = served(HookLender(options, tmp_path / "hooks"), tmp_path, Retry(first_s=0.05))
-    owner.hand_back("s1", time.time())
-    assert report(owner) == NodeHandedBack("s1")
-    owner.drain("s1", time.time())
-    assert report(owner) == NodeDrained("s1")
+    back(owner)
+    drained(owner)
     assert lines(calls) == ["start", "stop", "start", "stop"]
     assert owner.counters.rollbacks == 1
     assert not server.exists()
-    owner.hand_back("s1", time.time())
-    assert report(owner) == NodeHandedBack("s1")
+    back(owner)
     pid = int(server.read_text())
     assert alive(pid)
     os.kill(pid, 9)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.core import GangFailed, GangStarted, GangStopped, NodeSpec, Report, StartWorkers
+from runtime.core import GangFailed, NodeSpec, Report, StartWorkers
 from runtime.executor import Machine
 from runtime.executors.locks import Locked, take
 from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
@@ -59,15 +59,13 @@ def lender(jig: Bench, *names: str) -> ReplicaLender:
 
 
 def test_a_replica_waits_for_the_gang_to_leave_and_says_for_whom(jig: Bench) -> None:
-    jig.start(shell("sleep 600"))
-    jig.hears(GangStarted)
+    jig.begins(shell("sleep 600"))
     owner = lender(jig, "llm")
     owner.begin_hand_back("box", time.time())
     told = "gpu-0.lock is held by job j, epoch 1"
     wait_until(lambda: owner.poll(time.time()) or told in str(owner.problems()), "it says nothing")
     assert lines(jig.root / "ups") == []
-    jig.stop(1, saves=False)
-    jig.hears(GangStopped)
+    jig.ends(1, saves=False)
     assert outcome(owner).error == ""
     wait_until(lambda: lines(jig.root / "ups"), "it is not up")
     wait_until(lambda: owner.poll(time.time()) or not owner.problems(), "it still complains")
@@ -83,8 +81,7 @@ def test_replicas_share_a_gpu_and_a_gang_is_refused_it(jig: Bench) -> None:
     jig.look()
     owner.begin_drain("box", time.time())
     assert outcome(owner).error == ""
-    jig.start(shell("sleep 600"), epoch=2)
-    jig.hears(GangStarted)
+    jig.begins(shell("sleep 600"), epoch=2)
     assert jig.pids()
 
 

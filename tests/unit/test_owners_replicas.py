@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,9 +139,8 @@ def test_the_drain_has_failed_while_something_holds_the_gpu(folder: Path) -> Non
 def test_it_is_back_only_when_ready(folder: Path, tmp_path: Path, kind: str) -> None:
     go, port = tmp_path / "go", tmp_path / "port"
     if kind == "file":
-        go.touch()  # of the run before: it must not count
         ready = f"file://{tmp_path}/{{replica}}"
-        (tmp_path / "r").touch()
+        (tmp_path / "r").touch()  # of the run before: it must not count
         server = spec(
             "r", f"while ! test -e {go}.now; do sleep 0.05; done; touch {tmp_path}/r; sleep 600"
         )
@@ -149,8 +149,8 @@ def test_it_is_back_only_when_ready(folder: Path, tmp_path: Path, kind: str) -> 
         ready = f"{kind}://127.0.0.1:{number}" + ("/health" if kind == "http" else "")
         wait = "" if kind == "http" else f"while ! test -e {go}.now; do sleep 0.05; done;"
         server = spec("r", f'{wait} exec "$0" -c "$1" {go}.now {number} {port}')
-        server = ReplicaSpec("r", "s1", (*server.argv, PYTHON, SERVER))
-    lender = ReplicaLender([with_ready(server, ready)], ["s1"], folder, QUICK)
+        server = replace(server, argv=(*server.argv, PYTHON, SERVER))
+    lender = ReplicaLender([replace(server, ready=ready)], ["s1"], folder, QUICK)
     lender.begin_hand_back("s1", time.time())
     until_s = time.monotonic() + 1.0
     while time.monotonic() < until_s:
@@ -158,10 +158,6 @@ def test_it_is_back_only_when_ready(folder: Path, tmp_path: Path, kind: str) -> 
         time.sleep(0.02)
     Path(f"{go}.now").touch()
     assert outcome(lender) == Outcome("s1", "hand_back")
-
-
-def with_ready(one: ReplicaSpec, ready: str) -> ReplicaSpec:
-    return ReplicaSpec(one.name, one.node, one.argv, ready=ready)
 
 
 def test_a_slow_start_fails_the_hand_back_but_is_not_cut_short(
@@ -196,18 +192,17 @@ def test_one_that_dies_is_started_again_and_reported(folder: Path, tmp_path: Pat
     assert problem.endswith("no GPU")
 
 
-def test_a_command_that_is_missing_is_named(folder: Path) -> None:
-    lender = ReplicaLender([ReplicaSpec("r", "s1", ("/no/such/server",))], ["s1"], folder, QUICK)
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        (ReplicaSpec("r", "s1", ("/no/such/server",)), ["/no/such/server: not found"]),
+        (spec("r", "true", workdir=Path("/no/such/folder")), ["be started", "/no/such/folder"]),
+    ],
+)
+def test_what_is_missing_is_named(folder: Path, one: ReplicaSpec, says: list[str]) -> None:
+    lender = ReplicaLender([one], ["s1"], folder, QUICK)
     wait_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
-    assert "/no/such/server: not found" in lender.problems()[0]
-
-
-def test_a_folder_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
-    lost = spec("r", "exec sleep 600", workdir=tmp_path / "lost")
-    lender = ReplicaLender([lost], ["s1"], folder, QUICK)
-    wait_until(lambda: lender.poll(time.time()) or lender.problems(), "it was not said")
-    assert "cannot be started" in lender.problems()[0]
-    assert str(tmp_path / "lost") in lender.problems()[0]
+    assert all(part in lender.problems()[0] for part in says)
 
 
 def test_another_agent_finds_them_and_starts_none_twice(folder: Path, tmp_path: Path) -> None:
@@ -260,6 +255,7 @@ def test_one_whose_record_was_lost_is_found_by_its_lock(folder: Path, tmp_path: 
 #: code that it comes to, as told, or when it has nothing more to do.
 AGENTS = """
 import os, signal, sys, time
+from dataclasses import replace
 from pathlib import Path
 from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
 folder, ups = Path(sys.argv[1]), sys.argv[2]

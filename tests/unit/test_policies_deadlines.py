@@ -11,6 +11,8 @@ from scheduler.policies.parts.share import Profile, book, end_with_more, fill, s
 SIZES = np.array([1, 2, 4])
 LINEAR = np.array([1.0, 2.0, 4.0])
 INF = float("inf")
+#: When two jobs are due at the edge or in the cloud.
+DUE_S = np.array([100.0, 100.0])
 
 
 def shares(gpus: int, work: list[float], deadline_s: list[float], rate: np.ndarray = LINEAR):  # type: ignore[no-untyped-def]
@@ -46,22 +48,6 @@ def test_no_gpus_is_never() -> None:
     assert not found.satisfied.any()
 
 
-def test_filling_books_exactly_what_there_is() -> None:
-    rng = np.random.default_rng(2)
-    for _ in range(100):
-        n = int(rng.integers(1, 8))
-        rate = np.cumsum(rng.uniform(0.1, 1, 3))
-        found = shares(
-            int(rng.integers(1, 9)),
-            rng.uniform(1, 100, n).tolist(),
-            rng.uniform(1, 100, n).tolist(),
-            rate,
-        )
-        assert (found.profile.free >= 0).all()
-        assert found.gpus_now.sum() + found.idle_now == found.profile.free[-1]
-        assert (found.end_s >= 0).all()
-
-
 @pytest.mark.parametrize("gpus", [0, 3, 12, 60, 1000])
 def test_all_at_once_is_the_same_as_one_by_one(gpus: int) -> None:
     """Where nobody is in another's way, where all are, and in between."""
@@ -85,7 +71,10 @@ def test_all_at_once_is_the_same_as_one_by_one(gpus: int) -> None:
                 assert found.gpus_now[job] == own.now == found.filling(job).now
                 assert found.end_s[job] == pytest.approx(own.end_s)
         assert np.flatnonzero(~found.satisfied).tolist() == sorted(late)
-        assert found.idle_now == profile.free[0]
+        assert found.idle_now == profile.free[0] == gpus - found.gpus_now.sum()
+        assert (found.profile.free >= 0).all()
+        assert found.profile.free[-1] == gpus
+        assert (found.end_s >= 0).all()
         np.testing.assert_allclose(found.profile.starts_s, profile.starts_s)
         np.testing.assert_array_equal(found.profile.free, profile.free)
 
@@ -124,39 +113,25 @@ def cloud(end_s: list[float], grown: list[float] | None = None, idle: bool = Fal
 
 def test_rule_1_an_evicted_job_gets_another_server_first() -> None:
     ends = np.array([[90.0, 80.0], [50.0, 50.0]])
-    found = offload(
-        np.array([100.0, 100.0]), cloud([INF, 50.0]), ends, [0, 1], [0], [1], OffloadOptions()
-    )
+    found = offload(DUE_S, cloud([INF, 50.0]), ends, [0, 1], [0], [1], OffloadOptions())
     assert found == [Offload(0, 1, "rule1"), Offload(1, 0, "rule2")]
 
 
 def test_rule_1_brings_back_first_who_is_late_there_but_not_in_the_cloud() -> None:
     ends = np.array([[200.0], [250.0]])
-    found = offload(
-        np.array([100.0, 110.0]), cloud([90.0, 300.0]), ends, [0], [0, 1], [], OffloadOptions()
-    )
+    deadline_s = np.array([100.0, 110.0])
+    found = offload(deadline_s, cloud([90.0, 300.0]), ends, [0], [0, 1], [], OffloadOptions())
     assert found == [Offload(1, 0, "rule1")]
 
 
 @pytest.mark.parametrize(
     ("idle", "pseudo_code", "moves"),
-    [
-        (False, False, 1),
-        (True, False, 0),
-        (False, True, 0),
-        (True, True, 1),
-    ],
+    [(False, False, 1), (True, False, 0), (False, True, 0), (True, True, 1)],
 )
 def test_rule_2_needs_a_full_cloud(idle: bool, pseudo_code: bool, moves: int) -> None:
-    found = offload(
-        np.array([100.0, 100.0]),
-        cloud([50.0, 50.0], idle=idle),
-        np.array([[90.0], [110.0]]),
-        [0],
-        [],
-        [0, 1],
-        OffloadOptions(rule2_when_idle=pseudo_code),
-    )
+    options = OffloadOptions(rule2_when_idle=pseudo_code)
+    fare, ends = cloud([50.0, 50.0], idle=idle), np.array([[90.0], [110.0]])
+    found = offload(DUE_S, fare, ends, [0], [], [0, 1], options)
     assert [move.rule for move in found] == ["rule2"] * moves
     assert all(move.job == 0 for move in found), "the other would be late at the edge"
 
@@ -167,50 +142,30 @@ def test_rule_3_sends_the_hopeless_first_and_never_who_is_in_time() -> None:
     ends = np.full((3, 1), 900.0)
     found = offload(deadline_s, fare, ends, [0], [], [0, 1, 2], OffloadOptions())
     assert found == [Offload(2, 0, "rule3")]
-    two = offload(
-        deadline_s, fare, np.full((3, 3), 900.0), [0, 1, 2], [], [0, 1, 2], OffloadOptions()
-    )
+    ends = np.full((3, 3), 900.0)
+    two = offload(deadline_s, fare, ends, [0, 1, 2], [], [0, 1, 2], OffloadOptions())
     assert [move.job for move in two] == [2, 1]
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_rule_3_and_jobs_at_their_largest_size(first: bool) -> None:
     fare = Cloud(np.array([150.0, 500.0]), np.array([150.0, 480.0]), np.array([True, False]), True)
-    found = offload(
-        np.array([100.0, 100.0]),
-        fare,
-        np.full((2, 2), 900.0),
-        [0, 1],
-        [],
-        [0, 1],
-        OffloadOptions(hopeless_first=first),
-    )
+    options = OffloadOptions(hopeless_first=first)
+    found = offload(DUE_S, fare, np.full((2, 2), 900.0), [0, 1], [], [0, 1], options)
     assert [move.job for move in found] == ([0, 1] if first else [1])
 
 
 def test_a_job_that_does_not_fit_never_goes() -> None:
-    ends = edge_ends(
-        0.0,
-        np.array([10.0, 10.0, 10.0]),
-        np.array([[1.0], [1.0], [0.0]]),
-        np.array([16.0, 17.0, 1.0]),
-        np.array([16.0]),
-        np.full((3, 1), 5.0),
-        OffloadOptions(),
-    )
+    rate, memory = np.array([[1.0], [1.0], [0.0]]), np.array([16.0, 17.0, 1.0])
+    jobs = (np.full(3, 10.0), rate, memory)
+    ends = edge_ends(0.0, *jobs, np.array([16.0]), np.full((3, 1), 5.0), OffloadOptions())
     assert ends.tolist() == [[15.0], [INF], [INF]]
     late = offload(np.ones(3), cloud([9.0, 9.0, 9.0]), ends, [0], [], [1, 2], OffloadOptions())
     assert late == []
 
 
 def test_readings_of_memory_and_transfer() -> None:
-    args = (
-        0.0,
-        np.array([10.0]),
-        np.array([[1.0]]),
-        np.array([16.0]),
-        np.array([16.0]),
-        np.array([[5.0]]),
-    )
+    one, memory = np.array([10.0]), np.array([16.0])
+    args = (0.0, one, np.array([[1.0]]), memory, memory, np.array([[5.0]]))
     assert edge_ends(*args, OffloadOptions(memory_strict=True)).tolist() == [[INF]]
     assert edge_ends(*args, OffloadOptions(transfer=False)).tolist() == [[10.0]]

@@ -6,24 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.interface import Snapshot
 from scheduler.policies.literature.drf import Drf, Tree
 from scheduler.policies.literature.gittins import Gittins, gittins_rank
 from scheduler.policies.literature.themis import Themis
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests.markets import columns, noted, sizes
+from tests.snapshots import Job, Pool, decide, snapshot
 
 NOW_S = 10_000.0
 INF = float("inf")
-
-
-def decide(policy: Policy, seen: Snapshot) -> Plan:
-    plan = policy.plan(seen)
-    assert faults(seen, plan) == []
-    return plan
-
-
-def sizes(plan: Plan) -> dict[str, int]:
-    return {job: target.size if target else 0 for job, target in plan.targets.items()}
 
 
 def of_tenants(seen: Snapshot, tenants: dict[str, str]) -> Snapshot:
@@ -178,10 +169,10 @@ def test_gittins_prefers_who_is_about_to_end() -> None:
         ([70.0, 90.0], Gittins(samples=samples, thresholds=(80.0,)), {}),
     ):
         seen = snapshot([Pool("train")], jobs)
-        seen = replace(seen, jobs=replace(seen.jobs, attained_gpu_s=np.array(attained)))
+        seen = columns(seen, attained_gpu_s=np.array(attained))
         assert sizes(decide(policy, seen)) == want
-        fresh = replace(seen.jobs, changed_s=np.array([NOW_S - 59, -INF]))
-        assert sizes(decide(policy, replace(seen, jobs=fresh))) == {}
+        fresh = columns(seen, changed_s=np.array([NOW_S - 59, -INF]))
+        assert sizes(decide(policy, fresh)) == {}
 
 
 @pytest.mark.parametrize(
@@ -197,18 +188,10 @@ def test_gittins_learns_from_the_jobs_there_are(
         Job("b", work_s=left[1], sizes=(8,), power=1.0, submit_s=1),
     ]
     seen = snapshot([Pool("train")], jobs)
-    seen = replace(seen, jobs=replace(seen.jobs, attained_gpu_s=np.array(attained)))
-    assert sizes(decide(Gittins(), seen)) == want
+    assert sizes(decide(Gittins(), columns(seen, attained_gpu_s=np.array(attained)))) == want
 
 
 # --- finish-time fairness -------------------------------------------------------------------------
-
-
-def noted(seen: Snapshot, notes: dict[str, tuple[float, ...]]) -> Snapshot:
-    column = seen.jobs.notes.copy()
-    for job, note in notes.items():
-        column[seen.jobs.ids.index(job), : len(note)] = note
-    return replace(seen, jobs=replace(seen.jobs, notes=column))
 
 
 def test_themis_offers_to_the_worst_off_first() -> None:
@@ -229,7 +212,7 @@ def test_themis_keeps_a_lease_until_it_ends(left_s: float, want: dict[str, int])
         Job("runs", work_s=5000, sizes=(8,), submit_s=NOW_S - 100, held={"train-000": 8}),
         Job("waits", work_s=500, sizes=(8,), submit_s=NOW_S - 5000),
     ]
-    seen = noted(snapshot([Pool("train")], jobs), {"runs": (6000.0, NOW_S + left_s)})
+    seen = noted(snapshot([Pool("train")], jobs), runs=(6000.0, NOW_S + left_s))
     assert sizes(decide(Themis(), seen)) == want
 
 
@@ -240,12 +223,11 @@ def test_themis_gives_steps_where_they_help_most() -> None:
         Job("steep", work_s=5000, sizes=(1, 2, 4), power=1.0),
     ]
     seen = snapshot([Pool("train", gpus=5)], jobs, now_s=100.0)
-    seen = replace(seen, jobs=replace(seen.jobs, requested=np.array([4, 4])))
+    seen = columns(seen, requested=np.array([4, 4]))
     assert sizes(decide(Themis(fairness=0.0), seen)) == {"flat": 1, "steep": 4}
 
 
 def test_themis_lets_no_gpu_idle_that_somebody_can_use() -> None:
     jobs = [Job(f"j{k}", sizes=(2, 4), submit_s=NOW_S - 100 * k) for k in range(5)]
     seen = snapshot([Pool("train")], jobs)
-    seen = replace(seen, jobs=replace(seen.jobs, requested=np.full(5, 4)))
-    assert sum(sizes(decide(Themis(), seen)).values()) == 8
+    assert sum(sizes(decide(Themis(), columns(seen, requested=np.full(5, 4)))).values()) == 8

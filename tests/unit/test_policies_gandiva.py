@@ -3,12 +3,11 @@
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.literature.gandiva import Gandiva
 from tests import snapshots
-from tests.snapshots import Pool, faults, snapshot
+from tests.markets import sizes
+from tests.snapshots import Pool, decide, snapshot
 
 #: As in the paper, a switch takes a second.
 Job = partial(snapshots.Job, checkpoint_cost_s=0.5, start_cost_s=0.5)
@@ -24,10 +23,6 @@ def asking(seen: Snapshot, **gpus: int) -> Snapshot:
     return replace(seen, jobs=replace(seen.jobs, requested=requested))
 
 
-def sizes(plan: Plan) -> dict[str, int]:
-    return {name: target.size if target else 0 for name, target in plan.targets.items()}
-
-
 def nodes(plan: Plan, job: str) -> dict[str, int]:
     target = plan.targets[job]
     return dict(target.placement) if target is not None else {}
@@ -35,24 +30,20 @@ def nodes(plan: Plan, job: str) -> dict[str, int]:
 
 def test_everyone_gets_the_size_asked_for_and_no_more() -> None:
     seen = asking(snapshot([TRAIN], [Job("a"), Job("b"), Job("c")]), a=4, b=2, c=1)
-    plan = Gandiva().plan(seen)
+    plan = decide(Gandiva(), seen)
     assert sizes(plan) == {"a": 4, "b": 2, "c": 1}
     assert set(nodes(plan, "b")) == set(nodes(plan, "c")) == {"train-001"}
-    assert not faults(seen, plan)
 
 
 def test_a_slice_is_kept_to_its_end() -> None:
     held = {"train-000": 4, "train-001": 4}
     job = Job("a", sizes=(8,), held=held, changed_s=NOW - 59.0)
     waits = Job("b", sizes=(8,), submit_s=1.0, waiting_since_s=NOW - 500.0)
-    seen = snapshot([TRAIN], [job, waits])
-    plan = Gandiva().plan(seen)
+    plan = decide(Gandiva(), snapshot([TRAIN], [job, waits]))
     assert sizes(plan) == {}
     assert [reason.subject for reason in plan.reasons] == ["b"]
-    seen = snapshot([TRAIN], [replace(job, changed_s=NOW - 60.0), waits])
-    plan = Gandiva().plan(seen)
+    plan = decide(Gandiva(), snapshot([TRAIN], [replace(job, changed_s=NOW - 60.0), waits]))
     assert sizes(plan) == {"a": 0, "b": 8}
-    assert not faults(seen, plan)
 
 
 def test_a_slice_lasts_until_its_switch_was_worth_it() -> None:
@@ -73,10 +64,8 @@ def test_turns_go_to_who_waited_longest_from_who_ran_longest() -> None:
     plan = Gandiva().plan(snapshot([TRAIN], jobs))
     assert sizes(plan) == {"a": 0, "b": 0, "c": 4, "d": 4}
     jobs = [*jobs[:2], jobs[2]]
-    seen = snapshot([TRAIN], jobs)
-    plan = Gandiva().plan(seen)
+    plan = decide(Gandiva(), snapshot([TRAIN], jobs))
     assert sizes(plan) == {"b": 0, "c": 4}
-    assert not faults(seen, plan)
 
 
 def test_nobody_is_suspended_while_all_fit() -> None:
@@ -88,13 +77,10 @@ def test_nobody_is_suspended_while_all_fit() -> None:
 def test_a_spread_gang_moves_to_a_node_that_holds_it_one_per_plan() -> None:
     spread = {"train-000": 1, "train-001": 1}
     jobs = [Job("a", sizes=(2,), held=spread), Job("b", sizes=(2,), held=spread, submit_s=1.0)]
-    seen = snapshot([TRAIN], jobs)
-    plan = Gandiva().plan(seen)
+    plan = decide(Gandiva(), snapshot([TRAIN], jobs))
     assert nodes(plan, "a") == {"train-000": 2}
-    assert [(r.subject, r.verb, r.rule) for r in plan.reasons] == [
-        ("a", "migrates", "gandiva.gather")
-    ]
-    assert not faults(seen, plan)
+    (reason,) = plan.reasons
+    assert (reason.subject, reason.verb, reason.rule) == ("a", "migrates", "gandiva.gather")
     full = [*jobs, Job("c", sizes=(4,), held={"train-000": 2, "train-001": 2}, submit_s=2.0)]
     assert Gandiva().plan(snapshot([TRAIN], full)).targets == {}
 
@@ -104,9 +90,8 @@ def test_growth_takes_what_is_free_where_it_gains_most_and_gives_it_back() -> No
     flat = Job("b", sizes=(1, 2, 4), power=0.1, held={"train-001": 1}, submit_s=1.0)
     seen = snapshot([TRAIN], [linear, flat])
     assert Gandiva().plan(seen).targets == {}
-    plan = Gandiva(grow=True).plan(seen)
+    plan = decide(Gandiva(grow=True), seen)
     assert sizes(plan) == {"a": 4, "b": 4}
-    assert not faults(seen, plan)
     tight = Pool("train", nodes=1, gpus=5)
     seen = snapshot(
         [tight], [replace(linear, held={"train-000": 1}), replace(flat, held={"train-000": 1})]
@@ -115,42 +100,5 @@ def test_growth_takes_what_is_free_where_it_gains_most_and_gives_it_back() -> No
     grown = replace(linear, held={"train-000": 4}, changed_s=NOW - 1.0)
     others = [Job(f"c{i}", sizes=(1,), submit_s=2.0) for i in range(3)]
     seen = snapshot([tight], [grown, replace(flat, held={"train-000": 1}), *others])
-    plan = Gandiva(grow=True).plan(seen)
+    plan = decide(Gandiva(grow=True), seen)
     assert sizes(plan) == {"a": 1, "c0": 1, "c1": 1, "c2": 1}
-    assert not faults(seen, plan)
-
-
-def test_plans_keep_their_promises_in_any_cluster() -> None:
-    chance = np.random.default_rng(5)
-    for _ in range(60):
-        free = [4, 4]
-        jobs = []
-        for number in range(int(chance.integers(0, 9))):
-            want = int(chance.choice([1, 2, 4, 8]))
-            held: dict[str, int] = {}
-            for node in (0, 1):
-                part = min(free[node], want - sum(held.values()))
-                if part and chance.random() < 0.7:
-                    held[f"train-{node:03}"] = part
-            if sum(held.values()) != want:
-                held = {}
-            for name, part in held.items():
-                free[int(name[-1])] -= part
-            jobs.append(
-                Job(
-                    f"job-{number}",
-                    held=held,
-                    moving=bool(held) and chance.random() < 0.2,
-                    submit_s=float(number),
-                    changed_s=NOW - float(chance.uniform(0, 120)),
-                    waiting_since_s=NOW - float(chance.uniform(0, 500)),
-                    backoff_until_s=NOW + 1 if chance.random() < 0.1 else -np.inf,
-                )
-            )
-        seen = snapshot([TRAIN], jobs)
-        requested = chance.choice([1, 2, 4, 8], size=len(jobs)).astype(np.int64)
-        seen = replace(seen, jobs=replace(seen.jobs, requested=requested))
-        for policy in (Gandiva(), Gandiva(grow=True)):
-            plan = policy.plan(seen)
-            assert not faults(seen, plan)
-            assert policy.plan(seen) == plan

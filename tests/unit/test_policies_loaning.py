@@ -1,11 +1,9 @@
 """Aryl and DeepBoot: loans, reclaims against the optimum, groups of servers, lives of GPUs."""
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.literature.aryl import Aryl, group
@@ -13,9 +11,7 @@ from scheduler.policies.literature.deepboot import DeepBoot, pause_s
 from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.lending import returns_s
 from scheduler.policies.parts.loans import LoanOptions
-from scheduler.policies.parts.victims import Tenant, assess, choose
-from tests.property.test_policies import random_snapshot
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests.snapshots import Job, Pool, decide, snapshot
 
 POLICIES: dict[str, Policy] = {
     "aryl": Aryl(),
@@ -47,25 +43,14 @@ def placed(seen: Snapshot, plan: Plan) -> dict[str, dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
-def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
-    seen = random_snapshot(seed)
-    plan = POLICIES[name].plan(seen)
-    assert faults(seen, plan) == []
-
-
 # --- loans and reclaims -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_idle_servers_are_asked_for_when_training_is_short(name: str) -> None:
     jobs = [Job(f"job-{n}", sizes=(8,)) for n in range(4)]
-    seen = snapshot([TRAIN, lender(4)], jobs)
-    plan = POLICIES[name].plan(seen)
+    plan = decide(POLICIES[name], snapshot([TRAIN, lender(4)], jobs))
     assert len(plan.lend) == 3
-    assert not faults(seen, plan)
     alone = snapshot([TRAIN, lender(4)], jobs[:1])
     assert POLICIES[name].plan(alone).lend == ()
 
@@ -99,10 +84,9 @@ def test_a_reclaim_takes_the_server_that_scaling_in_empties() -> None:
         Job("rigid", sizes=(8,), held={"infer-000": 8}),
     ]
     seen = snapshot([TRAIN, tide], jobs, sizes=SIZES)
-    plan = Aryl().plan(seen)
+    plan = decide(Aryl(), seen)
     assert list(plan.reclaim) == ["infer-002"]
     assert placed(seen, plan) == {"elastic": {"infer-001": 8}, "rigid": {"infer-000": 8}}
-    assert not faults(seen, plan)
 
 
 def test_nodes_are_needed_back_one_after_the_other_as_demand_rises() -> None:
@@ -123,34 +107,6 @@ def test_nodes_are_needed_back_one_after_the_other_as_demand_rises() -> None:
     assert np.isinf(returns_s(snapshot([TRAIN], []), options)).all()
 
 
-def random_reclaim(rng: np.random.Generator) -> tuple[list[Tenant], int]:
-    """Ten servers of 8 GPUs, ten jobs on one to four of them."""
-    room, tenants = [8] * 10, []
-    for _ in range(10):
-        span = int(rng.integers(1, 5))
-        nodes = rng.choice(10, span, replace=False).tolist()
-        held = {node: min(room[node], int(rng.integers(1, 5))) for node in nodes}
-        held = {node: gpus for node, gpus in held.items() if gpus}
-        for node, gpus in held.items():
-            room[node] -= gpus
-        if held:
-            tenants.append(Tenant(sum(held.values()), held))
-    return tenants, int(rng.choice([2, 4, 6]))
-
-
-def test_the_cheapest_of_three_rules_stops_hardly_more_jobs_than_the_best_there_is() -> None:
-    rng = np.random.default_rng(20240507)
-    stopped = best = 0
-    for _ in range(200):
-        tenants, need = random_reclaim(rng)
-        found = choose(tenants, range(10), need)
-        assert len(found.nodes) == need
-        stopped += len(found.stopped)
-        best += min(len(assess(tenants, nodes).stopped) for nodes in combinations(range(10), need))
-    assert best > 300
-    assert stopped <= 1.02 * best
-
-
 # --- Aryl: two phases -------------------------------------------------------------------------
 
 
@@ -161,10 +117,9 @@ def test_bases_come_before_extra_workers_and_the_short_before_the_long() -> None
         Job("short", work_s=100.0, sizes=(4,)),
     ]
     seen = snapshot([TRAIN], jobs)
-    plan = Aryl().plan(seen)
+    plan = decide(Aryl(), seen)
     sizes = {name: sum(nodes.values()) for name, nodes in placed(seen, plan).items()}
     assert sizes == {"big": 4, "long": 0, "short": 4}
-    assert not faults(seen, plan)
 
 
 def test_what_is_left_goes_where_it_saves_most_time() -> None:
@@ -195,12 +150,11 @@ def test_a_job_that_just_changed_does_not_grow() -> None:
 def test_bases_and_extra_workers_fill_loaned_servers_from_opposite_ends() -> None:
     jobs = [Job(f"job-{n}", sizes=(2, 10), power=1.0) for n in range(2)]
     seen = snapshot([Pool("train", gpus=1), lender(1, 3)], jobs, sizes=SIZES)
-    plan = Aryl().plan(seen)
+    plan = decide(Aryl(), seen)
     assert placed(seen, plan) == {
         "job-0": {"infer-001": 2, "infer-003": 8},
         "job-1": {"infer-001": 2, "infer-002": 8},
     }
-    assert not faults(seen, plan)
 
 
 def test_who_shrinks_leaves_the_last_servers_first() -> None:
@@ -218,10 +172,10 @@ def test_who_shrinks_leaves_the_last_servers_first() -> None:
 def test_deepboot_uses_loaned_servers_and_at_most_doubles() -> None:
     jobs = [Job(f"job-{n}", sizes=SIZES, power=0.9) for n in range(2)]
     seen = snapshot([TRAIN, lender(1, 1)], jobs, sizes=SIZES)
-    plan = DeepBoot(doubling=False).plan(seen)
+    plan = decide(DeepBoot(doubling=False), seen)
     assert placed(seen, plan) == {"job-0": {"train-000": 8}, "job-1": {"infer-001": 8}}
     assert not plan.notes
-    plan = DeepBoot().plan(seen)
+    plan = decide(DeepBoot(), seen)
     assert {n: sum(p.values()) for n, p in placed(seen, plan).items()} == {"job-0": 1, "job-1": 1}
     assert dict(plan.notes) == {"job-0": (1.0,), "job-1": (1.0,)}
 

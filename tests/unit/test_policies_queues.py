@@ -6,31 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.interface import Snapshot
 from scheduler.policies.literature.capacity_queues import CapacityQueues
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.parts.gang import Claim, Holder, reserve, start
 from scheduler.policies.parts.queue_tree import Queue
 from scheduler.policies.parts.reservations import start_conservatively
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests.markets import columns, sizes
+from tests.snapshots import Job, Pool, decide, rules, snapshot
 
 NOW_S = 10_000.0
 INF = float("inf")
-
-
-def decide(policy: Policy, seen: Snapshot) -> Plan:
-    plan = policy.plan(seen)
-    assert faults(seen, plan) == []
-    return plan
-
-
-def sizes(plan: Plan) -> dict[str, int]:
-    return {job: target.size if target else 0 for job, target in plan.targets.items()}
-
-
-def rules(plan: Plan) -> dict[str, str]:
-    return {reason.subject: reason.rule for reason in plan.reasons}
 
 
 # --- backfill -------------------------------------------------------------------------------------
@@ -91,13 +78,12 @@ def test_a_bypassed_head_turns_fit_first_into_strict() -> None:
             Job("head", sizes=(8,), submit_s=1, waiting_since_s=NOW_S - waited_s),
             Job("small", sizes=(4,), submit_s=2),
         ]
-        seen = snapshot([Pool("train")], jobs)
-        assert sizes(decide(Fifo(backfill="fit_first"), seen)) == started
+        assert sizes(decide(Fifo(backfill="fit_first"), snapshot([Pool("train")], jobs))) == started
 
 
 def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
     seen = snapshot([Pool("train")], [Job("a", sizes=(1, 2, 4)), Job("b", sizes=(2, 8))])
-    seen = replace(seen, jobs=replace(seen.jobs, requested=np.array([3, 1])))
+    seen = columns(seen, requested=[3, 1])
     assert sizes(decide(Fifo(), seen)) == {"a": 1, "b": 2}
     assert sizes(decide(Fifo(sizes="requested"), seen)) == {"a": 2, "b": 2}
 
@@ -194,8 +180,7 @@ def test_srtf_preempts_the_longest_and_nobody_without_need() -> None:
         for k, size in ((5, 2), (6, 4), (7, 2))
     ]
     jobs.append(Job("waits", work_s=400, sizes=(4,), power=1.0, submit_s=1))
-    seen = snapshot([Pool("train")], jobs)
-    assert sizes(decide(Srtf(), seen)) == {"r6": 0, "waits": 4}
+    assert sizes(decide(Srtf(), snapshot([Pool("train")], jobs))) == {"r6": 0, "waits": 4}
 
 
 def test_the_weighed_srtf_lets_a_narrow_long_job_run() -> None:
@@ -218,7 +203,7 @@ SIZES = (1, 2, 5, 10, 20)
 
 
 def queued(
-    *jobs: tuple[str, str, int, int], waited_s: float = 1000.0, **columns: np.ndarray
+    *jobs: tuple[str, str, int, int], waited_s: float = 1000.0, **more: np.ndarray
 ) -> Snapshot:
     """(tenant, id, GPUs, first of the GPUs held or -1) on three nodes of 10."""
     built, at = [], {}
@@ -230,8 +215,7 @@ def queued(
         at[name] = tenant
     seen = snapshot([Pool("train", nodes=3, gpus=10)], built, sizes=SIZES)
     tenants = tuple(at[name] for name in seen.jobs.ids)
-    with_tenants = replace(seen.jobs, tenants=tenants)
-    return replace(seen, jobs=replace(with_tenants, **columns))  # type: ignore[arg-type]
+    return columns(replace(seen, jobs=replace(seen.jobs, tenants=tenants)), **more)
 
 
 BONUS = [("a", f"C{k}", 10, at) for k, at in ((5, 0), (6, 10), (7, 20))]
@@ -251,13 +235,12 @@ def test_what_is_beyond_a_quota_is_a_bonus_and_is_taken_back() -> None:
 
 
 def test_a_bonus_is_left_alone_in_the_grace_time_and_the_dead_zone() -> None:
-    seen = queued(*BONUS, ("c", "need", 20, -1), waited_s=59)
-    assert sizes(decide(RULES, seen)) == {}
+    assert sizes(decide(RULES, queued(*BONUS, ("c", "need", 20, -1), waited_s=59))) == {}
     over = [("a", "base", 10, 0), ("a", "more", 1, 10)]
-    wide = [Queue("a", 10, gpus=True), Queue("c", 20, gpus=True)]
     seen = queued(*over, ("c", "need", 20, -1))
-    assert sizes(decide(CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of), seen)) == {}
-    strict = CapacityQueues(queues=tuple(wide), leaf_of=RULES.leaf_of, dead_zone=0.0)
+    usual = replace(RULES, round_most=CapacityQueues().round_most)
+    assert sizes(decide(usual, seen)) == {}
+    strict = replace(usual, dead_zone=0.0)
     assert sizes(decide(strict, seen)) == {"more": 0, "need": 20}
 
 
@@ -275,11 +258,11 @@ def test_jobs_are_scaled_in_before_any_is_preempted_and_grow_again() -> None:
     big = seen.jobs.ids.index("big")
     rate[big] = np.array(SIZES) ** 0.5
     requested = np.where(np.arange(3) == big, 20, seen.jobs.requested)
-    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=requested))
+    seen = columns(seen, rate=rate, requested=requested)
     assert sizes(decide(RULES, seen)) == {"big": 10, "need": 10}
     seen = queued(("a", "big", 10, 0))
     rate = np.array([SIZES]) ** 0.5
-    seen = replace(seen, jobs=replace(seen.jobs, rate=rate, requested=np.array([20])))
+    seen = columns(seen, rate=rate, requested=np.array([20]))
     assert sizes(decide(RULES, seen)) == {"big": 20}
 
 

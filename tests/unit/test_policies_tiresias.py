@@ -1,15 +1,15 @@
 """Tiresias: its queues, its sweep, and the published figures."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
-from scheduler.policies.interface import NOTE, Kind, LoanPhase, Plan, Snapshot
+from scheduler.policies.interface import Kind, LoanPhase, Snapshot
 from scheduler.policies.literature.tiresias import Tiresias
-from tests.snapshots import Job, Pool, faults, snapshot
+from tests.markets import columns, noted, sizes
+from tests.snapshots import Job, Pool, decide, snapshot
 
 DATA = PUBLIC / "pollux"
 NOW_S = 10_000.0
@@ -18,19 +18,7 @@ NOW_S = 10_000.0
 def seen(jobs: list[Job], service: dict[str, float] | None = None, gpus: int = 8) -> Snapshot:
     """A node of so many GPUs; jobs ask for their only size. `service` in GPU s."""
     one = snapshot([Pool("train", gpus=gpus)], jobs, now_s=NOW_S)
-    attained = np.array([(service or {}).get(name, 0.0) for name in one.jobs.ids])
-    return replace(one, jobs=replace(one.jobs, attained_gpu_s=attained))
-
-
-def noted(one: Snapshot, notes: dict[str, tuple[float, ...]]) -> Snapshot:
-    rows = np.full((len(one.jobs.ids), NOTE), np.nan)
-    for name, note in notes.items():
-        rows[one.jobs.ids.index(name), : len(note)] = note
-    return replace(one, jobs=replace(one.jobs, notes=rows))
-
-
-def sizes(plan: Plan) -> dict[str, int]:
-    return {name: target.size if target else 0 for name, target in plan.targets.items()}
+    return columns(one, attained_gpu_s=[(service or {}).get(name, 0.0) for name in one.jobs.ids])
 
 
 def test_the_sweep_skips_what_does_not_fit() -> None:
@@ -40,10 +28,8 @@ def test_the_sweep_skips_what_does_not_fit() -> None:
         Job("c", sizes=[2], submit_s=3.0),
         Job("d", sizes=[4], submit_s=4.0),
     ]
-    one = seen(jobs)
-    plan = Tiresias().plan(one)
+    plan = decide(Tiresias(), seen(jobs))
     assert sizes(plan) == {"a": 4, "c": 2}
-    assert not faults(one, plan)
     waits = {reason.subject: reason for reason in plan.reasons if reason.verb == "waits"}
     assert waits["b"].lost_to == ("a",)
     assert waits["d"].lost_to == ("a", "c")
@@ -57,39 +43,37 @@ def test_a_served_job_is_demoted_and_preempted_for_one_that_is_not() -> None:
     ]
     below, at = ({"old": amount} for amount in (57_599.0, 57_600.0))
     assert sizes(Tiresias().plan(seen(jobs, below))) == {}
-    one = seen(jobs, at)
-    plan = Tiresias().plan(one)
+    plan = decide(Tiresias(), seen(jobs, at))
     assert sizes(plan) == {"old": 0, "new": 4}
     assert plan.notes["old"] == (1.0, NOW_S, 0.0)
-    assert not faults(one, plan)
 
 
 def test_a_queue_is_in_order_of_entry_and_thresholds_may_be_many() -> None:
     policy = Tiresias(thresholds_gpu_s=(100.0, 200.0))
     jobs = [Job(name, sizes=[8], submit_s=1.0) for name in "abc"]
     service = {"a": 150.0, "b": 150.0, "c": 250.0}
-    one = noted(seen(jobs, service), {"a": (1, 90.0, 0), "b": (1, 80.0, 0), "c": (2, 10.0, 0)})
-    plan = policy.plan(one)
+    one = noted(seen(jobs, service), a=(1, 90.0, 0), b=(1, 80.0, 0), c=(2, 10.0, 0))
+    plan = decide(policy, one)
     assert sizes(plan) == {"b": 8}
     assert plan.notes == {}
-    later = noted(seen(jobs, {"c": 250.0}), {})
+    later = seen(jobs, {"c": 250.0})
     assert policy.plan(later).notes["c"] == (2.0, NOW_S, 0.0)
 
 
 def test_nobody_is_promoted_unless_asked_for() -> None:
     jobs = [Job("a", sizes=[8], submit_s=1.0, waiting_since_s=0.0), Job("b", sizes=[8])]
-    one = noted(seen(jobs, {"a": 60_000.0}), {"a": (1, 5.0, 0)})
+    one = noted(seen(jobs, {"a": 60_000.0}), a=(1, 5.0, 0))
     assert sizes(Tiresias().plan(one)) == {"b": 8}
 
 
 def test_a_starved_job_returns_to_the_first_queue_and_counts_anew() -> None:
     jobs = [Job("a", sizes=[8], waiting_since_s=NOW_S - 100.0)]
     # With 8 GPUs, it ran for 7,500 s.
-    one = noted(seen(jobs, {"a": 60_000.0}), {"a": (1, 5.0, 0)})
+    one = noted(seen(jobs, {"a": 60_000.0}), a=(1, 5.0, 0))
     assert Tiresias(promote=100.0 / 7500.0 + 1e-6).plan(one).notes == {}
-    plan = Tiresias(promote=100.0 / 7500.0 - 1e-6).plan(one)
+    plan = decide(Tiresias(promote=100.0 / 7500.0 - 1e-6), one)
     assert plan.notes["a"] == (0.0, NOW_S, 60_000.0)
-    again = noted(seen(jobs, {"a": 60_000.0 + 57_000.0}), {"a": (0, NOW_S, 60_000.0)})
+    again = noted(seen(jobs, {"a": 60_000.0 + 57_000.0}), a=(0, NOW_S, 60_000.0))
     assert Tiresias(promote=1.0).plan(again).notes == {}
 
 
@@ -100,37 +84,28 @@ def test_moving_jobs_and_those_that_back_off_are_left_alone() -> None:
         Job("a", sizes=[8], submit_s=5.0),
         Job("b", sizes=[4], submit_s=6.0),
     ]
-    one = seen(jobs, {"moves": 1e6})
-    plan = Tiresias().plan(one)
+    plan = decide(Tiresias(), seen(jobs, {"moves": 1e6}))
     assert sizes(plan) == {"b": 4}
-    assert not faults(one, plan)
 
 
 def test_a_gang_is_what_was_asked_for_or_the_nearest_below_that_is_allowed() -> None:
     one = seen([Job("a", sizes=[2, 8]), Job("b", sizes=[8], submit_s=1.0)], gpus=16)
-    one = replace(one, jobs=replace(one.jobs, requested=np.array([4, 4])))
+    one = columns(one, requested=[4, 4])
     assert sizes(Tiresias().plan(one)) == {"a": 2, "b": 8}
 
 
 def test_a_gang_that_must_leave_its_node_moves_at_a_size_it_allows() -> None:
     gone = Pool("infer", Kind.INFERENCE, loan=LoanPhase.RECLAIMING)
     jobs = [Job("a", sizes=[2], held={"infer-000": 3}), Job("b", sizes=(), held={"infer-000": 1})]
-    one = snapshot([Pool("train"), gone], jobs, now_s=NOW_S)
-    plan = Tiresias().plan(one)
+    plan = decide(Tiresias(), snapshot([Pool("train"), gone], jobs, now_s=NOW_S))
     assert sizes(plan) == {"a": 2, "b": 0}
-    assert not faults(one, plan)
 
 
 def test_all_training_pools_are_used() -> None:
     pools = [Pool("x", gpus=4), Pool("y", gpus=4)]
     one = snapshot(pools, [Job(name, sizes=[4]) for name in "abc"], now_s=NOW_S)
-    plan = Tiresias().plan(one)
+    plan = decide(Tiresias(), one)
     assert sizes(plan) == {"a": 4, "b": 4}
-    assert not faults(one, plan)
-
-
-def test_no_pool_and_no_jobs() -> None:
-    assert Tiresias().plan(seen([])).targets == {}
 
 
 @pytest.mark.parametrize("thresholds", [(0.0,), (5.0, 5.0), (9.0, 3.0)])

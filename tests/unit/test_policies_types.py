@@ -7,31 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.interface import Snapshot
 from scheduler.policies.literature.gavel import Gavel, fair_shares
 from scheduler.policies.literature.sia import Sia, best_configs
-from tests.snapshots import Job, Pool, apply, faults, snapshot
+from tests.markets import columns, pools, sizes
+from tests.snapshots import Job, Pool, apply, decide, snapshot
 
 NOW_S = 10_000.0
 SIZES = np.array([1, 2, 4, 8])
-
-
-def decide(policy: Policy, seen: Snapshot) -> Plan:
-    plan = policy.plan(seen)
-    assert faults(seen, plan) == []
-    return plan
-
-
-def pools(plan: Plan) -> dict[str, str | None]:
-    return {job: target.pool if target else None for job, target in plan.targets.items()}
-
-
-def sizes(plan: Plan) -> dict[str, int]:
-    return {job: target.size if target else 0 for job, target in plan.targets.items()}
-
-
-def with_columns(seen: Snapshot, **columns: np.ndarray) -> Snapshot:
-    return replace(seen, jobs=replace(seen.jobs, **columns))  # type: ignore[arg-type]
 
 
 # --- gavel ----------------------------------------------------------------------------------------
@@ -102,8 +85,7 @@ def test_gavel_shares_the_fast_type_in_turns() -> None:
     held_s = np.array([360.0, 360.0])
     for end_s, want in ((NOW_S + 1, {}), (NOW_S, {"a": "slow", "b": "fast"})):
         notes = np.array([[end_s, 0.0, 0.0, np.nan]] * 2)
-        seen = with_columns(two_types(*jobs), held_s=held_s, notes=notes)
-        plan = decide(Gavel(), seen)
+        plan = decide(Gavel(), columns(two_types(*jobs), held_s=held_s, notes=notes))
         assert pools(plan) == want
         if want:
             assert plan.notes["a"] == (NOW_S + 360, 360.0, 0.0, 0.0)
@@ -113,7 +95,7 @@ def test_gavel_shares_the_fast_type_in_turns() -> None:
 def test_within_a_round_gavel_fills_what_is_idle() -> None:
     jobs = [Job("a", sizes=(4,), held={"fast-000": 4}), Job("new", sizes=(4,), submit_s=1)]
     notes = np.array([[NOW_S + 100, 0.0, 0.0, 0.0], [np.nan] * 4])
-    assert pools(decide(Gavel(), with_columns(two_types(*jobs), notes=notes))) == {"new": "slow"}
+    assert pools(decide(Gavel(), columns(two_types(*jobs), notes=notes))) == {"new": "slow"}
 
 
 def test_the_makespan_objective_favours_the_long_job() -> None:
@@ -129,7 +111,7 @@ def test_gavel_rotates_until_all_had_their_share() -> None:
     for turn in range(9):
         seen = snapshot([Pool("train")], jobs, now_s=360.0 * turn)
         column = np.array([[*notes.get(j, ()), *[np.nan] * 4][:4] for j in seen.jobs.ids])
-        seen = with_columns(seen, notes=column, held_s=np.array(list(had.values())))
+        seen = columns(seen, notes=column, held_s=np.array(list(had.values())))
         plan = decide(Gavel(), seen)
         notes.update(plan.notes)
         jobs = apply(seen, plan, jobs)
@@ -188,7 +170,7 @@ def test_sia_starts_small_and_doubles() -> None:
     held = replace(job, held={"train-000": 2})
     plan = decide(Sia(), snapshot([Pool("train")], [held]))
     assert (sizes(plan), plan.notes) == ({"a": 4}, {"a": (4.0,)})
-    stopped = with_columns(snapshot([Pool("train")], [job]), notes=np.array([[4.0] + [np.nan] * 3]))
+    stopped = columns(snapshot([Pool("train")], [job]), notes=np.array([[4.0] + [np.nan] * 3]))
     assert sizes(decide(Sia(), stopped)) == {"a": 8}
 
 
@@ -204,7 +186,7 @@ def test_sia_lets_nobody_wait_for_the_growth_of_another() -> None:
 @pytest.mark.parametrize(("restarts", "moves"), [(0, True), (200, False)])
 def test_sia_moves_to_a_faster_type_unless_it_moved_too_often(restarts: int, moves: bool) -> None:
     job = Job("a", sizes=(4,), held={"slow-000": 4}, submit_s=NOW_S - 5000)
-    seen = with_columns(two_types(job), restarts=np.array([restarts]))
+    seen = columns(two_types(job), restarts=np.array([restarts]))
     assert pools(decide(Sia(), seen)) == ({"a": "fast"} if moves else {})
 
 
@@ -217,4 +199,4 @@ def test_sia_takes_parts_of_a_node_or_whole_ones() -> None:
     ]
     seen = snapshot([Pool("train", nodes=3, gpus=4)], jobs, sizes=levels)
     notes = np.array([[3.0] + [np.nan] * 3, [np.nan] * 4])
-    assert sizes(decide(Sia(), with_columns(seen, notes=notes))) == {"a": 4, "odd": 3}
+    assert sizes(decide(Sia(), columns(seen, notes=notes))) == {"a": 4, "odd": 3}

@@ -50,21 +50,12 @@ from tests.gangs import (
 def test_progress_carries_what_a_crash_would_keep() -> None:
     core = running()
     core.handle(CheckpointDone("j", 1, 50, "uri", 100, 6.0), NOW_S)
-    outputs = core.handle(GangProgress("j", 1, 70, 12.5, Pace(64.0, 5.0, 4.0, 800.0)), NOW_S)
-    assert events(outputs) == [
-        JobProgressed(
-            job="j",
-            epoch=1,
-            step=70,
-            samples_per_s=12.5,
-            checkpoint_step=50,
-            checkpoint_cost_s=6.0,
-            batch=64.0,
-            step_s=5.0,
-            pass_s=4.0,
-            gradient_noise=800.0,
-        )
-    ]
+    pace = Pace(64.0, 5.0, 4.0, 800.0)
+    (said,) = events(core.handle(GangProgress("j", 1, 70, 12.5, pace), NOW_S))
+    assert isinstance(said, JobProgressed)
+    assert (said.job, said.epoch, said.step, said.samples_per_s) == ("j", 1, 70, 12.5)
+    assert (said.checkpoint_step, said.checkpoint_cost_s) == (50, 6.0)
+    assert Pace(said.batch, said.step_s, said.pass_s, said.gradient_noise) == pace
 
 
 def test_a_job_that_begins_anew_whatever_it_saved_is_not_behind_its_checkpoint() -> None:

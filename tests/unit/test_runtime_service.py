@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ class World(Timed):
         make = simulated_cluster(physics=EXACT)
         return build_cloud_agent(config, self.bus, self.clock, self.folder / "a.db", make)
 
+    async def trains(self, at_s: float, until_s: float, id: str | None = None) -> None:
+        """Run the cluster's agent; a gang is ordered in between."""
+        order = partial(self.order, "a", start(n1=[0]), id)
+        await self.during(self.cluster(), (at_s, order), (until_s, nothing))
+
     def edge(self, demand: float = 0.0, **options: Any) -> AgentService:
         config = EdgeAgentConfig("e1", options=Options(**options))
         make = simulated_server(lambda _: demand, physics=EXACT)
@@ -57,11 +63,7 @@ async def nothing() -> None:
 
 
 async def test_a_job_runs_from_command_to_completion(world: World) -> None:
-    await world.during(
-        world.cluster(),
-        (10.0, lambda: world.order("a", start(n1=[0]))),
-        (1500.0, nothing),
-    )
+    await world.trains(10.0, 1500.0)
     story = [
         (envelope.time_s - START_S, type(envelope.data).__name__)
         for envelope in await world.envelopes()
@@ -92,11 +94,7 @@ async def test_sequences_are_contiguous_and_each_boot_begins_again(world: World)
 
 
 async def test_reports_are_aligned_to_the_period(world: World) -> None:
-    await world.during(
-        world.cluster(),
-        (45.0, lambda: world.order("a", start(n1=[0]))),
-        (200.0, nothing),
-    )
+    await world.trains(45.0, 200.0)
     telemetry = await world.envelopes(TELEMETRY.name)
     assert [e.time_s - START_S for e in telemetry] == [60.0, 60.0, 120.0, 120.0, 180.0, 180.0]
     records = [record async for record in world.bus.read(TELEMETRY.name)]
@@ -126,25 +124,13 @@ async def test_other_agents_commands_are_not_heard(world: World) -> None:
 
 
 async def test_a_restart_reports_lost_gangs_and_remembers_commands(world: World) -> None:
-    await world.during(
-        world.cluster(),
-        (10.0, lambda: world.order("a", start(n1=[0]))),
-        (960.0, nothing),
-    )
+    await world.trains(10.0, 960.0)
     before = await world.envelopes()
     saved = [e.data.step for e in before if type(e.data).__name__ == "CheckpointCommitted"]
-    await world.during(
-        world.cluster(),
-        (970.0, lambda: world.order("a", start(n1=[0]), id="c1")),
-        (980.0, nothing),
-    )
+    await world.trains(970.0, 980.0, id="c1")
     after = (await world.envelopes())[len(before) :]
-    assert [type(e.data).__name__ for e in after] == [
-        "NodeBorn",
-        "NodeBorn",
-        "WorkerFailed",
-        "CommandAcknowledged",
-    ]
+    kinds = [type(e.data).__name__ for e in after]
+    assert kinds == ["NodeBorn", "NodeBorn", "WorkerFailed", "CommandAcknowledged"]
     assert after[2].data.step == saved[-1] > 0
     assert after[3].data.outcome == "done"
 

@@ -23,7 +23,7 @@ from schemas.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from tests.builders import load, node_born
+from tests.builders import load, node_born, progressed
 from tests.desk import measured
 
 
@@ -31,12 +31,6 @@ def put(row: int, data: EventData) -> Waiting:
     envelope = event(data, source="/agents/a", sequence=row, bootid=0, time_s=1.0)
     topic, key, loss = addressed(data, "default")
     return Waiting.of(row, Message(topic, key, encode(envelope)), loss)
-
-
-def progress(step: int, job: str = "j") -> JobProgressed:
-    return JobProgressed(
-        job=job, epoch=1, step=step, samples_per_s=1.0, checkpoint_step=0, checkpoint_cost_s=1.0
-    )
 
 
 def committed(step: int, job: str = "j") -> CheckpointCommitted:
@@ -50,14 +44,14 @@ def rows(spool: Spool) -> list[int]:
 def test_what_goes_first_goes_first() -> None:
     words: list[EventData] = [
         committed(10),
-        progress(11),
+        progressed(11),
         CommandAcknowledged(command="c", outcome="done"),
-        progress(12),
+        progressed(12),
         measured("n0"),
         committed(20),
         CheckpointFailed(job="j", epoch=1, error="e"),
-        progress(13, "other"),
-        progress(14),
+        progressed(13, "other"),
+        progressed(14),
         measured("n0"),
     ]
     spool = Spool(Limit(messages=len(words)))
@@ -77,9 +71,9 @@ def test_what_goes_first_goes_first() -> None:
 
 def test_what_was_published_supersedes_nothing() -> None:
     spool = Spool(Limit(messages=2))
-    spool.add(put(0, progress(1)))
+    spool.add(put(0, progressed(1)))
     spool.sent(0)
-    spool.add(put(1, progress(2)))
+    spool.add(put(1, progressed(2)))
     spool.add(put(2, committed(1)))
     spool.add(put(3, committed(2)))
     assert rows(spool) == [1, 3]
@@ -98,7 +92,7 @@ def test_each_kind_of_word_has_its_place() -> None:
     words: list[EventData] = [
         measured("n0"),
         load(),
-        progress(1),
+        progressed(1),
         committed(1),
         CheckpointFailed(job="j", epoch=1, error="e"),
         node_born("n0"),
@@ -112,8 +106,8 @@ def test_each_kind_of_word_has_its_place() -> None:
 
 
 def test_after_a_restart_the_same_goes_first(tmp_path: Path) -> None:
-    once: list[EventData] = [progress(1), committed(1), node_born("n0")]
-    words = [*once, progress(2), committed(2), node_born("n0")]
+    once: list[EventData] = [progressed(1), committed(1), node_born("n0")]
+    words = [*once, progressed(2), committed(2), node_born("n0")]
     store = AgentStore.open(tmp_path / "a.db")
     store.write({}, [put(store.next_row(), data) for data in words], [])
     store.close()
@@ -127,7 +121,7 @@ def test_the_file_is_bounded_whatever_passes_through(tmp_path: Path) -> None:
     spool = Spool(Limit(1_000_000, limit))
     sizes, passed = [], 0
     for turn in range(8000):
-        data = progress(turn) if turn % 60 == 0 else measured("n0")
+        data = progressed(turn) if turn % 60 == 0 else measured("n0")
         waiting = put(store.next_row(), data)
         store.write({}, [waiting], spool.take_freed())
         spool.add(waiting)
@@ -152,9 +146,7 @@ def test_days_of_dropped_words_are_no_leap_that_nobody_believes(loss: Loss) -> N
     for row in (*range(first, first + 40), *range(last - 40, last)):
         spool.add(Waiting(row, message, loss, "j"))
     kept = rows(spool)
-    assert [row + 1 for row in kept if (row + 1) % STEPPING_STONE == 0] == [
-        5 * STEPPING_STONE,
-        6 * STEPPING_STONE,
-    ]
+    stones = [row + 1 for row in kept if (row + 1) % STEPPING_STONE == 0]
+    assert stones == [5 * STEPPING_STONE, 6 * STEPPING_STONE]
     assert kept[-1] == last - 1, "and the newest, which only newer ones supersede"
     assert Counter(kept).most_common(1)[0][1] == 1

@@ -41,7 +41,7 @@ async def test_what_the_engine_cannot_take_is_set_aside(
     reports: dict[Any, Any] = engine._REPORTS
     monkeypatch.setitem(reports, JobSubmitted, broken)
     service = desk.start()
-    await desk.bus.publish(
+    await desk.hears(
         desk.say(node_born("n0")),
         desk.say(submitted("a")),
         Message(EVENTS.name, "default", b"no JSON"),
@@ -49,7 +49,6 @@ async def test_what_the_engine_cannot_take_is_set_aside(
         desk.say(submitted("b")),
         desk.say(measured()),
     )
-    await desk.wait(1.0)
     assert list(service.engine.state.jobs) == ["a", "b"]
     assert service.engine.state.nodes["n0"].state is NodeState.ALIVE
     letters = await desk.records(f"{EVENTS.name}.dlq")
@@ -64,8 +63,7 @@ async def test_a_restart_reads_the_snapshot_and_the_tail_only(desk: Desk) -> Non
     service = desk.start(snapshot_entries=20)
     await desk.bus.publish(desk.say(node_born("n0")))
     for number in range(50):
-        await desk.bus.publish(desk.say(submitted(f"j{number}")))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(submitted(f"j{number}")))
     before, total = state_hash(service.engine.state), service.engine.state.number
     await desk.crash()
     found = await recover(desk.bus, "default")
@@ -79,8 +77,7 @@ async def test_a_restart_reads_the_snapshot_and_the_tail_only(desk: Desk) -> Non
 
 async def test_a_stop_leaves_nothing_to_fold(desk: Desk) -> None:
     service = desk.start()
-    await desk.bus.publish(desk.say(node_born("n0")), desk.say(submitted("a")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")), desk.say(submitted("a")))
     service.stop()
     await asyncio.wait_for(desk.tasks.pop(), PATIENCE_S)
     found = await recover(desk.bus, "default")
@@ -89,12 +86,10 @@ async def test_a_stop_leaves_nothing_to_fold(desk: Desk) -> None:
 
 async def test_a_second_service_fences_the_first(desk: Desk) -> None:
     first = desk.start(leader="one")
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     second = desk.start(leader="two")
     await desk.wait(1.0)
-    await desk.bus.publish(desk.say(submitted("a")))
-    await desk.wait(120.0)
+    await desk.hears(desk.say(submitted("a")), wait_s=120.0)
     with pytest.raises(Fenced):
         await asyncio.wait_for(desk.tasks.pop(0), PATIENCE_S)
     state = second.engine.state
@@ -107,8 +102,11 @@ async def test_a_crash_between_ticks_repeats_nothing(desk: Desk) -> None:
     service = desk.start()
     await desk.bus.publish(desk.say(node_born("n0")))
     for number in range(6):
-        await desk.bus.publish(desk.say(submitted(f"j{number}")), desk.say(measured()))
-        await desk.wait(0.5 if number % 2 else 0.0)
+        await desk.hears(
+            desk.say(submitted(f"j{number}")),
+            desk.say(measured()),
+            wait_s=0.5 if number % 2 else 0.0,
+        )
         await desk.crash()
         service = desk.start()
         await desk.wait(1.0)
@@ -131,8 +129,7 @@ def state_of(service: SchedulerService, node: str = "n0") -> str:
 
 async def test_silence_contact_and_the_end_of_leases(desk: Desk) -> None:
     service = desk.start()
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     (renewal,) = await desk.commands(RenewLease)
     assert renewal.data.until_s == pytest.approx(START_S + 900.0, abs=1.0)
     await desk.wait(240.0)
@@ -141,17 +138,14 @@ async def test_silence_contact_and_the_end_of_leases(desk: Desk) -> None:
     service = desk.start()
     await desk.wait(60.0)
     assert state_of(service) == "unknown", "a restart hears nobody"
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(measured()))
     assert state_of(service) == "alive"
     await desk.wait(1500.0)
     assert state_of(service) == "dead"
     assert await desk.commands(Rebirth) == []
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(measured()))
     assert len(await desk.commands(Rebirth)) == 1, "it is alive after all: who is it?"
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
     assert state_of(service) == "alive"
 
 
@@ -160,36 +154,29 @@ async def test_whoever_was_given_up_is_asked_at_once_however_lately_it_was_asked
 ) -> None:
     settings = Settings(silence_s=4.0, lease_s=20.0, lease_margin_s=5.0, command_ttl_s=10.0)
     service = desk.start(settings=settings)
-    await desk.bus.publish(desk.say(node_born("n0")))
-    await desk.wait(1.0)
-    await desk.bus.publish(desk.say(measured(), sequence=2))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(node_born("n0")))
+    await desk.hears(desk.say(measured(), sequence=2))
     (asked,) = await desk.commands(Rebirth)
     assert asked.data.reason == "1 messages missing"
     for deaths in (1, 2):
         await desk.wait(90.0)
         assert state_of(service) == "dead"
-        await desk.bus.publish(desk.say(measured()))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(measured()))
         assert len({one.id for one in await desk.commands(Rebirth)}) == 1 + deaths
         await desk.wait(1.0)
-        await desk.bus.publish(desk.say(node_born("n0")))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(node_born("n0")))
         assert state_of(service) == "alive", "long before the next question about what is missing"
 
 
 async def test_old_telemetry_goes_and_the_journal_stays(desk: Desk) -> None:
     desk.start()
-    await desk.bus.publish(desk.say(node_born()), desk.say(measured()))
-    await desk.wait(60.0)
+    await desk.hears(desk.say(node_born()), desk.say(measured()), wait_s=60.0)
     first = await anext(aiter(desk.bus.read(TELEMETRY.name)))
     entries = [record.offset async for record in desk.bus.read(JOURNAL.name)]
     await desk.wait(8 * 3600.0)
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(3700.0)
+    await desk.hears(desk.say(measured()), wait_s=3700.0)
     kept = [record.offset async for record in desk.bus.read(TELEMETRY.name)]
     assert first.offset not in kept
     assert len(kept) == 1
-    assert [record.offset async for record in desk.bus.read(JOURNAL.name)][
-        : len(entries)
-    ] == entries
+    left = [record.offset async for record in desk.bus.read(JOURNAL.name)]
+    assert left[: len(entries)] == entries

@@ -31,8 +31,7 @@ def begin(desk: Desk, **config: Any) -> SchedulerService:
 
 async def started(desk: Desk, service: SchedulerService, job: str, gpus: int) -> Job:
     """Submit a job of so many GPUs, and let its workers take their first step."""
-    await desk.bus.publish(desk.say(submitted(job).model_copy(update={"gpus": gpus})))
-    await desk.wait(61.0)
+    await desk.hears(desk.say(submitted(job).model_copy(update={"gpus": gpus})), wait_s=61.0)
     state = service.engine.state
     for command in [name for name, one in state.commands.items() if one.kind == "StartGang"]:
         await desk.bus.publish(desk.say(CommandAcknowledged(command=command, outcome="done")))
@@ -51,8 +50,7 @@ async def progress(desk: Desk, job: Job, samples_per_s: float, **more: Any) -> N
     word = {"job": job.id, "epoch": job.epoch, "samples_per_s": samples_per_s, **more}
     await desk.wait(59.0)
     said = JobProgressed(step=step, checkpoint_step=0, checkpoint_cost_s=0.0, **word)
-    await desk.bus.publish(desk.say(said))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(said))
 
 
 async def taught(desk: Desk, service: SchedulerService) -> tuple[Job, Job]:

@@ -22,8 +22,7 @@ AGENT = "agent-train"
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     async with open_desk("memory", tmp_path) as desk:
         desk.start()
-        await desk.bus.publish(desk.say(node_born("n0")))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(node_born("n0")))
         yield desk
 
 
@@ -39,52 +38,42 @@ def link(desk: Desk, kind: type[LinkLost | LinkOpened], session: int, **over: st
 
 
 async def test_a_lost_link_makes_the_agent_silent_at_once(desk: Desk) -> None:
-    await desk.bus.publish(link(desk, LinkOpened, 7))
-    await desk.wait(1.0)
-    await desk.bus.publish(link(desk, LinkLost, 7))
-    await desk.wait(0.5)
+    await desk.hears(link(desk, LinkOpened, 7))
+    await desk.hears(link(desk, LinkLost, 7), wait_s=0.5)
     assert state(desk) == "unknown"
     await desk.wait(60.0)
     assert state(desk) == "unknown", "that it was heard lately is of before"
-    await desk.bus.publish(desk.say(measured()))
-    await desk.wait(1.0)
+    await desk.hears(desk.say(measured()))
     assert state(desk) == "alive"
 
 
 async def test_the_loss_of_an_older_connection_is_old_news(desk: Desk) -> None:
-    await desk.bus.publish(link(desk, LinkOpened, 8), link(desk, LinkLost, 7))
-    await desk.wait(30.0)
+    await desk.hears(link(desk, LinkOpened, 8), link(desk, LinkLost, 7), wait_s=30.0)
     assert state(desk) == "alive"
 
 
 async def test_a_link_that_opens_again_is_no_longer_lost(desk: Desk) -> None:
-    await desk.bus.publish(link(desk, LinkLost, 7))
-    await desk.wait(1.0)
-    await desk.bus.publish(link(desk, LinkOpened, 7))
-    await desk.wait(1.0)
+    await desk.hears(link(desk, LinkLost, 7))
+    await desk.hears(link(desk, LinkOpened, 7))
     assert state(desk) == "unknown", "of one session, death is the later"
-    await desk.bus.publish(link(desk, LinkOpened, 8))
-    await desk.wait(1.0)
+    await desk.hears(link(desk, LinkOpened, 8))
     assert state(desk) == "alive"
     await desk.wait(240.0)
     assert state(desk) == "unknown", "an open link alone is no sign of life"
 
 
 async def test_words_after_the_loss_count(desk: Desk) -> None:
-    await desk.bus.publish(link(desk, LinkLost, 7), desk.say(submitted("a")))
-    await desk.wait(30.0)
+    await desk.hears(link(desk, LinkLost, 7), desk.say(submitted("a")), wait_s=30.0)
     assert state(desk) == "alive"
-    await desk.bus.publish(desk.say(submitted("b")), link(desk, LinkLost, 7))
-    await desk.wait(0.5)
+    await desk.hears(desk.say(submitted("b")), link(desk, LinkLost, 7), wait_s=0.5)
     assert state(desk) == "unknown"
 
 
 async def test_nobody_speaks_for_anothers_link(desk: Desk) -> None:
-    await desk.bus.publish(
+    await desk.hears(
         link(desk, LinkLost, 7, source=f"/agents/{AGENT}"),
         link(desk, LinkLost, 7, source="/links/other"),
     )
-    await desk.wait(1.0)
     assert state(desk) == "alive"
     dead = await desk.records(f"{EVENTS.name}.dlq")
     assert [record.headers["dlq_field"] for record in dead] == ["data.agent"] * 2
@@ -92,8 +81,7 @@ async def test_nobody_speaks_for_anothers_link(desk: Desk) -> None:
 
 async def test_links_make_no_stimuli_and_no_duplicates(desk: Desk) -> None:
     before = len(desk.seen)
-    await desk.bus.publish(link(desk, LinkOpened, 9), link(desk, LinkOpened, 9))
-    await desk.wait(1.0)
+    await desk.hears(link(desk, LinkOpened, 9), link(desk, LinkOpened, 9))
     assert len(desk.seen) == before
     assert await desk.records(f"{EVENTS.name}.dlq") == []
 
@@ -115,8 +103,7 @@ async def test_commands_carry_their_signature_and_time_is_taken(tmp_path: Path) 
             stopwatch=lambda what, seconds: took.append((what, seconds)),
         )
         desk.tasks.append(asyncio.create_task(service.run()))
-        await desk.bus.publish(desk.say(node_born("n0")))
-        await desk.wait(1.0)
+        await desk.hears(desk.say(node_born("n0")))
         assert len(await desk.commands(RenewLease)) == 1
         (record,) = await desk.records(COMMANDS.name)
         assert record.headers == {"sig": str(len(record.value or b""))}

@@ -45,12 +45,8 @@ def test_one_object_a_line_with_who_says_it(capsys: pytest.CaptureFixture[str]) 
     except ValueError:
         log.exception("a bug")
     said = lines(capsys)
-    assert [line["event"].split("\n")[0][:8] for line in said] == [
-        "leads",
-        "a callba",
-        said[2]["event"][:8],
-        "a bug",
-    ]
+    assert (len(said), said[0]["event"], said[3]["event"]) == (4, "leads", "a bug")
+    assert said[1]["event"].startswith("a callback")
     assert "old" in said[2]["event"]
     assert {(line["role"], line["name"]) for line in said} == {("scheduler", "s1")}
     assert (said[0]["cell"], said[0]["epoch"], said[0]["level"]) == ("west", 3, "info")
@@ -77,11 +73,8 @@ def test_decisions_say_for_whom_and_why(capsys: pytest.CaptureFixture[str]) -> N
     first, second = lines(capsys)
     assert (first["event"], first["job"], first["epoch"]) == ("gang starting", "j1", 7)
     assert first["cause"] == "infer-5-9", "the id of the envelope"
-    assert (second["event"], second["job"], second["cause"]) == (
-        "gang preempted",
-        "j1",
-        "scheduler",
-    )
+    assert (second["event"], second["job"]) == ("gang preempted", "j1")
+    assert second["cause"] == "scheduler"
 
 
 def test_everything_at_debug(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -30,13 +31,11 @@ def served(pages: dict[str, Callable[[], Answer]]) -> HttpServer:
 
 
 def test_answers_have_a_status_and_one_object() -> None:
-    server = served(
-        {
-            "/good": lambda: as_json(True, {"ready": True}),
-            "/bad": lambda: as_json(False, {"ready": False, "reasons": ["no link"]}),
-        }
-    )
-    try:
+    pages = {
+        "/good": lambda: as_json(True, {"ready": True}),
+        "/bad": lambda: as_json(False, {"ready": False, "reasons": ["no link"]}),
+    }
+    with closing(served(pages)) as server:
         assert get(server.port, "/good?x=1") == (200, b'{"ready":true}\n')
         status, body = get(server.port, "/bad")
         assert (status, json.loads(body)["reasons"]) == (503, ["no link"])
@@ -44,8 +43,6 @@ def test_answers_have_a_status_and_one_object() -> None:
         with socket.create_connection(("127.0.0.1", server.port)):
             # One that says nothing keeps nobody waiting.
             assert get(server.port, "/good")[0] == 200
-    finally:
-        server.close()
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

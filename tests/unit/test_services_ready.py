@@ -163,10 +163,8 @@ async def test_refusals_are_told_of_a_few_times_a_minute_and_then_counted(
     monkeypatch.setattr(refusals, "MINUTE_S", 0.0)
     telling.tell([{"node": "n0", "kind": "x" * 999, "field": ""}], 1001)
     more, fresh = lines(capsys)
-    assert (more["event"], more["more"]) == (
-        "message refused: more than told one by one",
-        1000 - TOLD_MAX,
-    )
+    assert more["event"] == "message refused: more than told one by one"
+    assert more["more"] == 1000 - TOLD_MAX
     assert (fresh["node"], len(fresh["kind"]), fresh.get("field")) == ("n0", 200, None)
     telling.tell([], 1001)
     assert lines(capsys) == [], "all of that minute was told"

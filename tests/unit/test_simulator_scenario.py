@@ -186,9 +186,3 @@ def test_demand_refuses_nonsense(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         Demand(**wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("pool_gpus", [1, 3, 24])
-def test_odd_pools_are_fine(pool_gpus: int) -> None:
-    jobs = generate(0, Demand(6.0, pool_gpus=pool_gpus)).jobs
-    assert max(job.gpus_asked for job in jobs) <= pool_gpus

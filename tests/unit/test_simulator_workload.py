@@ -157,9 +157,8 @@ def test_bad_line_is_named_and_spoils_no_other(tmp_path: Path, line: bytes, prob
     error = refused(tmp_path, text)
     assert [(bad.line, bad.column) for bad in error.bad] == [(2, "")]
     assert problem in error.bad[0].problem
-    assert [j.submission.job for j in read_workload(tmp_path / "w.csv", skip_bad=True).jobs] == [
-        "b"
-    ]
+    (kept,) = read_workload(tmp_path / "w.csv", skip_bad=True).jobs
+    assert kept.submission.job == "b"
 
 
 def test_duplicate_id_names_the_first_line(tmp_path: Path) -> None:
