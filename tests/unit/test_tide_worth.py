@@ -10,6 +10,7 @@ from scheduler.policies.tide.worth import (
     LENGTH_POWER,
     RANK_POWER,
     RIPPLE,
+    START_MOST,
     STEPS_MOST,
 )
 from tests.markets import columns, opened
@@ -71,7 +72,7 @@ def test_who_has_a_right_is_worth_more_than_all_of_a_lower_class() -> None:
 
 
 def test_a_change_loses_what_its_pause_takes() -> None:
-    """A running job must regain twice its pause within the horizon, a waiting one its own."""
+    """A running job must regain twice its pause within the horizon; a start loses at most 0.3."""
     job = Job("a", work_s=90_000, power=1.0, held={"train-000": 4}, checkpoint_cost_s=0.0)
     runs = opened(snapshot([TRAIN], [job]), Tide(horizon_s=500.0))
     here, more = (float(runs.value[0, 0, level] / runs.weight[0]) for level in (3, 4))
@@ -79,8 +80,10 @@ def test_a_change_loses_what_its_pause_takes() -> None:
     assert here == pytest.approx(4.0)
     assert more == pytest.approx(8.0 * (1 - RIPPLE * pause_s / 500.0))
     waits = opened(snapshot([TRAIN], [Job("a", work_s=90_000, power=1.0, checkpoint_cost_s=0.0)]))
-    takes_s = 90_000 / 8 + pause_s
-    assert waits.value[0, 0, 4] / waits.weight[0] == pytest.approx(8.0 * (1 - pause_s / takes_s))
+    lost = RIPPLE * pause_s / 600.0
+    assert waits.value[0, 0, 4] / waits.weight[0] == pytest.approx(8.0 * (1 - lost))
+    slow = opened(snapshot([TRAIN], [Job("a", work_s=90_000, power=1.0, start_cost_s=400.0)]))
+    assert slow.value[0, 0, 4] / slow.weight[0] == pytest.approx(8.0 * (1 - START_MOST))
 
 
 def test_nothing_is_worth_nothing_and_what_cannot_be_less() -> None:

@@ -164,7 +164,9 @@ class Gavel:
         else:
             alike = rate @ (capacity / max(1, int(capacity.sum())))
             weight = found.size[who] / np.maximum(alike, 1e-12)
-        shares[who] = fair_shares(rate, found.size[who], weight, capacity)
+        types = capacity.nonzero()[0]  # of several best answers, one without GPUs changes which
+        parts = fair_shares(rate[:, types], found.size[who], weight, capacity[types])
+        shares[np.ix_(who, types)] = parts
         return shares
 
     def _had(self, found: Gangs, round_end_s: float) -> tuple[Floats, dict[int, tuple[float, ...]]]:

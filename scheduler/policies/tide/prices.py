@@ -67,9 +67,16 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
         else:
             level = take(market.sizes, value[one], level, bids, int(left[one]))
-    for one in sites.tolist() if count > 1 else ():
-        if one not in lent:
-            _rest(one, market, value[one], steps.of(slice(None), own[one]), bound, site, level)
+    # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
+    for one in [*sites.tolist(), *sites.tolist()] if count > 1 else ():
+        free = (level == 0) & (bound < 0) & (site != one)
+        if one in lent or not free.any():
+            continue
+        mine = free | (site == one)
+        bids = steps.of(mine[steps.row[own[one]]], own[one])
+        got = take(market.sizes, value[one], start[one], bids, int(left[one]))
+        site[free & (got > 0)] = one
+        level = np.where(site == one, got, level)
     return Cleared(site, level, price, np.maximum(missing, 0))
 
 
@@ -140,15 +147,3 @@ def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> I
     grown = grow(lax.sizes, value, level, np.where(stays, top, level), min(gpus, never))
     gpus -= int((lax.sizes[grown] - lax.sizes[level]).sum())
     return grow(lax.sizes, value, grown, np.where(mine & ~courses.kept, top, grown), gpus)
-
-
-def _rest(
-    at: int, market: Market, value: Floats, own: Steps, bound: Ints, site: Ints, level: Ints
-) -> None:
-    """Give a site's leftovers to who got nothing where it bid; changes `site` and `level`."""
-    left = int(market.gpus[at]) - int(market.sizes[level[site == at]].sum())
-    free = (level == 0) & (bound < 0) & (site != at)
-    if left > 0 and free.any():
-        got = take(market.sizes, value, level, own.of(free[own.row]), left)
-        site[got > level] = at
-        level[:] = got
