@@ -210,3 +210,9 @@ def test_who_reports_nothing_new_is_not_forecast_again() -> None:
         decide(snapshot([pool], []), lambda _: 0.0, LoanOptions())
     after = loans._ahead.cache_info()
     assert (after.hits - before.hits, after.misses - before.misses) == (1, 2)
+
+
+@pytest.mark.parametrize("slot_s", [43_200.0, 86_400.0])
+def test_slots_of_half_a_day_have_no_season(slot_s: float) -> None:
+    found = forecast(np.ones((1, 12)), np.ones(1), slot_s, 2.1 * slot_s, None, 300.0)
+    assert np.isfinite(found.demand_gpus).all()

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import Kind, LoanPhase, Need
-from tests.markets import columns, opened, plan, reason
+from scheduler.policies.interface import NOTE, Kind, LoanPhase, Need, Snapshot
+from scheduler.policies.tide.commitments import PROMISED
+from tests.markets import columns, opened, plan, pools, reason
 from tests.property.test_policies import random_jobs
 from tests.snapshots import Job, Pool, apply, snapshot
 
@@ -75,3 +76,37 @@ def test_what_keeps_a_job_from_a_pool_is_what_it_lacks() -> None:
     """It has the memory; its affinity is 0."""
     seen = columns(snapshot([TRAIN], [Job("a")]), affinity=[[0.0]])
     assert all(need.have < need.want for need in reason(plan(seen), "a").needs)
+
+
+def promised(seen: Snapshot, *names: str) -> Snapshot:
+    """Return the snapshot with jobs that were promised to be in time."""
+    notes = np.full((len(seen.jobs.ids), NOTE), np.nan)
+    notes[[seen.jobs.ids.index(name) for name in names], 0] = PROMISED
+    return columns(seen, notes=notes)
+
+
+def test_a_promise_binds_a_job_to_no_site_where_it_cannot_run() -> None:
+    seen = snapshot(
+        [Pool("a", gpus=4), Pool("b", gpus=8)], [Job("j", sizes=(8,), deadline_s=20_000.0)]
+    )
+    assert pools(plan(promised(seen, "j"))) == {"j": "b"}
+
+
+def test_a_promise_that_can_no_more_be_kept_keeps_nothing_from_others() -> None:
+    held = {f"train-{node:03}": 8 for node in range(8)}
+    sizes = (1, 2, 4, 8, 16, 32, 64)
+    late = Job("late", work_s=5e7, sizes=sizes, held=held, deadline_s=9_999.0)
+    others = [Job(f"o{n:02}", work_s=1800, priority=1000, submit_s=1.0) for n in range(40)]
+    seen = snapshot([Pool("train", nodes=8)], [late, *others], now_s=10_000.0)
+    assert plan(promised(seen, "late")) == plan(seen)
+
+
+def test_nobody_leaves_for_an_edge_pool_where_no_server_has_room() -> None:
+    """Both servers have two GPUs left; the job would run on four."""
+    edge = Pool("e", Kind.EDGE, nodes=2, gpus=4, loan=LoanPhase.LENT, history=[0.0] * 9)
+    jobs = [
+        Job(f"a{n}", sizes=(2,), work_s=1e6, held={f"e-00{n}": 2}, edge_allowed=True)
+        for n in range(2)
+    ]
+    jobs.append(Job("b", sizes=(1, 2, 4), held={"t-000": 2}, edge_allowed=True))
+    assert plan(snapshot([edge, Pool("t", gpus=2)], jobs)).targets == {}

@@ -118,7 +118,7 @@ def forecast(
         return Forecast(length_s, demand, np.zeros(lenders), np.full(lenders, np.nan))
     day = round(DAY_S / slot_s)
     keep = np.full(lenders, np.nan)
-    if options.season is not None and past > day + 3:
+    if options.season is not None and ahead < day and past > day + 3:
         lead = max(1, int(np.ceil(lead_s / slot_s)))
         season, keep = seasonal(history, ahead, lead, day, options.season)
         sure = np.isfinite(keep) & np.isfinite(season).all(axis=1)
