@@ -125,7 +125,7 @@ def with_more(seen: Snapshot, pool: int, gpus: int) -> Snapshot:
     return replace(seen, nodes=nodes)
 
 
-@pytest.mark.parametrize("pools", [[Pool("a")]])
+@pytest.mark.parametrize("pools", [[Pool("a")], [Pool("a"), Pool("b", speed=0.7)]])
 def test_who_is_given_what_it_needs_starts(pools: list[Pool]) -> None:
     starts = []
     for seed in range(80):

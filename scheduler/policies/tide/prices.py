@@ -22,6 +22,7 @@ from scheduler.policies.tide.worth import STAY
 ROUNDS = 6
 #: Among sites of equal gain the first: by less than any gain that is one.
 _TIE = 1e-9
+_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,14 +59,11 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     own = [slice(*ends) for ends in pairwise(at.searchsorted(np.arange(count + 1)).tolist())]
     site, price = _choose(market, value, bound, left, steps, at, own)
     mine = site[steps.row] == at
-    missing = np.zeros(r, dtype=np.int64)
     for one in sites.tolist():
-        bids = steps.of(mine[own[one]], own[one])
-        # The first step of a row is written last.
-        missing[bids.row[::-1]] = (np.cumsum(bids.cost) - left[one])[::-1]
         if one in lent:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
         else:
+            bids = steps.of(mine[own[one]], own[one])
             level = take(market.sizes, value[one], level, bids, int(left[one]))
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     for one in [*sites.tolist(), *sites.tolist()] if count > 1 else ():
@@ -77,7 +75,25 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
         got = take(market.sizes, value[one], start[one], bids, int(left[one]))
         site[free & (got > 0)] = one
         level = np.where(site == one, got, level)
-    return Cleared(site, level, price, np.maximum(missing, 0))
+    missing = _missing(steps, own, left, (level == 0) & (bound < 0), site)
+    return Cleared(site, level, price, missing)
+
+
+def _missing(steps: Steps, own: list[slice], left: Ints, waits: Bools, site: Ints) -> Ints:
+    """Count what each job that waits lacks where it lacks least; puts it there, in `site`.
+
+    That is what its first step and all that go before it take, beyond what there is: also of jobs
+    that are elsewhere now, because more GPUs here may draw them.
+    """
+    missing = np.full(len(waits), _FAR)
+    for one, span in enumerate(own):
+        bids = steps.of(slice(None), span)
+        lacks = np.full(len(waits), _FAR)
+        # The first step of a job is written last.
+        lacks[bids.row[::-1]] = (np.cumsum(bids.cost) - left[one])[::-1]
+        less = waits & (lacks < missing)
+        missing[less], site[less] = lacks[less], one
+    return np.where(missing < _FAR, np.maximum(missing, 1), 0)
 
 
 def _choose(

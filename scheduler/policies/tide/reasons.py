@@ -36,7 +36,7 @@ def explain(
         found.missing[told].tolist(),
         strict=True,
     ):
-        if gets and job in kept:
+        if job in kept:
             why[row] = kept[job]
         elif not able[job]:
             why[row] = _nowhere(seen, market, job, row)
@@ -88,7 +88,8 @@ def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dic
     """Say it of those of some jobs for which room is kept: job -> why."""
     why: dict[int, Because] = {}
     for kept in promises.kept:
-        for job in told[(promises.bound[told] == kept.site) & (found.level[told] > 0)].tolist():
+        runs = (found.level[told] > 0) | np.isfinite(kept.courses.until_s[told])
+        for job in told[(promises.bound[told] == kept.site) & runs].tolist():
             level, courses = int(found.level[job]), kept.courses
             due = Figure("deadline_s", float(kept.lax.due_s[job]))
             if np.isfinite(courses.until_s[job]):
