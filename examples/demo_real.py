@@ -35,7 +35,7 @@ STEPS, WORK_S = 2000, 0.5
 EDGE_AFTER_S = 90.0
 POLICY = (
     "tide:loans.lend_horizon_s=10:loans.drain_s=8:loans.lead_s=10:loans.loan_min_s=5"
-    ":loans.cool_down_s=5:loans.forecast.season=none:loans.forecast.burst_slots=1:elastic.interval_s=5:elastic.horizon_s=60:moves.interval_s=10"
+    ":loans.cool_down_s=5:loans.forecast.season=none:loans.forecast.burst_slots=1:horizon_s=60"
 )
 
 

@@ -30,7 +30,7 @@ POLICY = (
     "tide:loans.lend_horizon_s=3:loans.drain_s=3:loans.lead_s=3:loans.loan_min_s=2"
     ":loans.cool_down_s=2:loans.forecast.season=none:loans.forecast.burst_slots=1"
     ":loans.forecast.half_life_slots=0.3:loans.forecast.trend_slots=2"
-    ":elastic.interval_s=2:elastic.horizon_s=60:moves.interval_s=4"
+    ":horizon_s=60"
 )
 COMMON = """
 [kafka]
@@ -246,8 +246,8 @@ class RealFleet(Deployment):
             "samples_per_step": 256.0,
             "rates": [RatePoint(gpus=n, samples_per_s=256.0 * n / WORK_S) for n in (1, 2, 4)],
             "checkpoint_mib": 2,
-            "checkpoint_cost_s": 1.0,
-            "start_cost_s": 1.0,
+            "checkpoint_cost_s": 0.0,
+            "start_cost_s": 0.0,
             "program": Program(argv=argv),
         }
         return submitted(name, gpus_max=4, total_steps=steps).model_copy(update=told)

@@ -39,7 +39,7 @@ checkpoints = "file://{folder}/store"
 #: A job keeps its size for ten seconds.
 ELASTIC = """
 [scheduler]
-policy = "tide:elastic.interval_s=10:elastic.horizon_s=60"
+policy = "tide:horizon_s=60"
 """
 
 
@@ -92,7 +92,7 @@ def grown(
         },
         {
             "job": "train", "gpus_min": 2, "gpus_max": 4, "total_steps": steps,
-            "samples_per_step": 240.0, "start_cost_s": 1.0,
+            "samples_per_step": 240.0, "start_cost_s": 0.0, "checkpoint_cost_s": 0.0,
             "rates": [{"gpus": 2, "samples_per_s": 1200.0}, {"gpus": 4, "samples_per_s": 2000.0}],
             "program": program,
         },
