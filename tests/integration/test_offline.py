@@ -294,4 +294,6 @@ async def test_past_its_lease_a_server_has_saved_and_left_and_the_job_goes_on_on
     first = steps[len(reached)]
     assert first <= reached[-1] + 1, "not a step is missing"
     assert steps == [*range(1, reached[-1] + 1), *range(first, STEPS + 1)]
-    assert max(Counter(event.id for event in events if event.time_s < left_s).values()) == 1
+    sent = Counter(event.id for event in events if event.time_s < left_s)
+    # One may be under way when the broker goes, and is sent again: delivery is at least once.
+    assert sum(sent.values()) <= len(sent) + 1
