@@ -16,10 +16,11 @@ from scheduler.policies.parts.hull import Steps, climb, grow, take
 from scheduler.policies.tide.commitments import free_over_time
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.promises import Kept, Promises
-from scheduler.policies.tide.worth import STAY
 
 #: Rounds of the search for prices, at most.
 ROUNDS = 6
+#: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
+STAY = 0.7
 #: Among sites of equal gain the first: by less than any gain that is one.
 _TIE = 1e-9
 _FAR = np.iinfo(np.int64).max

@@ -111,9 +111,9 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
             anew = np.union1d(anew, (given & (was[:, 3] != pool[0])).nonzero()[0])
         for job in anew.tolist():
             note = written(lax, courses, job)
-            notes[jobs.ids[rows[job]]] = (
-                (*note, *(0.0, 0.0)[: 3 - len(note)], *pool) if pool else note
-            )
+            if pool:  # in the fourth place; 0 in the second and third says that it does not lend
+                note = (*note, 0.0, 0.0)[:3] + pool
+            notes[jobs.ids[rows[job]]] = note
         kept.append(Kept(site, lax, courses))
     return Promises(bound, floor, promised, (at == _APART).nonzero()[0], tuple(kept), notes)
 

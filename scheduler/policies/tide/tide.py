@@ -44,9 +44,8 @@ class Tide:
     #: From so long without GPUs on, a job's weight grows with that time. Shorter: a shorter tail,
     #: and a longer mean.
     patience_s: Positive = 6 * 3600.0
-    pledge_s: Positive = (
-        900.0  #: a job is promised once the whole site could finish it within this.
-    )
+    #: A job is promised to be in time once the whole site could finish it within this.
+    pledge_s: Positive = 900.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""

@@ -1,6 +1,6 @@
 """What each job is worth at each site and size: one number that everything is weighed by.
 
-V(site, job, size) = weight * speed-up * (1 - lost) * stay + right
+V(site, job, size) = weight * speed-up * (1 - lost) + right
 
 weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35, rank 1 the longest
           of times T on one GPU (heSRPT, Berg et al. 2020, with powers that were measured:
@@ -24,8 +24,6 @@ AGE_POWER = 0.1
 RIPPLE = 2.0
 #: What a start is taken to lose, at most, beside its share of the whole run.
 START_MOST = 0.3
-#: What a move to another site keeps of its worth: not every better price is worth a move.
-STAY = 0.7
 #: Factor of the weight for each step of priority, and the most steps that count.
 FAVOUR, STEPS_MOST = 2.0, 8
 #: What a class is worth, of the dearest GPU: above 1, nobody of a lower class outbids it.
