@@ -35,8 +35,9 @@ from tests.patience import PATIENCE_S
 
 #: Jobs that are open at a time.
 OPEN = 2
-#: Phases that are there when the owner's load has changed.
-MOVES = ("resizing", "leaving", "fetching", "reclaiming")
+#: Phases that are there when the owner's load has changed, and between how many lent nodes: a gang
+#: changes its size where one node stays lent, and goes where none does.
+MOVES = {"resizing": (1, 2), "leaving": (0, 2), "fetching": (0, 2), "reclaiming": (0, 2)}
 #: How long all jobs may take to finish when nobody is killed any more.
 FINISH_S = 300.0
 #: Between kills, away from its place, and between changes of the owner's load.
@@ -137,7 +138,8 @@ class Run:
         deadline_s = time.monotonic() + patience_s
         while time.monotonic() < deadline_s:
             if phase in MOVES:
-                self._lent = 0 if self._lent else 2
+                least, most = MOVES[phase]
+                self._lent = least if self._lent == most else most
                 self.fleet.tide(self._lent)
             moment = await find(self.fleet, lambda one: one.phase == phase, 15.0)
             if moment is not None:
