@@ -67,6 +67,9 @@ def simulate(
     load: Annotated[
         float, typer.Option(help="GPU time that generated jobs ask for, over what there is.")
     ] = 0.9,
+    prior: Annotated[
+        float, typer.Option(help="Share of the generated jobs that have priority 1.")
+    ] = 0.0,
     round_s: Annotated[
         float, typer.Option(min=1.0, help="Seconds between rounds of decisions.")
     ] = 60.0,
@@ -140,7 +143,7 @@ def simulate(
             edge_nodes=edge_nodes,
             requests=requests,
             seed=number,
-            mix=_mix(days, jobs, load),
+            mix=_mix(days, jobs, load, prior),
             round_s=round_s,
             merge_s=merge_s,
             horizon_s=float("inf") if hours is None else hours * 3600.0,
@@ -193,9 +196,9 @@ def _seeds(text: str) -> list[int]:
     return seeds
 
 
-def _mix(days: float, jobs: int | None, load: float) -> Mix:
+def _mix(days: float, jobs: int | None, load: float, prior: float) -> Mix:
     try:
-        return Mix(days=days, jobs=jobs, load=load)
+        return Mix(days=days, jobs=jobs, load=load, prior=prior)
     except ValueError as error:
         fail(f"--{error}.")
 

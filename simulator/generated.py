@@ -13,7 +13,8 @@ What each figure is from:
 - Speed-ups: Amdahl's law with the serial fractions of `simulator.models`. Those were measured at 8
   GPUs; a job that asks for more has a fraction that gives it the same efficiency there.
 - Deadlines: submission + U[0.5, 1.5] x duration at the size asked for, as ElasticFlow's traces.
-- Made up: the hours people submit at, quiet weekends, tenants, memory, and who is elastic.
+- Made up: the hours people submit at, quiet weekends, tenants, priorities, memory, and who is
+  elastic.
 """
 
 from collections.abc import Iterator
@@ -64,6 +65,7 @@ class Mix:
     #: Share of the other jobs that fit the small GPUs of lenders; elastic ones all do.
     fungible: float = 0.66
     deadlines: float = 0.45  #: Share of the jobs with a deadline.
+    prior: float = 0.0  #: Share of the jobs of priority 1; the others have 0.
 
     def __post_init__(self) -> None:
         """Refuse what no jobs could be made of."""
@@ -73,6 +75,8 @@ class Mix:
             raise ValueError(f"jobs: {self.jobs} must be 1 to 1000000")
         if not 0.0 < self.load <= 100.0:
             raise ValueError(f"load: {self.load:g} must be above 0 and at most 100")
+        if not 0.0 <= self.prior <= 1.0:
+            raise ValueError(f"prior: {self.prior:g} must be 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class MadeJob:
     tenant: str
     memory_mib: float  #: On each GPU.
     checkpoint_mib: float
+    priority: int
 
 
 def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
@@ -115,6 +120,7 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
     slack_s = rng.uniform(0.5, 1.5, count) * duration_s
     deadline_s = np.where(due, submit_s + slack_s, np.inf)
     tenants = rng.choice(len(TENANTS), count, p=TENANT_SHARES)
+    priority = (rng.random(count) < mix.prior).astype(int)
     grids = {int(size): _grid(int(size), mix) for size in np.unique(asked)}
     digits = max(4, len(str(count)))
     for i in range(count):
@@ -130,6 +136,7 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
             tenant=TENANTS[tenants[i]],
             memory_mib=SMALL_MIB if fits[i] else LARGE_MIB,
             checkpoint_mib=float(MODELS[NAMES[models[i]]].checkpoint_mib),
+            priority=int(priority[i]),
         )
 
 

@@ -91,6 +91,7 @@ class SimplePhysics:
             requested=job.asked,
             deadline_s=job.deadline_s,
             tenant=job.tenant,
+            priority=job.priority,
             start_cost_s=self.pauses.start_s,
             checkpoint_cost_s=self.pauses.checkpoint_s,
             checkpoint_mib=job.checkpoint_mib,
