@@ -19,6 +19,11 @@ above 10,000 s). Decisions are at most every two minutes.
 
 For each policy: mean queueing (to the first start) and completion times, their ratios to `fifo`'s,
 and what no policy could exceed: every job at once, on training GPUs, at its largest size.
+
+`--gain` runs each policy without servers to borrow, with them, and both again in a world where
+changes are free: jobs pause for nothing, owners hand nodes over and take them back at once, and
+lend whatever their last report leaves idle. *paid* is which part of the gain in mean completion
+time there (the lenders' idle GPUs are then training's own while they are idle) is had here.
 """
 
 import argparse
@@ -33,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import provenance
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.registry import make_policy
@@ -60,6 +66,12 @@ MIXES = {
 GPUS = 8
 TRAINING_MIB, INFERENCE_MIB = 32_768.0, 16_384.0
 PAUSES = Pauses(start_s=40.0, checkpoint_s=23.0)
+#: Options of a policy that lends what is idle at a report, and takes back what is not.
+AT_ONCE = (
+    ":loans.lend_horizon_s=0:loans.drain_s=0:loans.lead_s=0:loans.loan_min_s=0:loans.cool_down_s=0"
+    ":loans.forecast.season=none:loans.forecast.headroom_fraction=0:loans.forecast.burst_slots=1"
+    ":loans.forecast.trend_slots=2:loans.forecast.half_life_slots=0.3"
+)
 #: Demand of the inference servers goes on for so long after the last job came.
 AFTER_H = 10 * 24.0
 _TELL_S = 7_200.0  #: Between two words on how far a run is.
@@ -79,6 +91,8 @@ class Setting:
     seed: int = 1
     round_s: float = 120.0
     merge_s: float = 120.0
+    lend: bool = True  #: Whether the inference servers are there.
+    free: bool = False  #: Whether changes are free.
 
     @property
     def made(self) -> Mix:
@@ -90,21 +104,24 @@ class Setting:
         """Make the inference servers."""
         hours = self.days * 24.0 + AFTER_H
         (pool,) = neighbours(self.inference, 0, GPUS, self.seed, hours)
-        return (replace(pool, speed=self.speed, memory_mib=INFERENCE_MIB),)
+        pool = replace(pool, speed=self.speed, memory_mib=INFERENCE_MIB)
+        return (replace(pool, drain_s=0.0, warm_up_s=0.0) if self.free else pool,)
 
 
 def run(setting: Setting, name: str) -> dict[str, Any]:
     """Run one policy; returns its figures."""
     room = Room(setting.training, GPUS, TRAINING_MIB, 2_000.0)
-    physics = SimplePhysics(seed=setting.seed, mix=setting.made, pauses=PAUSES)
+    pauses = Pauses(0.0, 0.0) if setting.free else PAUSES
+    physics = SimplePhysics(seed=setting.seed, mix=setting.made, pauses=pauses)
     entries = physics.entries(Path(GENERATED), room, adaptive=False)
-    policy: Policy = Fifo(sizes="requested") if name == "fifo" else make_policy(name)
+    line = name + AT_ONCE if setting.free and setting.lend else name
+    policy: Policy = Fifo(sizes="requested") if name == "fifo" else make_policy(line)
     options = Options(
         room=room,
         on_events=True,
         round_s=setting.round_s,
         merge_s=setting.merge_s,
-        pools=() if name == "fifo" else setting.pools(),
+        pools=() if name == "fifo" or not setting.lend else setting.pools(),
     )
     if sys.stderr.isatty():
         policy = Watched(policy, partial(_tell, setting, name))
@@ -145,6 +162,51 @@ def compare(setting: Setting, names: Sequence[str], tell: Any = None) -> list[di
     return rows
 
 
+def gains(setting: Setting, names: Sequence[str], tell: Any = None) -> list[dict[str, Any]]:
+    """Run policies without and with loans, here and where changes are free."""
+    rows = []
+    for name in names:
+        found = {
+            (free, lend): run(replace(setting, free=free, lend=lend), name)
+            for free in (False, True)
+            for lend in (False, True)
+        }
+        jct_s = {key: one["mean_jct_s"] for key, one in found.items()}
+        gain = 1.0 - jct_s[False, True] / jct_s[False, False]
+        most = 1.0 - jct_s[True, True] / jct_s[True, False]
+        row = {
+            "policy": name,
+            "gain": gain,
+            "gain_free": most,
+            "paid": gain / most if most > 0.0 else None,  # None: even free loans gain nothing
+            **{
+                ("free_" if free else "") + ("lent" if lend else "alone"): one
+                for (free, lend), one in found.items()
+            },
+        }
+        rows.append(row)
+        if tell is not None:
+            tell(row)
+    return rows
+
+
+def gain_line(row: dict[str, Any]) -> str:
+    """Write a row of `gains` for people."""
+    lent = row["lent"]
+    cells = [
+        f"{row[one]['mean_jct_s']:11,.0f}" for one in ("alone", "lent", "free_alone", "free_lent")
+    ]
+    cells += [f"{row[one]:10.1%}" for one in ("gain", "gain_free")]
+    cells += [f"{row['paid']:10.1%}" if row["paid"] is not None else f"{'-':>10}"]
+    used, offered = lent.get("loaned_gpu_h_used") or 0.0, lent.get("loaned_gpu_h_offered") or 0.0
+    cells += [f"{used:9,.0f} {offered:9,.0f} {lent.get('inference_shortfall_ratio') or 0.0:8.4%}"]
+    return f"{row['policy']:8}" + "".join(cells) + f" {lent.get('reclaims_late') or 0:5}"
+
+
+GAIN_HEADER = (
+    f"{'policy':8}{'alone s':>11}{'lent s':>11}{'free alone':>11}{'free lent':>11}{'gain':>10}"
+    f"{'free gain':>10}{'paid':>10} {'used h':>9} {'lent h':>9} {'short':>8} {'late':>5}"
+)
 HEADER = (
     f"{'policy':8} {'queued s':>9} {'p95':>8} {'JCT s':>9} {'p50':>8} {'x queued':>9} {'x JCT':>6} "
     f"{'used':>5} {'lent h':>8} {'short':>8} {'late':>5} {'stopped':>8} {'decisions':>9} {'ms':>6} "
@@ -179,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--merge-s", type=float, default=defaults.merge_s)
     parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas")
+    parser.add_argument("--gain", action="store_true", help="what loans are worth to each policy")
     parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     given = parser.parse_args(arguments)
     setting = Setting(
@@ -193,15 +256,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         round_s=max(60.0, given.merge_s),
         merge_s=given.merge_s,
     )
-    print(HEADER, file=sys.stderr)
     names = given.policy.split(",")
-    rows = compare(setting, names, lambda row: print(line(row), file=sys.stderr, flush=True))
-    print(
-        f"published for aryl: {PUBLISHED[0]} and {PUBLISHED[1]}; JCT bound with this mix: "
-        f"{rows[0]['jct_ratio_bound']:.2f}",
-        file=sys.stderr,
-    )
-    document = {"rows": rows}
+    if given.gain:
+        print(GAIN_HEADER, file=sys.stderr)
+        names = [name for name in names if name != "fifo"]  # it does not borrow
+        rows = gains(setting, names, lambda row: print(gain_line(row), file=sys.stderr, flush=True))
+    else:
+        print(HEADER, file=sys.stderr)
+        rows = compare(setting, names, lambda row: print(line(row), file=sys.stderr, flush=True))
+        print(
+            f"published for aryl: {PUBLISHED[0]} and {PUBLISHED[1]}; JCT bound with this mix: "
+            f"{rows[0]['jct_ratio_bound']:.2f}",
+            file=sys.stderr,
+        )
+    document = {**provenance(), "rows": rows}
     if given.json == "-":
         sys.stdout.write(json.dumps(document) + "\n")
     elif given.json:
