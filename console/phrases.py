@@ -81,6 +81,7 @@ PHRASES: Mapping[str, str] = {
     "loans.reclaim": (
         "[{lost_to} takes back ]nodes that it runs on[, and it keeps {kept_gpus} elsewhere]"
     ),
+    "loans.unused": "nobody has a use for it[, lent for {lent_s}]",
     "loan.reclaimed": "its node goes back to the owner[, who is expected to need it by {due_s}]",
     "victims.free": "[{lost_to} is forecast to need {forecast_gpus}; ]nobody is on this node",
     "victims.fraction": _CHEAPEST,
@@ -115,6 +116,7 @@ SHORT: Mapping[str, str] = {
     "elastic.marginal_return": "gain of the next GPU",
     "loans.idle": "its owner's idle GPUs",
     "loans.reclaim": "its node goes back",
+    "loans.unused": "nobody has a use for it",
     "loan.reclaimed": "its node goes back",
     "victims.free": "nobody is on it",
     "victims.fraction": "cheapest to empty",

@@ -156,6 +156,35 @@ def infer(loan: LoanPhase | list[LoanPhase], history: list[float], **more: float
 HUNGRY = [Job(f"h{n}", work_s=90_000, sizes=(8, 16)) for n in range(4)]
 
 
+def lent(history: list[float], **more: float) -> Snapshot:
+    return snapshot([Pool("train"), infer(LoanPhase.LENT, history, **more)], [])
+
+
+def test_an_owner_gets_its_nodes_back_though_nobody_trains() -> None:
+    found = plan(lent([20.0] * 60, lent_since_s=NOW_S - 100))
+    # 20 GPUs and 1 for headroom are three nodes of four; the loans are too young for the fourth.
+    assert len(found.reclaim) == 3
+
+
+ONE_AT_HOME = [LoanPhase.OWNED, *[LoanPhase.LENT] * 3]
+
+
+def test_a_lent_node_that_nobody_wants_goes_back() -> None:
+    seen = snapshot([Pool("train"), infer(ONE_AT_HOME, QUIET)], [])
+    found = plan(seen)
+    assert list(found.reclaim) == ["infer-001", "infer-002", "infer-003"]
+    told = reason(found, "infer-001")
+    assert (told.verb, told.rule) == ("reclaims", "loans.unused")
+
+
+@pytest.mark.parametrize(
+    "jobs", [HUNGRY, [Job("a", work_s=90_000, sizes=(4,), held={"train-000": 4})]]
+)
+def test_a_lent_node_stays_while_who_comes_next_might_need_it(jobs: list[Job]) -> None:
+    room = [Pool("train", nodes=1), infer(ONE_AT_HOME, QUIET)]
+    assert plan(snapshot(room, jobs)).reclaim == {}
+
+
 def test_what_the_owner_does_not_need_is_lent() -> None:
     found = plan(snapshot([Pool("train"), infer(LoanPhase.OWNED, [7.0] * 60)], HUNGRY))
     # 7 GPUs and 1 for headroom are one node; three are spare.
@@ -196,7 +225,7 @@ def test_nodes_go_back_before_they_are_needed() -> None:
 
 def test_a_stale_report_ends_no_loan() -> None:
     pools = [Pool("train"), infer(LoanPhase.LENT, [32.0] * 60, load_age_s=2000.0)]
-    assert dict(plan(snapshot(pools, [])).reclaim) == {}
+    assert dict(plan(snapshot(pools, HUNGRY)).reclaim) == {}
 
 
 def test_a_young_loan_ends_for_demand_but_not_for_headroom() -> None:

@@ -45,18 +45,21 @@ class Curves:
 
 def curves(jobs: Jobs) -> Curves:
     """Read the curves of all jobs, running or not."""
-    allowed = jobs.rate > 0
+    sizes, own = jobs.sizes, jobs.rate
+    if not len(sizes):  # nobody is there, but lenders are
+        sizes, own = np.ones(1, dtype=np.int64), np.zeros((len(jobs.ids), 1))
+    allowed = own > 0
     n, k = allowed.shape
-    rate = np.maximum.accumulate(jobs.rate, axis=1)
+    rate = np.maximum.accumulate(own, axis=1)
     runnable: Bools = np.any(allowed, axis=1)
     rows = np.arange(n)
     base = allowed.argmax(axis=1)
     top = k - 1 - allowed[:, ::-1].argmax(axis=1)
-    present = np.minimum(np.searchsorted(jobs.sizes, jobs.size), k - 1)
-    known = (jobs.sizes[present] == jobs.size) & allowed[rows, present]
-    unit = np.where(runnable, rate[rows, base] / jobs.sizes[base], 1.0)
+    present = np.minimum(np.searchsorted(sizes, jobs.size), k - 1)
+    known = (sizes[present] == jobs.size) & allowed[rows, present]
+    unit = np.where(runnable, rate[rows, base] / sizes[base], 1.0)
     return Curves(
-        sizes=jobs.sizes,
+        sizes=sizes,
         allowed=allowed,
         rate=rate,
         runnable=runnable,

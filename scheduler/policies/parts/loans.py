@@ -8,8 +8,7 @@ forecast says that they are needed, so that jobs have time to checkpoint.
 What keeps loans from flapping: lending looks further ahead than reclaiming, a node just returned
 rests, and a young loan is ended only for demand, not for headroom. What keeps them honest: on a
 report older than `stale_s` nothing is lent and nothing new is reclaimed, because both would be a
-guess; the owner reports again, or its agent takes the node back by itself. A loan that nobody
-uses is kept: its owner does not need the node, and giving it back would only cost another drain.
+guess; the owner reports again, or its agent takes the node back by itself.
 """
 
 from collections.abc import Callable, Sequence

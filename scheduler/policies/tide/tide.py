@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.policies.interface import WAITING, Plan, Snapshot
-from scheduler.policies.parts.allot import KEEP, Allotment, allot
+from scheduler.policies.parts.allot import KEEP, Allotment, allot, capacity
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
@@ -14,6 +14,7 @@ from scheduler.policies.tide.prices import clear
 from scheduler.policies.tide.promises import hold, keep
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.servers import without_server
+from scheduler.policies.tide.unused import unused, why_back
 from scheduler.policies.tide.worth import weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
@@ -24,7 +25,8 @@ _AGAIN = 4
 class Tide:
     """One market for all GPUs: every job, every site, one price a site; promises in it.
 
-    1. Owners lend what they will not need for a while, and get it back before they do.
+    1. Owners lend what they will not need for a while, and get it back before they do, or when
+       nobody wants it.
     2. On GPUs that nobody takes back, jobs that can be in time are promised to be; what a promise
        needs is kept, whatever it is worth.
     3. All else goes where it is worth most: a job's weight (short ones more, those that waited
@@ -49,16 +51,15 @@ class Tide:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
-        jobs = snapshot.jobs
-        if not len(jobs.sizes):
-            return Plan()
+        jobs, nodes = snapshot.jobs, snapshot.nodes
         loans = lend_and_reclaim(snapshot, self.loans)
-        reclaim = {snapshot.nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
+        reclaim = {nodes.ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
         market = open_market(snapshot, reclaim)
         gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
         pool = jobs.pool.copy()
         notes: dict[str, tuple[float, ...]] = {}
         why = unable(snapshot, market)
+        left, price = capacity(snapshot, reclaim), np.zeros(len(snapshot.pools.ids))
         if len(market.rows) and len(market.sites):
             value = worth(
                 snapshot, market, weights(snapshot, market, self.patience_s), self.horizon_s
@@ -78,6 +79,13 @@ class Tide:
             gpus[market.rows] = market.sizes[found.level]
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]
+            np.subtract.at(left, market.sites[found.site], market.sizes[found.level])
+            price[market.sites] = found.price
+        if not loans.lend:
+            back = unused(snapshot, left, price, loans.reclaim, self.loans.loan_min_s)
+            due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.drain_s)
+            reclaim |= {nodes.ids[node]: due_s for node in back}
+            loans.reasons.extend(why_back(snapshot, node) for node in back)
         return allot(
             snapshot,
             Allotment(
@@ -86,7 +94,7 @@ class Tide:
                 pool=pool,
                 why=why,
                 notes=notes,
-                lend=tuple(snapshot.nodes.ids[node] for node in sorted(loans.lend)),
+                lend=tuple(nodes.ids[node] for node in sorted(loans.lend)),
                 reclaim=reclaim,
                 reasons=tuple(loans.reasons),
             ),
