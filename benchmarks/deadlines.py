@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
@@ -181,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ordered = [rows[case] for case in cases]
     print("\n".join(table(ordered, policies)))
     if asked.json:
-        asked.json.write_text(json.dumps({"runs": ordered}, indent=1) + "\n")
+        asked.json.write_text(json.dumps({**provenance(), "runs": ordered}, indent=1) + "\n")
     return 0
 
 

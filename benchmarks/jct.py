@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.registry import POLICIES
 from simulator.compare import Case, Finished, Knowledge, compare
@@ -110,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = run(names, given.loads.split(","), [int(one) for one in given.numbers.split(",")])
     print(table(rows))
     if given.json:
-        given.json.write_text(json.dumps({"runs": rows}, indent=1) + "\n")
+        given.json.write_text(json.dumps({**provenance(), "runs": rows}, indent=1) + "\n")
     return 0
 
 
