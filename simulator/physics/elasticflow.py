@@ -56,7 +56,7 @@ class Overhead:
     restart_every: int = 60
     charge: Charge = "cached"
     #: With `slices`: how often a job is suspended and resumed. The description does not say; this
-    #: is fitted to the published simulator's figure for Gandiva (docs/results.md).
+    #: is fitted to the published simulator's figure for Gandiva (docs/results/peers.md).
     slice_s: float = 240.0
 
     def full_s(self, gpus: int) -> float:

@@ -160,7 +160,7 @@ def test_a_declined_job_never_runs_and_counts(tmp_path: Path) -> None:
     ids=["edf", "tiresias", "gandiva", "elasticflow"],
 )
 def test_deadline_ratios_are_the_published_simulators(policy: Policy, published: float) -> None:
-    """32 nodes of 8 A100, slots of 60 s; each pays what it pays there (docs/results.md)."""
+    """32 nodes of 8 A100, slots of 60 s; each pays what it pays there (docs/results/peers.md)."""
     physics = ElasticFlowPhysics(DATA / "throughputs" / "A100").charging(policy.name)
     out = run(physics, DATA / "traces" / "philly_103959.csv", policy, Room(32, 8))
     assert len(out.ids) == 876
