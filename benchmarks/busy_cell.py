@@ -210,6 +210,7 @@ class Cell:
                 continue
             speed = min(state.nodes[node].speed_factor for node in job.cells)
             rate = declared_rate(job, job.size) * speed
+            assert job.total_steps is not None
             self._done[name] = min(float(job.total_steps), self._done[name] + CYCLE_S * rate)
             step = int(self._done[name])
             if step == job.total_steps:

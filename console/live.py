@@ -10,6 +10,7 @@ from rich.text import Text
 
 from bus.clock import Clock, SystemClock
 from console.bars import USES, bar, legend, progress, sparkline, uses_of_pool
+from console.length import percent, share_done
 from console.output import day_clock, duration
 from console.phrases import SHORT, VERBS, Voice
 from console.summary import summary
@@ -194,7 +195,6 @@ class LiveView:
         return Panel(Group(*parts), title=title, title_align="left", border_style="green")
 
     def _job(self, job: Job, state: ClusterState, room: int) -> tuple[RenderableType, ...]:
-        share = job.step / job.total_steps
         tone = "green" if job.state is JobState.RUNNING else "yellow"
         where = job.pool or job.target_pool or ""
         if job.state is not JobState.RUNNING:
@@ -207,7 +207,7 @@ class LiveView:
             Text(job.id),
             Text(f"{job.size}", "bold"),
             Text(where, tone if job.state is not JobState.RUNNING else "dim"),
-            progress(share, room, tone).append(f" {share:4.0%}"),
+            progress(share_done(job), room, tone).append(f" {percent(job):>4}"),
             mark,
         )
 

@@ -66,7 +66,9 @@ def submit(
     gpus: Annotated[
         str | None, typer.Option(metavar="N|MIN..MAX", help="Sizes it may run at, such as 1..8.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps in all.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimiser steps in all. [default: until it ends]")
+    ] = None,
     samples_per_step: Annotated[
         float | None, typer.Option(help="Samples that one step takes. [default: 1]")
     ] = None,
@@ -150,6 +152,10 @@ def submit(
     if json_path != "-":
         out().print(submission.job, markup=False)
         say(f"Submitted to {log}.")
+    if submission.total_steps is None:
+        say("--steps is not given: how long it takes is learned from jobs of its --model.")
+        if submission.deadline_s is not None:
+            say("So nobody can promise its deadline, and no policy is told of it.")
     _told(submission.job, log, online, json_path)
 
 
@@ -224,14 +230,11 @@ def _looks_like_json(path: Path) -> bool:
 
 
 def _guess(fields: dict[str, Any]) -> None:
-    """Fill in what is not said of a command: an hour on one GPU, faster with each GPU."""
+    """Fill in what is not said of a command: it is as fast as it has GPUs."""
     most = fields.get("gpus_max", 1)
     if "rates" not in fields and isinstance(most, int) and 0 < most <= GPUS_MAX:
         sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
         fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
-    if "total_steps" not in fields:
-        fields["total_steps"] = 3600
-        say("--steps is not given: planned as an hour on one GPU. Jobs that report steps need it.")
 
 
 def _from_file(name: str) -> dict[str, Any]:
@@ -315,9 +318,8 @@ def _complete(fields: dict[str, Any]) -> None:
 
 
 def _checked(fields: dict[str, Any], *, from_file: bool) -> JobSubmitted:
-    for name in ("total_steps", "rates"):
-        if name not in fields:
-            fail(f"{FLAGS[name]} is missing; give it, or a JSON file with {name!r}.")
+    if "rates" not in fields:
+        fail(f"{FLAGS['rates']} is missing; give it, or a JSON file with 'rates'.")
     try:
         return JobSubmitted.model_validate(fields)
     except ValidationError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from console.output import day_clock, duration
-from scheduler.core.state import Job, declared_rate
+from scheduler.core.state import Job, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
 
 
@@ -16,7 +16,9 @@ class Outlook:
     left_s: float | None  #: At the reported speed; None if none is reported.
     needs_s: float | None  #: Without one: start and run at its best declared size, at least.
     ends_s: float | None  #: About when it ends, or ended; of a job that waits, at the earliest.
-    slack_s: float | None  #: To spare before its deadline, negative if late; None without one.
+    #: To spare before its deadline, negative if late; None without one, and of a job that goes on
+    #: and declared no total.
+    slack_s: float | None
 
 
 def outlook(job: Job, now_s: float) -> Outlook:
@@ -24,7 +26,7 @@ def outlook(job: Job, now_s: float) -> Outlook:
     left_s = needs_s = None
     ends_s = job.end_s
     if job.state not in TERMINAL:
-        samples = (job.total_steps - job.step) * job.samples_per_step
+        samples = (expected_steps(job) - job.step) * job.samples_per_step
         if job.samples_per_s > 0:
             left_s = samples / job.samples_per_s
             if job.state is JobState.RUNNING:
@@ -37,7 +39,7 @@ def outlook(job: Job, now_s: float) -> Outlook:
             needs_s = start_s + samples / best if best > 0 else None
             ends_s = None if needs_s is None else now_s + needs_s
     slack_s = None
-    if job.deadline_s is not None:
+    if job.deadline_s is not None and (job.end_s is not None or job.total_steps is not None):
         slack_s = job.deadline_s - (now_s if ends_s is None else ends_s)
     return Outlook(left_s, needs_s, ends_s, slack_s)
 
@@ -53,13 +55,15 @@ def ending(job: Job, now_s: float, origin_s: float) -> Text:
     if found.left_s is not None and found.ends_s is not None:
         text.append(f" · {duration(found.left_s)} left at its speed")
         text.append(f", ends about {day_clock(found.ends_s, origin_s)}")
-    elif found.needs_s is not None and job.deadline_s is None:
+    elif found.needs_s is not None and found.slack_s is None:
         text.append(f" · needs at least {duration(found.needs_s)}")
-    if job.deadline_s is None or found.slack_s is None:
+    if job.deadline_s is None:
         return text
     text.append(f" · deadline {day_clock(job.deadline_s, origin_s)}")
     if job.deadline_s < now_s:
         return text.append(f", {duration(now_s - job.deadline_s)} ago", "red")
+    if found.slack_s is None:
+        return text.append(", not promised: it declared no total", "yellow")
     if found.left_s is not None:
         if found.slack_s < 0:
             return text.append(f", {duration(-found.slack_s)} too late at this speed", "red")

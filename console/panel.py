@@ -9,6 +9,7 @@ from rich.text import Text
 from console.answer import Answer
 from console.bars import progress
 from console.curve import curve_table
+from console.length import length_line, percent, share_done
 from console.outlook import ending
 from console.output import day_clock, duration
 from console.phrases import VERBS, Voice, joined
@@ -83,7 +84,7 @@ def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
             asked += " · not at the edge"
         parts.append(Text(asked, "dim"))
     if job is not None and job.state not in TERMINAL:
-        parts.append(_progress(answer, job, voice))
+        parts += [_progress(answer, job, voice), length_line(job)]
     return parts
 
 
@@ -122,9 +123,8 @@ def _gpus(count: int) -> str:
 
 
 def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
-    share = job.step / job.total_steps
-    text = progress(share, 24)
-    text.append(f" {share:4.0%}", "bold")
+    text = progress(share_done(job), 24)
+    text.append(f" {percent(job):>4}", "bold")
     age_s = answer.now_s - job.step_at_s
     if job.state in HOLDING and job.samples_per_s > 0 and age_s >= 60:
         text.append(f" (reported {duration(age_s)} ago)", "dim")

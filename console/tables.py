@@ -23,6 +23,7 @@ from console.bars import (
 )
 from console.columns import LEFT, REST, RIGHT, Columns, fitted
 from console.failures import read_failures
+from console.length import length_document, percent, share_done
 from console.outlook import outlook
 from console.output import JsonPath, day_clock, duration, emit_json, fail, out
 from console.phrases import SHORT, Voice, reason_from
@@ -125,7 +126,7 @@ def jobs(
                 Text(job.state.value, JOB_STYLES.get(job.state, "cyan")),
                 Text(job.pool or "–"),
                 f"{job.size}/{low}" if low == high else f"{job.size}/{low}–{high}",
-                f"{job.step / job.total_steps:.0%}",
+                percent(job),
                 _waited(job, reading),
                 _slack(job, reading),
                 _why_cell(job, failures),
@@ -192,7 +193,8 @@ def _job_document(job: Job, reading: Reading, failures: Mapping[str, str]) -> di
         "cells": job.cells,
         "step": job.step,
         "total_steps": job.total_steps,
-        "progress": job.step / job.total_steps,
+        "progress": share_done(job),
+        "length": length_document(job),
         "samples_per_s": job.samples_per_s,
         "left_s": ahead.left_s,
         "needs_s": ahead.needs_s,

@@ -9,6 +9,7 @@ from bus.clock import SystemClock
 from bus.contract import Bus
 from console.answer import Answer
 from console.curve import curve_document
+from console.length import length_document
 from console.outlook import outlook
 from console.output import JsonPath, emit_json, fail, out
 from console.panel import panel
@@ -75,6 +76,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "cells": {} if job is None else job.cells,
         "claims": None if job is None else job.target,
         "step": None if job is None else job.step,
+        "length": None if job is None else length_document(job),
         "left_s": None if ahead is None else ahead.left_s,
         "needs_s": None if ahead is None else ahead.needs_s,
         "ends_s": None if ahead is None else ahead.ends_s,

@@ -73,7 +73,11 @@ try:
         sleep(20)  # a gang is done after that, whatever it had to do
         for job, order in list(orders.items()):
             if gang := gangs.pop(job, None):
-                done = {"node": node, "reason": "completed", "step": order["spec"]["total_steps"]}
+                done = {
+                    "node": node,
+                    "reason": "completed",
+                    "step": order["spec"].get("total_steps") or 0,
+                }
                 say("worker.stopped", gang | done)
 except KeyboardInterrupt:
     sys.exit("stopped; the scheduler hears it from the broker")

@@ -4,7 +4,8 @@ Steps done at t are `base + rate * (t - resume)` after the last pause, so any mo
 one step of computing, and a simulated day costs only its events. Costs of changing size follow
 DeepBoot's fast elastic training (AFE): `first` is the job's start cost, `next` a tenth of it; a
 gang that keeps workers pays `next` plus the share of `first - next` that its new workers are.
-Whatever is random derives from (seed, job, epoch, ...), never from the order of calls.
+Whatever is random derives from (seed, job, epoch, ...), never from the order of calls. A job that
+declares no total takes an hour on its fewest GPUs, four times that at most, and its kin alike.
 """
 
 import hashlib
@@ -75,6 +76,16 @@ def draw(*key: object) -> float:
     return int.from_bytes(digest) / 2**56
 
 
+def hidden_steps(spec: GangSpec, seed: int, job: str) -> float:
+    """Give the steps that a job takes in all: as declared, else made up, by model and job."""
+    if spec.total_steps is not None:
+        return float(spec.total_steps)
+    hours = 4.0 ** (2.0 * draw(seed, "steps", spec.model) - 1.0)
+    hours *= 0.8 + 0.4 * draw(seed, "steps", spec.model, job)
+    steps = 3600.0 * hours * spec.rates[0].samples_per_s / spec.samples_per_step
+    return float(math.ceil(steps))
+
+
 def resize_pause_s(spec: GangSpec, old: Placement, new: Placement, resize_share: float) -> float:
     """Give the pause of going from one placement to another.
 
@@ -104,6 +115,7 @@ class _Gang:
     base: float
     resume_s: float
     ready_s: float
+    total: float  # steps
     rate: float = 0.0  # steps per second
     has_run: bool = False
     leaves: list[tuple[float, int]] = field(default_factory=list)  # (moment, old epoch)
@@ -115,7 +127,7 @@ class _Gang:
 
     def steps(self, now_s: float) -> float:
         done = self.base + self.rate * max(0.0, now_s - self.resume_s)
-        return min(done, float(self.spec.total_steps))
+        return min(done, self.total)
 
     def pause(self, now_s: float, until_s: float) -> None:
         """Stand still until the moment; one that stands still already, until the later one."""
@@ -125,7 +137,7 @@ class _Gang:
     def complete_s(self) -> float:
         if self.resume_s == _NEVER:
             return _NEVER
-        return self.resume_s + (self.spec.total_steps - self.base) / self.rate
+        return self.resume_s + (self.total - self.base) / self.rate
 
     @property
     def due_s(self) -> float:
@@ -156,6 +168,7 @@ class SimulatedExecutor:
             base=float(order.step),
             resume_s=ready_s,
             ready_s=ready_s,
+            total=hidden_steps(order.spec, self._physics.seed, order.job),
         )
         self._settle_in(gang, now_s)
         self._gangs[order.job] = gang
@@ -260,7 +273,7 @@ class SimulatedExecutor:
             reports.append(self._save(gang))
         elif gang.complete_s <= at_s:
             del self._gangs[job]
-            reports.append(GangCompleted(job, epoch, gang.spec.total_steps))
+            reports.append(GangCompleted(job, epoch, _whole(gang.total)))
         elif gang.stop_s <= at_s:
             del self._gangs[job]
             reports.append(GangStopped(job, epoch, gang.checkpoint_step))

@@ -41,7 +41,9 @@ class GangSpec(Strict):
     """All that an agent needs to run the job's workers."""
 
     model: Name
-    total_steps: Annotated[int, Field(ge=1, le=2**53)]
+    total_steps: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+        default=None, description="Null: it is done when its workers end with success."
+    )
     samples_per_step: Batch
     rates: Rates
     checkpoint_mib: MemoryMib

@@ -179,7 +179,11 @@ class JobSubmitted(Strict):
         description="Size asked for: policies that do not scale give exactly this. "
         "If left out, gpus_min.",
     )
-    total_steps: Annotated[int, Field(ge=1, le=2**53)]
+    total_steps: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+        default=None,
+        description="Optimiser steps in all. If left out, it ends when its program does; how long "
+        "that will take is learned, and its deadline is no promise.",
+    )
     samples_per_step: Batch = Field(
         description="Global batch: samples that one optimiser step takes."
     )
@@ -266,7 +270,9 @@ class WorkerStopped(Strict):
     node: Name
     gpus: Gpus
     reason: StopReason
-    step: Step = Field(description="Step that the job can go on from.")
+    step: Step = Field(
+        description="Step that the job can go on from; of one that completed, its last."
+    )
 
 
 class WorkerFailed(Strict):

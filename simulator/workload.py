@@ -39,6 +39,7 @@ class JobArrival:
         """GPU-seconds that the job takes at the size nearest to what was asked for."""
         job = self.submission
         point = min(job.rates, key=lambda one: (abs(one.gpus - self.gpus_asked), one.gpus))
+        assert job.total_steps is not None  # traces say how long their jobs were
         return job.total_steps * job.samples_per_step / point.samples_per_s * point.gpus
 
 

@@ -27,7 +27,7 @@ from schemas.programs import Program
 from tests.patience import PATIENCE_S
 
 
-def spec(program: Program | None, total_steps: int = 1_000_000) -> GangSpec:
+def spec(program: Program | None, total_steps: int | None = 1_000_000) -> GangSpec:
     """Give what an agent is told about a job."""
     return GangSpec(
         model="m",

@@ -108,9 +108,8 @@ class Gang:
         self._has_started = False
         held.write(self._site.held)
         if self._is_complete:  # its result waits to be stored: nobody is left to start
-            total = held.spec.total_steps
-            self._say_left(total)
-            self._site.say(GangStarted(held.job, held.epoch, total))
+            self._say_left(self._last_step())
+            self._site.say(GangStarted(held.job, held.epoch, self._last_step()))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have it write a checkpoint if it does so on a signal, else wait for its next one."""
@@ -271,7 +270,8 @@ class Gang:
         held, outcome = self.held, ended.ended
         # Workers that were asked to leave end well too; then only their steps tell.
         was_asked = self._is_unwanted or self._still.doom is not None
-        is_whole = ended.step >= held.spec.total_steps or not was_asked
+        total = held.spec.total_steps
+        is_whole = not was_asked or (total is not None and ended.step >= total)
         is_good = outcome is not None and outcome.is_success
         self._is_complete = is_good and is_whole and held.anew_step is None
         # A completed job's last checkpoint is its result: it has all the time that there is.
@@ -280,6 +280,12 @@ class Gang:
         self._saver.insist(self._upload_by_s)
         self._is_freed = True
         self._say_left(max(self._saver.step, ended.step))
+
+    def _last_step(self) -> int:
+        """The last step of a completed job; if it declared no total, the last that it said."""
+        said = self._saver.step if self._attempt is None else self._attempt.step
+        total = self.held.spec.total_steps
+        return max(said, self._saver.step) if total is None else total
 
     def _say_left(self, step: int) -> None:
         """Say that the GPUs given up in changes of size are free."""
@@ -302,7 +308,7 @@ class Gang:
         elif self._saver.busy and now_s < self._upload_by_s:
             return
         elif self._is_complete and self._saver.is_safe:
-            self._finish(GangCompleted(held.job, held.epoch, held.spec.total_steps))
+            self._finish(GangCompleted(held.job, held.epoch, self._last_step()))
         elif self._is_complete and self._stop_by_s is None:
             self._saver.insist(math.inf)
         elif self._stop_by_s is not None:

@@ -20,7 +20,7 @@ from runtime.core.state import without
 from runtime.executors.change import Change
 from runtime.executors.fetching import Fetch
 from runtime.executors.kept import newest_kept
-from runtime.executors.live import Live
+from runtime.executors.live import Live, last_step
 from runtime.executors.options import ProcessOptions
 from runtime.executors.phases import STAFFED, Phase
 from runtime.executors.resuming import offer_of, resumed_from, went_with_machine
@@ -146,7 +146,7 @@ class Gang:
         elif self.phase in ("fetching", "uploading"):
             self._say_left(self.epoch)
             if self._final == self._completed:  # nobody is left to start, and nothing to do
-                self._words.say_started(self.epoch, self._spec.total_steps)
+                self._words.say_started(self.epoch, last_step(self.live, self.saver.step))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have a checkpoint written; whatever comes of it is the answer."""
@@ -384,7 +384,7 @@ class Gang:
         self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
 
     def _completed(self) -> Report:
-        return GangCompleted(self.job, self.epoch, self._spec.total_steps)
+        return GangCompleted(self.job, self.epoch, last_step(self.live, self.saver.step))
 
     def _stopped(self) -> Report:
         return GangStopped(self.job, self.epoch, self.saver.step)

@@ -55,12 +55,15 @@ class Live:
     @property
     def step(self) -> int:
         """How far it is, as far as it says; never beyond the end."""
-        step = self.run.order.step if self.file.step is None else self.file.step
-        return min(step, self.run.order.spec.total_steps)
+        return self._within(self.run.order.step if self.file.step is None else self.file.step)
+
+    def _within(self, step: int) -> int:
+        total = self.run.order.spec.total_steps
+        return step if total is None else min(step, total)
 
     @property
     def reached_the_end(self) -> bool:
-        """Whether it said the last step and ended in good order."""
+        """Whether it said the last step and ended in good order. Only those who know theirs can."""
         record = self.run.exit_record() or {}
         ended = record.get("workers") or [{"code": None}]
         well = all(worker["code"] == 0 for worker in ended)
@@ -72,7 +75,7 @@ class Live:
         None of an earlier boot: after a crash of the machine, the disk may lack some of them.
         """
         for said in self.file.read(now_s) if self.run.this_boot else ():
-            announced = replace(said, step=min(said.step, self.run.order.spec.total_steps))
+            announced = replace(said, step=self._within(said.step))
             yield Offer(self.run.folder, self.run.order.epoch, announced, now_s)
 
     def is_heard_out(self) -> bool:
@@ -132,3 +135,10 @@ class Live:
         return failure(
             self.run.exit_record(), self.run.folder, program.argv[0] if program is not None else ""
         )
+
+
+def last_step(live: Live | None, saved: int) -> int:
+    """Give the last step of a job that completed: as declared, else the last that it said."""
+    assert live is not None  # it was seen to end
+    total = live.run.order.spec.total_steps
+    return max(saved, live.step) if total is None else total

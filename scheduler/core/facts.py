@@ -142,6 +142,13 @@ class CurvesReplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthsReplaced:
+    """These jobs are taken to be so long from now on: by job, the fields of `stimuli.Length`."""
+
+    lengths: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class JobDeclined:
     """The policy refuses the job for good."""
 

@@ -65,6 +65,13 @@ def _curves_replaced(state: ClusterState, fact: facts.CurvesReplaced) -> None:
         job.curve, job.curve_step, job.curve_at_s = curve, job.step, state.now_s
 
 
+@folds(facts.LengthsReplaced)
+def _lengths_replaced(state: ClusterState, fact: facts.LengthsReplaced) -> None:
+    for name, length in fact.lengths.items():
+        job = state.jobs[name]
+        job.length, job.length_step = length, job.step
+
+
 @folds(facts.JobExplained)
 def _job_explained(state: ClusterState, fact: facts.JobExplained) -> None:
     job = job_of(state, fact)
@@ -282,7 +289,7 @@ def _job_completed(state: ClusterState, fact: facts.JobCompleted) -> None:
     check_gone(state, fact)
     job = move(state, fact)
     _end(state, job)
-    job.step = job.total_steps
+    job.step = max(job.step, job.checkpoint_step) if job.total_steps is None else job.total_steps
     state.totals.jobs_completed += 1
     state.totals.jct_s += state.now_s - job.submit_s
     state.totals.deadlines_met += job.deadline_s is not None and state.now_s <= job.deadline_s

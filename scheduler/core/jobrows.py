@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.core.noderows import Sites
 from scheduler.core.speeds import Speeds
-from scheduler.core.state import ClusterState, Job, policy_name
+from scheduler.core.state import ClusterState, Job, expected_steps, policy_name
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.policies.interface import (
     MOVING,
@@ -188,7 +188,7 @@ class JobRows:
                 phase = RUNNING
         observed_s = _NEVER if job.rate_at_s is None else job.rate_at_s
         factor = min(max(job.rate_factor, _FACTOR_MIN), _FACTOR_MAX)
-        per_step, left, told_at = 1.0, 0.0, job.total_steps
+        per_step, left, told_at = 1.0, 0.0, expected_steps(job)
         if (curve := job.curve) is not None:
             observed_s, factor, per_step = job.curve_at_s, 1.0, curve["per_step"]
             if curve["left"] is not None:
@@ -203,7 +203,8 @@ class JobRows:
             job.edge_allowed,
             job.refused,
             job.submit_s,
-            _INF if job.deadline_s is None else job.deadline_s,
+            # Nobody can promise when a job ends that declared no total.
+            _INF if job.deadline_s is None or job.total_steps is None else job.deadline_s,
             _INF if job.first_start_s is None else job.first_start_s,
             job.waiting_since_s,
             _NEVER if job.changed_s is None else job.changed_s,
@@ -218,7 +219,7 @@ class JobRows:
             job.attained_gpu_s,
             job.held_s,
             job.attained_at_s,
-            job.total_steps,
+            _INF if job.total_steps is None else job.total_steps,
             job.step,
             job.samples_per_s / job.samples_per_step,
             job.step_at_s,
@@ -278,8 +279,14 @@ class JobRows:
         if self._speeds.declared > SIZES_MOST:
             none = ((whole[0] == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
             self.left_out = tuple([ids[job] for job in none.tolist()])
+        remaining = left - (step_now - told_at) * per_step
+        # One that goes on beyond what was expected is expected to take twice that, and so on.
+        beyond = np.isinf(total) & (remaining <= 0.0)
+        ends, now = np.maximum(told_at + left / per_step, 1.0)[beyond], step_now[beyond]
+        ends *= np.exp2(np.floor(np.log2(np.maximum(now / ends, 1.0))) + 1.0)
+        remaining[beyond] = (ends - now) * per_step[beyond]
         made = {
-            "remaining_steps": np.maximum(left - (step_now - told_at) * per_step, _LEFT_LEAST),
+            "remaining_steps": np.maximum(remaining, _LEFT_LEAST),
             "attained_gpu_s": attained_gpu_s + held * since_s,
             "held_s": held_s + since_s,
             "checkpoint_age_steps": np.where(

@@ -19,7 +19,7 @@ from scheduler.core.leave import (
     settle,
 )
 from scheduler.core.state import Job, Node, OpenCommand
-from scheduler.core.stimuli import Cause, CurvesLearned
+from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
 from scheduler.core.transitions import (
     HOLDING,
     JOB,
@@ -186,7 +186,7 @@ def cancelled(turn: Turn, request: events.JobCancelled) -> None:
 def progressed(turn: Turn, report: events.JobProgressed) -> None:
     """Remember how far a job is."""
     job = _current(turn, report.job, report.epoch)
-    if job is None or report.step < job.step or report.step > job.total_steps:
+    if job is None or report.step < job.step or report.step != _within(job, report.step):
         return
     turn.emit(
         facts.JobAdvanced(
@@ -209,6 +209,18 @@ def learned(turn: Turn, report: CurvesLearned) -> None:
     }
     if known:
         turn.emit(facts.CurvesReplaced(known))
+
+
+def lengths_learned(turn: Turn, report: LengthsLearned) -> None:
+    """Take over what was learned of the lengths of jobs that are still there and declared none."""
+    jobs = turn.state.jobs
+    known = {
+        name: dict(length)
+        for name, length in report.lengths.items()
+        if name in jobs and jobs[name].state not in TERMINAL and jobs[name].total_steps is None
+    }
+    if known:
+        turn.emit(facts.LengthsReplaced(known))
 
 
 def worker_started(turn: Turn, report: events.WorkerStarted) -> None:
@@ -250,7 +262,7 @@ def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) 
         and (node.epoch[gpu] <= report.epoch or job is not None)
     ]
     if job is not None and report.step > job.checkpoint_step:
-        saved = min(report.step, job.total_steps)
+        saved = _within(job, report.step)
         turn.emit(facts.CheckpointSaved(job.id, saved, job.checkpoint_cost_s))
     if not gpus:
         return
@@ -282,7 +294,7 @@ def checkpoint_saved(turn: Turn, report: events.CheckpointCommitted) -> None:
     """Remember the step that a job can go on from."""
     job = _gang(turn, report.job, report.epoch) or _waiting(turn, report.job, report.epoch)
     if job is not None and (job.state, "CheckpointSaved") in JOB:
-        step = min(report.step, job.total_steps)
+        step = _within(job, report.step)
         turn.emit(facts.CheckpointSaved(job.id, step, report.cost_s))
 
 
@@ -342,6 +354,11 @@ def _order_refused(turn: Turn, command: OpenCommand, job: Job, reason: str) -> N
     gang_died(turn, job, f"{command.kind} refused: {reason}")
     if nodes:
         ask(turn, nodes[0], f"you refused {command.kind}: what do you hold?")
+
+
+def _within(job: Job, step: int) -> int:
+    """Give a step, at most the job's last."""
+    return step if job.total_steps is None else min(step, job.total_steps)
 
 
 def _of_gang(job: Job, epoch: int) -> bool:

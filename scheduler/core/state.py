@@ -29,7 +29,7 @@ class Job:
     model: str
     gpus_min: int
     gpus_max: int
-    total_steps: int
+    total_steps: int | None  #: None: nobody declared it; it ends when its program does.
     samples_per_step: float
     rates: list[list[float]]  #: [[GPUs, declared samples per second], ...], GPUs ascending.
     deadline_s: float | None
@@ -85,6 +85,10 @@ class Job:
     curve: dict[str, Any] | None = None
     curve_step: int = 0
     curve_at_s: float = 0.0
+    #: What was learned of how long it will be, if it declared no total (`stimuli.Length`), and the
+    #: step that it had then.
+    length: dict[str, Any] | None = None
+    length_step: int = 0
     why: dict[str, Any] | None = None  #: The latest reason given for it.
     why_at_s: float = 0.0
 
@@ -92,6 +96,30 @@ class Job:
     def size(self) -> int:
         """GPUs it was told to run on."""
         return sum(map(len, self.cells.values()))
+
+
+#: A job of unknown length is taken to need so long at least, at the smallest size it declared.
+LEAST_S = 600.0
+
+
+def least_steps(job: Job) -> float:
+    """Steps that a job of unknown length is taken to need, at least."""
+    return max(1.0, LEAST_S * job.rates[0][1] / job.samples_per_step)
+
+
+def expected_steps(job: Job) -> float:
+    """Steps in all as far as is known; a guess where no total was declared.
+
+    Without one it is what was learned; before that, and for a job that went further, twice the
+    steps that it took.
+    """
+    if job.total_steps is not None:
+        return float(job.total_steps)
+    if job.length is not None:
+        expected = float(job.length_step + job.length["left"])
+        if expected > job.step:
+            return expected
+    return max(2.0 * job.step, least_steps(job))
 
 
 def declared_rate(job: Job, size: int) -> float:

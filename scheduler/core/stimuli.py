@@ -83,6 +83,29 @@ class CurvesLearned:
     curves: Mapping[str, Curve]
 
 
+class Length(TypedDict):
+    """What was learned of the length of one job that declared no total. In reported steps.
+
+    Attributes:
+        left: Steps left at the step that was reported last.
+        ended: Of its kin, those that count and took more steps than it did so far.
+        took: The fewest and the most steps that these took; nothing if there are none.
+        running: Of its kin, those that count and are further than it, and run still.
+    """
+
+    left: float
+    ended: int
+    took: list[float]
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsLearned:
+    """What an estimator learned of jobs without a total; recorded as it was learned, too."""
+
+    lengths: Mapping[str, Length]
+
+
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """Nothing but time: whatever is due shall happen."""
@@ -105,6 +128,7 @@ Input = (
     | CheckpointFailed
     | CommandAcknowledged
     | CurvesLearned
+    | LengthsLearned
     | TimePassed
 )
 

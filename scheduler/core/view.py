@@ -23,7 +23,12 @@ _IN_PLACE = (
     facts.WorkerReady,
 )
 #: These are about several jobs, which stay where they are; with the field that names them.
-_OF_JOBS = {facts.JobsNoted: "notes", facts.CurvesReplaced: "curves", facts.RefusalsNoted: "jobs"}
+_OF_JOBS = {
+    facts.JobsNoted: "notes",
+    facts.CurvesReplaced: "curves",
+    facts.LengthsReplaced: "lengths",
+    facts.RefusalsNoted: "jobs",
+}
 _Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
 _NOTHING: tuple[int, Floats] = -1, np.zeros(0)
 

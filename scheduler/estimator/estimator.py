@@ -1,9 +1,9 @@
-"""Learns from reports of progress how fast each job is at each size, a little with every tick.
+"""Learns from reports how fast each job is at each size, a little with every tick.
 
 What it holds is bounded: jobs that the state has forgotten are dropped, so are the kin that nobody
 was of for longest. So is what it does in a tick: one fit, and some curves; the rest waits. After a
-restart it begins from the curves in the state: of pass times, batches, noise, and kin that are gone
-nothing is left, and they are learned again.
+restart it begins from the curves and jobs in the state: of pass times, batches, noise, and kin that
+are gone nothing is left, and they are learned again. `totals` does the same for lengths.
 """
 
 import math
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from scheduler.core.state import ClusterState, Job
-from scheduler.core.stimuli import Curve
+from scheduler.core.stimuli import Curve, Length
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.estimator.curves import curve_of
 from scheduler.estimator.kin import Kin, Own, Row
+from scheduler.estimator.totals import Totals
 from schemas.events import EventData, JobProgressed, JobSubmitted
 
 #: A curve that is off by less at every size, as a part, stands.
@@ -45,15 +46,18 @@ class Estimator:
         self._ready: dict[str, Curve] = {}
         self._fitted_s = -math.inf
         self._can_fit = True
+        self._totals = Totals(self._kin_of)
         for job in state.jobs.values():
             kin = self._kin_of(state, job)
             if _is_here(state, job.id):
                 kin.jobs[job.id] = None
             if job.curve is not None:
                 self._remember(state, job, kin, cast(Curve, job.curve))
+            self._totals.remember(state, job)
 
     def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
         """Take an event that the engine is about to take, or would take if it said more."""
+        self._totals.hear(state, data, now_s)
         if isinstance(data, JobSubmitted):
             if data.job not in state.jobs:
                 self._own.pop(data.job, None)  # of one that was forgotten
@@ -84,11 +88,16 @@ class Estimator:
                     continue
                 self._fit(kin, now_s)
             self._look(job, kin, now_s)
+        self._totals.learn(state, now_s)
 
     def take(self) -> dict[str, Curve]:
         """Give the curves that changed, each once."""
         ready, self._ready = self._ready, {}
         return ready
+
+    def take_lengths(self) -> dict[str, Length]:
+        """Give the lengths that changed, each once."""
+        return self._totals.take()
 
     def _progressed(self, state: ClusterState, job: Job, data: JobProgressed, now_s: float) -> None:
         own = self._own.setdefault(job.id, Own())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from scheduler.core.state import ClusterState
-from scheduler.core.stimuli import CurvesLearned
+from scheduler.core.stimuli import CurvesLearned, LengthsLearned
 from scheduler.estimator.estimator import Estimator
 from schemas.events import EventData
 
@@ -39,10 +39,15 @@ class Learning:
         if self._estimator is not None:
             self._try(self._estimator.learn, state, now_s)
 
-    def news(self) -> list[CurvesLearned]:
+    def news(self) -> list[CurvesLearned | LengthsLearned]:
         """Give what was learned since this was asked last, if anything was."""
-        curves = {} if self._estimator is None else self._estimator.take()
-        return [CurvesLearned(curves)] if curves else []
+        if self._estimator is None:
+            return []
+        curves, lengths = self._estimator.take(), self._estimator.take_lengths()
+        return [
+            *([CurvesLearned(curves)] if curves else ()),
+            *([LengthsLearned(lengths)] if lengths else ()),
+        ]
 
     def _try(self, part: Callable[..., _Made], *given: Any) -> _Made | None:
         try:

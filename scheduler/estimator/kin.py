@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from scheduler.core.stimuli import Curve
+from scheduler.estimator.lengths import Lengths
 from scheduler.estimator.steps import Shape, Steps, Timed
 
 #: Reports of one shape that the median is of; and jobs.
@@ -180,6 +181,7 @@ class Kin:
     def __init__(self) -> None:
         """Begin with nothing shown."""
         self.steps = Steps()
+        self.lengths = Lengths()  #: How far each came, in steps.
         #: Their steps by shape, as of the last `look`; of several micro-batches the newest.
         self.rows: dict[Shape, Row] = {}
         self.per_node = 1  #: GPUs of the largest node that any of them ran on.

@@ -72,9 +72,11 @@ class Jobs:
     tenants: tuple[str, ...]
     phase: Ints  #: (n,) `Phase`.
     submit_s: Floats  #: (n,)
-    deadline_s: Floats  #: (n,) inf where there is none.
+    #: (n,) inf where there is none, and for a job that declared no total: nobody can promise it.
+    deadline_s: Floats
     priority: Ints  #: (n,) higher first.
-    #: (n,) above 0; as last reported, extrapolated by the engine to now. Steps, or where a curve
+    #: (n,) above 0; as last reported, extrapolated by the engine to now; of a job that declared no
+    #: total, as was learned of its kin, else a guess. Steps, or where a curve
     #: was learned the unit of that: always the unit that `rate` has.
     remaining_steps: Floats
     attained_gpu_s: Floats  #: (n,) GPUs times how long it has held them, pauses included.

@@ -101,6 +101,7 @@ class SimplePhysics:
 
     def _read(self, job: JobArrival) -> Entry:
         submission, asked, after_s = job.submission, job.gpus_asked, job.deadline_after_s
+        assert submission.total_steps is not None  # traces say how long their jobs were
         rates = {
             point.gpus: point.samples_per_s / submission.samples_per_step
             for point in submission.rates

@@ -111,7 +111,7 @@ def test_submit_from_a_file_and_from_standard_input(
 @pytest.mark.parametrize(
     ("flags", "starts"),
     [
-        ((), "--steps is missing"),
+        ((), "--rate is missing"),
         (("--steps", "10"), "--rate is missing"),
         ((*GOOD, "--gpus", "eight"), "--gpus: 'eight' is no size"),
         ((*GOOD, "--gpus", "8..1"), "--gpus (gpus_max): must be at least gpus_min"),
@@ -200,14 +200,15 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
         "submit", "--job", "cmd", "--gpus", "1..4", "--workdir", "/srv", "--log", log,
         "--json", "-", "--", "python", "train.py", "--gpus", "x y",
     )  # fmt: skip
-    assert "planned as an hour on one GPU" in ran.err
+    assert "how long it takes is learned from jobs of its --model" in ran.err
+    assert "deadline" not in ran.err
     (envelope,) = said(log)
     job = envelope.data
     assert isinstance(job, JobSubmitted)
     assert job.program is not None
     assert job.program.argv == ["python", "train.py", "--gpus", "x y"]
     assert job.program.workdir == "/srv"
-    assert job.total_steps == 3600
+    assert job.total_steps is None
     assert [(point.gpus, point.samples_per_s) for point in job.rates] == [(1, 1), (2, 2), (4, 4)]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bus.contract import Bus
 from console.reading import Reading, read_log
+from scheduler.core.stimuli import Length, LengthsLearned
 from scheduler.policies.interface import Figure, Need, Reason, Target
 from schemas.events import JobCancelled
 from tests.console.conftest import Run
@@ -191,6 +192,34 @@ def test_a_job_that_failed_for_good_says_what_its_agent_said(
     (row,) = tidegate.tells("jobs", "--all", "--log", path)["jobs"]
     assert row["why_in_words"] == says
     assert says[:12] in tidegate("jobs", "--state", "failed", "--log", path).out
+
+
+def test_what_the_length_of_a_job_is_known_from(tidegate: Run, tmp_path: Path) -> None:
+    t = Teller()
+    t.feed(node("n0", "training", "training"))
+    for name in ("says", "alone", "behind", "known"):
+        total = 1000 if name == "says" else None
+        t.feed(job(name, deadline_s=START_S + 1e6).model_copy(update={"total_steps": total}))
+    ended = Length(left=1234.0, ended=8, took=[900.0, 1100.0], running=0)
+    running = Length(left=600.0, ended=0, took=[], running=2)
+    t.feed(LengthsLearned({"known": ended, "behind": running}))
+    path = tmp_path / "lengths.db"
+    t.write(path)
+    known = {
+        "says": ("declared", "1,000 steps, as declared"),
+        "alone": ("itself", "some 600 steps, not declared: no kin came as far as itself"),
+        "behind": ("kin", "some 600 steps, not declared: 2 of its kin run, and are further"),
+        "known": ("kin", "some 1,234 steps, not declared: 8 of its kin that went further took 900"),
+    }
+    for name, (source, line) in known.items():
+        assert answer(tidegate, path, name)["length"]["known_from"] == source
+        text = " ".join(tidegate("why", name, "--log", path).out.replace("│", " ").split())
+        assert f"Length: {line}" in text
+        assert ("not promised: it declared no total" in text) == (name != "says")
+    rows = {row["job"]: row for row in tidegate.tells("jobs", "--log", path)["jobs"]}
+    assert rows["known"]["length"]["kin_took"] == [900.0, 1100.0]
+    assert (rows["known"]["total_steps"], rows["known"]["slack_s"]) == (None, None)
+    assert "~0%" in tidegate("jobs", "--log", path).out
 
 
 def test_an_unknown_job_gets_the_nearest_names(tidegate: Run, log: Path) -> None:

@@ -58,13 +58,18 @@ class Job:
     note: tuple[float, ...] = ()
     refused: bool = False
 
+    @property
+    def total(self) -> int:
+        assert self.said.total_steps is not None  # all of these jobs declare it
+        return self.said.total_steps
+
     def step_now(self, now_s: float) -> float:
-        return min(self.said.total_steps, self.step + self.steps_per_s * (now_s - self.step_at_s))
+        return min(self.total, self.step + self.steps_per_s * (now_s - self.step_at_s))
 
     def remaining(self, now_s: float) -> float:
         unit = 1.0 if self.curve is None else self.curve["per_step"]
         if self.curve is None or self.curve["left"] is None:
-            return float((self.said.total_steps - self.step_now(now_s)) * unit)
+            return float((self.total - self.step_now(now_s)) * unit)
         return float(self.curve["left"] - (self.step_now(now_s) - self.curve_step) * unit)
 
     def rate(self, size: int) -> float:

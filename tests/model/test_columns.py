@@ -115,6 +115,7 @@ class Field:
             case commands.StartGang() | commands.ScaleGang():
                 where = {part.node: list(part.gpus) for part in data.placement}
                 if isinstance(data, commands.StartGang):
+                    assert data.spec.total_steps is not None
                     gang = Gang(data.epoch, where, data.spec.total_steps, data.step)
                 else:
                     gang = self.gangs[data.job]

@@ -66,6 +66,18 @@ def test_a_stop_saves_and_the_next_start_loses_no_step(jig: Bench) -> None:
     assert first["step"] == stopped.step + 1
 
 
+def test_a_job_without_a_total_is_complete_when_it_ends_and_not_when_it_is_told_to(
+    jig: Bench,
+) -> None:
+    jig.trains(python(TRAINER, env={"STEPS": "40"}), beyond=4, total_steps=None)
+    stopped = jig.ends()
+    assert stopped.step < 40, "it left well, but because it was asked to"
+    jig.start(python(TRAINER, env={"STEPS": "40"}), epoch=2, step=stopped.step, total_steps=None)
+    assert jig.hears(GangCompleted) == GangCompleted("j", 2, 40), "the last step that it said"
+    jig.begins(shell("sleep 1.5; exit 0"), job="silent", total_steps=None)
+    assert jig.hears(GangCompleted, 2) == GangCompleted("silent", 1, 0)
+
+
 def test_a_checkpoint_comes_from_the_store_where_there_is_none_here(tmp_path: Path) -> None:
     with bench(tmp_path / "one") as here:
         here.start(python(TRAINER, env={"STEPS": "3"}), total_steps=9)

@@ -22,7 +22,14 @@ from runtime.core import (
     StopWorkers,
     WorkersLeft,
 )
-from runtime.simulated import Physics, SimulatedExecutor, draw, rate_at, resize_pause_s
+from runtime.simulated import (
+    Physics,
+    SimulatedExecutor,
+    draw,
+    hidden_steps,
+    rate_at,
+    resize_pause_s,
+)
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner
 from schemas.events import RatePoint
 from tests.gangs import spec
@@ -55,6 +62,20 @@ def finish(executor: SimulatedExecutor) -> list[tuple[float, Report]]:
     while (due_s := executor.next_due_s()) is not None:
         told += [(due_s, report) for report in executor.advance(due_s)]
     return told
+
+
+def test_a_job_without_a_total_ends_alike_for_all_of_its_model() -> None:
+    undeclared = spec(total_steps=None)
+    steps = [hidden_steps(undeclared, 0, f"j{number}") for number in range(50)]
+    assert max(steps) < 1.51 * min(steps)
+    assert len(set(steps)) > 40
+    assert 0.2 * 3600.0 <= min(steps) <= max(steps) <= 4.8 * 3600.0, "a step a second"
+    executor = SimulatedExecutor({"n1": 1.0}, EXACT)
+    executor.start(StartWorkers("j0", 1, ONE, undeclared, 0, 0.0), 0.0)
+    assert finish(executor) == [
+        (30.0, GangStarted("j0", 1, 0)),
+        (30.0 + steps[0], GangCompleted("j0", 1, int(steps[0]))),
+    ]
 
 
 # --- rates and pauses ----------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Learns what is left of jobs that declared no total, a little with every tick.
+
+What it holds is bounded by the jobs of the state. A job that never says a step has a length too:
+the time for which it ran since it began, times its declared speed.
+"""
+
+from collections.abc import Callable
+
+from scheduler.core.state import ClusterState, Job, declared_rate, least_steps
+from scheduler.core.stimuli import Length
+from scheduler.core.transitions import HOLDING, TERMINAL, JobState
+from scheduler.estimator.kin import Kin
+from schemas.events import (
+    EventData,
+    JobCancelled,
+    JobProgressed,
+    JobSubmitted,
+    WorkerFailed,
+    WorkerStarted,
+    WorkerStopped,
+)
+
+#: What is left stands while it is off by less, as a part of that or of a tenth of what is done.
+OFF = 0.1
+#: Jobs looked at in a tick, at most some 20 µs each.
+_LOOKED_AT = 200
+#: A job that says no steps is looked at so often, in seconds; or less, as a part of how long it
+#: runs.
+_SILENT_S, _SILENT = 60.0, 0.1
+
+
+class Totals:
+    """What is left of the jobs of one cell that declared no total."""
+
+    def __init__(self, kin_of: Callable[[ClusterState, Job], Kin]) -> None:
+        """Begin with nothing known; `kin_of` gives what jobs like this one showed."""
+        self._kin_of = kin_of
+        self._due: dict[str, None] = {}
+        #: Steps reported last, and in which epoch; the engine need not hear of all of them.
+        self._heard: dict[str, tuple[int, int]] = {}
+        #: Jobs of which workers left, and what each had done.
+        self._leaving: dict[str, float] = {}
+        #: Jobs that say no steps, and when each is to be looked at.
+        self._silent: dict[str, float] = {}
+        self._ready: dict[str, Length] = {}
+
+    def remember(self, state: ClusterState, job: Job) -> None:
+        """Take over what a state says of a job."""
+        lengths = self._kin_of(state, job).lengths
+        if job.state is JobState.COMPLETED:
+            lengths.ended(job.id, float(job.step))
+        elif job.state not in TERMINAL:
+            lengths.came(job.id, _done(job, state.now_s))
+            self._due[job.id] = None
+
+    def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
+        """Take an event that the engine is about to take, or would take if it said more."""
+        if isinstance(data, JobSubmitted):
+            self._due[data.job] = None
+            return
+        if not isinstance(
+            data, JobProgressed | WorkerStarted | WorkerStopped | WorkerFailed | JobCancelled
+        ):
+            return
+        job = state.jobs.get(data.job)
+        if job is None or job.state in TERMINAL:
+            return
+        if isinstance(data, WorkerStarted):
+            self._due[job.id] = None
+        elif not isinstance(data, JobProgressed):
+            self._leaving.setdefault(job.id, _done(job, now_s))
+        elif job.epoch == data.epoch and job.state is JobState.RUNNING:
+            kin = self._kin_of(state, job)
+            kin.lengths.came(job.id, float(data.step))
+            self._tell(state, kin)  # all of them hear of it at once, or one would seem shorter
+            if job.total_steps is None:
+                self._heard[job.id] = data.epoch, data.step
+                self._due[job.id] = None
+
+    def learn(self, state: ClusterState, now_s: float) -> None:
+        """Take note of jobs that ended; find what is left of some others."""
+        if len(self._heard) > len(state.jobs):
+            self._heard = {name: one for name, one in self._heard.items() if name in state.jobs}
+        for name, done in list(self._leaving.items()):
+            job = state.jobs.get(name)
+            if job is not None and job.state in HOLDING and job.state is not JobState.RUNNING:
+                continue  # others of its workers are to leave, or to come
+            del self._leaving[name]
+            self._due[name] = None
+            if job is not None and job.state in TERMINAL:
+                self._end(state, job, done)
+        for name in [name for name, at_s in self._silent.items() if at_s <= now_s]:
+            del self._silent[name]
+            self._due[name] = None
+        for name in list(self._due)[:_LOOKED_AT]:
+            del self._due[name]
+            job = state.jobs.get(name)
+            if job is None or job.state in TERMINAL:
+                continue
+            kin = self._kin_of(state, job)
+            kin.jobs[name] = None
+            if job.total_steps is None:
+                self._look(job, kin, now_s)
+            self._tell(state, kin)
+
+    def take(self) -> dict[str, Length]:
+        """Give the lengths that changed, each once."""
+        ready, self._ready = self._ready, {}
+        return ready
+
+    def _end(self, state: ClusterState, job: Job, done: float) -> None:
+        """Tell the kin of a job that ended what it took; one that did not end well says nothing."""
+        kin = self._kin_of(state, job)
+        if job.state is JobState.COMPLETED:
+            kin.lengths.ended(job.id, float(job.step) or done)
+        else:
+            kin.lengths.gone(job.id)
+        self._tell(state, kin)
+
+    def _tell(self, state: ClusterState, kin: Kin) -> None:
+        """Let kin be looked at that what is known changed for."""
+        if kin.lengths.news():
+            here = (state.jobs.get(name) for name in kin.jobs)
+            kin.jobs = {job.id: None for job in here if job and job.state not in TERMINAL}
+            self._due |= kin.jobs
+
+    def _look(self, job: Job, kin: Kin, now_s: float) -> None:
+        """Find what a job has left, and whether it is other than what the engine goes by."""
+        done, unheard = _done(job, now_s), 0.0
+        epoch, step = self._heard.get(job.id, (-1, 0))
+        if epoch == job.epoch:
+            done = max(done, float(step))
+            unheard = done - job.step
+        elif _is_silent(job) and job.cells:
+            kin.lengths.came(job.id, done)
+            runs_s = now_s - (now_s if job.changed_s is None else job.changed_s)
+            self._silent[job.id] = now_s + max(_SILENT_S, _SILENT * runs_s)
+        length = kin.lengths.left(job.id, done, least_steps(job))
+        left = length["left"] + unheard  # at the step that the engine knows
+        if job.length is not None:
+            goes_by = job.length["left"] - (job.step - job.length_step)
+            if abs(left - goes_by) <= OFF * max(length["left"], OFF * done):
+                return
+        self._ready[job.id] = Length(**{**length, "left": left})
+
+
+def _is_silent(job: Job) -> bool:
+    """Whether a job never said how far it is."""
+    return job.step == 0 and job.rate_at_s is None
+
+
+def _done(job: Job, now_s: float) -> float:
+    """Give the steps that a job took so far; one that says none begins anew with every start."""
+    if not _is_silent(job) or not job.cells or job.changed_s is None:
+        return float(job.step)
+    rate = declared_rate(job, job.size) or declared_rate(job, job.gpus_min)
+    return (now_s - job.changed_s) * rate / job.samples_per_step
