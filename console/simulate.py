@@ -81,7 +81,8 @@ def simulate(
         str, typer.Option(help="Whether jobs tune their batch: paper, tuned, fixed.")
     ] = "paper",
     knowledge: Annotated[
-        str, typer.Option(help="What is known of tuning jobs: learned from their runs, or true.")
+        str,
+        typer.Option(help="What is known of tuning jobs: learned, unknown (lengths too), or true."),
     ] = "learned",
     agents: Annotated[
         str, typer.Option(help="Ideal agents, or real agent cores on simulated GPUs: ideal, core.")

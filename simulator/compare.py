@@ -177,8 +177,8 @@ def make_physics(case: Case) -> Physics:
     from simulator.physics.pollux import Oracle, PolluxPhysics
     from simulator.physics.pollux_learned import Learning
 
-    known = Oracle if case.knowledge == "true" else Learning(case.knowledge != "unknown")
-    return PolluxPhysics(profiles, known)
+    known = Oracle if case.knowledge == "true" else Learning()
+    return PolluxPhysics(profiles, known, hides=case.knowledge == "unknown")
 
 
 #: Told of a run under way: its moment in seconds, and how many jobs are active.

@@ -72,7 +72,7 @@ def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
         gpus_min=sizes[0],
         gpus_max=sizes[-1],
         gpus=entry.requested,
-        total_steps=max(1, int(entry.model.total * steps)),
+        total_steps=None if entry.kin else max(1, int(entry.model.total * steps)),
         samples_per_step=1.0 / steps,
         rates=[
             RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))

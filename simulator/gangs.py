@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from scheduler.core.stimuli import Curve, CurvesLearned
+from scheduler.core.state import LEAST_S
+from scheduler.core.stimuli import Curve, CurvesLearned, Length, LengthsLearned
+from scheduler.estimator.lengths import Lengths
 from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import (
     GangHeld,
@@ -60,6 +62,8 @@ class Gangs:
         self._stale: dict[int, None] = {}  # jobs of whose speed something is to be told
         self._moved: dict[int, None] = {}  # gangs whose progress is to be told
         self._stamped: dict[int, None] = {}
+        #: Of jobs that declare no total, by kin: how far they came, and who is not over.
+        self._lengths: dict[str, tuple[Lengths, dict[int, None]]] = {}
         self._say: Say
 
     # --- time ---------------------------------------------------------------------------------
@@ -104,6 +108,8 @@ class Gangs:
         if gang.stamp is not None:
             self._stamped[gang.number] = None
         self._stale[gang.number] = None
+        if gang.entry.kin:
+            self._lengths.setdefault(gang.entry.kin, (Lengths(), {}))[1][gang.number] = None
 
     def report(self, now_s: float) -> None:
         """Say how far gangs are that changed, and what is known of their speed."""
@@ -113,6 +119,12 @@ class Gangs:
                 gang.stamp = stamp
                 # What is left is told as of the step that was told last.
                 self._stale[number] = self._moved[number] = None
+        for lengths, kin in self._lengths.values():  # all of them hear of it when one is further
+            for number in kin:
+                lengths.came(self.gangs[number].entry.id, self.gangs[number].step(now_s))
+            if lengths.news():
+                self._stale |= kin
+                self._moved |= kin
         for number in sorted(self._moved):
             gang = self.gangs[number]
             if gang.is_up and now_s < gang.ready_s:
@@ -120,11 +132,24 @@ class Gangs:
             if gang.is_up:
                 self.tell(gang, now_s)
             del self._moved[number]
-        named = (self.gangs[number] for number in sorted(self._stale))
+        named = [self.gangs[number] for number in sorted(self._stale)]
         curves = {gang.entry.id: self._curve(gang, now_s) for gang in named if not gang.is_over}
         self._stale.clear()
         if curves:
             self._say(CurvesLearned(curves), ESTIMATOR)
+        found = {
+            gang.entry.id: self._length(gang, curves[gang.entry.id], now_s)
+            for gang in named
+            if gang.entry.kin and not gang.is_over
+        }
+        if found:
+            self._say(LengthsLearned(found), ESTIMATOR)
+
+    def _length(self, gang: Gang, curve: Curve, now_s: float) -> Length:
+        """Estimate what is left of a job, as the service does (`scheduler.estimator.lengths`)."""
+        least = LEAST_S * curve["points"][0][1] / curve["per_step"]
+        lengths, _ = self._lengths[gang.entry.kin]
+        return lengths.left(gang.entry.id, gang.step(now_s), least)
 
     def _curve(self, gang: Gang, now_s: float) -> Curve:
         entry = gang.entry
@@ -134,7 +159,7 @@ class Gangs:
                 [size, rate] for size, rate in zip(self._sizes, told.rates.tolist(), strict=True)
             ],
             per_step=told.per_progress / gang.steps,
-            left=told.remaining,
+            left=None if entry.kin else told.remaining,
             measured=[],
             affinity=dict(entry.affinity),
         )
@@ -312,6 +337,10 @@ class Gangs:
         self._account.ended(gang.number, gang.mark_s)
         self._halt(gang, now_s, gang.until)
         step = int(gang.entry.model.total * gang.steps)
+        if gang.entry.kin:
+            lengths, kin = self._lengths[gang.entry.kin]
+            lengths.ended(gang.entry.id, step)
+            del kin[gang.number]
         cells, gang.cells = gang.cells, {}
         self._left(gang, now_s)
         self._workers(gang, cells, gang.epoch, "completed", max(1, step))

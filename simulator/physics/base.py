@@ -81,6 +81,8 @@ class Entry:
     edge_allowed: bool = False
     #: Its speed in a pool, by the pool's id, where that is not the pool's own.
     affinity: Mapping[str, float] = field(default_factory=dict)
+    #: Of a job that declares no total: what jobs have in common whose lengths are alike.
+    kin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

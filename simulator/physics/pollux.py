@@ -130,6 +130,8 @@ class PolluxPhysics:
     profiles: Path  #: With a folder for each application.
     #: Makes jobs that tune their batch.
     tuning: Callable[[App, Room], PolluxJob] = Oracle
+    #: Whether jobs do not say how much progress they need; those of an application are kin then.
+    hides: bool = False
     tick_s: ClassVar[float] = 1.0
     instant: ClassVar[bool] = True
 
@@ -145,5 +147,8 @@ class PolluxPhysics:
                 model = UntunedJob(app, _UNTUNED_BATCH, room)
             else:
                 model = self.tuning(app, room)
-            made.append(Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=RESTART_S))
+            kin = row.model if self.hides else ""
+            made.append(
+                Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=RESTART_S, kin=kin)
+            )
         return made

@@ -2,10 +2,9 @@
 
 Jobs of one application are kin: they share the times of every step that any of them took, and the
 step time fitted to them, by the estimator of the service (`scheduler.estimator`). A job knows its
-own gradient noise, as Pollux's jobs do, and how much progress it was declared to need; or, if
-lengths are unknown, how far the kin got that got furthest: as far shall it go, and whoever leads
-has got half-way. The first of its kind begins on one GPU; nobody is told of sizes more than four
-times the largest that any of its kin ran.
+own gradient noise, as Pollux's jobs do, and how much progress it needs, which it need not declare
+(`PolluxPhysics.hides`). The first of its kind begins on one GPU; nobody is told of sizes more than
+four times the largest that any of its kin ran.
 
 The first of its kin to run on so many GPUs of so many nodes tries a few micro-batches there before
 it goes on. The steps of these trials are charged as a longer pause; all of their work is thrown
@@ -25,8 +24,6 @@ from simulator.physics.pollux_app import App, Batch
 _TRIALS, _TRIAL_STEPS = 5, 3
 #: Sizes up to so many times the largest that was seen are offered.
 _AHEAD = 4
-#: A job of unknown length that leads its kin has at least so much left, on one GPU.
-_LEAST_S = 600.0
 
 
 class Kin:
@@ -38,7 +35,6 @@ class Kin:
         #: Changes with every new shape.
         self.version = 0
         self.most_gpus = 0
-        self.furthest = 0.0  #: progress
         self._learned = Steps()
         self._time: Seen | None = None
         self._known = 0  # the version that it knows
@@ -127,9 +123,9 @@ class Kin:
 class Learner(PolluxJob):
     """A job that tunes its batch by what it and its kin saw."""
 
-    def __init__(self, kin: Kin, declared: bool, room: Room) -> None:
+    def __init__(self, kin: Kin, room: Room) -> None:
         super().__init__(kin.app, room)
-        self._kin, self._declared = kin, declared
+        self._kin = kin
         self._batch = 0
         self._sees(kin.app.batch0)
 
@@ -165,21 +161,16 @@ class Learner(PolluxJob):
         epoch = self._app.epoch(progress)
         noise = Noise(float(self._sqr[epoch]), float(self._var[epoch]))
         rates = self._kin.rates(noise, sizes, self._per_node)
-        if self._declared:
-            return Told(rates, self.total - progress)
-        self._kin.furthest = max(self._kin.furthest, progress)
-        left = self._kin.furthest - progress
-        return Told(rates, left if left > 0.0 else max(progress, _LEAST_S * float(rates[0])))
+        return Told(rates, self.total - progress)
 
 
 class Learning:
     """Makes jobs that learn from each other; one for each run."""
 
-    def __init__(self, declared: bool = True) -> None:
-        """Begin to learn; `declared`: whether jobs declare how much progress they need."""
-        self._declared = declared
+    def __init__(self) -> None:
+        """Begin to learn."""
         self._kin: dict[str, Kin] = {}
 
     def __call__(self, app: App, room: Room) -> Learner:
         """Return a new job of an application."""
-        return Learner(self._kin.setdefault(app.name, Kin(app)), self._declared, room)
+        return Learner(self._kin.setdefault(app.name, Kin(app)), room)
