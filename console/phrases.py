@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from console.output import day_clock, duration
-from console.policy_phrases import POLICY_PHRASES
+from console.policy_phrases import POLICY_PHRASES, VERB_PHRASES
 from scheduler.policies.interface import Figure, Need, Reason
 
 _CHEAPEST = "[{lost_to} is forecast to need {forecast_gpus}; ]this node costs least to empty"
@@ -93,6 +93,7 @@ PHRASES: Mapping[str, str] = {
     "gang.start_timeout": "it was not up[ within {limit_s}], so it is stopped and tried again",
     "node.pool_changed": "it says that it is in another pool now; it is left out",
     **{rule: sentence for rule, (sentence, _) in POLICY_PHRASES.items()},
+    **VERB_PHRASES,
 }
 
 #: By rule, what fits into a column of a table.
@@ -157,6 +158,11 @@ _FIGURES: Mapping[str, str] = {
     "planned_end_s": "would end",
     "back_s": "needs them back",
     "worth_per_gpu": "worth of a GPU to it",
+    "price_per_gpu": "price of a GPU",
+    "home_worth_per_gpu": "worth of a GPU to it where it was",
+    "home_price_per_gpu": "price of a GPU where it was",
+    "lost_per_gpu": "worth of a GPU that it gives up",
+    "quota_gpus": "GPUs that its tenant may have",
     "saved_s": "time saved",
     "move_s": "pause of the move",
     "lost_gpu_s": "work lost by preempting",

@@ -3,20 +3,25 @@
 from collections.abc import Mapping
 
 _SURPLUS = ("the GPUs that no deadline needs help it most", "gain of the next GPU")
+_WORTH = "[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
+_MOST = "[; {lost_to} hold most]"
+_LIMIT = "[; its tenant's limit would have to be {want:quota_gpus}, not {have:quota_gpus}]"
 _ROOM = "[: it ends at {planned_end_s}, due at {deadline_s}]"
 
 POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     # --- tide
-    "market.price": (
-        "no other use of these GPUs is worth more"
-        "[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]",
-        "worth its price",
-    ),
+    "market.price": (f"no other use of these GPUs is worth more{_WORTH}", "worth its price"),
     "market.outbid": (
-        "others make more of the GPUs[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
+        f"others make more of the GPUs{_WORTH}"
         "[; with {want:gpus} GPUs in place of {have:gpus} it would have its smallest size]"
-        "[; {lost_to} hold most]",
+        f"{_LIMIT}{_MOST}",
         "others make more of them",
+    ),
+    "market.quota": (
+        "its tenant's jobs may have no more together[ than {have:quota_gpus} GPUs]"
+        "[; with {want:quota_gpus} it would have its smallest size]"
+        "[, if there were {want:gpus} GPUs and not {have:gpus}][; most of them: {lost_to}]",
+        "its tenant's limit",
     ),
     "market.promised": (f"it was promised to be in time{_ROOM}", "promised to be in time"),
     "market.in_time": (f"it can be in time like this{_ROOM}", "can be in time"),
@@ -64,4 +69,23 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     "gandiva.gather": ("it was spread over more nodes than it needs", "gathered"),
     "gavel.share": ("its share of time on this type of GPU is due", "its share of time"),
     "sia.goodput": ("the sum of goodputs is best so", "best goodputs"),
+}
+
+#: `rule verb` -> sentence, where a verb needs its own.
+VERB_PHRASES: Mapping[str, str] = {
+    "market.price scales_in": (
+        f"others make more of the GPUs that it gives up[: {{lost_per_gpu}} a GPU, where the price "
+        f"is {{price_per_gpu}}][; with {{want:gpus}} GPUs in place of {{have:gpus}} it would keep "
+        f"its size]{_LIMIT}{_MOST}"
+    ),
+    "market.price migrates": (
+        "it gains more there[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
+        "[, and {home_worth_per_gpu} where the price is {home_price_per_gpu} here]"
+        f"[; with {{want:gpus}} GPUs in place of {{have:gpus}} here it would stay]{_MOST}"
+    ),
+    "market.quota scales_in": (
+        "its tenant's jobs may have no more together[ than {have:quota_gpus} GPUs]"
+        "[; with {want:quota_gpus} it would keep its size]"
+        "[, if there were {want:gpus} GPUs and not {have:gpus}][; most of them: {lost_to}]"
+    ),
 }

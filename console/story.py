@@ -252,6 +252,7 @@ _EBB = (
     "gang.backfilled",
     "market.price",
     "market.outbid",
+    "market.quota",
 )
 _LEAVING = ("GangCheckpointing", "GangStopping")
 

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Plan, Policy, Reason, Snapshot
+from scheduler.policies.interface import Bools, Floats, Plan, Policy, Reason, Snapshot
+from scheduler.policies.tide.limits import clear_within
 from scheduler.policies.tide.market import Market, open_market
-from scheduler.policies.tide.prices import Cleared, clear
+from scheduler.policies.tide.prices import Cleared
 from scheduler.policies.tide.promises import Promises, hold, keep
+from scheduler.policies.tide.quotas import quotas_of
 from scheduler.policies.tide.tide import Tide
 from scheduler.policies.tide.worth import weights, worth
 from tests.snapshots import faults
@@ -24,6 +26,7 @@ class Opened:
     value: Floats
     promises: Promises
     found: Cleared
+    within: Bools  #: (r,) jobs within guarantees.
 
     def row(self, job: str) -> int:
         """Return a job's row in the market."""
@@ -49,12 +52,15 @@ def opened(seen: Snapshot, policy: Tide | None = None) -> Opened:
     """Do what the policy does, without loans, and show its parts."""
     policy = policy or Tide()
     market = open_market(seen, {})
+    quotas = quotas_of(seen, market, policy.quotas)
     weight = weights(seen, market, policy.patience_s)
-    value = worth(seen, market, weight, policy.horizon_s)
-    promises = keep(seen, market, policy.pledge_s)
+    promises = keep(seen, market, policy.pledge_s, quotas)
+    within = quotas.entitled(seen, market, weight, promises.bound, promises.floor)
+    value = worth(seen, market, weight, policy.horizon_s, within)
     held = value.copy()
     hold(promises, held)
-    return Opened(seen, market, weight, value, promises, clear(market, held, promises))
+    limited = clear_within(market, held, promises, quotas, within)
+    return Opened(seen, market, weight, value, promises, limited.found, within)
 
 
 def noted(seen: Snapshot, **notes: tuple[float, ...]) -> Snapshot:

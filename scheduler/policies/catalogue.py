@@ -18,7 +18,7 @@ _PROFILE = "O(n k S)"
 #: Policy -> what to say of it.
 CATALOGUE: Mapping[str, Entry] = {
     "tide": Entry(
-        "remaining work, speed at each size, deadlines, owners' load, edge servers",
+        "remaining work, speed at each size, deadlines, owners' load, edge servers, quotas",
         "promised deadlines kept, then mean completion time, by lending, scaling and offloading",
         "O(n k m log(n k m)) for m sites; with deadlines O(n k S)",
         "ours: heSRPT's weights, commitment on admission, Aryl's loans, a price for each site",

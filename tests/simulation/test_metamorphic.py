@@ -5,6 +5,7 @@ little more than they can do at once, with and without deadlines. Bounds are for
 together: another node may by chance cost one workload more than it gives.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -34,13 +35,18 @@ Edit = Callable[[Entry], Entry]
 
 @dataclass
 class Observed:
-    """The default policy; remembers whom it promised to be in time."""
+    """The default policy; remembers whom it promised to be in time, and the most of each tenant."""
 
     name: str = "tide"
     policy: Tide = field(default_factory=Tide)
     promised: set[str] = field(default_factory=set)
+    most: Counter[str] = field(default_factory=Counter)
 
     def plan(self, snapshot: Snapshot) -> Plan:
+        held = Counter[str]()
+        for tenant, gpus in zip(snapshot.jobs.tenants, snapshot.jobs.size.tolist(), strict=True):
+            held[tenant] += gpus
+        self.most |= held
         plan = self.policy.plan(snapshot)
         self.promised.update(plan.notes)
         return plan
@@ -52,6 +58,7 @@ class Result:
 
     run: Outcome
     promised: frozenset[str]
+    most: Counter[str]  #: GPUs that each tenant had at once, at most.
 
     @property
     def jct_s(self) -> np.ndarray:
@@ -70,9 +77,11 @@ def beside(seed: int, lenders: int = 0, edges: int = 0, fast: int = 0) -> tuple[
     return (*pools, PoolRoom("fast", Kind.TRAINING, fast, 8, speed=2.0)) if fast else pools
 
 
-def go(jobs: Sequence[Entry], room: Room = ROOM, pools: tuple[PoolRoom, ...] = ()) -> Result:
+def go(
+    jobs: Sequence[Entry], room: Room = ROOM, pools: tuple[PoolRoom, ...] = (), **quotas: str
+) -> Result:
     """Run jobs to their end, and check what holds in every run."""
-    policy = Observed()
+    policy = Observed(policy=Tide(quotas=quotas))
     options = Options(room=room, pools=pools, on_events=True, sizes=ladder(ROOM))
     run = simulate(jobs, policy, options)
     late = {name for name, end, due in zip(run.ids, run.end_s, run.deadline_s, strict=True)
@@ -83,7 +92,7 @@ def go(jobs: Sequence[Entry], room: Room = ROOM, pools: tuple[PoolRoom, ...] = (
     hours = np.maximum(run.end_s - run.submit_s, 3600.0) / 3600.0
     assert run.restarts.mean() <= 4.0
     assert (run.restarts / hours).max() <= 18.0, "a job is moved to and fro"
-    return Result(run, frozenset(policy.promised))
+    return Result(run, frozenset(policy.promised), policy.most)
 
 
 @cache
@@ -189,3 +198,41 @@ def test_a_later_beginning_changes_nothing(timed: bool) -> None:
         for one in entries(1, timed)
     ]
     same(base(1, timed), go(later), shift_s)
+
+
+def tenants(seed: int, timed: bool) -> list[Entry]:
+    """Return the jobs as those of two tenants in turn."""
+    return [replace(one, tenant="ab"[n % 2]) for n, one in enumerate(entries(seed, timed))]
+
+
+def of(result: Result, jobs: Sequence[Entry], tenant: str) -> float:
+    """Return the mean completion time of a tenant's jobs."""
+    mine = {one.id for one in jobs if one.tenant == tenant}
+    return float(result.jct_s[[name in mine for name in result.run.ids]].mean())
+
+
+def test_quotas_that_nobody_meets_change_nothing() -> None:
+    same(base(1, False), go(tenants(1, False), a="0..1000", b="..64"))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_limit_holds_at_all_sites_and_leaves_more_to_others(timed: bool) -> None:
+    for seed in SEEDS[:2]:
+        jobs, pools = tenants(seed, timed), beside(seed, lenders=1, edges=1)
+        usual, limited = go(jobs, pools=pools), go(jobs, pools=pools, a="..8")
+        assert usual.most["a"] > 8
+        assert limited.most["a"] == 8
+        assert of(limited, jobs, "b") < of(usual, jobs, "b")
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_guarantee_makes_its_tenant_faster(timed: bool) -> None:
+    jobs = [tenants(seed, timed) for seed in SEEDS]
+    usual = [base(seed, timed) for seed in SEEDS]
+    given = [go(one, a="24..") for one in jobs]
+    before, after = (
+        np.mean([of(result, one, "a") for result, one in zip(found, jobs, strict=True)])
+        for found in (usual, given)
+    )
+    assert after < before
+    assert mean_s(given) <= 1.15 * mean_s(usual)

@@ -1,12 +1,17 @@
 """Why a job has what it has: the figures that decided, and what would have to change."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import Kind, LoanPhase, Need, Snapshot
+from scheduler.policies.interface import Kind, LoanPhase, Need, Reason, Snapshot, Target
 from scheduler.policies.tide.commitments import PROMISED
+from scheduler.policies.tide.limits import clear_within
+from scheduler.policies.tide.quotas import quotas_of
+from scheduler.policies.tide.tide import Tide
 from tests.markets import columns, noted, opened, plan, reason, sizes
 from tests.snapshots import Job, Pool, snapshot
 
@@ -103,7 +108,7 @@ def test_the_reason_to_wait_stays_the_same_while_nothing_changes() -> None:
 
 
 def crowd(seed: int, pools: list[Pool]) -> Snapshot:
-    """More jobs than there is room for; none could be larger than a site."""
+    """More jobs than there is room for, of three tenants; none could be larger than a site."""
     rng = np.random.default_rng(seed)
     free = {f"{pool.id}-000": pool.gpus for pool in pools}
     jobs = []
@@ -114,7 +119,9 @@ def crowd(seed: int, pools: list[Pool]) -> Snapshot:
         free[node] -= held.get(node, 0)
         work_s, power = float(rng.uniform(60, 90_000)), float(rng.uniform(0.3, 1.0))
         jobs.append(Job(f"j{n:02}", work_s=work_s, sizes=choice, power=power, held=held))
-    return snapshot(pools, jobs)
+    seen = snapshot(pools, jobs)
+    tenants = tuple(rng.choice(["a", "b", "c"], len(jobs)).tolist())
+    return replace(seen, jobs=replace(seen.jobs, tenants=tenants))
 
 
 def with_more(seen: Snapshot, pool: int, gpus: int) -> Snapshot:
@@ -125,20 +132,105 @@ def with_more(seen: Snapshot, pool: int, gpus: int) -> Snapshot:
     return replace(seen, nodes=nodes)
 
 
-@pytest.mark.parametrize("pools", [[Pool("a")], [Pool("a"), Pool("b", speed=0.7)]])
-def test_who_is_given_what_it_needs_starts(pools: list[Pool]) -> None:
-    starts = []
-    for seed in range(80):
+def granted(seen: Snapshot, policy: Tide, told: Reason) -> tuple[Snapshot, Tide]:
+    """Give a job what its reason says that it needs: GPUs of a site, a higher limit."""
+    found = opened(seen, policy)
+    row, job = found.row(told.subject), seen.jobs.ids.index(told.subject)
+    stays = told.verb in ("scales_in", "migrates")
+    site = found.market.home[row] if stays else found.found.site[row]
+    for need in told.needs:
+        if need.name == "gpus":
+            more = int(need.want - need.have)
+            seen = with_more(seen, int(found.market.sites[site]), more)
+        else:
+            tenant = seen.jobs.tenants[job]
+            least, dots, most = policy.quotas[tenant].partition("..")
+            assert (need.name, need.have) == ("quota_gpus", int(most))
+            quotas = {**policy.quotas, tenant: f"{least}{dots}{int(need.want)}"}
+            policy = replace(policy, quotas=quotas)
+    return seen, policy
+
+
+def heard(seen: Snapshot, policy: Tide, told: Reason) -> bool:
+    """Whether a job has what it was refused: a size, the size it had, or its site."""
+    target = plan(seen, policy).targets.get(told.subject, "as it is")
+    if told.verb == "waits" or isinstance(target, str):
+        return isinstance(target, Target) or (told.verb != "waits" and target is not None)
+    job = seen.jobs.ids.index(told.subject)
+    if target is None or told.verb == "preempts":
+        return target is not None
+    if told.verb == "scales_in":
+        return target.size >= int(seen.jobs.size[job])
+    return bool(target.pool == seen.pools.ids[seen.jobs.pool[job]])
+
+
+ONE, TWO = [Pool("a")], [Pool("a"), Pool("b", speed=0.7)]
+THREE = [Pool("a"), Pool("b", speed=0.45), Pool("c", speed=0.8)]
+QUOTAS: tuple[dict[str, str], ...] = (
+    {},
+    {"a": "..4", "b": "2..9"},
+    {"a": "4..8", "b": "..3", "c": "..5"},
+)
+
+
+@pytest.mark.parametrize("quotas", QUOTAS)
+@pytest.mark.parametrize("pools", [ONE, TWO, THREE])
+def test_who_is_given_what_it_needs_has_it(pools: list[Pool], quotas: dict[str, str]) -> None:
+    """Who waits starts, who was stopped runs, who shrank keeps its size, who moved its site."""
+    policy, tried = Tide(quotas=quotas), Counter[str]()
+    for seed in range(40):
         seen = crowd(seed, pools)
-        found = opened(seen)
-        for told in plan(seen).reasons:
-            if told.rule == "market.outbid" and told.verb == "waits":
-                (need,) = told.needs
-                site = int(found.found.site[found.row(told.subject)])
-                more = with_more(seen, int(found.market.sites[site]), int(need.want - need.have))
-                starts.append(told.subject in plan(more).targets)
-    assert len(starts) > 100
-    assert np.mean(starts) == 1.0
+        for told in plan(seen, policy).reasons:
+            if told.needs:
+                assert heard(*granted(seen, policy, told), told), (seed, told)
+                tried.update([told.verb, told.rule, *(need.name for need in told.needs)])
+            else:
+                assert told.verb in ("starts", "scales_out", "migrates")
+    wanted = {"waits", "preempts", "scales_in", "gpus"}
+    wanted |= {"quota_gpus"} if quotas else {"market.outbid", "market.price"}
+    wanted |= {"migrates"} if len(pools) > 1 and not quotas else set()
+    assert wanted <= {name for name, times in tried.items() if times >= 5}
+
+
+def without(seen: Snapshot, policy: Tide, rivals: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return who gets what if some are worth nothing, and all else is as it was."""
+    found = opened(seen, policy)
+    value = found.value.copy()
+    value[:, [found.row(name) for name in rivals], 1:] = -np.inf
+    quotas = quotas_of(seen, found.market, policy.quotas)
+    quotas.held[[found.row(name) for name in rivals]] = 0
+    limited = clear_within(found.market, value, found.promises, quotas, found.within)
+    return replace(found, found=limited.found).got()
+
+
+@pytest.mark.parametrize(
+    ("quotas", "rule"), [(QUOTAS[0], "market.outbid"), (QUOTAS[2], "market.quota")]
+)
+def test_who_is_named_has_what_the_others_lack(quotas: dict[str, str], rule: str) -> None:
+    """Where those named have as much as a job lacks, it starts without them."""
+    policy, tried = Tide(quotas=quotas), 0
+    for seed in range(80):
+        seen = crowd(seed, ONE)
+        got = opened(seen, policy).got()
+        for told in plan(seen, policy).reasons:
+            if told.verb != "waits" or told.rule != rule:
+                continue
+            assert set(told.lost_to) <= set(got)
+            lacks = max(need.want - need.have for need in told.needs)
+            if sum(got[name][1] for name in told.lost_to) >= lacks:
+                assert told.subject in without(seen, policy, told.lost_to)
+                tried += 1
+    assert tried > 20
+
+
+def test_the_figures_are_those_that_decided() -> None:
+    """No GPU that a job is refused, or gives up, is worth more to it than the price."""
+    for seed in range(80):
+        for told in plan(crowd(seed, ONE)).reasons:
+            says = {figure.name: figure.value for figure in told.figures}
+            if told.verb in ("waits", "preempts", "scales_in"):
+                lost = says.get("lost_per_gpu", says["worth_per_gpu"])
+                assert lost <= says["price_per_gpu"] + 1e-9, (seed, told)
 
 
 def test_a_job_that_no_site_can_run_waits() -> None:

@@ -23,7 +23,32 @@ ROUNDS = 6
 STAY = 0.7
 #: Among sites of equal gain the first: by less than any gain that is one.
 _TIE = 1e-9
-_FAR = np.iinfo(np.int64).max
+#: More GPUs than there are.
+FAR = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bids:
+    """What all jobs would pay at all sites."""
+
+    steps: Steps  #: By site, the steepest first.
+    own: list[slice]  #: Where the steps of each site are.
+    left: Ints  #: (S,) GPUs that nobody is promised.
+    #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
+    limits: tuple[tuple[Bools, int], ...] = ()
+
+    def at(self, one: int) -> tuple[Steps, Ints]:
+        """Return the t steps at a site, and (t,) the GPUs that it lacks for each and all before.
+
+        Of other tenants than a step's own no more is before it than their limits allow.
+        """
+        steps = self.steps.of(slice(None), self.own[one])
+        lacks = np.cumsum(steps.cost) - self.left[one]
+        for jobs, gpus in self.limits:
+            mine = jobs[steps.row]
+            over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
+            lacks -= np.where(mine, 0, np.maximum(over, 0))
+        return steps, lacks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +59,7 @@ class Cleared:
     level: Ints  #: (r,)
     price: Floats  #: (S,) per GPU; 0 where GPUs are left.
     missing: Ints  #: (r,) GPUs that its site lacks for a job that got nothing there.
+    bids: Bids
 
 
 def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
@@ -44,8 +70,44 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
     """
-    bound = promises.bound
+    bids = bid(market, value, promises)
+    bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
     lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
+    sites = np.arange(len(own))
+    at = np.repeat(sites, [span.stop - span.start for span in own])
+    level = np.where(bound >= 0, promises.floor, 0)
+    start = np.where(bound == sites[:, None], level, 0)
+    site, price = _choose(market, value, bound, left, steps, at, own)
+    mine = site[steps.row] == at
+    for one in sites.tolist():
+        if one in lent:
+            level = _beside(lent[one], value[one], level, site == one, int(left[one]))
+        else:
+            some = steps.of(mine[own[one]], own[one])
+            level = take(market.sizes, value[one], level, some, int(left[one]))
+    # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
+    for one in [*sites.tolist(), *sites.tolist()] if len(own) > 1 else ():
+        free = (level == 0) & (bound < 0) & (site != one)
+        if one in lent or not free.any():
+            continue
+        mine = free | (site == one)
+        some = steps.of(mine[steps.row[own[one]]], own[one])
+        got = take(market.sizes, value[one], start[one], some, int(left[one]))
+        site[free & (got > 0)] = one
+        level = np.where(site == one, got, level)
+    site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
+    return Cleared(site, level, price, np.where(lacks < FAR, np.maximum(lacks, 1), 0), bids)
+
+
+def bid(market: Market, value: Floats, promises: Promises) -> Bids:
+    """Find what jobs would pay, from what they have in any case.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        promises: Who has what in any case.
+    """
+    bound = promises.bound
     count, r = len(market.sites), len(market.rows)
     sites = np.arange(count)
     level = np.where(bound >= 0, promises.floor, 0)
@@ -58,43 +120,29 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     steps, at = steps.of(order), at[order]
     steps = Steps(steps.row % r, steps.end, steps.cost, steps.slope)
     own = [slice(*ends) for ends in pairwise(at.searchsorted(np.arange(count + 1)).tolist())]
-    site, price = _choose(market, value, bound, left, steps, at, own)
-    mine = site[steps.row] == at
-    for one in sites.tolist():
-        if one in lent:
-            level = _beside(lent[one], value[one], level, site == one, int(left[one]))
-        else:
-            bids = steps.of(mine[own[one]], own[one])
-            level = take(market.sizes, value[one], level, bids, int(left[one]))
-    # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
-    for one in [*sites.tolist(), *sites.tolist()] if count > 1 else ():
-        free = (level == 0) & (bound < 0) & (site != one)
-        if one in lent or not free.any():
-            continue
-        mine = free | (site == one)
-        bids = steps.of(mine[steps.row[own[one]]], own[one])
-        got = take(market.sizes, value[one], start[one], bids, int(left[one]))
-        site[free & (got > 0)] = one
-        level = np.where(site == one, got, level)
-    missing = _missing(steps, own, left, (level == 0) & (bound < 0), site)
-    return Cleared(site, level, price, missing)
+    return Bids(steps, own, left)
 
 
-def _missing(steps: Steps, own: list[slice], left: Ints, waits: Bools, site: Ints) -> Ints:
-    """Count what each job that waits lacks where it lacks least; puts it there, in `site`.
+def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
+    """Count what each job that waits lacks where it lacks least: (r,) that site, and the GPUs.
 
     That is what its first step and all that go before it take, beyond what there is: also of jobs
-    that are elsewhere now, because more GPUs here may draw them.
+    that are elsewhere now, because more GPUs here may draw them. `FAR` where a job bids nowhere.
+
+    Args:
+        bids: Of all.
+        waits: (r,) who got nothing.
+        site: (r,) where the others are.
     """
-    missing = np.full(len(waits), _FAR)
-    for one, span in enumerate(own):
-        bids = steps.of(slice(None), span)
-        lacks = np.full(len(waits), _FAR)
+    site, least = site.copy(), np.full(len(waits), FAR)
+    for one in range(len(bids.own)):
+        steps, short = bids.at(one)
+        lacks = np.full(len(waits), FAR)
         # The first step of a job is written last.
-        lacks[bids.row[::-1]] = (np.cumsum(bids.cost) - left[one])[::-1]
-        less = waits & (lacks < missing)
-        missing[less], site[less] = lacks[less], one
-    return np.where(missing < _FAR, np.maximum(missing, 1), 0)
+        lacks[steps.row[::-1]] = short[::-1]
+        less = waits & (lacks < least)
+        least[less], site[less] = lacks[less], one
+    return site, least
 
 
 def _choose(

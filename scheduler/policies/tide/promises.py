@@ -31,6 +31,7 @@ from scheduler.policies.tide.commitments import (
 )
 from scheduler.policies.tide.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.tide.market import Market
+from scheduler.policies.tide.quotas import Pledges, Quotas
 
 #: A plan may be followed so much too late: what is planned for later has this much to spare.
 LATE_S = 60.0
@@ -65,7 +66,7 @@ class Promises:
     notes: dict[str, tuple[float, ...]]
 
 
-def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
+def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Promises:
     """Go on with what was promised, and plan who else can be in time.
 
     Args:
@@ -74,6 +75,7 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
         pledge_s: A promise is given once the rest needs no more than a whole site for so long,
             and no more GPU time than the median job there takes in all; a larger one runs
             without, and may still lose its GPUs to smaller ones.
+        quotas: What tenants are guaranteed, and may have.
     """
     jobs, rows, r = seen.jobs, market.rows, len(market.rows)
     bound, floor = np.full(r, -1), np.zeros(r, dtype=np.int64)
@@ -91,6 +93,7 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
     kept: list[Kept] = []
     notes: dict[str, tuple[float, ...]] = {}
     firm = market.firm.nonzero()[0].tolist()
+    pledges = Pledges(quotas, int(market.gpus[market.firm].sum()))
     for site in firm:
         mine = was[:, :3].copy()
         mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
@@ -99,7 +102,10 @@ def keep(seen: Snapshot, market: Market, pledge_s: float) -> Promises:
         lax = laxity(market, site, due_s)
         out = elsewhere | (fine & (mine[:, 0] != PROMISED))
         lax.least[out] = 0
-        courses = _plan(lax, resume(lax, mine), priority)
+        courses = resume(lax, mine)
+        if pledges:
+            _within(lax, courses, pledges)
+        courses = _plan(lax, courses, priority, pledges)
         here = courses.kept
         floor[here], bound[here] = courses.level[here], site
         given = here & (_small(lax, attained, pledge_s) | (mine[:, 0] == PROMISED))
@@ -147,11 +153,24 @@ def _mark(pool: str) -> float:
     return float(crc32(pool.encode()))
 
 
-def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
+def _within(lax: Laxity, courses: Courses, pledges: Pledges) -> None:
+    """Count what is promised; where a limit fell below it, the largest rests lose."""
+    who = courses.kept.nonzero()[0]
+    most = lax.sizes[np.maximum(courses.level, courses.back)]
+    for job in who[np.argsort(lax.area_gpu_s[who], kind="stable")].tolist():
+        if pledges.within(job, int(most[job])):
+            pledges.take(job, int(most[job]))
+        else:
+            courses.kept[job] = False
+            courses.stay(job, 0)
+
+
+def _plan(lax: Laxity, courses: Courses, priority: Ints, pledges: Pledges) -> Courses:
     """Plan who can be in time beside those promised, by class, then least GPU time first."""
     able = (~courses.kept & (lax.least > 0)).nonzero()[0]
     order = able[np.lexsort((able, lax.area_gpu_s[able], -priority[able]))]
-    if not courses.lending:  # all keep their sizes to the end: room now is room for ever
+    # Where all keep their sizes to the end, room now is room for ever.
+    if not courses.lending and not pledges:
         used = int(lax.sizes[courses.level].sum())
         fit = np.cumsum(lax.sizes[lax.least[order]]) <= lax.gpus - used
         now = order[: len(order) if fit.all() else int(fit.argmin())]
@@ -166,6 +185,10 @@ def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
     failed = checked = 0
     for job in order.tolist():
         levels = (lax.now_s + lax.takes_s[job] <= lax.due_s[job]).nonzero()[0].tolist()
+        if pledges:
+            levels = [one for one in levels if pledges.gives(job, int(lax.sizes[one]))]
+            if not levels:
+                continue
         for level in levels:
             gpus, takes_s = int(lax.sizes[level]), float(lax.takes_s[job, level])
             start_s = earliest(profile, gpus, takes_s)
@@ -173,6 +196,7 @@ def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
                 courses.stay(job, level)
                 courses.kept[job] = True
                 reserve(profile, gpus, start_s, takes_s)
+                pledges.take(job, gpus)
                 break
             if start_s + LATE_S + takes_s <= lax.due_s[job] and len(ahead) < AHEAD:
                 ahead.append((start_s, start_s + takes_s, gpus))
@@ -187,6 +211,7 @@ def _plan(lax: Laxity, courses: Courses, priority: Ints) -> Courses:
                 left = free_over_time(lax, found, ahead)
                 if left.free.min() >= 0:
                     courses, profile = found, left
+                    pledges.take(job, int(lax.sizes[level]))
                     break
             else:
                 failed += 1

@@ -4,36 +4,42 @@ import numpy as np
 
 from scheduler.policies.interface import WAITING, Figure, Floats, Ints, Need, Snapshot
 from scheduler.policies.parts.allot import Because, no_pool
+from scheduler.policies.tide.limits import Limited
 from scheduler.policies.tide.market import Market
+from scheduler.policies.tide.needs import gpus_more, to_keep, to_stay
 from scheduler.policies.tide.prices import Cleared
 from scheduler.policies.tide.promises import Promises
+from scheduler.policies.tide.quotas import Quotas
 
 #: Names that a reason lists, at most.
 NAMES_MOST = 3
 
 
 def explain(
-    seen: Snapshot, market: Market, value: Floats, promises: Promises, found: Cleared
+    seen: Snapshot,
+    market: Market,
+    value: Floats,
+    promises: Promises,
+    quotas: Quotas,
+    limited: Limited,
 ) -> dict[int, Because]:
     """Say it of all jobs on the market that change or wait: index into `Jobs` -> why."""
+    found = limited.found
     level, site, each = found.level, found.site, np.arange(len(found.level))
     told = ((level == 0) | (level != market.present) | (site != market.home)).nonzero()[0]
     per_gpu = value[site[told], told] / np.maximum(market.sizes, 1)
     at = np.where(level[told] > 0, level[told], 1 + per_gpu[:, 1:].argmax(axis=1))
     worth = np.maximum(per_gpu[each[: len(told)], at], 0.0).tolist()
     price: list[float] = found.price.tolist()
-    gpus: list[int] = market.gpus.tolist()
-    largest: dict[int, tuple[str, ...]] = {}
+    rivals = _Rivals(seen, market, found, quotas)
     kept = _kept(market, promises, found, told)
     able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
     why: dict[int, Because] = {}
-    for job, row, mine, gets, worth_per_gpu, missing in zip(
+    for job, row, mine, worth_per_gpu in zip(
         told.tolist(),
         market.rows[told].tolist(),
         site[told].tolist(),
-        level[told].tolist(),
         worth,
-        found.missing[told].tolist(),
         strict=True,
     ):
         if job in kept:
@@ -42,14 +48,58 @@ def explain(
             why[row] = _nowhere(seen, market, job, row)
         else:
             figures = Figure("worth_per_gpu", worth_per_gpu), Figure("price_per_gpu", price[mine])
-            if gets:
-                why[row] = Because("market.price", (), figures)
-            else:
-                need = Need("gpus", gpus[mine], gpus[mine] + missing)
-                if mine not in largest:
-                    largest[mine] = _largest(seen, market, found, mine)
-                why[row] = Because("market.outbid", largest[mine], figures, (need,))
+            why[row] = _priced(market, value, quotas, limited, rivals, job, figures)
     return why
+
+
+def _priced(
+    market: Market,
+    value: Floats,
+    quotas: Quotas,
+    limited: Limited,
+    rivals: "_Rivals",
+    job: int,
+    figures: tuple[Figure, ...],
+) -> Because:
+    """Say what kept a job from more: the price, or its tenant's limit; and what would have to be.
+
+    Args:
+        market: Who competed.
+        value: (S, r, k) of `worth`.
+        quotas: What tenants may have.
+        limited: Who got what.
+        rivals: Who has most.
+        job: Its row.
+        figures: Its worth, and the price, where it is.
+    """
+    found, home, had = limited.found, int(market.home[job]), int(market.present[job])
+    site, gets = int(found.site[job]), int(found.level[job])
+    rule, lost_to = "market.price", rivals.at(site)
+    needs: tuple[Need, ...]
+    if not gets:
+        rule, needs = "market.outbid", gpus_more(market, site, int(found.missing[job]))
+    elif 0 <= home != site:
+        best = float((value[home, job, 1:] / market.sizes[1:]).max(initial=0.0))
+        price = Figure("home_price_per_gpu", float(found.price[home]))
+        figures += (Figure("home_worth_per_gpu", best), price)
+        needs = to_stay(market, value, found, job)
+        # Under a limit its tenant's other jobs decide as well which site is best for it.
+        if not needs or limited.limit[job]:
+            return Because(rule, (), figures)
+        lost_to = rivals.at(home)
+    elif gets < had:
+        per_gpu = float(value[site, job, had] - value[site, job, gets])
+        per_gpu /= float(market.sizes[had] - market.sizes[gets])
+        figures += (Figure("lost_per_gpu", max(per_gpu, 0.0)),)
+        needs = to_keep(market, found, job)
+    else:
+        return Because(rule, (), figures)
+    if limited.limit[job]:
+        limit = float(quotas.most[quotas.of[job]] + quotas.apart[quotas.of[job]])
+        needs = (Need("quota_gpus", limit, float(limited.limit[job])), *needs)
+    if limited.refused[job]:
+        rule, lost_to = "market.quota", rivals.of(int(quotas.of[job]))
+    return Because(rule, lost_to, figures, needs)
 
 
 def unable(seen: Snapshot, market: Market) -> dict[int, Because]:
@@ -77,11 +127,28 @@ def _nowhere(seen: Snapshot, market: Market, job: int, row: int) -> Because:
     return Because("market.too_large", needs=(Need("gpus", float(market.gpus.max()), want),))
 
 
-def _largest(seen: Snapshot, market: Market, found: Cleared, at: int) -> tuple[str, ...]:
-    """Return who has most at a site; that changes more slowly than who is outbid by whom."""
-    mine = ((found.site == at) & (found.level > 0)).nonzero()[0]
-    order = np.lexsort((mine, -found.level[mine]))[:NAMES_MOST]
-    return tuple(seen.jobs.ids[row] for row in market.rows[mine[order]].tolist())
+class _Rivals:
+    """Who has most of what others want; that changes more slowly than who is outbid by whom."""
+
+    def __init__(self, seen: Snapshot, market: Market, found: Cleared, quotas: Quotas) -> None:
+        self._ids, self._rows, self._found, self._of = seen.jobs.ids, market.rows, found, quotas.of
+        self._known: dict[tuple[bool, int], tuple[str, ...]] = {}
+
+    def at(self, site: int) -> tuple[str, ...]:
+        """Name those who have most at a site."""
+        return self._largest((False, site), self._found.site)
+
+    def of(self, tenant: int) -> tuple[str, ...]:
+        """Name those who have most of a tenant's limit."""
+        return self._largest((True, tenant), self._of)
+
+    def _largest(self, key: tuple[bool, int], column: Ints) -> tuple[str, ...]:
+        if key not in self._known:
+            level = self._found.level
+            mine = ((column == key[1]) & (level > 0)).nonzero()[0]
+            order = np.lexsort((mine, -level[mine]))[:NAMES_MOST]
+            self._known[key] = tuple(self._ids[row] for row in self._rows[mine[order]].tolist())
+        return self._known[key]
 
 
 def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dict[int, Because]:

@@ -1,5 +1,6 @@
 """The default policy: one market for all GPUs, with promises and rights in it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,9 +10,10 @@ from scheduler.policies.parts.allot import KEEP, Allotment, allot, capacity
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
+from scheduler.policies.tide.limits import clear_within
 from scheduler.policies.tide.market import open_market
-from scheduler.policies.tide.prices import clear
 from scheduler.policies.tide.promises import hold, keep
+from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.servers import without_server
 from scheduler.policies.tide.unused import unused, why_back
@@ -35,9 +37,16 @@ class Tide:
        gets none there. Each job goes where it gains most at those prices, and has the size whose
        last GPU is worth the price.
     4. Who has a higher priority than others has its smallest size before they have anything.
+    5. A tenant with a quota, as in `tide:quotas.vision=16..32:quotas.nlp=..8`, is guaranteed the
+       first number of GPUs, and holds never more than the second, at all sites together. Jobs
+       whose smallest sizes are within the guarantee have those before anybody has anything else:
+       others shrink or stop, and are promised nothing on guaranteed GPUs. Guarantees count GPUs,
+       not nodes. Where a limit is met, a job waits until another of its tenant that makes room
+       for it has saved its work and left; in between others may come.
 
     Any job may be scaled, moved or stopped when others make more of its GPUs. Lenders, edge
-    servers, deadlines and priorities change what there is to choose from, never how it is chosen.
+    servers, deadlines, priorities and quotas change what there is to choose from, never how it is
+    chosen.
     """
 
     name: str = "tide"
@@ -48,6 +57,13 @@ class Tide:
     patience_s: Positive = 6 * 3600.0
     #: A job is promised to be in time once the whole site could finish it within this.
     pledge_s: Positive = 900.0
+    #: Tenant -> GPUs guaranteed and at most: `16..32`, `16..` or `..32`. A table in JSON where a
+    #: name has a dot or a colon.
+    quotas: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tenant, text in self.quotas.items():
+            read(tenant, text)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide sites and sizes of all jobs, and which nodes change hands."""
@@ -61,21 +77,23 @@ class Tide:
         why = unable(snapshot, market)
         left, price = capacity(snapshot, reclaim), np.zeros(len(snapshot.pools.ids))
         if len(market.rows) and len(market.sites):
-            value = worth(
-                snapshot, market, weights(snapshot, market, self.patience_s), self.horizon_s
-            )
-            promises = keep(snapshot, market, self.pledge_s)
+            quotas = quotas_of(snapshot, market, self.quotas)
+            promises = keep(snapshot, market, self.pledge_s, quotas)
             notes = promises.notes
+            weight = weights(snapshot, market, self.patience_s)
+            within = quotas.entitled(snapshot, market, weight, promises.bound, promises.floor)
+            value = worth(snapshot, market, weight, self.horizon_s, within)
             hold(promises, value)
-            found = clear(market, value, promises)
+            limited = clear_within(market, value, promises, quotas, within)
             for _ in range(_AGAIN):
-                lost = without_server(snapshot, market, reclaim, found)
+                lost = without_server(snapshot, market, reclaim, limited.found)
                 if not lost:
                     break
                 for site, job in lost:
                     value[site, job, 1:] = -np.inf
-                found = clear(market, value, promises)
-            why = explain(snapshot, market, value, promises, found) | why
+                limited = clear_within(market, value, promises, quotas, within)
+            found = limited.found
+            why = explain(snapshot, market, value, promises, quotas, limited) | why
             gpus[market.rows] = market.sizes[found.level]
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]

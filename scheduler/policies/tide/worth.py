@@ -8,12 +8,13 @@ weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35
           times 2 for each step of priority.
 speed-up  over one GPU at the base size's speed.
 lost      what the pause of a change takes of the time within which it must pay.
-right     who has a higher priority than others runs at its base size before they run at all.
+right     who has a higher priority than others runs at its base size before they run at all; who is
+          within its tenant's guarantee, before all that are not.
 """
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Snapshot
+from scheduler.policies.interface import Bools, Floats, Snapshot
 from scheduler.policies.tide.market import Market
 
 RANK_POWER = 0.3
@@ -53,7 +54,9 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     return weight
 
 
-def worth(seen: Snapshot, market: Market, weight: Floats, horizon_s: float) -> Floats:
+def worth(
+    seen: Snapshot, market: Market, weight: Floats, horizon_s: float, entitled: Bools
+) -> Floats:
     """(S, r, k) V; -inf where a job may not run, 0 for no GPU.
 
     Args:
@@ -61,6 +64,7 @@ def worth(seen: Snapshot, market: Market, weight: Floats, horizon_s: float) -> F
         market: Who could do what.
         weight: (r,)
         horizon_s: A change of who runs must pay for its pause within this.
+        entitled: (r,) of `Quotas`.
     """
     waits = market.home < 0
     within_s = np.maximum(np.minimum(horizon_s, market.takes_s), 1e-9)
@@ -74,9 +78,10 @@ def worth(seen: Snapshot, market: Market, weight: Floats, horizon_s: float) -> F
     value *= np.maximum(1.0 - lost, 0.0)
     value = np.where(market.pays, value, -np.inf)
     priority = seen.jobs.priority[market.rows]
-    if len(priority) and (priority != priority[0]).any():
+    step = np.searchsorted(np.unique(priority), priority)
+    step += np.where(entitled, step.max(initial=0) + 1, 0)
+    if step.any():
         top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
-        step = np.searchsorted(np.unique(priority), priority)
         value += (step * RIGHT * top * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value

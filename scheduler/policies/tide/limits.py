@@ -1,0 +1,229 @@
+"""Prices under limits: what a tenant may hold goes to those of its jobs whose steps are steepest.
+
+A tenant with a limit chooses first which sizes its jobs bid for at all, so that they never exceed
+it together; then prices are found as ever. What its jobs did not get, because others paid more, its
+other jobs may bid for in turn.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.parts.hull import LEAST_SLOPE, Steps, climb
+from scheduler.policies.tide.market import Market
+from scheduler.policies.tide.prices import FAR, Cleared, bid, clear, lacking
+from scheduler.policies.tide.promises import Promises
+from scheduler.policies.tide.quotas import Quotas
+
+#: So often prices are found anew for what a tenant's jobs did not get, at most.
+TURNS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limited:
+    """Who got what under limits."""
+
+    found: Cleared
+    refused: Bools  #: (r,) its tenant's limit keeps it from more than it has.
+    #: (r,) the least limit with which a job would have a size, or keep it; 0: nothing is refused.
+    limit: Ints
+
+
+def clear_within(
+    market: Market, value: Floats, promises: Promises, quotas: Quotas, within: Bools
+) -> Limited:
+    """Find sites, levels and prices of `clear`, so that no tenant has more than its limit.
+
+    Args:
+        market: Who competes.
+        value: (S, r, k) of `worth`.
+        promises: Who has what in any case; it is within limits.
+        quotas: What tenants may have.
+        within: (r,) jobs within guarantees.
+    """
+    r, levels = len(market.rows), np.arange(len(market.sizes))
+    short, limit = np.zeros(r, dtype=np.bool_), np.zeros(r, dtype=np.int64)
+    rows = quotas.limited.nonzero()[0]
+    if not len(rows):
+        return Limited(clear(market, value, promises), short, limit)
+    bound = promises.bound[rows]
+    floor = np.where(bound >= 0, promises.floor[rows], 0)
+    best = value[:, rows].max(axis=0)
+    best[bound >= 0] = value[bound[bound >= 0], rows[bound >= 0]]
+    held = np.bincount(quotas.of[rows], market.sizes[floor], len(quotas.most)).astype(np.int64)
+    room: list[int] = (quotas.most - held).tolist()
+    start = _start(market, floor, rows, quotas)
+    spent = np.bincount(quotas.of[rows], market.sizes[start], len(quotas.most)).astype(np.int64)
+    spare: list[int] = (quotas.most - spent).tolist()
+    cap, sealed = np.full(r, levels[-1]), np.full(r, levels[-1])
+    first = climb(market.sizes, best, floor)
+    steps = climb(market.sizes, best, start)
+    cap[rows], refused = _caps(market.sizes, best, start, steps, quotas.of[rows], spare)
+    found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+    for _ in range(TURNS if refused.any() else 0):
+        # What others paid more for is the turn of who was refused; a right is not given up.
+        outbid = quotas.limited & (found.level < cap) & ~within
+        sealed = np.where(outbid, found.level, sealed)
+        open_to = np.where(levels <= sealed[rows, None], best, -np.inf)
+        steps = climb(market.sizes, open_to, start)
+        before = cap.copy()
+        cap[rows], refused = _caps(market.sizes, open_to, start, steps, quotas.of[rows], spare)
+        if (cap <= before).all():
+            cap = before
+            break
+        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+    short[rows] = refused
+    short &= found.level == cap
+    now = np.maximum(quotas.held[rows], market.sizes[floor])
+    cap[rows], late = _in_turn(
+        market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], quotas.most
+    )
+    if late.any():
+        short[rows] |= late
+        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+    found = _fill(market, value, promises, quotas, found)
+    bids = replace(
+        bid(market, value, promises),
+        limits=tuple((quotas.of == one, room[one]) for one in np.unique(quotas.of[rows]).tolist()),
+    )
+    site, lacks = lacking(bids, (found.level == 0) & (promises.bound < 0), found.site)
+    lacks = np.where(lacks < FAR, np.maximum(lacks, ~short), 0)
+    wants = np.where(found.level[rows] > 0, market.present[rows], 1)
+    limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], quotas.apart.tolist())
+    limit[limit <= (quotas.apart + quotas.most)[quotas.of]] = 0
+    return Limited(Cleared(site, found.level, found.price, lacks, bids), short, limit)
+
+
+def _start(market: Market, floor: Ints, rows: Ints, quotas: Quotas) -> Ints:
+    """(l,) levels that a limit does not take from jobs: what is promised, and what is fresh."""
+    fresh = np.where(quotas.fresh[rows], np.maximum(floor, market.present[rows]), floor)
+    of = quotas.of[rows]
+    gpus = np.bincount(of, market.sizes[fresh], len(quotas.most))
+    found: Ints = np.where((gpus <= quotas.most)[of], fresh, floor)
+    return found
+
+
+def _caps(
+    sizes: Ints, best: Floats, start: Ints, steps: Steps, of: Ints, room: list[int]
+) -> tuple[Ints, Bools]:
+    """Share limits out among the jobs of each tenant by marginal worth.
+
+    Args:
+        sizes: (k,)
+        best: (l, k) worth at the best site.
+        start: (l,) level each job has anyway.
+        steps: From there.
+        of: (l,) whose job it is.
+        room: Of each tenant, what its limit leaves beside those levels.
+
+    Returns:
+        (l,) the level that each may have, and whether that is less than it would bid for.
+    """
+    whose, left = of.tolist(), room.copy()
+    cap, refused = start.copy(), np.zeros(len(of), dtype=np.bool_)
+    late: list[int] = []
+    for row, end, cost in zip(
+        steps.row.tolist(), steps.end.tolist(), steps.cost.tolist(), strict=True
+    ):
+        if refused[row]:
+            continue
+        if cost > left[whose[row]]:
+            refused[row] = True
+            late.append(row)
+        else:
+            left[whose[row]] -= cost
+            cap[row] = end
+    # Whose step does not fit takes the best size in between, if any fits.
+    for row in late:
+        extra, gain = sizes - sizes[cap[row]], best[row] - best[row, cap[row]]
+        fits = ((extra > 0) & (extra <= left[whose[row]]) & (gain > LEAST_SLOPE)).nonzero()[0]
+        if len(fits):
+            cap[row] = fits[gain[fits].argmax()]
+            left[whose[row]] -= int(extra[cap[row]])
+    return cap, refused
+
+
+def _in_turn(
+    sizes: Ints, level: Ints, cap: Ints, now: Ints, steps: Steps, of: Ints, most: Ints
+) -> tuple[Ints, Bools]:
+    """Give a tenant's jobs what its other jobs hold under its limit only once those have left.
+
+    Args:
+        sizes: (k,)
+        level: (l,) what each job would have.
+        cap: (l,) what it may have.
+        now: (l,) GPUs that it holds, or was promised.
+        steps: Of the jobs, from what was promised on.
+        of: (l,) whose job it is.
+        most: Of each tenant, what its jobs may hold.
+
+    Returns:
+        (l,) the levels that they may have now, and who has to wait for others to leave.
+    """
+    kept, wants = np.minimum(cap, sizes.searchsorted(now)), sizes[level]
+    held = np.bincount(of, np.maximum(now, sizes[kept]), len(most)).astype(np.int64)
+    left, whose, waits = (most - held).tolist(), of.tolist(), np.zeros(len(of), dtype=np.bool_)
+    ends = np.minimum(sizes[steps.end], wants[steps.row])
+    more = ends - np.maximum(sizes[steps.end] - steps.cost, now[steps.row])
+    for at in (more > 0).nonzero()[0].tolist():
+        row, gpus = int(steps.row[at]), int(more[at])
+        if waits[row] or gpus > left[whose[row]]:
+            waits[row] = True
+        else:
+            left[whose[row]] -= gpus
+            kept[row] = sizes.searchsorted(ends[at])
+    return kept, waits
+
+
+def _fill(
+    market: Market, value: Floats, promises: Promises, quotas: Quotas, found: Cleared
+) -> Cleared:
+    """Give what is left of sites to who gains most by it, within limits."""
+    level, site, sizes = found.level.copy(), found.site.copy(), market.sizes
+    each = np.arange(len(level))
+    used = np.bincount(site, sizes[level], len(market.gpus)).astype(np.int64)
+    most = np.maximum(sizes[level], quotas.held)
+    held = np.bincount(quotas.of + 1, most, len(quotas.most) + 1)[1:].astype(np.int64)
+    spare = np.append(quotas.most - held, market.gpus.sum())
+    lent = [kept.site for kept in promises.kept if kept.courses.lending]
+    for one, idle in enumerate((market.gpus - used).tolist()):
+        while idle > 0 and one not in lent:
+            may = np.where(promises.bound < 0, (level == 0) | (site == one), promises.bound == one)
+            room = np.where(may, np.minimum(spare[quotas.of], idle), 0)
+            extra = sizes - sizes[level][:, None]
+            now = np.where(level > 0, value[one, each, level], 0.0)[:, None]
+            fits = (extra > 0) & (extra <= room[:, None]) & (now > -np.inf)
+            slope = np.where(fits, value[one] - np.where(fits, now, 0.0), -np.inf)
+            slope /= np.maximum(extra, 1)
+            job, to = divmod(int(slope.argmax()), len(sizes))
+            if slope[job, to] <= LEAST_SLOPE:
+                break
+            idle -= int(extra[job, to])
+            spare[quotas.of[job]] -= extra[job, to]
+            level[job], site[job] = to, one
+    return replace(found, site=site, level=level)
+
+
+def _limits(sizes: Ints, steps: Steps, wants: Ints, now: Ints, of: Ints, apart: list[int]) -> Ints:
+    """(l,) the limit that pays for each job's wanted level, and all that goes before it.
+
+    Those are the steps of its tenant that are steeper, and what jobs hold until they have left.
+
+    Args:
+        sizes: (k,)
+        steps: Of all, the steepest first.
+        wants: (l,) levels.
+        now: (l,) GPUs that each job holds, or was promised.
+        of: (l,) whose job it is.
+        apart: Of each tenant, GPUs of jobs that may not be touched now.
+    """
+    found = np.zeros(len(of), dtype=np.int64)
+    for one, gpus in enumerate(apart):
+        mine = steps.of(of[steps.row] == one)
+        more = sizes[mine.end] - np.maximum(sizes[mine.end] - mine.cost, now[mine.row])
+        paid = gpus + int(now[of == one].sum()) + np.cumsum(np.maximum(more, 0))
+        enough = (mine.end >= wants[mine.row]).nonzero()[0][::-1]
+        # The first step that is enough is written last.
+        found[mine.row[enough]] = paid[enough]
+    return found

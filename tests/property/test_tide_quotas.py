@@ -1,0 +1,152 @@
+"""Quotas on random clusters: limits hold, guarantees come first, and nothing is left idle."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+from scheduler.policies.interface import Kind, Plan, Snapshot
+from scheduler.policies.tide.market import open_market
+from scheduler.policies.tide.tide import Tide
+from tests.markets import Opened, opened, plan
+from tests.property.test_policies import TENANTS, random_jobs, random_snapshot
+from tests.snapshots import Job, Pool, apply, snapshot
+
+SEEDS = st.integers(0, 2**32 - 1)
+FAR = 10**9
+
+
+def random_quotas(seed: int, gpus: int) -> dict[str, str]:
+    rng = np.random.default_rng(seed)
+    found = {}
+    for tenant in TENANTS:
+        least = int(rng.integers(0, gpus // 3 + 2))
+        most = least + int(rng.integers(0, gpus // 2 + 2))
+        if rng.random() < 0.6:
+            found[tenant] = str(rng.choice([f"{least}..{most}", f"{least}..", f"..{most}"]))
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, quotas, and what came of them."""
+
+    seen: Snapshot
+    quotas: dict[str, str]
+    plan: Plan
+
+    def most(self, tenant: str) -> int:
+        """Return a tenant's limit."""
+        return int(self.quotas.get(tenant, "..").partition("..")[2] or FAR)
+
+
+def case(seed: int) -> Case:
+    seen = random_snapshot(seed)
+    quotas = random_quotas(seed, int(seen.nodes.gpus.sum()))
+    return Case(seen, quotas, plan(seen, Tide(quotas=quotas)))
+
+
+def market(one: Case) -> Opened | None:
+    """Return the market before loans change; None if there is none."""
+    found = open_market(one.seen, {})
+    if not len(found.rows) or not len(found.sites):
+        return None
+    return opened(one.seen, Tide(quotas=one.quotas))
+
+
+def held(one: Case, after: dict[str, int]) -> dict[str, int]:
+    """Return the GPUs of each tenant."""
+    found = dict.fromkeys(one.seen.jobs.tenants, 0)
+    for name, tenant in zip(one.seen.jobs.ids, one.seen.jobs.tenants, strict=True):
+        found[tenant] += after.get(name, 0)
+    return found
+
+
+def counted(one: Case, found: Opened) -> tuple[list[str], dict[str, int]]:
+    """Return whose the jobs on the market are, and what tenants have until leavers have left."""
+    jobs, rows = one.seen.jobs, found.market.rows.tolist()
+    most = dict(zip(jobs.ids, jobs.size.tolist(), strict=True))
+    for row, gpus in zip(rows, found.market.sizes[found.found.level].tolist(), strict=True):
+        most[jobs.ids[row]] = max(most[jobs.ids[row]], gpus)
+    return [jobs.tenants[row] for row in rows], held(one, most)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150)
+def test_nobody_has_more_than_its_limit(seed: int) -> None:
+    one = case(seed)
+    jobs = one.seen.jobs
+    rows = set(open_market(one.seen, dict(one.plan.reclaim)).rows.tolist())
+    sizes = dict(zip(jobs.ids, jobs.size.tolist(), strict=True))
+    apart = held(one, {name: sizes[name] for row, name in enumerate(jobs.ids) if row not in rows})
+    new = {name: target.size if target else 0 for name, target in one.plan.targets.items()}
+    for tenant, gpus in held(one, {**sizes, **new}).items():
+        assert gpus <= max(one.most(tenant), apart[tenant]), "more than what may not be touched"
+    both = {name: max(gpus, sizes[name]) for name, gpus in new.items()}
+    for tenant, gpus in held(one, {**sizes, **both}).items():
+        before = held(one, sizes)[tenant]
+        assert gpus <= max(one.most(tenant), before), "somebody comes before others have left"
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150)
+def test_guarantees_are_served_before_what_others_have_beyond(seed: int) -> None:
+    """Who is within a guarantee and waits fits in at no site beside promises and its like."""
+    one = case(seed)
+    found = market(one)
+    if found is None:
+        return
+    opens, got, bound = found.market, found.found, found.promises.bound
+    waits = found.within & (got.level == 0)
+    waits[found.promises.apart] = False
+    tenants, has = counted(one, found)
+    for site in (one.seen.pools.kind[opens.sites] != Kind.EDGE).nonzero()[0].tolist():
+        kept = int(opens.sizes[found.promises.floor[bound == site]].sum())
+        mine = found.within & (got.site == site) & (got.level > 0)
+        kept += int(opens.sizes[np.minimum(opens.base, got.level)[mine]].sum())
+        for job in waits.nonzero()[0].tolist():
+            able = (found.value[site, job, 1:] > 0).nonzero()[0]
+            gpus = int(opens.sizes[1 + able[0]]) if len(able) else FAR
+            if has[tenants[job]] + gpus <= one.most(tenants[job]):
+                assert opens.gpus[site] - kept < gpus
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150)
+def test_nothing_is_idle_that_somebody_below_its_limit_could_use(seed: int) -> None:
+    one = case(seed)
+    found = market(one)
+    if found is None:
+        return
+    opens, got, bound = found.market, found.found, found.promises.bound
+    tenants, has = counted(one, found)
+    lends = {kept.site for kept in found.promises.kept if kept.courses.lending}
+    for site in (one.seen.pools.kind[opens.sites] != Kind.EDGE).nonzero()[0].tolist():
+        idle = int(opens.gpus[site] - opens.sizes[got.level[got.site == site]].sum())
+        could = (bound < 0) & ((got.level == 0) | (got.site == site))
+        could[found.promises.apart] = False
+        for job in could.nonzero()[0].tolist() if site not in lends else ():
+            room = min(idle, one.most(tenants[job]) - has[tenants[job]])
+            extra = opens.sizes - opens.sizes[got.level[job]]
+            now = found.value[site, job, got.level[job]]
+            able = (extra > 0) & (extra <= room) & (found.value[site, job] > now + 1e-9)
+            assert not able.any(), (job, site)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=60)
+def test_it_comes_to_rest_under_quotas(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pools = [Pool("train", nodes=3), Pool("other", nodes=2, speed=0.8)]
+    jobs = [
+        Job(one.id, work_s=one.work_s + 100, sizes=one.sizes or (1,), submit_s=one.submit_s)
+        for one in random_jobs(rng, pools)
+    ]
+    tenants = {one.id: str(rng.choice(TENANTS)) for one in jobs}
+    policy, found = Tide(quotas=random_quotas(seed, 40)), Plan()
+    for cycle in range(8):
+        seen = snapshot(pools, jobs, now_s=200_000.0 + 60 * cycle)
+        names = tuple(tenants[name] for name in seen.jobs.ids)
+        found = plan(replace(seen, jobs=replace(seen.jobs, tenants=names)), policy)
+        jobs = apply(seen, found, jobs)
+    assert dict(found.targets) == {}

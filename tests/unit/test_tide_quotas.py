@@ -1,0 +1,165 @@
+"""Quotas of tenants: what is guaranteed comes first, and nobody has more than its limit."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from scheduler.policies.interface import Kind, LoanPhase, Need, Snapshot
+from scheduler.policies.registry import make_policy
+from scheduler.policies.tide.commitments import PROMISED
+from scheduler.policies.tide.quotas import NO_LIMIT, read
+from scheduler.policies.tide.tide import Tide
+from tests.markets import noted, opened, plan, reason, sizes
+from tests.snapshots import INF, Job, Pool, snapshot
+
+NOW_S = 10_000.0
+TRAIN = Pool("train")
+
+
+def see(pools: list[Pool], **jobs: Job) -> Snapshot:
+    """Build a snapshot whose jobs are called `TENANT_NAME`."""
+    seen = snapshot(pools, [replace(job, id=name) for name, job in jobs.items()], NOW_S)
+    tenants = tuple(name.partition("_")[0] for name in seen.jobs.ids)
+    return replace(seen, jobs=replace(seen.jobs, tenants=tenants))
+
+
+def after(seen: Snapshot, **quotas: str) -> dict[str, int]:
+    """Return what jobs have when the plan is carried out, if anything."""
+    held = dict(zip(seen.jobs.ids, seen.jobs.size.tolist(), strict=True))
+    return {name: gpus for name, gpus in {**held, **sizes(plan(seen, Tide(quotas=quotas)))}.items()
+            if gpus}  # fmt: skip
+
+
+# --- how it is written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "quota"),
+    [("16..32", (16, 32)), ("16..", (16, NO_LIMIT)), ("..32", (0, 32)), (" 0 .. 0 ", (0, 0))],
+)
+def test_a_quota_is_a_range(text: str, quota: tuple[int, int]) -> None:
+    assert read("a", text) == quota
+
+
+@pytest.mark.parametrize("text", ["16", "..", "", "32..16", "-1..4", "a..b", "1..2..3", "1.5..2"])
+def test_what_is_no_range_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("quota of vision: must be GPUs guaranteed")):
+        make_policy(f'tide:quotas={{"vision":"{text}"}}')
+
+
+def test_quotas_are_options_like_others() -> None:
+    usual = Tide(quotas={"vision": "16..32", "nlp": "..8"})
+    assert make_policy("tide:quotas.vision=16..32:quotas.nlp=..8") == usual
+    assert make_policy('tide:quotas={"a.b": "2.."}') == Tide(quotas={"a.b": "2.."})
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_limit_goes_to_whose_next_gpu_is_worth_most() -> None:
+    seen = see([TRAIN], a_short=Job("", 600.0), a_long=Job("", 360_000.0), b_x=Job("", 36_000.0))
+    assert after(seen, a="..2") == {"a_short": 2, "b_x": 4}
+    assert after(seen, a="..0") == {"b_x": 8}
+
+
+def test_a_limit_is_for_all_sites_together() -> None:
+    pools = [TRAIN, Pool("infer", Kind.INFERENCE, 2, loan=LoanPhase.LENT, history=[0.0] * 60)]
+    seen = see(pools, a_x=Job("", sizes=(4,)), a_y=Job("", sizes=(4,)), a_z=Job("", sizes=(4,)))
+    assert len(after(seen)) == 3
+    assert sum(after(seen, a="..8").values()) == 8
+
+
+def test_whoever_has_more_than_its_limit_shrinks_or_stops() -> None:
+    seen = see([TRAIN], a_x=Job("", held={"train-000": 8}))
+    assert after(seen, a="..3") == {"a_x": 2}
+    assert after(see([TRAIN], a_x=Job("", sizes=(8,), held={"train-000": 8})), a="..3") == {}
+
+
+def test_what_moves_counts() -> None:
+    moving = Job("", sizes=(4,), held={"train-000": 4}, moving=True)
+    assert after(see([TRAIN], a_x=moving, a_y=Job("")), a="..5") == {"a_x": 4, "a_y": 1}
+    assert after(see([TRAIN], a_x=moving, a_y=Job("")), a="..2") == {"a_x": 4}
+
+
+def test_what_one_job_cannot_have_another_of_its_tenant_may() -> None:
+    """The first is worth most, and no site with room can run it: it keeps nothing from its mate."""
+    small = Pool("small", memory_mib=16_000.0)
+    seen = see(
+        [TRAIN, small],
+        b_x=Job("", 600.0, sizes=(8,), memory_mib=50_000.0, held={"train-000": 8}),
+        a_first=Job("", 900.0, sizes=(8,), memory_mib=50_000.0),
+        a_other=Job("", 360_000.0, sizes=(8,)),
+    )
+    assert after(seen, a="..8") == {"b_x": 8, "a_other": 8}
+
+
+def test_no_promise_is_given_beyond_a_limit() -> None:
+    due = {"deadline_s": NOW_S + 1000.0, "rates": (1.0, 2.0, 4.0, 8.0)}
+    jobs = {name: Job("", 3000.0, **due) for name in ("a_x", "a_y")}  # type: ignore[arg-type]
+    seen = see([Pool("train", nodes=2)], **jobs)
+    assert opened(seen).promises.bound.tolist() == [0, 0]
+    assert opened(seen, Tide(quotas={"a": "..4"})).promises.bound.tolist() == [0, -1]
+    assert sum(after(seen, a="..4").values()) == 4
+    given = noted(seen, a_x=(PROMISED,), a_y=(PROMISED,))
+    assert sum(after(given, a="..4").values()) == 4, "a limit that was lowered holds all the same"
+
+
+# --- guarantees -----------------------------------------------------------------------------------
+
+
+def test_who_is_below_its_guarantee_has_base_sizes_before_anybody_has_more() -> None:
+    short = Job("", 3600.0, sizes=(8,), power=0.6, held={"train-000": 8})
+    seen = see([TRAIN], a_x=Job("", 360_000.0, sizes=(4, 8)), b_x=short)
+    assert after(seen) == {"b_x": 8}
+    assert after(seen, a="4..") == {"a_x": 8}, "the other cannot shrink; what is left is anybody's"
+    shrinks = see([TRAIN], a_x=Job("", 360_000.0, sizes=(4, 8)), b_x=replace(short, sizes=(4, 8)))
+    assert after(shrinks, a="4..") == {"a_x": 4, "b_x": 4}
+
+
+def test_a_gang_larger_than_the_guarantee_has_no_right() -> None:
+    seen = see([TRAIN], a_x=Job("", 360_000.0, sizes=(8,)), b_x=Job("", 60.0, sizes=(8,)))
+    assert after(seen, a="7..") == {"b_x": 8}
+    assert after(seen, a="8..") == {"a_x": 8}
+
+
+def test_a_guarantee_is_above_every_priority() -> None:
+    seen = see(
+        [TRAIN],
+        a_x=Job("", 360_000.0, sizes=(8,)),
+        b_x=Job("", 60.0, sizes=(8,), priority=8),
+    )
+    assert after(seen, a="8..") == {"a_x": 8}
+
+
+def test_within_a_guarantee_the_class_decides_then_the_worth() -> None:
+    jobs = {f"a_{n}": Job("", 600.0 * (n + 1), sizes=(4,)) for n in range(3)}
+    jobs["a_2"] = replace(jobs["a_2"], priority=1)
+    seen = see([TRAIN], **jobs, b_x=Job("", 10.0, sizes=(4,), priority=1))
+    assert set(after(seen, a="4..")) == {"a_2", "b_x"}
+
+
+def test_nothing_is_promised_to_others_on_guaranteed_gpus() -> None:
+    due = Job("", 3000.0, rates=(1.0, 2.0, 4.0, 8.0), deadline_s=NOW_S + 1000.0)
+    seen = see([TRAIN], b_x=due, a_x=replace(due, sizes=(8,), rates=(8.0,), deadline_s=INF))
+    assert opened(seen).promises.bound.tolist() == [-1, 0]
+    for quotas, bound in (({"a": "4.."}, 0), ({"a": "5.."}, -1), ({"a": "8..", "b": "4.."}, 0)):
+        assert opened(seen, Tide(quotas=quotas)).promises.bound.tolist() == [-1, bound]
+    assert after(seen, a="8..") == {"a_x": 8}
+
+
+# --- reasons --------------------------------------------------------------------------------------
+
+
+def test_whom_a_limit_keeps_out_is_told_which_limit_would_do() -> None:
+    jobs = {f"a_{n}": Job("", 1000.0 * (n + 1), sizes=(2,)) for n in range(3)}
+    told = reason(plan(see([TRAIN], **jobs), Tide(quotas={"a": "..2"})), "a_2")
+    assert (told.verb, told.rule, told.lost_to) == ("waits", "market.quota", ("a_0",))
+    assert told.needs == (Need("quota_gpus", 2, 6),)
+
+
+def test_whom_a_limit_makes_smaller_is_told_so() -> None:
+    seen = see([TRAIN], a_x=Job("", 1e5, sizes=(2, 4, 8), held={"train-000": 8}))
+    told = reason(plan(seen, Tide(quotas={"a": "..5"})), "a_x")
+    assert (told.verb, told.rule) == ("scales_in", "market.quota")
+    assert told.needs == (Need("quota_gpus", 5, 8),)
