@@ -42,9 +42,7 @@ TREE = CapacityQueues(
     queues=QUEUES, leaf_of={"a/x": "a/x", "a/y": "a/y", "b": "b"}, default_leaf="c"
 )
 VARIANTS: dict[str, Callable[[], Policy]] = {
-    "fifo strict": lambda: Fifo(backfill="strict"),
-    "fifo fit_first": lambda: Fifo(backfill="fit_first", sizes="requested"),
-    "fifo conservative": lambda: Fifo(backfill="conservative", sizes="requested"),
+    "fifo strict": lambda: Fifo(backfill="strict", sizes="requested"),
     "sjf strict": lambda: Sjf(measure="gpus", passing=False),
     "edf": Edf,
     "edf largest": lambda: Edf(most="largest"),

@@ -8,7 +8,6 @@ import pytest
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.literature.aryl import Aryl, group
 from scheduler.policies.literature.deepboot import DeepBoot, pause_s
-from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.lending import returns_s
 from scheduler.policies.parts.loans import LoanOptions
 from tests.snapshots import Job, Pool, decide, snapshot
@@ -158,12 +157,12 @@ def test_bases_and_extra_workers_fill_loaned_servers_from_opposite_ends() -> Non
 
 
 def test_who_shrinks_leaves_the_last_servers_first() -> None:
-    capacity = Capacity(snapshot([lender(0, 3)], [Job("a")]))
+    free, members = np.full(3, 8), np.arange(3)
     held = {0: 2, 1: 3, 2: 8}
-    assert group(capacity, 0, 2, 4, held) == {0: 2, 1: 2}
-    assert group(capacity, 0, 2, 15, held) == {0: 2, 1: 5, 2: 8}
+    assert group(free, members, 2, 4, held) == {0: 2, 1: 2}
+    assert group(free, members, 2, 15, held) == {0: 2, 1: 5, 2: 8}
     with pytest.raises(RuntimeError, match="given out twice"):
-        group(capacity, 0, 2, 25, held)
+        group(free, members, 2, 25, held)
 
 
 # --- DeepBoot ---------------------------------------------------------------------------------

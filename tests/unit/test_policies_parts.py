@@ -1,53 +1,22 @@
 """The parts of policies, each against worked examples or brute force."""
 
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase
-from scheduler.policies.parts.capacity import Capacity
 from scheduler.policies.parts.forecast import ForecastOptions, forecast
 from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
 from scheduler.policies.parts.placement import keep, place
 from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
-from tests.snapshots import Job, Pool, snapshot
 
-# --- capacity and placement -----------------------------------------------------------------------
-
-
-def test_rollback_undoes_everything() -> None:
-    seen = snapshot(
-        [Pool("train", nodes=3)], [Job("a", held={"train-000": 4, "train-001": 2}), Job("b")]
-    )
-    capacity = Capacity(seen)
-    mark = capacity.checkpoint()
-    assert capacity.give(0) == {0: 4, 1: 2}
-    capacity.take(1, {0: 8, 2: 1})
-    capacity.close(0)
-    capacity.give(1)
-    capacity.close(2)
-    assert (capacity.free, capacity.site_free) == ([0, 8, 0], [8])
-    capacity.rollback(mark)
-    assert (capacity.free, capacity.site_free) == ([4, 6, 8], [18])
-    assert [capacity.held(job) for job in (0, 1)] == [{0: 4, 1: 2}, {}]
-    assert capacity.open == [True, True, True]
+# --- placement ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_taken_that_is_not_free() -> None:
-    capacity = Capacity(snapshot([Pool("train", nodes=2)], [Job("a")]))
-    with pytest.raises(ValueError, match="node 1 has 8 free GPUs, 9 were asked for"):
-        capacity.take(0, {0: 8, 1: 9})
-    assert capacity.free == [8, 8]
-
-
-def spread(*used: int) -> Capacity:
-    """Return a training pool of nodes with 8 GPUs, so many of them used."""
-    jobs = [
-        Job(f"fill-{n}", sizes=(u,), held={f"train-{n:03}": u}) for n, u in enumerate(used) if u
-    ]
-    sizes = tuple(range(1, 9))
-    return Capacity(snapshot([Pool("train", nodes=len(used))], jobs, sizes=sizes))
+def where(*used: int, size: int, prefer: dict[int, int] | None = None) -> dict[int, int] | None:
+    """Place a gang on nodes with 8 GPUs, so many of them used."""
+    return place(8 - np.array(used), np.arange(len(used)), size, prefer or {})
 
 
 @pytest.mark.parametrize(
@@ -63,24 +32,16 @@ def spread(*used: int) -> Capacity:
     ],
 )
 def test_placement(used: tuple[int, ...], size: int, expected: dict[int, int] | None) -> None:
-    assert place(spread(*used), 0, size) == expected
+    assert where(*used, size=size) == expected
 
 
 def test_placement_keeps_what_a_job_holds() -> None:
-    capacity = spread(0, 4, 0)
-    assert place(capacity, 0, 8, prefer={2: 8}) == {2: 8}
-    assert place(capacity, 0, 2, prefer={2: 4}) == {2: 2}
-    assert place(capacity, 0, 6, prefer={2: 4}) == {2: 6}
-    assert keep(capacity, 5, {0: 4, 2: 2}) == {0: 4, 2: 1}
-    assert keep(capacity, 8, {1: 4}) is None
-
-
-def test_an_edge_gang_is_on_one_node() -> None:
-    pool = Pool("edge", Kind.EDGE, nodes=2, gpus=2, loan=LoanPhase.LENT)
-    capacity = Capacity(snapshot([pool], []))
-    assert [nodes.tolist() for nodes in capacity.members] == [[0], [1]]
-    assert place(capacity, 1, 2) == {1: 2}
-    assert place(capacity, 1, 3) is None
+    assert where(0, 4, 0, size=8, prefer={2: 8}) == {2: 8}
+    assert where(0, 4, 0, size=2, prefer={2: 4}) == {2: 2}
+    assert where(0, 4, 0, size=6, prefer={2: 4}) == {2: 6}
+    free = np.array([8, 4, 8])
+    assert keep(free, 5, {0: 4, 2: 2}) == {0: 4, 2: 1}
+    assert keep(free, 8, {1: 4}) is None
 
 
 # --- forecast -------------------------------------------------------------------------------------
@@ -193,67 +154,40 @@ def test_an_unknown_rule_is_named() -> None:
 # --- gangs ----------------------------------------------------------------------------------------
 
 
-def outcomes(mode: str, sizes: list[int], runs: list[float], slack: int, holders: list[Holder]):  # type: ignore[no-untyped-def]
-    claims = [Claim(job, size, run) for job, (size, run) in enumerate(zip(sizes, runs))]  # noqa: B905
-    found = start(
-        0.0,
-        claims,
-        np.array([slack]),
-        lambda job, slack: np.ones(1),
-        [holders].__getitem__,
-        mode,  # type: ignore[arg-type]
-    )
-    assert all((one.site >= 0) == (one.rule in ("start", "backfilled")) for one in found)
-    return [outcome.rule for outcome in found]
+def by_pace(claims: list[Claim]) -> Callable[[int, Sequence[int]], Sequence[float]]:
+    paces = {claim.job: claim.pace for claim in claims}
+    return lambda job, _: paces[job]
 
 
 def test_backfill_modes() -> None:
-    holders = [Holder(100.0, 9, 6)]  # 6 GPUs come free at 100 s; 4 are free now
-    sizes, runs = [8, 2, 2, 2], [50.0, 200.0, 80.0, 200.0]
-    told = outcomes("strict", sizes, runs, 4, holders)
+    def outcomes(mode: Backfill, sizes: list[int], runs: list[float]) -> list[str]:
+        # 6 GPUs come free at 100 s; 4 are free now.
+        claims = [
+            Claim(job, *pair, (1.0,)) for job, pair in enumerate(zip(sizes, runs, strict=True))
+        ]
+        holders = [Holder(100.0, 9, 6)]
+        found = start(0.0, claims, [4], [holders].__getitem__, mode, by_pace(claims))
+        assert all((one.pool >= 0) == (one.rule in ("start", "backfilled")) for one in found)
+        return [outcome.rule for outcome in found]
+
+    told = outcomes("strict", [8, 2, 2, 2], [50.0, 200.0, 80.0, 200.0])
     assert told == ["capacity", "strict", "strict", "strict"]
-    told = outcomes("fit_first", sizes, runs, 4, holders)
-    assert told == ["capacity", "backfilled", "backfilled", "capacity"]
     # Then 10 are free, 2 more than the head needs: one long job may use those, the other not.
-    told = outcomes("easy", [8, 2, 2, 1], [50.0, 200.0, 200.0, 80.0], 4, holders)
+    told = outcomes("easy", [8, 2, 2, 1], [50.0, 200.0, 200.0, 80.0])
     assert told == ["capacity", "backfilled", "backfill", "backfilled"]
-
-
-@pytest.mark.parametrize("mode", ["strict", "fit_first", "easy"])
-def test_knowing_where_claims_may_run_changes_nothing(mode: Backfill) -> None:
-    rng = np.random.default_rng(8)
-    for _ in range(100):
-        count, sites = int(rng.integers(1, 20)), int(rng.integers(1, 12))
-        speed = rng.choice([0.0, 1.0, 2.0], (count, sites))
-        claims = [Claim(n, int(rng.integers(1, 9)), float(rng.uniform(1, 9))) for n in range(count)]
-        slack = rng.integers(-2, 20, sites)
-        holders = [[Holder(float(rng.uniform(1, 9)), 99, 5)] for _ in range(sites)]
-
-        def speeds(job: int, slack: Ints, speed: Floats = speed) -> Floats:
-            found: Floats = speed[job] * (1.0 + 0.01 * np.maximum(slack, 0))
-            return found
-
-        left, able = slack.copy(), speed > 0
-        asked = start(0.0, claims, left, speeds, holders.__getitem__, mode, True)
-        known = start(0.0, claims, slack, speeds, holders.__getitem__, mode, True, able)
-        assert asked == known
-        assert left.tolist() == slack.tolist()
 
 
 def test_who_holds_gpus_is_only_asked_where_a_gang_must_wait() -> None:
     asked: list[int] = []
 
-    def holders(site: int) -> list[Holder]:
-        asked.append(site)
+    def holders(pool: int) -> list[Holder]:
+        asked.append(pool)
         return [Holder(50.0, 9, 4)]
 
-    def speeds(job: int, slack: Ints) -> Floats:
-        return np.array([1.0, 1.0, 0.0])
-
-    claims = [Claim(0, 4, 10.0), Claim(1, 4, 10.0), Claim(2, 6, 10.0), Claim(3, 6, 10.0)]
-    found = start(0.0, claims[:2], np.array([4, 4, 4]), speeds, holders, "easy")
-    assert [outcome.site for outcome in found] == [0, 1]
+    claims = [Claim(job, gpus, 10.0, (1.0, 1.0, 0.0)) for job, gpus in enumerate((4, 4, 6, 6))]
+    found = start(0.0, claims[:2], [4, 4, 4], holders, "easy", by_pace(claims))
+    assert [outcome.pool for outcome in found] == [0, 1]
     assert asked == []
-    found = start(0.0, claims, np.array([6, 4, 9]), speeds, holders, "easy")
+    found = start(0.0, claims, [6, 4, 9], holders, "easy", by_pace(claims))
     assert [outcome.rule for outcome in found] == ["start", "start", "capacity", "capacity"]
-    assert asked == [0, 1], "for the first that waits, at the sites where it may run"
+    assert asked == [0, 1], "for the first that waits, in the pools where it may run"

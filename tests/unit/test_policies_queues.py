@@ -12,7 +12,6 @@ from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.parts.gang import Claim, Holder, reserve, start
 from scheduler.policies.parts.queue_tree import Queue
-from scheduler.policies.parts.reservations import start_conservatively
 from tests.markets import columns, sizes
 from tests.snapshots import Job, Pool, decide, rules, snapshot
 
@@ -27,9 +26,7 @@ INF = float("inf")
     ("mode", "started"),
     [
         ("strict", {}),
-        ("fit_first", {"long": 4}),
         ("easy", {"short": 4}),
-        ("conservative", {"short": 4}),
     ],
 )
 def test_who_passes_a_gang_that_does_not_fit(mode: str, started: dict[str, int]) -> None:
@@ -43,24 +40,6 @@ def test_who_passes_a_gang_that_does_not_fit(mode: str, started: dict[str, int])
     assert sizes(decide(Fifo(backfill=mode), seen)) == started  # type: ignore[arg-type]
 
 
-def test_conservative_backfill_delays_no_gang_at_all() -> None:
-    """At 1000 s `head` has its 6 and 4 are spare, at 2000 s `next` has its 10.
-
-    `last` would use 2 for 5000 s: that does not delay `head`, all that EASY asks for, but `next`.
-    """
-    jobs = [
-        Job("run", work_s=8 * 1000, sizes=(8,), power=1.0, held={"train-000": 8}),
-        Job("head", work_s=6 * 1000, sizes=(6,), power=1.0, submit_s=1),
-        Job("next", work_s=10 * 1000, sizes=(10,), power=1.0, submit_s=2),
-        Job("last", work_s=2 * 5000, sizes=(2,), power=1.0, submit_s=3),
-    ]
-    for last_s, started in ((5000, {}), (1999, {"last": 2})):
-        jobs[3] = replace(jobs[3], work_s=2 * last_s)
-        seen = snapshot([Pool("train", gpus=10)], jobs, sizes=(2, 6, 8, 10))
-        assert sizes(decide(Fifo(), seen)) == {"last": 2}
-        assert sizes(decide(Fifo(backfill="conservative"), seen)) == started
-
-
 def test_a_reservation_counts_who_starts_just_before() -> None:
     """`first` takes half of an idle cluster; what `head` waits for is its end, and `long` waits."""
     jobs = [
@@ -69,16 +48,6 @@ def test_a_reservation_counts_who_starts_just_before() -> None:
         Job("long", work_s=4 * 1000, sizes=(4,), power=1.0, submit_s=2),
     ]
     assert sizes(decide(Fifo(), snapshot([Pool("train")], jobs))) == {"first": 4}
-
-
-def test_a_bypassed_head_turns_fit_first_into_strict() -> None:
-    for waited_s, started in ((3500, {"small": 4}), (3700, {})):
-        jobs = [
-            Job("run", sizes=(4,), held={"train-000": 4}),
-            Job("head", sizes=(8,), submit_s=1, waiting_since_s=NOW_S - waited_s),
-            Job("small", sizes=(4,), submit_s=2),
-        ]
-        assert sizes(decide(Fifo(backfill="fit_first"), snapshot([Pool("train")], jobs))) == started
 
 
 def test_fifo_gives_the_smallest_size_or_the_one_asked_for() -> None:
@@ -93,10 +62,9 @@ JOBS = st.lists(
 )
 
 
-@pytest.mark.parametrize("mode", ["easy", "conservative"])
 @given(jobs=JOBS)
 @settings(max_examples=150)
-def test_nobody_starts_later_than_promised(mode: str, jobs: list[tuple[int, int, int]]) -> None:
+def test_nobody_starts_later_than_promised(jobs: list[tuple[int, int, int]]) -> None:
     """With exact run times: what a gang was promised first is kept, whoever passes it."""
     jobs = sorted(jobs, key=lambda job: job[0])
     running: dict[int, float] = {}
@@ -105,35 +73,25 @@ def test_nobody_starts_later_than_promised(mode: str, jobs: list[tuple[int, int,
     now_s = 0.0
     while len(started) < len(jobs):
         running = {job: end_s for job, end_s in running.items() if end_s > now_s}
-        holders = [[Holder(end_s, job, jobs[job][1]) for job, end_s in running.items()]]
+        holders = [Holder(end_s, job, jobs[job][1]) for job, end_s in running.items()]
         claims = [
-            Claim(at, gpus, run_s)
+            Claim(at, gpus, run_s, (1.0,))
             for at, (submit_s, gpus, run_s) in enumerate(jobs)
             if submit_s <= now_s and at not in started
         ]
-        slack = np.array([8 - sum(jobs[job][1] for job in running)])
-
-        def speeds(job: int, slack: np.ndarray) -> np.ndarray:
-            return np.ones(1)
-
-        if mode == "easy":
-            outcomes = start(now_s, claims, slack, speeds, holders.__getitem__, "easy", True)
-            head = next((o.job for o in outcomes if o.rule == "capacity"), -1)
-            if head >= 0:
-                taken = [o.job for o in outcomes if o.rule == "start"]
-                ahead = [Holder(now_s + jobs[job][2], job, jobs[job][1]) for job in taken]
-                free = np.array([8 - sum(h.gpus for h in (*holders[0], *ahead))])
-                all_held = [holders[0] + ahead]
-                _, from_s, _ = reserve(jobs[head][1], free, [0], all_held.__getitem__)
-                promised.setdefault(head, from_s)
-        else:
-            found: dict[int, float] = {}
-            outcomes = start_conservatively(now_s, claims, slack, speeds, holders, found)
-            promised = found | promised
-        for outcome in outcomes:
-            if outcome.site >= 0:
-                started[outcome.job] = now_s
-                running[outcome.job] = now_s + jobs[outcome.job][2]
+        room = [8 - sum(jobs[job][1] for job in running)]
+        found = start(now_s, claims, room, [holders].__getitem__, "easy", lambda *_: (1.0,))
+        head = next((one.job for one in found if one.rule == "capacity"), -1)
+        if head >= 0:
+            taken = [one.job for one in found if one.rule == "start"]
+            ahead = [Holder(now_s + jobs[job][2], job, jobs[job][1]) for job in taken]
+            free = 8 - sum(holder.gpus for holder in (*holders, *ahead))
+            _, from_s, _ = reserve(jobs[head][1], [free], {0: [*holders, *ahead]})
+            promised.setdefault(head, from_s)
+        for one in found:
+            if one.pool >= 0:
+                started[one.job] = now_s
+                running[one.job] = now_s + jobs[one.job][2]
         assert sum(jobs[job][1] for job in running) <= 8
         later = [submit_s for submit_s, _, _ in jobs if submit_s > now_s]
         now_s = min([*later, *(end_s for end_s in running.values())], default=INF)

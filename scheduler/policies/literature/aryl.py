@@ -1,21 +1,21 @@
 """Aryl, later Lyra (EuroSys '23): lends whole inference servers, and scales jobs into them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from scheduler.policies.interface import Ints, Kind, Plan, Snapshot, Target
-from scheduler.policies.parts.capacity import Capacity
-from scheduler.policies.parts.draft import Draft
+from scheduler.policies.interface import Ints, Kind, Plan, Snapshot
+from scheduler.policies.parts.changes import waits
+from scheduler.policies.parts.draft import Draft, begin
 from scheduler.policies.parts.gang import Outcome
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.parts.placement import finish
 from scheduler.policies.parts.victims import RULES, Rule
-from scheduler.policies.parts.waits import waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,88 +51,86 @@ class Aryl:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide loans, sizes and pools of all jobs."""
-        draft = _Grouped(snapshot)
-        if not len(draft.curve.sizes) or not draft.capacity.site_pool:
+        if not len(snapshot.jobs.sizes) or not len(snapshot.nodes.ids):
             return Plan()
-        draft.loans = lend_and_reclaim(snapshot, self.loans, self.rules, edge=False)
-        homeless = draft.displace()
-        draft.count_slack()
-        outcomes = _start_bases(draft, homeless)
-        return draft.finish(self._grow(draft), waits(draft, outcomes))
+        draft = begin(snapshot, lend_and_reclaim(snapshot, self.loans, self.rules, edge=False))
+        room = draft.slack()
+        outcomes = _start_bases(draft, room)
+        level = self._grow(draft, room)
+        inference = snapshot.pools.kind == Kind.INFERENCE
+        base = draft.curve.sizes[draft.curve.base]
+        told = waits(draft, outcomes, "gpus_above_base")
 
-    def _grow(self, draft: Draft) -> Ints:
+        def placing(
+            free: Ints, job: int, pool: int, gpus: int, held: Mapping[int, int]
+        ) -> dict[int, int] | None:
+            """Keep bases and extra workers apart on loaned servers."""
+            if not inference[pool]:
+                return None
+            members = (snapshot.nodes.pool == pool).nonzero()[0]
+            return group(free, members, int(base[job]), gpus, held)
+
+        return finish(draft, level, told, placing)
+
+    def _grow(self, draft: Draft, room: Ints) -> Ints:
         """Phase 2: (n,) levels."""
-        jobs, curve = draft.snapshot.jobs, draft.curve
-        site, was = np.array(draft.site, dtype=np.int64), np.array(draft.was, dtype=np.int64)
-        held = (site >= 0) & (site == was) & ~np.array(draft.forced, dtype=np.bool_)
-        level = np.where(held & draft.edge[site], curve.present, draft.floor)
-        fresh = held & (draft.now_s - jobs.changed_s < self.interval_s)
-        most = np.where(fresh, np.maximum(curve.present, draft.floor), len(curve.sizes))
+        jobs, curve, pools = draft.seen.jobs, draft.curve, draft.seen.pools
+        held = (draft.pool >= 0) & (draft.pool == draft.was) & ~draft.forced
+        at_edge = pools.kind[draft.pool] == Kind.EDGE
+        level = np.where(held & at_edge, curve.present, curve.base)
+        fresh = held & (draft.seen.now_s - jobs.changed_s < self.interval_s)
+        most = np.where(fresh, np.maximum(curve.present, curve.base), len(curve.sizes))
         able = curve.allowed & (np.arange(len(curve.sizes))[None, :] <= most[:, None])
         with np.errstate(divide="ignore", invalid="ignore"):
             run_s = np.where(able, jobs.remaining_steps[:, None] / curve.rate, np.inf)
-        for at in range(len(draft.slack)):
-            rows = np.flatnonzero(site == at)
-            if draft.kind[at] == Kind.EDGE or draft.slack[at] <= 0 or not len(rows):
-                continue
-            value = -run_s[rows] / draft.pace(rows, at)[:, None]
-            chosen = exact(curve.sizes, value, draft.floor[rows], int(draft.slack[at]))
-            level[rows] = chosen.level
+        for pool in ((pools.kind != Kind.EDGE) & (room > 0)).nonzero()[0].tolist():
+            rows = np.flatnonzero(draft.pool == pool)
+            value = -run_s[rows] / jobs.affinity[rows, pool][:, None]
+            level[rows] = exact(curve.sizes, value, curve.base[rows], int(room[pool])).level
         return level
 
 
-def _start_bases(draft: Draft, homeless: Sequence[int]) -> dict[int, Outcome]:
-    """Phase 1: find a pool for the base of every job that fits; return what became of each."""
-    jobs, curve = draft.snapshot.jobs, draft.curve
-    waiting = sorted({*draft.waiting(), *(job for job in homeless if draft.site[job] < 0)})
-    run_s = curve.work_s / curve.sizes[curve.base]
-    base: list[int] = curve.sizes[curve.base].tolist()
-    elastic: list[bool] = (curve.top > curve.base).tolist()
-    fits = draft.able(np.arange(len(jobs.ids)))
-    sites = np.flatnonzero(~draft.edge).tolist()
-    speed = draft.snapshot.pools.speed[draft.pool]
+def _start_bases(draft: Draft, room: Ints) -> dict[int, Outcome]:
+    """Phase 1: find a pool for the base of every job that fits; return what became of each.
+
+    Args:
+        draft: Given the pools.
+        room: (m,) GPUs that pools can give; lowered by each start.
+    """
+    curve, pools = draft.curve, draft.seen.pools
+    homeless = draft.forced & (draft.pool < 0) & curve.runnable
+    waiting = (draft.waiting() | homeless).nonzero()[0]
+    base = curve.sizes[curve.base]
+    run_s = curve.work_s / base
+    elastic = curve.top > curve.base
+    fits = draft.able((Kind.TRAINING, Kind.INFERENCE))
+    every = np.arange(len(room))
     liked = {
-        kind: sorted(sites, key=lambda at: (draft.kind[at] != kind, -speed[at], at))
+        kind: np.lexsort((every, -pools.speed, pools.kind != kind))
         for kind in (Kind.TRAINING, Kind.INFERENCE)
     }
-    slack: list[int] = draft.slack.tolist()
     found: dict[int, Outcome] = {}
-    for job in sorted(waiting, key=lambda job: (float(run_s[job]), job)):
+    for job in waiting[np.lexsort((waiting, run_s[waiting]))].tolist():
         order = liked[Kind.INFERENCE if elastic[job] else Kind.TRAINING]
-        able = [at for at in order if fits[job, at]]
-        offered = max((slack[at] for at in able), default=-1)
-        site = next((at for at in able if slack[at] >= base[job]), -1)
-        found[job] = Outcome(job, site, "start" if site >= 0 else "capacity", -1, offered)
-        if site >= 0:
-            slack[site] -= base[job]
-            draft.put(job, site)
+        able = order[fits[job, order]]
+        offered = int(room[able].max(initial=-1)) if len(able) else -1
+        enough = able[room[able] >= base[job]]
+        pool = int(enough[0]) if len(enough) else -1
+        found[job] = Outcome(job, pool, "capacity", -1, offered)
+        if pool >= 0:
+            room[pool] -= base[job]
+            draft.pool[job] = pool
     return found
 
 
-class _Grouped(Draft):
-    """A draft that keeps bases and extra workers apart on loaned servers."""
-
-    def _place(self, job: int, level: int, old: Mapping[int, int]) -> Target | None:
-        site = self.site[job]
-        if site < 0 or self.kind[site] != Kind.INFERENCE:
-            return super()._place(job, level, old)
-        base = self.size_at(job, int(self.curve.base[job]))
-        kept = old if site == self.was[job] else {}
-        placement = group(self.capacity, site, base, self.size_at(job, level), kept)
-        self.capacity.take(job, placement)
-        node_ids, pools = self.snapshot.nodes.ids, self.snapshot.pools
-        placed = tuple((node_ids[node], gpus) for node, gpus in placement.items())
-        return Target(pools.ids[self.capacity.site_pool[site]], placed)
-
-
 def group(
-    capacity: Capacity, site: int, base: int, size: int, held: Mapping[int, int]
+    free: Ints, members: Ints, base: int, size: int, held: Mapping[int, int]
 ) -> dict[int, int]:
     """Find nodes on loaned servers: bases from the first on, extra workers from the last on.
 
     Args:
-        capacity: What is free; the job has given up its GPUs.
-        site: The pool; must have `size` free GPUs.
+        free: (p,) free GPUs of all nodes; the job has given up its own.
+        members: Nodes of the pool; must have `size` free GPUs.
         base: GPUs without which the job stops.
         size: GPUs it shall have.
         held: What it had, node -> GPUs; kept, but for the last nodes where it shrinks.
@@ -143,27 +141,27 @@ def group(
     Raises:
         RuntimeError: the pool has fewer free GPUs; a bug of the policy.
     """
-    free = {node: capacity.free[node] for node in capacity.members[site].tolist()}
+    room: dict[int, int] = dict(zip(members.tolist(), free[members].tolist(), strict=True))
     placed: dict[int, int] = {}
 
     def put(node: int, gpus: int) -> None:
         if gpus > 0:
             placed[node] = placed.get(node, 0) + gpus
-            free[node] -= gpus
+            room[node] -= gpus
 
     for node in sorted(held):
-        put(node, min(held[node], free.get(node, 0), size - sum(placed.values())))
+        put(node, min(held[node], room.get(node, 0), size - sum(placed.values())))
     for target, forth in ((base, 1), (size, -1)):
         rest = target - sum(placed.values())
         while rest > 0:
-            fits = [node for node in free if free[node] >= rest]
+            fits = [node for node in room if room[node] >= rest]
             if fits:
                 node = min(fits, key=lambda n: forth * n)
             else:
-                node = max(free, key=lambda n: (free[n], -forth * n))
-                if not free[node]:
+                node = max(room, key=lambda n: (room[n], -forth * n))
+                if not room[node]:
                     raise RuntimeError(f"{rest} GPUs of {size} are missing; given out twice")
-            take = min(rest, free[node])
+            take = min(rest, room[node])
             put(node, take)
             rest -= take
     return dict(sorted(placed.items()))

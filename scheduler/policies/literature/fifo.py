@@ -1,16 +1,18 @@
 """The baseline: gangs in order of submission, at one size, on training pools only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Ints, Jobs, Kind, Phase, Plan, Snapshot
+from scheduler.policies.interface import Figure, Jobs, Kind, Phase, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.draft import Draft
-from scheduler.policies.parts.gang import Backfill, Claim, Outcome, start
-from scheduler.policies.parts.reservations import start_conservatively
-from scheduler.policies.parts.waits import backfilled, waits
+from scheduler.policies.parts.changes import waits
+from scheduler.policies.parts.draft import Draft, begin
+from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
+from scheduler.policies.parts.loans import Loans
+from scheduler.policies.parts.placement import finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,61 +22,73 @@ class Fifo:
     Order is priority, then submission. A gang gets one size and keeps it: the smallest allowed, or
     what was `requested` (else the largest allowed below, else the smallest). Nothing is lent,
     scaled, moved or preempted. A loan that another policy left behind is not ended; jobs on nodes
-    that go back are stopped.
+    that go back keep their smallest size elsewhere in their pool, or are stopped.
 
-    Behind a gang that does not fit, `strict` lets nobody pass; `fit_first` whoever fits, until that
-    gang has waited `patience_s`; `easy` whoever does not delay that gang; `conservative` whoever
-    delays no gang before it. The last two go by the remaining times.
+    Behind a gang that does not fit, `strict` lets nobody pass; `easy` whoever does not delay that
+    gang, by the remaining times.
     """
 
     name: str = "fifo"
-    backfill: Backfill | Literal["conservative"] = "easy"
+    backfill: Backfill = "easy"
     sizes: Literal["smallest", "requested"] = "smallest"
-    patience_s: float = 3600.0  #: no value is published; ours.
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Start what fits."""
         if self.sizes == "requested":
             snapshot = replace(snapshot, jobs=_fixed(snapshot.jobs))
-        draft = Draft(snapshot)
-        jobs = snapshot.jobs
-        draft.displace()
-        draft.floor = np.where(draft.curve.present >= 0, draft.curve.present, draft.floor)
-        draft.floor = np.where(draft.forced, draft.curve.base, draft.floor)
-        draft.count_slack()
-        base: list[int] = draft.curve.sizes[draft.curve.base].tolist()
-        work: list[float] = draft.curve.work_s.tolist()
-        order = sorted(draft.waiting(), key=lambda job: (-int(jobs.priority[job]), job))
-        claims = [Claim(job, base[job], work[job] / base[job]) for job in order]
-        outcomes = self._start(draft, claims)
-        for outcome in outcomes:
-            if outcome.site >= 0:
-                passes = outcome.rule == "backfilled"
-                why = backfilled(draft, outcome.behind) if passes else Because("fifo.order")
-                draft.put(outcome.job, outcome.site, why)
-        by_job = {outcome.job: outcome for outcome in outcomes}
-        return draft.finish(draft.floor, waits(draft, by_job, base_only=True))
+        draft = begin(snapshot, Loans())
+        jobs, curve, now_s = snapshot.jobs, draft.curve, snapshot.now_s
+        keeps = (curve.present >= 0) & ~draft.forced
+        draft.floor = np.where(keeps, curve.present, curve.base)
+        base = curve.sizes[curve.base]
+        pace = np.where(draft.able((Kind.TRAINING,)), jobs.affinity, 0.0)
 
-    def _start(self, draft: Draft, claims: list[Claim]) -> list[Outcome]:
-        def speeds(job: int, slack: Ints) -> Floats:
-            return np.where(draft.kind == Kind.TRAINING, draft.speeds(job, slack), 0.0)
+        def holders(pool: int) -> list[Holder]:
+            rows = ((draft.pool == pool) & (draft.was >= 0)).nonzero()[0]
+            rate = curve.rate[rows, np.maximum(curve.present[rows], 0)]
+            left_s = jobs.remaining_steps[rows] / np.maximum(rate, 1e-12)
+            ends_s = now_s + left_s / jobs.affinity[rows, pool]
+            gpus = curve.sizes[draft.floor[rows]]
+            return list(map(Holder, ends_s.tolist(), rows.tolist(), gpus.tolist()))
 
-        now_s = draft.now_s
-        rows = np.array([claim.job for claim in claims], dtype=np.int64)
-        able = draft.able(rows) & (draft.kind == Kind.TRAINING)
-        if self.backfill == "conservative":
-            holders = [draft.holders(site) for site in range(len(draft.slack))]
-            slack = draft.slack.copy()
-            return start_conservatively(now_s, claims, slack, speeds, holders, pace=draft.pace)
-        slack, how = draft.slack.copy(), (speeds, draft.holders)
-        outcomes = start(now_s, claims, slack, *how, self.backfill, True, able, draft.pace)
-        if self.backfill == "fit_first":
-            head = next((o.job for o in outcomes if o.rule == "capacity" and o.offered >= 0), -1)
-            waited_s = now_s - draft.snapshot.jobs.waiting_since_s[head] if head >= 0 else 0.0
-            if waited_s > self.patience_s:
-                slack = draft.slack.copy()
-                return start(now_s, claims, slack, *how, "strict", able=able)
-        return outcomes
+        def speeds(job: int, room: Sequence[int]) -> list[float]:
+            """At the largest size with room there, though it starts at the smallest."""
+            level = curve.sizes.searchsorted(room, side="right") - 1
+            found: list[float] = (
+                curve.rate[job, np.maximum(level, curve.base[job])] * pace[job]
+            ).tolist()
+            return found
+
+        rows = draft.waiting().nonzero()[0]
+        rows = rows[np.lexsort((rows, -jobs.priority[rows]))]
+        run_s = curve.work_s[rows] / base[rows]
+        columns = (rows, base[rows], run_s, pace[rows])
+        claims = list(map(Claim, *(column.tolist() for column in columns)))
+        room: list[int] = draft.slack().tolist()
+        outcomes = start(now_s, claims, room, holders, self.backfill, speeds)
+        for one in outcomes:
+            if one.pool >= 0:
+                draft.pool[one.job] = one.pool
+                passes = one.rule == "backfilled"
+                draft.why[one.job] = _passes(draft, one.behind) if passes else Because("fifo.order")
+        by_job = {one.job: one for one in outcomes}
+        told = waits(draft, by_job, "free_gpus")
+        return finish(draft, draft.floor, told)
+
+
+def _passes(draft: Draft, head: int) -> Because:
+    """Explain a start that passes a gang ahead of it.
+
+    The gang ahead loses nothing by it, so it is not in `lost_to`: a figure names it.
+    """
+    jobs = draft.seen.jobs
+    gpus = int(draft.curve.sizes[draft.curve.base[head]])
+    figures = (
+        Figure("head_gpus", gpus),
+        Figure("head_waited_s", draft.seen.now_s - float(jobs.waiting_since_s[head])),
+        Figure(f"gpus_first_wanted_by:{jobs.ids[head]}", gpus),
+    )
+    return Because("gang.backfilled", (), figures)
 
 
 def _fixed(jobs: Jobs) -> Jobs:
