@@ -47,7 +47,6 @@ VARIANTS: dict[str, Callable[[], Policy]] = {
     "edf": Edf,
     "edf largest": lambda: Edf(most="largest"),
     "elasticflow": ElasticFlow,
-    "elasticflow released": lambda: ElasticFlow(rule="released", together=False),
     "gandiva": Gandiva,
     "gandiva grow": lambda: Gandiva(grow=True),
     "optimus exact": lambda: Optimus(solver="exact"),

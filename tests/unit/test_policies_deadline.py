@@ -8,9 +8,9 @@ import pytest
 
 from scheduler.policies.literature.edf import Edf
 from scheduler.policies.literature.elasticflow import ADMITTED, ElasticFlow
-from scheduler.policies.parts.minimum import Curve, Demand, Least, book, curve, least, plan_least
-from scheduler.policies.parts.share import Profile
-from scheduler.policies.parts.surplus import Return, best_effort_price, share_out
+from scheduler.policies.parts.minimum import Least, least, plan_least
+from scheduler.policies.parts.share import Curve, Demand, Profile, book, curve
+from scheduler.policies.parts.surplus import best_effort_price, share_out
 from tests.markets import noted, sizes
 from tests.snapshots import Job, Pool, decide, rules, snapshot
 
@@ -124,37 +124,36 @@ def test_who_cannot_be_in_time_never_takes_from_who_can() -> None:
 # --- the surplus ----------------------------------------------------------------------------------
 
 
-def surplus(demands: list[Demand], gpus: int, rule: Return) -> list[int]:
+def surplus(demands: list[Demand], gpus: int) -> list[int]:
     ledger = plan_least(room(gpus), demands, 10.0)
     price = [
         best_effort_price(demand) if own is None else own.price
         for demand, own in zip(demands, ledger.least, strict=True)
     ]
     free = int(ledger.profile.free[0])
-    got: list[int] = share_out(ledger.gpus_now, free, demands, price, rule).tolist()
+    got: list[int] = share_out(ledger.gpus_now, free, demands, price).tolist()
     return got
 
 
 def test_who_holds_nothing_comes_first() -> None:
     idle, busy = Demand(10.0, 1000.0, CURVE), Demand(100.0, 60.0, CURVE)
-    assert surplus([busy, idle], 2, "gpu_time") == [1, 1]
-    assert surplus([busy, idle], 3, "gpu_time") == [2, 1]
+    assert surplus([busy, idle], 2) == [1, 1]
+    assert surplus([busy, idle], 3) == [2, 1]
 
 
-def test_the_stated_return_and_the_released_one_are_opposites() -> None:
+def test_the_steeper_curve_grows_first_with_prices_and_without() -> None:
     flat = curve(np.array([1, 2]), np.array([1.0, 1.1]))
     steep = curve(np.array([1, 2]), np.array([1.0, 2.0]))
     demands = [Demand(100.0, 200.0, flat), Demand(100.0, 200.0, steep)]
-    assert surplus(demands, 3, "gpu_time") == [1, 2]
-    assert surplus(demands, 3, "released") == [2, 1]
-    assert surplus(demands, 3, "completion") == [1, 2]
+    assert surplus(demands, 3) == [1, 2]
+    assert share_out(np.array([0, 0]), 3, demands).tolist() == [1, 2]
 
 
 def test_best_effort_gets_what_is_left_and_no_more() -> None:
     free, timed = Demand(1000.0, math.inf, CURVE), Demand(150.0, 60.0, CURVE)
-    assert surplus([timed, free], 4, "gpu_time")[0] >= 2
-    assert sum(surplus([timed, free], 8, "gpu_time")) == 8
-    assert surplus([Demand(170.0, 60.0, CURVE), free], 4, "gpu_time") == [4, 0]
+    assert surplus([timed, free], 4)[0] >= 2
+    assert sum(surplus([timed, free], 8)) == 8
+    assert surplus([Demand(170.0, 60.0, CURVE), free], 4) == [4, 0]
 
 
 # --- ElasticFlow ----------------------------------------------------------------------------------
@@ -179,13 +178,11 @@ def test_a_job_is_declined_if_somebody_would_be_late() -> None:
     assert reason.needs[0].want >= NOW + 1001.0
 
 
-def test_arrivals_of_one_moment_stand_or_fall_together_or_not() -> None:
+def test_arrivals_of_one_moment_stand_or_fall_together() -> None:
     jobs = [job("a", 800.0, 1000.0), job("b", 9000.0, 1000.0, submit_s=1.0)]
     seen = snapshot([TRAIN], jobs)
     plan = decide(ElasticFlow(), seen)
     assert (plan.decline, plan.notes) == (("a", "b"), {})
-    plan = decide(ElasticFlow(together=False), seen)
-    assert (plan.decline, plan.notes) == (("b",), {"a": ADMITTED})
 
 
 def test_a_promise_already_lost_does_not_decline_others() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from scheduler.policies.interface import Kind, LoanPhase, Plan
 from scheduler.policies.literature.edgeflow import EdgeFlow
-from scheduler.policies.parts.offload import OffloadOptions
 from tests.snapshots import Job, Pool, decide, rules, snapshot
 
 NOW = 10_000.0
@@ -62,29 +61,18 @@ def test_rule_2_sends_who_is_in_time_there_if_no_cloud_gpu_is_idle() -> None:
     assert rules(plan)["b"] == "edgeflow.rule2"
 
 
-def test_rule_2_leaves_all_in_the_cloud_while_a_gpu_is_idle_but_for_the_other_reading() -> None:
+def test_rule_2_leaves_all_in_the_cloud_while_a_gpu_is_idle() -> None:
     seen = snapshot([TRAIN, EDGE], [job("a", 400.0, 2000.0)])
     assert where(EdgeFlow().plan(seen)) == {"a": "train:4"}
-    other = EdgeFlow(offload=OffloadOptions(rule2_when_idle=True))
-    assert where(other.plan(seen)) == {"a": "edge:1"}
 
 
 @pytest.mark.parametrize(
-    ("change", "options"),
-    [
-        ({"memory_mib": 17_000.0}, OffloadOptions()),
-        ({"memory_mib": 16_000.0}, OffloadOptions(memory_strict=True)),
-        ({"edge_allowed": False}, OffloadOptions()),
-        ({"start_cost_s": 1500.0}, OffloadOptions()),
-    ],
+    "change", [{"memory_mib": 17_000.0}, {"edge_allowed": False}, {"start_cost_s": 1500.0}]
 )
-def test_rule_2_respects_memory_leave_and_the_time_it_takes(
-    change: dict[str, float], options: OffloadOptions
-) -> None:
+def test_rule_2_respects_memory_leave_and_the_time_it_takes(change: dict[str, float]) -> None:
     jobs = [job("a", 3900.0, 1000.0, edge_allowed=False), job("b", 400.0, 2000.0, submit_s=1.0)]
-    policy = EdgeFlow(offload=options)
     seen = snapshot([TRAIN, EDGE], [jobs[0], replace(jobs[1], **change)])  # type: ignore[arg-type]
-    plan = decide(policy, seen)
+    plan = decide(EdgeFlow(), seen)
     assert where(plan) == {"a": "train:4"}
     exact = snapshot([TRAIN, EDGE], [jobs[0], replace(jobs[1], memory_mib=16_000.0)])
     assert where(EdgeFlow().plan(exact))["b"] == "edge:1"

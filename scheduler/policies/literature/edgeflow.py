@@ -21,9 +21,8 @@ from scheduler.policies.parts.allot import Because, closing
 from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
-from scheduler.policies.parts.minimum import Demand
-from scheduler.policies.parts.offload import Cloud, Offload, OffloadOptions, edge_ends, offload
-from scheduler.policies.parts.share import Shares, end_with_more, satisfy
+from scheduler.policies.parts.offload import Cloud, Offload, edge_ends, offload
+from scheduler.policies.parts.share import Demand, Profile, end_with_more, satisfy
 from scheduler.policies.parts.surplus import share_out
 
 
@@ -42,20 +41,18 @@ class EdgeFlow:
     3. *Again* without those, and what is left to the job that ends soonest by it per GPU.
 
     The memory a job needs, and the time its checkpoint takes to get there, count; where text and
-    pseudo-code of the article disagree, `OffloadOptions` has both, the text by default. A server
-    runs a job at the largest size it has GPUs for; the article knows servers of one GPU.
+    pseudo-code of the article disagree, the text holds. A server runs a job at the largest size it
+    has GPUs for; the article knows servers of one GPU.
 
     Knows deadlines, lengths, speeds, and the speed, memory and path of each edge. Idle servers are
     found as `loans` finds them, from what their owners report; inference pools are not borrowed.
     Costs O(n k S) as ElasticFlow, and one re-plan more for each late job.
 
     Attributes:
-        offload: How to read the rules.
         loans: When an edge server counts as idle.
     """
 
     name: str = "edgeflow"
-    offload: OffloadOptions = field(default_factory=OffloadOptions)
     loans: LoanOptions = field(default_factory=LoanOptions)
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -145,7 +142,6 @@ class EdgeFlow:
             jobs.memory_mib[rows],
             seen.pools.gpu_memory_mib[pool],
             moved_mib / path + pause_s[:, None],
-            self.offload,
         )
         at_edge = runs & (seen.pools.kind[jobs.pool[rows]] == Kind.EDGE)
         order = np.lexsort((rows, jobs.deadline_s[rows])).tolist()
@@ -155,7 +151,7 @@ class EdgeFlow:
         fate = Cloud(cloud.end_s, cloud.grown(), cloud.at_largest, cloud.idle)
         columns = list(range(len(servers)))
         due_s = jobs.deadline_s[rows]
-        return offload(due_s, fate, ends_s, columns, evicted, others, self.offload), ends_s
+        return offload(due_s, fate, ends_s, columns, evicted, others), ends_s
 
 
 class _Cloud:
@@ -167,52 +163,36 @@ class _Cloud:
         demands = demands_of(seen, contest)
         self._demands: list[Demand] = [demands[row] for row in rows.tolist()]
         due_s = jobs.deadline_s[contest.rows[rows]]
-        timed = np.flatnonzero(np.isfinite(due_s))
-        sizes = contest.sizes[1:]
-        rate = np.zeros((len(timed), len(sizes)))
-        for at, index in enumerate(timed.tolist()):
-            own = self._demands[index].curve
-            rate[at, sizes.searchsorted(own.sizes)] = own.rate
-        work = contest.work[rows]
-        self._timed = timed
-        self._shares: Shares = satisfy(
-            seen.now_s, contest.gpus, work[timed], due_s[timed], sizes, rate
-        )
+        self._timed: list[int] = np.flatnonzero(np.isfinite(due_s)).tolist()
+        self._left = Profile(np.array([seen.now_s]), np.array([contest.gpus]))
+        self._shares = satisfy(self._left, [self._demands[index] for index in self._timed])
         self._least = np.zeros(len(rows), dtype=np.int64)
-        self._least[timed] = self._shares.gpus_now
         self.end_s = np.full(len(contest.rows), np.inf)
         self.at_largest = np.zeros(len(contest.rows), dtype=np.bool_)
-        for at, index in enumerate(timed.tolist()):
+        for own, index in zip(self._shares, self._timed, strict=True):
             row = int(rows[index])
-            self.end_s[row] = self._shares.end_s[at]
-            top = int(self._demands[index].curve.sizes[-1])
-            self.at_largest[row] = int(self._shares.gpus_now[at]) >= top
+            self._least[index] = own.now
+            self.end_s[row] = own.end_s
+            self.at_largest[row] = own.now >= int(self._demands[index].curve.sizes[-1])
         others = sum(int(d.curve.sizes[0]) for d in self._demands if math.isinf(d.deadline_s))
         #: Some GPU would be idle now, so that more of them help nobody.
-        self.idle = self._shares.idle_now > others
+        self.idle = int(self._left.free[0]) > others
 
     def grown(self) -> Floats:
         """(n,) equation 7's end of each late job, with one size more until the next event."""
         found = self.end_s.copy()
-        coming = self._shares.end_s[np.isfinite(self._shares.end_s)]
-        until_s = float(coming.min()) if len(coming) else self._seen.now_s + 60.0
-        for at, index in enumerate(self._timed.tolist()):
+        coming_s = [own.end_s for own in self._shares if math.isfinite(own.end_s)]
+        until_s = min(coming_s, default=self._seen.now_s + 60.0)
+        for own, index in zip(self._shares, self._timed, strict=True):
             demand = self._demands[index]
-            if self._shares.end_s[at] > demand.deadline_s:
-                found[int(self._rows[index])] = end_with_more(
-                    self._shares.profile,
-                    self._shares.filling(at),
-                    demand.work,
-                    demand.curve.sizes,
-                    demand.curve.rate,
-                    until_s,
-                )
+            if own.end_s > demand.deadline_s:
+                row = int(self._rows[index])
+                found[row] = end_with_more(self._left, own, demand, until_s)
         return found
 
     def share_out(self) -> Ints:
         """Hand out what shares leave; returns the (r,) GPUs of those that take part."""
-        prices = [0.0] * len(self._demands)  # this return does not ask for them
-        return share_out(self._least, self._shares.idle_now, self._demands, prices, "completion")
+        return share_out(self._least, int(self._left.free[0]), self._demands)
 
     def causes(self, gpus: Ints) -> dict[int, Because]:
         """Say what decided about each."""

@@ -8,9 +8,9 @@ import numpy as np
 from scheduler.policies.interface import Figure, Ints, Need, Phase, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.minimum import Demand, Least, Ledger, curve, plan_least
-from scheduler.policies.parts.share import Profile, fill
-from scheduler.policies.parts.surplus import Return, best_effort_price, share_out
+from scheduler.policies.parts.minimum import Least, Ledger, plan_least
+from scheduler.policies.parts.share import Demand, Profile, curve, fill
+from scheduler.policies.parts.surplus import best_effort_price, share_out
 
 #: The note on a job that takes part.
 ADMITTED = (1.0,)
@@ -23,7 +23,8 @@ class ElasticFlow:
     Rule (policies.md 11.1; Gu et al., ASPLOS '23, as recalled, and as read in the released code):
 
     1. A new job is admitted if progressive filling, by deadline, in the work that is left now,
-       finds a plan in which every admitted job is in time. Otherwise it is declined for good.
+       finds a plan in which every admitted job is in time. Otherwise it is declined for good. All
+       that arrived since the last plan stand or fall together, as in the released code.
        Jobs without a deadline are always admitted, as best effort.
     2. Each job gets its minimum satisfactory share: the least GPU-time that keeps its deadline,
        filled backwards from the deadline, so it may be nothing for now (`minimum.least`).
@@ -40,15 +41,10 @@ class ElasticFlow:
 
     Attributes:
         slot_s: Grid of the moments at which jobs are planned to grow. The paper simulates 60 s.
-        rule: What a marginal return is.
-        together: Decline all that arrived since the last plan if not all can be admitted, as the
-            released code does; otherwise they are tried one by one, by deadline.
     """
 
     name: str = "elasticflow"
     slot_s: float = 60.0
-    rule: Return = "gpu_time"
-    together: bool = True
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Admit, then decide all sizes."""
@@ -73,7 +69,7 @@ class ElasticFlow:
             ]
             gpus = np.zeros(len(demands), dtype=np.int64)
             free = int(ledger.profile.free[0])
-            gpus[order] = share_out(ledger.gpus_now, free, mine, price, self.rule)
+            gpus[order] = share_out(ledger.gpus_now, free, mine, price)
             decided.append((contest, contest.sizes.searchsorted(gpus)))
             for index in sorted(set(range(len(demands))) - set(order)):
                 why[int(contest.rows[index])] = _declined(snapshot, contest, demands[index])
@@ -105,14 +101,13 @@ class ElasticFlow:
             return plan_least(profile_of(seen, contest), mine, self.slot_s)
 
         ledger = plan(order)
-        groups = [new] if self.together else [[index] for index in new]
-        for group in filter(None, groups):
-            tried = sorted([*order, *group], key=lambda i: (demands[i].deadline_s, i))
+        if new:
+            tried = sorted([*order, *new], key=lambda i: (demands[i].deadline_s, i))
             found = plan(tried)
             safe = {i for i, own in zip(order, ledger.least, strict=True) if own is not None}
             met = {i for i, own in zip(tried, found.least, strict=True) if own is not None}
-            ok = met >= safe.union(group)
-            verdict.update(dict.fromkeys(group, ok))
+            ok = met >= safe.union(new)
+            verdict.update(dict.fromkeys(new, ok))
             if ok:
                 order, ledger = tried, found
         return verdict, order, ledger
@@ -169,6 +164,6 @@ def _cause(demand: Demand, own: Least | None, gpus: int) -> Because:
 
 def _declined(seen: Snapshot, contest: Contest, demand: Demand) -> Because:
     alone = Profile(np.array([seen.now_s]), np.array([contest.gpus], dtype=np.int64))
-    own = fill(alone, demand.work, demand.curve.sizes, demand.curve.rate, math.inf)
+    own = fill(alone, replace(demand, deadline_s=math.inf))
     need = Need("deadline_s", demand.deadline_s, max(own.end_s, demand.deadline_s))
     return Because("elasticflow.declined", (), (Figure("alone_end_s", own.end_s),), (need,))

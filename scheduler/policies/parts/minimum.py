@@ -12,31 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Ints
-from scheduler.policies.parts.share import Filling, Profile
+from scheduler.policies.interface import Ints
+from scheduler.policies.parts.share import NEARLY, Demand, Filling, Profile, book, run
 
-#: Work is done when this part of it is: the rest is rounding.
-_NEARLY = 1 - 1e-12
 #: Seconds that rounding may cost.
 _HAIR_S, _LATE_S = 1e-6, 1e-5
-_NOTHING = Filling(math.inf, np.zeros(0), np.zeros(0, dtype=np.int64))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curve:
-    """How fast one job is, at sizes that are each faster than all smaller ones. q sizes."""
-
-    sizes: Ints  #: (q,)
-    rate: Floats  #: (q,) steps per second.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """What a job has left to do. Best effort: no deadline."""
-
-    work: float  #: steps
-    deadline_s: float  #: inf where there is none.
-    curve: Curve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,17 +42,6 @@ class Ledger:
         return np.array([0 if own is None else own.filling.now for own in self.least], np.int64)
 
 
-def curve(sizes: Ints, rate: Floats) -> Curve:
-    """Return the sizes worth having of (k,) sizes and rates, 0 where one is not allowed.
-
-    Measured speeds often fall with size (policies.md 0.1); the largest size kept is ElasticFlow's
-    `max_gpu`.
-    """
-    before = np.concatenate(([0.0], np.maximum.accumulate(rate)[:-1]))
-    pays = rate > before
-    return Curve(sizes[pays], rate[pays])
-
-
 def least(profile: Profile, demand: Demand, slot_s: float) -> Least | None:
     """Find the filling with the least GPU-time that ends a job by its deadline; None: none does.
 
@@ -81,7 +50,7 @@ def least(profile: Profile, demand: Demand, slot_s: float) -> Least | None:
         demand: What is to be done.
         slot_s: Grid, from the profile's start, of the moment at which the job grows; 0: none.
     """
-    starts_s, work = profile.starts_s, demand.work * _NEARLY
+    starts_s, work = profile.starts_s, demand.work * NEARLY
     now_s = float(starts_s[0])
     sizes, deadline_s = demand.curve.sizes, demand.deadline_s
     if not len(sizes) or deadline_s <= now_s:
@@ -122,23 +91,7 @@ def _follow(profile: Profile, demand: Demand, share: int, grows_s: float) -> Fil
     grows_at = profile.split(grows_s)
     level = np.minimum(demand.curve.sizes.searchsorted(profile.free, side="right"), share)
     level[:grows_at] = np.minimum(level[:grows_at], share - 1)
-    pace = np.concatenate(([0.0], demand.curve.rate))[level]
-    done = np.cumsum(pace[:-1] * (profile.starts_s[1:] - profile.starts_s[:-1]))
-    step = int(done.searchsorted(demand.work * _NEARLY))
-    if pace[step] <= 0.0:  # only for lack of digits: it was found to be enough
-        return _NOTHING
-    before = float(done[step - 1]) if step else 0.0
-    end_s = float(profile.starts_s[step]) + max(demand.work - before, 0.0) / float(pace[step])
-    used = np.concatenate(([0], demand.curve.sizes))[level[: step + 1]]
-    return Filling(end_s, profile.starts_s[: step + 1], used)
-
-
-def book(profile: Profile, own: Filling) -> None:
-    """Take a filling out of the profile that it was found in."""
-    last = len(own.used)
-    if own.end_s > profile.starts_s[last - 1]:
-        profile.split(own.end_s)
-    profile.free[:last] -= own.used
+    return run(profile.starts_s, level, demand.work, demand.curve)
 
 
 def plan_least(profile: Profile, demands: list[Demand], slot_s: float) -> Ledger:

@@ -6,8 +6,9 @@ Three rules, in this order, while edge servers are open; one job takes one serve
 2. If no cloud GPU is idle, a job that makes its deadline at the edge goes there.
 3. If a job misses its deadline in the cloud, those that one more GPU would not save go first.
 
-The paper's prose and its pseudo-code differ in places; each reading is an option, and the default
-is the prose. Deadlines are soft: nothing is rejected.
+The paper's prose and its pseudo-code differ in places; this is the prose. (The pseudo-code sends
+jobs by rule 2 when GPUs *are* idle, and asks for memory strictly below the edge's.) Deadlines are
+soft: nothing is rejected.
 """
 
 from collections.abc import Sequence
@@ -16,20 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats
-
-
-@dataclass(frozen=True, slots=True)
-class OffloadOptions:
-    """Readings of what the paper leaves open."""
-
-    #: The journal's Algorithm 1, line 10, offloads by rule 2 when GPUs *are* idle; its text says
-    #: the opposite, because an idle GPU means that more GPUs help nobody.
-    rule2_when_idle: bool = False
-    memory_strict: bool = False  #: pseudo-code: memory < edge memory; text: not exceeding it.
-    #: Rule 3 speaks of jobs below their largest size; those already there are beyond help, and
-    #: go first. False: they never go.
-    hopeless_first: bool = True
-    transfer: bool = True  #: add the time a checkpoint takes to get there; the paper does not.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +45,6 @@ def edge_ends(
     memory_mib: Floats,
     edge_memory_mib: Floats,
     transfer_s: Floats,
-    options: OffloadOptions,
 ) -> Floats:
     """(n, e) when each job would end at each server; inf where it cannot run.
 
@@ -68,14 +54,11 @@ def edge_ends(
         rate: (n, e) steps per second there: speed factor times rate at the size it offers.
         memory_mib: (n,) needed per GPU.
         edge_memory_mib: (e,) there is per GPU.
-        transfer_s: (n, e) for the checkpoint to get there.
-        options: Which reading of the memory test, and whether the transfer counts.
+        transfer_s: (n, e) for the checkpoint to get there; the paper leaves it out.
     """
-    need, have = memory_mib[:, None], edge_memory_mib[None, :]
-    fits = (need < have if options.memory_strict else need <= have) & (rate > 0)
+    fits = (memory_mib[:, None] <= edge_memory_mib) & (rate > 0)
     run_s = work[:, None] / np.where(fits, rate, 1.0)
-    moved_s = transfer_s if options.transfer else 0.0
-    return np.where(fits, now_s + run_s + moved_s, np.inf)
+    return np.where(fits, now_s + run_s + transfer_s, np.inf)
 
 
 def offload(
@@ -85,7 +68,6 @@ def offload(
     servers: Sequence[int],
     evicted: Sequence[int],
     candidates: Sequence[int],
-    options: OffloadOptions,
 ) -> list[Offload]:
     """Apply the three rules. Jobs whose server is still there are not named: they stay.
 
@@ -97,7 +79,6 @@ def offload(
         evicted: Jobs at the edge whose server closes. Where not all find another, those that
             would be late at the edge but not in the cloud are brought back first.
         candidates: Jobs in the cloud, running or waiting, that may move, by deadline.
-        options: How to read the rules.
     """
     left = list(servers)
     moved: list[Offload] = []
@@ -116,14 +97,13 @@ def offload(
 
     for job in sorted(evicted, key=lambda job: (better_back(job), deadline_s[job], job)):
         send(job, "rule1", np.inf)
-    if cloud.has_idle_gpu == options.rule2_when_idle:
+    if not cloud.has_idle_gpu:
         for job in candidates:
             send(job, "rule2", deadline_s[job])
     gone = [move.job for move in moved]
     late = [j for j in candidates if cloud.end_s[j] > deadline_s[j] and j not in gone]
     for job in sorted(late, key=lambda j: (*_priority(j, deadline_s, cloud), j)):
-        if options.hopeless_first or not cloud.at_largest[job]:
-            send(job, "rule3", np.inf)
+        send(job, "rule3", np.inf)
     return moved
 
 

@@ -5,12 +5,12 @@ kept as far as the GPUs left over by earlier jobs allow, finishes it in time. Wh
 changes only when a job ends, so it is kept as a step function: no slots, nothing rounded.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.interface import Floats, Ints
 
 
 @dataclass(slots=True, eq=False)
@@ -31,14 +31,6 @@ class Profile:
         self.free = np.concatenate((free[:index], free[index - 1 :]))
         return index
 
-    def less(self, end_s: Floats, gpus: Ints) -> "Profile":
-        """Return the profile without the GPUs of jobs that run from its start, each to its end."""
-        starts_s = np.sort(np.concatenate((self.starts_s, end_s)))
-        starts_s = starts_s[np.append(True, starts_s[1:] != starts_s[:-1])]
-        free = self.free[self.starts_s.searchsorted(starts_s, side="right") - 1]
-        taken = np.bincount(starts_s.searchsorted(end_s), gpus, len(starts_s))
-        return Profile(starts_s, free - (taken.sum() - np.cumsum(taken)).astype(np.int64))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filling:
@@ -55,55 +47,58 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shares:
-    """The outcome for n jobs."""
+class Curve:
+    """How fast one job is, at sizes that are each faster than all smaller ones. q sizes."""
 
-    gpus_now: Ints  #: (n,)
-    end_s: Floats  #: (n,) with no more than its share; inf if it cannot run.
-    satisfied: Bools  #: (n,) ends by its deadline.
-    profile: Profile  #: what is left.
-    filled: Mapping[int, Filling]  #: of jobs that run at more than one size, or not at all.
+    sizes: Ints  #: (q,)
+    rate: Floats  #: (q,) steps per second.
 
-    @property
-    def idle_now(self) -> int:
-        """GPUs that nobody takes in the first step."""
-        return int(self.profile.free[0])
 
-    def filling(self, job: int) -> Filling:
-        """Return what a job took."""
-        if job in self.filled:
-            return self.filled[job]
-        return Filling(
-            float(self.end_s[job]), self.profile.starts_s[:1], self.gpus_now[job : job + 1]
-        )
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What a job has left to do. Best effort: no deadline."""
+
+    work: float  #: steps
+    deadline_s: float  #: inf where there is none.
+    curve: Curve
+
+
+def curve(sizes: Ints, rate: Floats) -> Curve:
+    """Return the sizes worth having of (k,) sizes and rates, 0 where one is not allowed.
+
+    Measured speeds often fall with size (policies.md 0.1); the largest size kept is ElasticFlow's
+    `max_gpu`.
+    """
+    before = np.concatenate(([0.0], np.maximum.accumulate(rate)[:-1]))
+    pays = rate > before
+    return Curve(sizes[pays], rate[pays])
 
 
 #: Work is done when this part of it is: the rest is rounding.
-_NEARLY = 1 - 1e-12
+NEARLY = 1 - 1e-12
 #: Seconds that rounding may make a job late.
 _LATE_S = 1e-6
-_NEVER = Filling(float("inf"), np.zeros(0), np.zeros(0, dtype=np.int64))
+NEVER = Filling(float("inf"), np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
-def fill(profile: Profile, work: float, sizes: Ints, rate: Floats, deadline_s: float) -> Filling:
-    """Find the smallest share that does `work` by the deadline; the fastest if none does.
+def fill(profile: Profile, demand: Demand) -> Filling:
+    """Find the smallest share that ends a job by its deadline; the fastest if none does.
 
     Args:
         profile: Free GPUs; not changed.
-        work: Steps to do.
-        sizes: (q,) the job's allowed sizes, ascending.
-        rate: (q,) steps per second at each; never falling.
-        deadline_s: When it must have ended.
+        demand: What is to be done.
     """
+    sizes, rate, work = demand.curve.sizes, demand.curve.rate, demand.work
     if not len(sizes):
-        return _NEVER
+        return NEVER
     offered = sizes.searchsorted(profile.free, side="right")  # (t,) sizes that are free, counted
     share, steps = 0, len(offered)
-    if np.isfinite(deadline_s):
-        share, steps = _least(profile.starts_s, offered, work, rate, deadline_s)
+    if np.isfinite(demand.deadline_s):
+        share, steps = _least(profile.starts_s, offered, work, rate, demand.deadline_s)
     if not share:
         share, steps = len(sizes), len(offered)
-    return _run(profile.starts_s[:steps], np.minimum(offered[:steps], share), work, sizes, rate)
+    level = np.minimum(offered[:steps], share)
+    return run(profile.starts_s[:steps], level, work, demand.curve)
 
 
 def _least(
@@ -117,7 +112,7 @@ def _least(
     length = np.empty(due)
     np.subtract(starts_s[1:due], starts_s[: due - 1], out=length[:-1])
     length[-1] = max(deadline_s - float(starts_s[due - 1]), 0.0)
-    need = work * _NEARLY
+    need = work * NEARLY
     # Were all GPUs free it would need at least this; a little less, for rounding.
     alone = int(rate.searchsorted(need * (1 - 1e-9) / max(float(length.sum()), 1e-12)))
     paces = np.concatenate(([0.0], rate))
@@ -129,16 +124,16 @@ def _least(
     return (len(rate), due) if alone < len(rate) and done >= need - rate[-1] * _LATE_S else (0, due)
 
 
-def _run(starts_s: Floats, level: Ints, work: float, sizes: Ints, rate: Floats) -> Filling:
+def run(starts_s: Floats, level: Ints, work: float, curve: Curve) -> Filling:
     """Do the work at so many of the job's sizes, counted, in each step; the last has no end."""
-    pace = np.concatenate(([0.0], rate))[level]
+    pace = np.concatenate(([0.0], curve.rate))[level]
     done = np.cumsum(pace[:-1] * (starts_s[1:] - starts_s[:-1]))
-    step = int(done.searchsorted(work * _NEARLY))
+    step = int(done.searchsorted(work * NEARLY))
     if pace[step] <= 0:  # only the last step is never long enough: nothing is free for ever
-        return _NEVER
+        return NEVER
     before = float(done[step - 1]) if step else 0.0
     end_s = float(starts_s[step] + (work - before) / pace[step])
-    used = np.concatenate(([0], sizes))[level[: step + 1]]
+    used = np.concatenate(([0], curve.sizes))[level[: step + 1]]
     return Filling(end_s, starts_s[: step + 1], used)
 
 
@@ -152,140 +147,33 @@ def book(profile: Profile, filling: Filling) -> None:
     profile.free[: last + 1] -= filling.used
 
 
-def satisfy(
-    now_s: float, gpus: int, work: Floats, deadline_s: Floats, sizes: Ints, rate: Floats
-) -> Shares:
+def satisfy(profile: Profile, demands: Sequence[Demand]) -> list[Filling]:
     """Fill all jobs, by deadline, then those that cannot make theirs with what is left.
 
     The test is sufficient, not necessary: it shows a plan. Jobs that miss are never rejected, and
     never take from those that do not.
 
-    As long as the shares of the jobs so far fit beside each other, none is in another's way, and
-    they are found all at once; only jobs beyond that are filled in one by one.
-
     Args:
-        now_s: The present.
-        gpus: That these jobs may have.
-        work: (n,) steps left.
-        deadline_s: (n,) finite.
-        sizes: (k,) sizes, ascending.
-        rate: (n, k) steps per second, never falling with size; 0 where a size is not allowed.
+        profile: What there is; becomes what is left.
+        demands: (n,) with deadlines.
     """
-    n, k = rate.shape
-    may: Bools = rate > 0
-    rows = np.arange(n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        run_s = np.where(may, work[:, None] / rate, np.inf)  # with all GPUs free
-    done = rate * np.maximum(deadline_s - now_s, 0.0)[:, None]
-    meets: Bools = may & (done >= (work * _NEARLY)[:, None])
-    top = k - 1 - may[:, ::-1].argmax(axis=1)
-    meets[rows, top] |= now_s + run_s[rows, top] <= deadline_s + _LATE_S
-    able = np.any(meets, axis=1)  # others miss whatever is free
-    made = _Fillings(now_s, gpus, work, sizes, rate, run_s)
-    order = np.argsort(deadline_s, kind="stable")
-    made.fill_all(order[able[order]], meets.argmax(axis=1), deadline_s)
-    satisfied = np.isfinite(made.end_s)
-    late = order[~satisfied[order] & np.any(may, axis=1)[order]]
-    made.fill_all(late, top, np.full(n, np.inf))
-    for job in np.flatnonzero(~np.isfinite(made.end_s)).tolist():
-        made.filled[job] = _NEVER
-    return Shares(made.gpus_now, made.end_s, satisfied, made.profile, made.filled)
+    found = [NEVER] * len(demands)
+    order = sorted(range(len(demands)), key=lambda job: demands[job].deadline_s)
+    late = []
+    for job in order:
+        own = fill(profile, demands[job])
+        if own.end_s <= demands[job].deadline_s + _LATE_S:
+            found[job] = own
+            book(profile, own)
+        else:
+            late.append(job)
+    for job in late:
+        found[job] = fill(profile, replace(demands[job], deadline_s=np.inf))
+        book(profile, found[job])
+    return found
 
 
-class _Fillings:
-    """What n jobs take, one after the other."""
-
-    def __init__(
-        self, now_s: float, gpus: int, work: Floats, sizes: Ints, rate: Floats, run_s: Floats
-    ) -> None:
-        self.gpus_now = np.zeros(len(work), dtype=np.int64)
-        self.end_s = np.full(len(work), np.inf)
-        self.filled: dict[int, Filling] = {}
-        self._now_s, self._work, self._sizes, self._rate = now_s, work, sizes, rate
-        self._run_s = run_s
-        #: From the first step on in which anything is free, and the moments before.
-        self._rest = Profile(np.array([now_s]), np.array([gpus], dtype=np.int64))
-        self._full_s: list[Floats] = []
-        self._gpus = gpus
-        #: Which sizes are allowed -> those, and for so many free GPUs how many of them fit.
-        self._fits: dict[bytes, tuple[Bools, Ints, Ints]] = {}
-
-    @property
-    def profile(self) -> Profile:
-        """What is left."""
-        full_s = np.concatenate([*self._full_s, self._rest.starts_s])
-        free = np.zeros(len(full_s), dtype=np.int64)
-        free[len(full_s) - len(self._rest.free) :] = self._rest.free
-        return Profile(full_s, free)
-
-    def fill_all(self, order: Ints, level: Ints, deadline_s: Floats) -> None:
-        """Fill jobs in order; those that would be late take nothing.
-
-        Args:
-            order: Jobs.
-            level: (n,) that each takes where enough is free.
-            deadline_s: (n,) inf: it is late at no time.
-        """
-        if not len(order):
-            return
-        size = self._sizes[level[order]]
-        least = 0 if self._full_s else int(self._rest.free.min())
-        beside = int(np.cumsum(size).searchsorted(least, side="right"))
-        free_for_all = order[:beside]
-        if beside:
-            self.gpus_now[free_for_all] = size[:beside]
-            end_s = self._now_s + self._run_s[free_for_all, level[free_for_all]]
-            self.end_s[free_for_all] = end_s
-            self._rest = self._rest.less(end_s, size[:beside])
-        for job in order[beside:].tolist():
-            self._fill(job, float(deadline_s[job]))
-
-    def _fill(self, job: int, deadline_s: float) -> None:
-        rest, work = self._rest, float(self._work[job])
-        allowed, sizes, fits = self._allowed(job)
-        rate = self._rate[job, allowed]
-        offered = fits[rest.free]
-        share, steps = len(sizes), len(offered)
-        if np.isfinite(deadline_s):
-            share, steps = _least(rest.starts_s, offered, work, rate, deadline_s)
-        if not share:
-            return
-        level = np.minimum(offered[:steps], share)
-        filling = _run(rest.starts_s[:steps], level, work, sizes, rate)
-        if filling.end_s > deadline_s + _LATE_S or not np.isfinite(filling.end_s):
-            return
-        book(rest, filling)
-        self.end_s[job] = filling.end_s
-        if not self._full_s:
-            self.gpus_now[job] = filling.now
-        else:  # nothing is free now
-            starts_s = np.concatenate(([self._now_s], filling.starts_s))
-            filling = Filling(filling.end_s, starts_s, np.concatenate(([0], filling.used)))
-        self.filled[job] = filling
-        if not rest.free[0]:
-            full = int((rest.free > 0).argmax())  # the last step is never full: all jobs end
-            self._full_s.append(rest.starts_s[:full])
-            self._rest = Profile(rest.starts_s[full:], rest.free[full:])
-
-    def _allowed(self, job: int) -> tuple[Bools, Ints, Ints]:
-        """Return the sizes allowed for a job."""
-        allowed = self._rate[job] > 0
-        key = allowed.tobytes()
-        if key not in self._fits:
-            sizes = self._sizes[allowed]
-            counted = np.arange(self._gpus + 1)
-            self._fits[key] = (allowed, sizes, sizes.searchsorted(counted, side="right"))
-        return self._fits[key]
-
-
-def end_with_more(
-    profile: Profile,
-    own: Filling,
-    work: float,
-    sizes: Ints,
-    rate: Floats,
-    until_s: float,
-) -> float:
+def end_with_more(profile: Profile, own: Filling, demand: Demand, until_s: float) -> float:
     """Return when a job ends if it gets its next larger size until `until_s` (EdgeFlow, eq. 7).
 
     The rest is planned again in what is free then, and in what the job itself would have held.
@@ -293,12 +181,10 @@ def end_with_more(
     Args:
         profile: What all jobs together leave.
         own: What this job takes of it, as booked there.
-        work: Steps left.
-        sizes: (q,) allowed sizes, ascending.
-        rate: (q,) steps per second at each.
+        demand: What it has left to do.
         until_s: The next event.
     """
-    starts_s = profile.starts_s
+    starts_s, sizes, rate = profile.starts_s, demand.curve.sizes, demand.curve.rate
     free = profile.free.copy()
     if np.isfinite(own.end_s):
         steps = int(np.searchsorted(starts_s, own.end_s))
@@ -306,9 +192,9 @@ def end_with_more(
     level = min(int(np.searchsorted(sizes, own.now, side="right")), len(sizes) - 1)
     now_s = float(starts_s[0])
     done = rate[level] * (until_s - now_s)
-    if done >= work:
-        return float(now_s + work / rate[level])
+    if done >= demand.work:
+        return float(now_s + demand.work / rate[level])
     rest = Profile(starts_s.copy(), free)
     at = rest.split(until_s)
     rest = Profile(rest.starts_s[at:], rest.free[at:])
-    return fill(rest, work - done, sizes, rate, np.inf).end_s
+    return fill(rest, Demand(demand.work - done, np.inf, demand.curve)).end_s

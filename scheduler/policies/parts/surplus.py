@@ -1,39 +1,33 @@
 """ElasticFlow's surplus: what minimum shares leave idle, by marginal return.
 
 A job without a GPU comes first. Then the next size goes, one job at a time, to the job whose return
-is the largest. The paper and the released code differ in what a return is; both are offered.
+is the largest.
 """
 
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from scheduler.policies.interface import Ints
-from scheduler.policies.parts.minimum import Demand
-
-#: What one more size returns, per GPU more:
-#: `gpu_time`: GPU-seconds that it saves later, per GPU-second that it takes now (the stated rule).
-#: `released`: its opposite; the released code sorts the other way round (policies.md 11.1).
-#: `completion`: seconds saved if the size is kept to the end (EdgeFlow's wording).
-Return = Literal["gpu_time", "released", "completion"]
+from scheduler.policies.parts.share import Demand
 
 
 def share_out(
-    gpus_now: Ints, free: int, demands: Sequence[Demand], price: Sequence[float], rule: Return
+    gpus_now: Ints, free: int, demands: Sequence[Demand], price: Sequence[float] | None = None
 ) -> Ints:
     """Hand out what is free now; returns the (n,) GPUs that each job shall hold.
 
-    The saving of `gpu_time` is that of a moment's surplus, `Least.price` times the work it does:
-    the plan is made again before a long surplus would change the price. It costs O(log n) for each
-    size handed out.
+    What one more size returns, per GPU more, is GPU-seconds that it saves later, per GPU-second
+    that it takes now: the price of a step times the steps more. (The rule as stated; the released
+    code sorts the other way round, policies.md 11.1.) That is the saving of a moment's surplus: the
+    plan is made again before a long one would change the price. Without prices it is seconds saved
+    if the size is kept to the end (EdgeFlow's wording). Costs O(log n) for each size handed out.
 
     Args:
         gpus_now: (n,) minimum shares.
         free: GPUs that nobody needs now.
         demands: (n,)
         price: (n,) GPU-seconds saved by a step of work that is done now.
-        rule: What counts as return.
     """
     gpus = gpus_now.copy()
     heap: list[tuple[bool, float, int, int]] = []
@@ -46,11 +40,11 @@ def share_out(
             return
         more = int(sizes[level]) - have
         now, then = (float(rate[level - 1]) if level else 0.0), float(rate[level])
-        if rule == "completion":
+        if price is None:
             worth = demands[job].work * (1.0 / now - 1.0 / then) / more if now else math.inf
         else:
             worth = price[job] * (then - now) / more
-        heapq.heappush(heap, (have > 0, worth if rule == "released" else -worth, job, level))
+        heapq.heappush(heap, (have > 0, -worth, job, level))
 
     for job in range(len(demands)):
         offer(job)
