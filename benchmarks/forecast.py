@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
-from scheduler.policies.parts.loans import LoanOptions, decide
+from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
 from tests.snapshots import Pool, snapshot
 
@@ -109,12 +109,13 @@ def lend(need: Floats, setting: Setting, options: LoanOptions) -> dict[str, floa
         lender = Lender("serve", seen.lenders[0].nodes, float(need[minute]), 0.0, kept, SLOT_S)
         shown = replace(seen, now_s=now_s, nodes=nodes, lenders=(lender,))
         began_s = process_time()
-        (decision,) = decide(shown, lambda _: 0.0, options)
+        outlook = Outlook(shown, options, np.zeros(1))
+        taken = outlook.reclaims(0) if outlook.takes[0] else None
+        new = outlook.offers().get(0, [])
         times.append(process_time() - began_s)
         lent = np.isinf(away_until)
-        back = list(decision.reclaim_from[: decision.reclaim])
+        back = list(taken.reclaim_from[: taken.reclaim]) if taken else []
         away_until[back] = minute + RECLAIM
-        new = list(decision.lend)
         away_until[new] = np.inf
         nodes.lent_since_s[new] = now_s + LEND * MINUTE_S
         nodes.returned_s[back] = now_s + RECLAIM * MINUTE_S

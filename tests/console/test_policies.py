@@ -16,9 +16,9 @@ def test_every_policy_is_in_the_catalogue_in_order() -> None:
 def test_all_are_listed_and_one_is_told_about(tidegate: Run) -> None:
     ran = tidegate.does("policies")
     assert set(POLICIES) <= {line.split()[0] for line in ran.out.splitlines() if line.strip()}
-    one = tidegate("policies", "srtf")
-    assert "Shortest remaining time first" in one.out
-    assert "patience=1.0" in one.out
+    one = tidegate("policies", "fifo")
+    assert "First in, first out" in one.out
+    assert "backfill=easy" in one.out
     assert "`" not in one.out  # it is read on a terminal, not as Markdown
     rows = tidegate.tells("policies")["policies"]
     assert [row["policy"] for row in rows] == list(POLICIES)

@@ -98,11 +98,7 @@ def test_drf_serves_tenants_by_share_and_gpu_memory_counts() -> None:
     assert sizes(decide(Drf(weights={"a": 3.0}), seen)) == {"a0": 2, "a1": 2, "a2": 2, "b0": 2}
 
 
-@pytest.mark.parametrize(
-    ("behind", "started"),
-    [("stop", {"b0": 4}), ("tenant", {"b0": 4, "b1": 1}), ("job", {"a1": 1, "b0": 4, "b1": 1})],
-)
-def test_behind_a_gang_that_does_not_fit(behind: str, started: dict[str, int]) -> None:
+def test_behind_a_gang_that_does_not_fit_no_gpu_is_idle() -> None:
     jobs = [
         Job("a-run", sizes=(2,), held={"train-000": 2}),
         Job("a0", sizes=(8,), submit_s=1),
@@ -111,9 +107,7 @@ def test_behind_a_gang_that_does_not_fit(behind: str, started: dict[str, int]) -
         Job("b1", sizes=(1,), submit_s=4),
     ]
     seen = of_tenants(snapshot([Pool("train")], jobs), {job.id: job.id[0] for job in jobs})
-    assert sizes(decide(Drf(behind=behind), seen)) == started  # type: ignore[arg-type]
-    if behind == "job":
-        assert sizes(decide(Drf(), seen)) == started, "the default leaves no GPU idle"
+    assert sizes(decide(Drf(), seen)) == {"a1": 1, "b0": 4, "b1": 1}
 
 
 def test_a_group_may_have_jobs_of_its_own() -> None:
@@ -143,13 +137,6 @@ def test_the_index_is_the_one_of_the_definition(samples: list[float], attained: 
     assert found[0] == pytest.approx(want, rel=1e-6)
 
 
-@given(samples=st.lists(SERVICE, min_size=1, max_size=30), quantum=SERVICE)
-def test_the_index_of_one_quantum(samples: list[float], quantum: float) -> None:
-    found = gittins_rank(np.array([0.0]), np.array(samples), quantum)
-    within = np.mean([size <= quantum for size in samples])
-    assert found[0] == pytest.approx(within / np.mean(np.minimum(samples, quantum)))
-
-
 def test_many_jobs_are_ranked_as_each_alone() -> None:
     rng = np.random.default_rng(1)
     samples, attained = rng.lognormal(8, 2, 3000), rng.lognormal(7, 2, 1000)
@@ -162,12 +149,8 @@ def test_gittins_prefers_who_is_about_to_end() -> None:
     """Jobs take 100 or 10,000 GPU-seconds: at 90 one is nearly done, at 200 it is a long one."""
     jobs = [Job("late", sizes=(8,), held={"train-000": 8}), Job("early", sizes=(8,), submit_s=1)]
     samples = (100.0, 100.0, 100.0, 10_000.0)
-    for attained, policy, want in (
-        ([200.0, 90.0], Gittins(samples=samples), {"late": 0, "early": 8}),
-        ([90.0, 200.0], Gittins(samples=samples), {}),
-        ([200.0, 90.0], Gittins(samples=samples, thresholds=(80.0,)), {"late": 0, "early": 8}),
-        ([70.0, 90.0], Gittins(samples=samples, thresholds=(80.0,)), {}),
-    ):
+    policy = Gittins(samples=samples)
+    for attained, want in (([200.0, 90.0], {"late": 0, "early": 8}), ([90.0, 200.0], {})):
         seen = snapshot([Pool("train")], jobs)
         seen = columns(seen, attained_gpu_s=np.array(attained))
         assert sizes(decide(policy, seen)) == want

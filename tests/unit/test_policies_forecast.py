@@ -10,7 +10,7 @@ from benchmarks.forecast import DAY, Setting, clairvoyant_gpu_h, measure, peaks
 from scheduler.policies.interface import Floats, Kind, LoanPhase
 from scheduler.policies.parts import loans
 from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecast
-from scheduler.policies.parts.loans import LoanOptions, decide
+from scheduler.policies.parts.loans import LoanOptions, Outlook
 from scheduler.policies.parts.seasons import SeasonOptions, seasonal
 from simulator.tides import edge_tide, pool_tide
 from tests.snapshots import Pool, snapshot
@@ -187,18 +187,21 @@ def test_an_edge_node_is_judged_by_views_not_by_a_season() -> None:
     pool = Pool("edge", Kind.EDGE, gpus=1, loan=LoanPhase.OWNED, history=history.tolist())
     seen = snapshot([pool], [])
     views = LoanOptions(forecast=ForecastOptions(season=None))
-    assert decide(seen, lambda _: 0.0, LoanOptions()) == decide(seen, lambda _: 0.0, views)
+    by_default, by_views = (Outlook(seen, how, np.zeros(1)) for how in (LoanOptions(), views))
+    assert by_default.offers() == by_views.offers()
+    assert by_default.lends(0, [0]) == by_views.lends(0, [0])
 
 
 def test_the_margin_decides_how_many_servers_stay() -> None:
     history = tide(10, gpus=160)[: 9 * SLOTS + 30]
     seen = snapshot([Pool("serve", Kind.INFERENCE, nodes=20, history=history.tolist())], [])
-    (decision,) = decide(seen, lambda _: 0.0, LoanOptions())
-    figures = {figure.name: figure.value for figure in decision.figures}
+    outlook = Outlook(seen, LoanOptions(), np.zeros(1))
+    (offered,) = outlook.offers().values()
+    figures = {figure.name: figure.value for figure in outlook.lends(0, offered).figures}
     margin = one(history).margin_gpus[0]
     assert figures["headroom_gpus"] == pytest.approx(max(1.0, margin))
     most = max(history[-1], figures["peak_gpus"] + figures["headroom_gpus"])
-    assert len(decision.lend) == 20 - int(np.ceil(most / 8 - 1e-9))
+    assert len(offered) == 20 - int(np.ceil(most / 8 - 1e-9))
     assert DAY == SLOTS * 5
 
 
@@ -207,7 +210,7 @@ def test_who_reports_nothing_new_is_not_forecast_again() -> None:
     before = loans._ahead.cache_info()
     for last in (history[-1], history[-1], history[-1] + 1.0):
         pool = Pool("serve", Kind.INFERENCE, nodes=20, history=[*history[:-1], last])
-        decide(snapshot([pool], []), lambda _: 0.0, LoanOptions())
+        Outlook(snapshot([pool], []), LoanOptions(), np.zeros(1))
     after = loans._ahead.cache_info()
     assert (after.hits - before.hits, after.misses - before.misses) == (1, 2)
 

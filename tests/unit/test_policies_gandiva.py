@@ -83,22 +83,3 @@ def test_a_spread_gang_moves_to_a_node_that_holds_it_one_per_plan() -> None:
     assert (reason.subject, reason.verb, reason.rule) == ("a", "migrates", "gandiva.gather")
     full = [*jobs, Job("c", sizes=(4,), held={"train-000": 2, "train-001": 2}, submit_s=2.0)]
     assert Gandiva().plan(snapshot([TRAIN], full)).targets == {}
-
-
-def test_growth_takes_what_is_free_where_it_gains_most_and_gives_it_back() -> None:
-    linear = Job("a", sizes=(1, 2, 4), power=1.0, held={"train-000": 1})
-    flat = Job("b", sizes=(1, 2, 4), power=0.1, held={"train-001": 1}, submit_s=1.0)
-    seen = snapshot([TRAIN], [linear, flat])
-    assert Gandiva().plan(seen).targets == {}
-    plan = decide(Gandiva(grow=True), seen)
-    assert sizes(plan) == {"a": 4, "b": 4}
-    tight = Pool("train", nodes=1, gpus=5)
-    seen = snapshot(
-        [tight], [replace(linear, held={"train-000": 1}), replace(flat, held={"train-000": 1})]
-    )
-    assert sizes(Gandiva(grow=True).plan(seen)) == {"a": 4}
-    grown = replace(linear, held={"train-000": 4}, changed_s=NOW - 1.0)
-    others = [Job(f"c{i}", sizes=(1,), submit_s=2.0) for i in range(3)]
-    seen = snapshot([tight], [grown, replace(flat, held={"train-000": 1}), *others])
-    plan = decide(Gandiva(grow=True), seen)
-    assert sizes(plan) == {"a": 1, "c0": 1, "c1": 1, "c2": 1}

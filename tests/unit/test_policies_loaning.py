@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.literature.aryl import Aryl, group
-from scheduler.policies.literature.deepboot import DeepBoot, pause_s
+from scheduler.policies.literature.deepboot import DeepBoot
 from scheduler.policies.parts.lending import returns_s
 from scheduler.policies.parts.loans import LoanOptions
 from tests.snapshots import Job, Pool, decide, snapshot
@@ -184,21 +184,3 @@ def test_deepboot_plans_a_size_again_only_after_the_interval() -> None:
     seen = snapshot([TRAIN], [job], sizes=SIZES)
     assert not DeepBoot(doubling=False).plan(seen).targets
     assert DeepBoot(doubling=False, interval_s=40.0).plan(seen).targets
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "moved", "expected"),
-    [
-        (0, 4, False, 103),
-        (4, 0, False, 0),
-        (4, 2, False, 5),
-        (4, 4, False, 0),
-        (4, 4, True, 103),
-        (1, 2, False, 5 + 49),
-        (2, 8, False, 5 + 73),
-    ],
-)
-def test_a_change_stops_old_workers_for_their_part_only(
-    before: int, after: int, moved: bool, expected: float
-) -> None:
-    assert pause_s(103, 5, before, after, moved=moved) == expected

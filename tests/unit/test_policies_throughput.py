@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase, Plan, Snapshot
 from scheduler.policies.literature.afs import Afs, share
 from scheduler.policies.literature.optimus import Optimus, climb
-from scheduler.policies.literature.pollux import Pollux, rate_at, utility, wanted_gpus
+from scheduler.policies.literature.pollux import Pollux, rate_at, utility
 from scheduler.policies.parts.contest import Contest, contests
 from tests.markets import columns, noted
 from tests.snapshots import Job, Pool, decide, snapshot
@@ -241,10 +241,6 @@ def test_speed_between_sizes_is_linear() -> None:
     assert [float(rate_at(field, g)[0]) for g in (1, 2, 3, 4, 9)] == [1.5, 3.0, 4.0, 5.0, 5.0]
 
 
-def test_the_number_of_gpus_that_would_be_used_well() -> None:
-    linear, flat = [float(k) for k in range(1, 17)], [1.0] * 16
-    full = contest([1.0], [linear], 8)
-    assert utility(full, np.array([8])) == pytest.approx(1.0)
-    assert wanted_gpus(full, (0.35, 0.65)) == 16  # more it cannot use
-    assert wanted_gpus(contest([1.0], [flat], 8), (0.35, 0.65)) == 2
-    assert wanted_gpus(contest([1.0], [flat], 2), (0.35, 0.65)) == 2
+def test_use_is_one_where_each_gpu_is_worth_as_much_as_the_first() -> None:
+    linear = [float(k) for k in range(1, 17)]
+    assert utility(contest([1.0], [linear], 8), np.array([8])) == pytest.approx(1.0)

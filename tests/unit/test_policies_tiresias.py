@@ -60,23 +60,6 @@ def test_a_queue_is_in_order_of_entry_and_thresholds_may_be_many() -> None:
     assert policy.plan(later).notes["c"] == (2.0, NOW_S, 0.0)
 
 
-def test_nobody_is_promoted_unless_asked_for() -> None:
-    jobs = [Job("a", sizes=[8], submit_s=1.0, waiting_since_s=0.0), Job("b", sizes=[8])]
-    one = noted(seen(jobs, {"a": 60_000.0}), a=(1, 5.0, 0))
-    assert sizes(Tiresias().plan(one)) == {"b": 8}
-
-
-def test_a_starved_job_returns_to_the_first_queue_and_counts_anew() -> None:
-    jobs = [Job("a", sizes=[8], waiting_since_s=NOW_S - 100.0)]
-    # With 8 GPUs, it ran for 7,500 s.
-    one = noted(seen(jobs, {"a": 60_000.0}), a=(1, 5.0, 0))
-    assert Tiresias(promote=100.0 / 7500.0 + 1e-6).plan(one).notes == {}
-    plan = decide(Tiresias(promote=100.0 / 7500.0 - 1e-6), one)
-    assert plan.notes["a"] == (0.0, NOW_S, 60_000.0)
-    again = noted(seen(jobs, {"a": 60_000.0 + 57_000.0}), a=(0, NOW_S, 60_000.0))
-    assert Tiresias(promote=1.0).plan(again).notes == {}
-
-
 def test_moving_jobs_and_those_that_back_off_are_left_alone() -> None:
     jobs = [
         Job("moves", sizes=[4], held={"train-000": 4}, moving=True),
@@ -112,11 +95,6 @@ def test_all_training_pools_are_used() -> None:
 def test_thresholds_must_ascend(thresholds: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="do not ascend"):
         Tiresias(thresholds_gpu_s=thresholds)
-
-
-def test_promotion_must_be_above_zero() -> None:
-    with pytest.raises(ValueError, match="promote"):
-        Tiresias(promote=0.0)
 
 
 CASES = [

@@ -1,8 +1,7 @@
 """DeepBoot: sizes by a knapsack of speed-ups, on training GPUs and on idle inference GPUs.
 
 The policy is its training side, ATS-T; nodes are lent whole here, so the inference side, which
-shares single GPUs between pods and jobs, has no part. `pause_s` is what a change costs with its
-fast elastic training (AFE), where old workers go on while new ones boot.
+shares single GPUs between pods and jobs, has no part.
 """
 
 from dataclasses import dataclass, field
@@ -70,7 +69,7 @@ class DeepBoot:
         )
 
     def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:
-        value = speedups(seen, contest, self.restart_s, fair=True)
+        value = speedups(seen, contest, self.restart_s)
         allowed = twice(contest, most) if self.doubling else contest.allowed
         value = np.where(allowed, value, -np.inf)
         # Who changed a moment ago keeps its level: it is the only one, and where it starts.
@@ -89,30 +88,3 @@ def _only(value: Floats, kept: Ints) -> Floats:
     rows = np.flatnonzero(kept)
     found[rows, kept[rows]] = np.maximum(found[rows, kept[rows]], 0.0)
     return found
-
-
-def pause_s(
-    first_s: float, next_s: float, before: int, after: int, *, moved: bool = False
-) -> float:
-    """Return for how long a change of a job's GPUs stops it, with fast elastic training.
-
-    Args:
-        first_s: Of a start from nothing.
-        next_s: Of a change that needs no new worker.
-        before: GPUs held.
-        after: GPUs to hold.
-        moved: Whether the same number is to be on other nodes.
-
-    Returns:
-        Seconds: the old workers go on while new ones boot, so growing costs the part of a start
-        that the new workers are of all, in whole seconds.
-    """
-    if after == 0:
-        return 0.0
-    if before == 0:
-        return first_s
-    if after < before:
-        return next_s
-    if after == before:
-        return first_s if moved else 0.0
-    return next_s + (first_s - next_s) * (after - before) // after

@@ -7,7 +7,6 @@ fairness on GPUs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -139,16 +138,13 @@ class Drf:
     want more, so that a group is not held back by one child's saturated resource; children that
     want nothing are left out [M]. A weight of 2 entitles to twice as much.
 
-    `behind` a gang that does not fit: `stop` ends the round, as in the paper; `tenant` holds back
-    only its own tenant; `job`, the default, tries that tenant's next. The paper's tasks are small
-    against a server, so that where one does not fit the cluster is full. A gang that does not fit
-    says no such thing: with `stop` or `tenant` GPUs stand idle behind it while shares that could
-    be even are not, and where there is one tenant the policy is FIFO without backfill.
+    Behind a gang that does not fit its tenant's next is tried. The paper ends the round there: its
+    tasks are small against a server, so that where one does not fit the cluster is full. A gang
+    that does not fit says no such thing, and GPUs would stand idle behind it.
     """
 
     name: str = "drf"
     weights: Mapping[str, Positive] = field(default_factory=dict)  #: by path.
-    behind: Literal["stop", "tenant", "job"] = "job"
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Fill up the smallest shares."""
@@ -179,9 +175,7 @@ class Drf:
                 given[job] = pool
                 room[pool] -= int(found.size[job])
                 tree.grant(leaf, demand[job])
-            elif self.behind == "stop":
-                break
-            elif self.behind == "tenant" or not leaf.queue:
+            elif not leaf.queue:
                 tree.block(leaf)
         return given
 

@@ -24,31 +24,24 @@ class Gandiva:
       all time to it. Both defaults are the paper's.
     - *Packing.* Gangs go on the fewest nodes, the fullest that fits first.
     - *Migration.* A gang on more nodes than it needs moves, one per plan, to a node with room.
-    - *Grow and shrink* (`grow`). While nobody waits, free GPUs go to the job whose speed gains
-      most per GPU, and they are the first to be taken back.
 
     Knows no lengths and no deadlines. Differences: two jobs never share a GPU (the paper packs
-    those with little memory and compute); migration looks at nodes, not at measured slow-down;
-    growth looks at known speeds, the paper tries. Costs O(n log n), with growth O(G n k).
+    those with little memory and compute); migration looks at nodes, not at measured slow-down; no
+    job grows while nobody waits. Costs O(n log n).
     """
 
     name: str = "gandiva"
     slice_s: float = 60.0
     overhead: PositiveShare = 0.02  #: of a slice, that switching may take.
-    grow: bool = False
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Give turns, then grow or gather."""
+        """Give turns, then gather."""
         jobs = snapshot.jobs
         found = gangs(snapshot)
-        asked = _asked(found) if self.grow else found
-        pool = sweep(asked, self._turns(found).tolist())
-        size = np.where(pool >= 0, asked.size, 0)
-        if self.grow:
-            size = _grow(asked, pool, size)
+        pool = sweep(found, self._turns(found).tolist())
         since_s = np.where(jobs.phase == Phase.WAITING, jobs.waiting_since_s, jobs.changed_s)
         told = {"turn_s": np.where(np.isfinite(since_s), snapshot.now_s - since_s, 0.0)}
-        plan = write(found, Verdict(pool, "gandiva.slice", size, figures=told))
+        plan = write(found, Verdict(pool, "gandiva.slice", figures=told))
         return _gather(found, plan)
 
     def _turns(self, found: Gangs) -> Ints:
@@ -62,48 +55,6 @@ class Gandiva:
         since_s = np.where(turn == 1, jobs.waiting_since_s, -jobs.changed_s)
         order: Ints = takes_part[np.lexsort((takes_part, since_s[takes_part], turn[takes_part]))]
         return order
-
-
-def _asked(found: Gangs) -> Gangs:
-    """Return the gangs as if none had grown: what they grew by is free."""
-    jobs = found.seen.jobs
-    allowed = (jobs.rate > 0) & (jobs.sizes <= jobs.requested[:, None])
-    below = np.where(allowed, jobs.sizes, 0).max(axis=1, initial=0)
-    has_grown = found.runs & (below > 0) & (below < found.size)
-    size = np.where(has_grown, below, found.size)
-    more = np.bincount(found.pool[has_grown], (found.size - size)[has_grown], len(found.room))
-    return replace(found, size=size, room=found.room + more.astype(np.int64))
-
-
-def _grow(found: Gangs, pool: Ints, size: Ints) -> Ints:
-    """Hand out free GPUs, one size at a time, while nobody waits."""
-    jobs = found.seen.jobs
-    if ((pool < 0) & found.starts).any():
-        return size
-    size = size.copy()
-    held = np.bincount(found.pool[found.runs], found.size[found.runs], len(found.room))
-    room = found.room + held.astype(np.int64)
-    room -= np.bincount(pool[pool >= 0], size[pool >= 0], len(room)).astype(np.int64)
-    rows = np.flatnonzero(pool >= 0)
-    while True:
-        best: tuple[float, int, int] | None = None
-        for job in rows.tolist():
-            more = int(jobs.sizes.searchsorted(size[job], side="right"))
-            bigger = np.flatnonzero(jobs.rate[job, more:] > 0)
-            if not len(bigger):
-                continue
-            level = more + int(bigger[0])
-            step = int(jobs.sizes[level] - size[job])
-            rate = jobs.rate[job]
-            now = float(rate[jobs.sizes.searchsorted(size[job])])
-            gain = (float(rate[level]) / now - 1.0) / step
-            if gain > 0.0 and step <= room[pool[job]] and (best is None or gain > best[0]):
-                best = gain, job, int(jobs.sizes[level])
-        if best is None:
-            return size
-        _, job, gpus = best
-        room[pool[job]] -= gpus - size[job]
-        size[job] = gpus
 
 
 def _gather(found: Gangs, plan: Plan) -> Plan:

@@ -4,7 +4,6 @@ Types are the training pools. scipy is imported when first needed: the base inst
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -93,10 +92,9 @@ def fair_shares(rate: Floats, gpus: Ints, weight: Floats, capacity: Ints) -> Flo
 class Gavel:
     """Max-min fair time on GPU types, in rounds (policies.md 12; Gavel).
 
-    `objective` `las` equalises effective throughput times gang, over what the job would have with
-    an equal part of all types; `makespan` equalises the time to the end. In a round, (job, type)
-    pairs are served by time due over time had, what was never had first; each job on one type,
-    gangs that do not fit are passed.
+    Equalised is effective throughput times gang, over what the job would have with an equal part
+    of all types. In a round, (job, type) pairs are served by time due over time had, what was never
+    had first; each job on one type, gangs that do not fit are passed.
 
     What we do differently: within a round idle GPUs go to gangs that fit, waiting gangs first; in
     a new one a job whose type was not served to the end takes what is idle; programs are solved
@@ -106,7 +104,6 @@ class Gavel:
     """
 
     name: str = "gavel"
-    objective: Literal["las", "makespan"] = "las"
     round_s: float = 360.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -159,11 +156,8 @@ class Gavel:
         capacity = (found.room + back).astype(np.int64)
         work = jobs.remaining_steps[who] / found.left_s[who]
         rate = found.speed[who] * work[:, None]
-        if self.objective == "makespan":
-            weight = 1 / np.maximum(jobs.remaining_steps[who], 1e-9)
-        else:
-            alike = rate @ (capacity / max(1, int(capacity.sum())))
-            weight = found.size[who] / np.maximum(alike, 1e-12)
+        alike = rate @ (capacity / max(1, int(capacity.sum())))
+        weight = found.size[who] / np.maximum(alike, 1e-12)
         types = capacity.nonzero()[0]  # of several best answers, one without GPUs changes which
         parts = fair_shares(rate[:, types], found.size[who], weight, capacity[types])
         shares[np.ix_(who, types)] = parts

@@ -9,7 +9,6 @@ import numpy as np
 
 from scheduler.policies.interface import Floats, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, sweep, write
-from scheduler.policies.ranges import Positive
 
 #: As many of the jobs there are stand for all of them, evenly spread over their service.
 _SAMPLES = 512
@@ -17,7 +16,7 @@ _SAMPLES = 512
 _PIECE = 1 << 15
 
 
-def gittins_rank(attained: Floats, samples: Floats, quantum: float | None = None) -> Floats:
+def gittins_rank(attained: Floats, samples: Floats) -> Floats:
     """(n,) the index of jobs that have had so much service: per unit, higher first.
 
     rank(A) = max over D of P(S - A <= D | S > A) / E[min(S - A, D) | S > A], for S drawn from the
@@ -34,7 +33,6 @@ def gittins_rank(attained: Floats, samples: Floats, quantum: float | None = None
     Args:
         attained: (n,) service so far.
         samples: (N,) service that jobs of the past took in all, in any order.
-        quantum: Look at this D alone, as the discretised variant does; None: at all.
     """
     sizes = np.sort(samples)
     count = len(sizes)
@@ -42,12 +40,6 @@ def gittins_rank(attained: Floats, samples: Floats, quantum: float | None = None
     rank: Floats = 1.0 / np.maximum(attained, 1e-9)
     first = sizes.searchsorted(attained, side="right")
     within = np.flatnonzero(first < count)
-    if quantum is not None:
-        A, i = attained[within], first[within]
-        up_to = sizes.searchsorted(A + quantum, side="right")
-        served = sums[up_to] - sums[i] - (up_to - i) * A + (count - up_to) * quantum
-        rank[within] = (up_to - i) / served
-        return rank
     step = max(1, _PIECE // max(count, 1))
     at = np.arange(count)
     for begin in range(0, len(within), step):
@@ -63,9 +55,8 @@ def gittins_rank(attained: Floats, samples: Floats, quantum: float | None = None
 class Gittins:
     """Gittins index on attained GPU time (policies.md 5; Tiresias' 2D-Gittins).
 
-    All jobs are ordered by queue, then rank, then submission, and served in that order: who fits
-    runs, others are preempted and passed. `thresholds` make queues: a job that has had more GPU
-    time than one is in a later queue.
+    All jobs are ordered by rank, then submission, and served in that order: who fits runs, others
+    are preempted and passed. (The paper's variant has queues by thresholds of service, too.)
 
     The index needs the distribution of service. Without `samples` it is that of the jobs there
     are, each with the GPU time it had and what is left of it at the size it asks for: which job is
@@ -81,19 +72,16 @@ class Gittins:
 
     name: str = "gittins"
     samples: tuple[float, ...] = ()  #: GPU-seconds that jobs took in all; (): as above.
-    thresholds: tuple[float, ...] = ()  #: GPU-seconds, ascending.
-    quantum: Positive | None = None  #: GPU-seconds; None: the exact index.
     settle: float = 2.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Serve by rank."""
         found, jobs = gangs(snapshot), snapshot.jobs
         samples = np.array(self.samples) if self.samples else _present(found)
-        rank = gittins_rank(jobs.attained_gpu_s, samples, self.quantum)
-        queue = np.searchsorted(np.array(self.thresholds), jobs.attained_gpu_s, side="right")
+        rank = gittins_rank(jobs.attained_gpu_s, samples)
         pause_s = jobs.checkpoint_cost_s + jobs.start_cost_s
         fresh = found.runs & (snapshot.now_s - jobs.changed_s < self.settle * pause_s)
-        order = np.lexsort((~found.runs, -rank, queue, ~fresh))
+        order = np.lexsort((~found.runs, -rank, ~fresh))
         order = order[(found.runs | found.starts)[order]]
         given = sweep(found, order.tolist())
         return write(found, Verdict(given, "gittins.rank", figures={"rank_per_gpu_s": rank}))

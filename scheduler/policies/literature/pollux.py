@@ -1,14 +1,12 @@
 """Pollux (OSDI '21): the best power mean of goodput speed-ups, solved exactly."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.contest import Contest, contests, write
-from scheduler.policies.parts.hull import grow
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.ranges import Positive, Power
 
@@ -35,17 +33,13 @@ class Pollux:
 
     name: str = "pollux"
     power: Power = -1.0
-    base: Literal["fair", "one"] = "fair"  #: what speed-up is relative to; the paper: fair share.
     restart_s: float = 30.0  #: d.
     nothing: Positive = 0.01  #: speed-up that a job without GPUs counts as.
     #: No job gets more than twice the most GPUs it ever had: beyond, its curve is a guess.
     doubling: bool = True
-    #: Where the sum of speed-ups per GPU shall be: outside it another number of GPUs is better,
-    #: and that number is a figure of every change. None: not looked for.
-    band: tuple[float, float] | None = None  #: (0.35, 0.65) in production.
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Decide all sizes, and say how many GPUs would be used well."""
+        """Decide all sizes."""
         decided: list[tuple[Contest, Ints]] = []
         why: dict[int, Because] = {}
         notes: dict[str, tuple[float, ...]] = {}
@@ -56,10 +50,8 @@ class Pollux:
             level = self._choose(snapshot, contest, most)
             size = contest.sizes[level]
             decided.append((contest, level))
-            figures = [Figure("utility", utility(contest, level))]
-            if self.band:
-                figures.append(Figure("wanted_gpus", wanted_gpus(contest, self.band)))
-            cause = Because("pollux.speedup", (), tuple(figures))
+            use = Figure("utility", utility(contest, level))
+            cause = Because("pollux.speedup", (), (use,))
             why.update((int(job), cause) for job in rows[(size > 0) | (contest.present > 0)])
             if self.doubling:
                 for at in np.flatnonzero(size > most).tolist():
@@ -67,7 +59,7 @@ class Pollux:
         return write(snapshot, decided, "pollux.speedup", why=why, notes=notes)
 
     def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:
-        speedup = speedups(seen, contest, self.restart_s, fair=self.base == "fair")
+        speedup = speedups(seen, contest, self.restart_s)
         worth = self._transform(np.maximum(speedup, self.nothing))
         allowed = twice(contest, most) if self.doubling else contest.allowed
         none = np.zeros(len(contest.rows), dtype=np.int64)
@@ -81,10 +73,10 @@ class Pollux:
         return found
 
 
-def speedups(seen: Snapshot, contest: Contest, restart_s: float, *, fair: bool) -> Floats:
-    """(r, k) speed over that at a fair share (else at one GPU), less what a change would cost."""
+def speedups(seen: Snapshot, contest: Contest, restart_s: float) -> Floats:
+    """(r, k) speed over that at a fair share, less what a change would cost."""
     jobs, rows = seen.jobs, contest.rows
-    share = contest.gpus / max(len(rows), 1) if fair else 1.0
+    share = contest.gpus / max(len(rows), 1)
     speedup = contest.rate / rate_at(contest, share)[:, None]
     age = np.maximum(seen.now_s - jobs.submit_s[rows], 0.0)
     spent = age - jobs.restarts[rows] * restart_s
@@ -130,34 +122,3 @@ def utility(contest: Contest, level: Ints) -> float:
     """Return the sum of speed-ups over one GPU, per GPU of the pool: 1 is a perfect use."""
     gained = contest.rate[np.arange(len(level)), level] / rate_at(contest, 1.0)
     return float(gained.sum()) / max(contest.gpus, 1)
-
-
-def wanted_gpus(contest: Contest, band: tuple[float, float]) -> int:
-    """Return how many GPUs these jobs would use well.
-
-    The present number while the best utility it allows is in the band; else the one whose utility
-    just reaches the middle of the band, found by bisection, because utility falls with every GPU
-    that is added; never more than the jobs can use.
-    """
-    if not len(contest.rows):
-        return 0
-    one = rate_at(contest, 1.0)
-    value = np.where(contest.allowed, contest.rate / one[:, None], -np.inf)
-    none = np.zeros(len(contest.rows), dtype=np.int64)
-    last = np.full(len(contest.rows), len(contest.sizes) - 1)
-
-    def use(gpus: int) -> float:
-        level = grow(contest.sizes, value, none, last, gpus)
-        return float(value[np.arange(len(level)), level].sum()) / gpus
-
-    if contest.gpus and band[0] <= use(contest.gpus) <= band[1]:
-        return contest.gpus
-    middle = (band[0] + band[1]) / 2
-    low, high = 1, int(contest.sizes[last].sum())
-    while low < high:
-        at = (low + high) // 2
-        if use(at) > middle:
-            low = at + 1
-        else:
-            high = at
-    return low

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Figure, Floats, Phase, Plan, Snapshot
+from scheduler.policies.interface import Figure, Floats, Plan, Snapshot
 from scheduler.policies.parts.allot import Because, Style
 from scheduler.policies.parts.fixed import NAMES_MOST, Verdict, gangs, sweep, write
 
@@ -19,23 +19,21 @@ class Tiresias:
     A job asks for a fixed gang. Its service is the time it ran times its GPUs; where this reaches
     a threshold, it goes to the tail of the next queue. Each time, queues are swept in order, and
     inside by order of entry: who fits runs, who does not waits or is preempted, and the sweep goes
-    on. With `promote`, a job of a later queue that has waited `promote` times as long as it had
-    run since it last was in the first queue returns to the tail of that queue.
+    on. Nobody is promoted to an earlier queue, the published default.
 
     Attributes:
         thresholds_gpu_s: Service at which the queues 0, 1, ... end. The default is that of the
             simulator published with Pollux: two queues, 3600 s on 16 GPUs. The authors' own
             simulator has 3250, 7200 and 18000.
-        promote: The knob of promotion, inf for none (the published default).
         style: How gangs are placed. The default is that of the same simulator.
 
     It knows no job's length and costs O(n log n). What differs from the paper: service counts
     pauses, as GPUs are held; placement does not look at tensor sizes (as recalled, the paper packs
-    models with skewed ones). Notes: queue, moment of entry, service at the last promotion.
+    models with skewed ones). Notes: queue, moment of entry, service that does
+    not count: 0, as nobody is promoted.
     """
 
     thresholds_gpu_s: tuple[float, ...] = (57_600.0,)
-    promote: float = float("inf")
     style: Style = "most_free"
     name: str = "tiresias"
 
@@ -45,8 +43,6 @@ class Tiresias:
             raise ValueError(
                 f"thresholds_gpu_s: {self.thresholds_gpu_s} do not ascend from above 0"
             )
-        if not self.promote > 0.0:
-            raise ValueError(f"promote: {self.promote} must be above 0")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Sweep the queues."""
@@ -83,22 +79,13 @@ class Tiresias:
         )
 
     def _queues(self, seen: Snapshot) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return (n,) queue, moment of entry, service at the last promotion, service since."""
+        """Return (n,) queue, moment of entry, service that does not count, and that does."""
         jobs, now_s = seen.jobs, seen.now_s
         fresh = np.isnan(jobs.notes[:, _QUEUE])
         queue = np.where(fresh, 0.0, jobs.notes[:, _QUEUE])
         entered_s = np.where(fresh, jobs.submit_s, jobs.notes[:, _ENTERED])
         served = np.where(fresh, 0.0, jobs.notes[:, _SERVED])
         service = jobs.attained_gpu_s - served
-        waits = jobs.phase == Phase.WAITING
-        if self.promote < np.inf:
-            ran_s = service / np.maximum(jobs.requested, 1)
-            starved = waits & (queue > 0) & (ran_s > 0.0)
-            starved &= now_s - jobs.waiting_since_s >= self.promote * ran_s
-            queue = np.where(starved, 0.0, queue)
-            entered_s = np.where(starved, now_s, entered_s)
-            served = np.where(starved, jobs.attained_gpu_s, served)
-            service = np.where(starved, 0.0, service)
         level = np.searchsorted(np.array(self.thresholds_gpu_s), service, side="right")
         sinks = level > queue
         queue = np.where(sinks, level, queue)

@@ -11,7 +11,7 @@ report older than `stale_s` nothing is lent and nothing new is reclaimed, becaus
 guess; the owner reports again, or its agent takes the node back by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
@@ -70,8 +70,6 @@ class Loans:
 class Decision:
     """What one lender does. Nodes are indices into `Nodes`."""
 
-    lender: int
-    lend: tuple[int, ...] = ()
     reclaim_from: tuple[int, ...] = ()  #: lent nodes that may be taken; the caller picks victims.
     dues_s: tuple[float, ...] = ()  #: when each reclaimed node is needed, earliest first.
     figures: tuple[Figure, ...] = ()  #: of one that does anything.
@@ -161,9 +159,9 @@ class Outlook:
         offering: list[int] = (some > 0).nonzero()[0].tolist()
         return {at: nodes[begin[at] : begin[at] + many[at]] for at in offering}
 
-    def lends(self, lender: int, nodes: Sequence[int]) -> Decision:
-        """Decide that a lender lends some of the nodes it offers."""
-        return Decision(lender, tuple(nodes), (), (), self._figures(lender))
+    def lends(self, lender: int, _nodes: Sequence[int]) -> Decision:
+        """Say with which figures a lender lends some of the nodes it offers."""
+        return Decision(figures=self._figures(lender))
 
     def reclaims(self, lender: int) -> Decision:
         """Decide what a lender that takes nodes back is given, and when."""
@@ -178,7 +176,7 @@ class Outlook:
         from_s = [self.forecast.needs_from_s(lender, (have + done) * gpus) for done in range(count)]
         # Headroom alone is not needed at a known moment: it is due at the end of the lead.
         dues = tuple(now_s + min(max(at, options.drain_s), lead_s) for at in from_s)
-        return Decision(lender, (), tuple(mine.tolist()), dues, self._figures(lender))
+        return Decision(tuple(mine.tolist()), dues, self._figures(lender))
 
     def _figures(self, index: int) -> tuple[Figure, ...]:
         lender = self._seen.lenders[index]
@@ -190,28 +188,6 @@ class Outlook:
             Figure("headroom_gpus", float(self.headroom[index]), lender.load_age_s),
             Figure("lead_s", float(self.lead_s[index])),
         )
-
-
-def decide(
-    seen: Snapshot, notice_s: Callable[[Lender], float], options: LoanOptions
-) -> list[Decision]:
-    """Decide for every lender, in the snapshot's order, as if training could use all they offer.
-
-    Args:
-        seen: What is known.
-        notice_s: The longest checkpoint among the jobs on a lender's nodes, in seconds.
-        options: When to lend and when to reclaim.
-    """
-    outlook = Outlook(seen, options, np.array([notice_s(lender) for lender in seen.lenders]))
-    offers = outlook.offers()
-    return [
-        outlook.reclaims(at)
-        if takes
-        else outlook.lends(at, offers[at])
-        if at in offers
-        else Decision(at)
-        for at, takes in enumerate(outlook.takes.tolist())
-    ]
 
 
 class _Histories(tuple[Floats, ...]):
