@@ -97,11 +97,6 @@ class Batches:
     micro_least: int  #: on one GPU in one pass.
     micro_most: int
 
-    @property
-    def gpus_most(self) -> int:
-        """GPUs that still get the least micro batch each."""
-        return max(1, self.most // self.micro_least)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:

@@ -70,14 +70,6 @@ class Telemetry:
         names = ("at_s", "utilisation", "memory_used_mib", "temperature_c", "power_w", "gpus")
         return dict(zip(names, self._table[row].tolist(), strict=True))
 
-    def mean_utilisation(self) -> float:
-        """Mean utilisation over all GPUs that report it; NaN if none does."""
-        used = self._table[: len(self._row)]
-        known = ~np.isnan(used[:, 1])
-        if not known.any():
-            return float("nan")
-        return float(np.average(used[known, 1], weights=used[known, 5]))
-
 
 def _summaries(reports: Sequence[tuple[float, NodeMeasured]], gpus: int) -> NDArray[np.float64]:
     """(r, columns) of reports with as many GPUs each; null becomes NaN on the way into numpy."""

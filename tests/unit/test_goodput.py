@@ -86,7 +86,7 @@ def test_a_batch_stays_within_what_is_allowed() -> None:
     sizes = np.arange(0, 200)
     found = best_batch(TRUE, NOISE, BATCHES, np.maximum(-(-sizes // 4), 1), sizes)
     runs = found.goodput > 0
-    assert runs.tolist() == [0 < k <= BATCHES.gpus_most for k in sizes]
+    assert runs.tolist() == [0 < k <= BATCHES.most // BATCHES.micro_least for k in sizes]
     batch = (sizes * found.micro * (found.extra + 1))[runs]
     assert (batch >= 128).all()
     assert (batch <= 4096).all()
