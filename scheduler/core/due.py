@@ -74,7 +74,7 @@ def _strays(turn: Turn) -> None:
     for name in turn.state.stray_nodes:
         node = turn.state.nodes[name]
         holders = [holder for holder in node.holder if holder is not None]
-        told = any(turn.state.opened("StopGang", holder) for holder in holders)
+        told = any(turn.state.is_open("StopGang", holder) for holder in holders)
         if node.state is NodeState.ALIVE and not told:
             ask(turn, node, "does what should be gone still run?")
 

@@ -13,7 +13,7 @@ _ORDERS = ("StartGang", "ScaleGang")
 
 def ask(turn: Turn, node: Node, reason: str) -> None:
     """Have a node's agent say what it holds, unless it was asked and has not answered."""
-    if not turn.state.opened("Rebirth", node.agent):
+    if not turn.state.is_open("Rebirth", node.agent):
         turn.command(node.agent, Rebirth(reason=reason), node.id)
 
 

@@ -272,18 +272,18 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
 
 def clear_reclaimed(turn: Turn) -> None:
     """Get gangs that nobody moved off nodes that go back; hand empty nodes over."""
-    nodes = turn.state.nodes
-    found = [nodes[name] for name in turn.state.on_loan]
+    nodes, lent = turn.state.nodes, LoanState.LENT
     # Most are lent, and stay so; this is asked whenever GPUs come free.
-    for node in [node for node in found if node.loan_state is not LoanState.LENT]:
+    found = [node for name in turn.state.on_loan if (node := nodes[name]).loan_state is not lent]
+    for node in found:
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:
             _clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
-            if not turn.state.opened("ReturnNode", node.id):
+            if not turn.state.is_open("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
-        elif node.loan_state is LoanState.LENDING and not turn.state.opened("LendNode", node.id):
+        elif node.loan_state is LoanState.LENDING and not turn.state.is_open("LendNode", node.id):
             loan = node.loan
             turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
             # It may have been heard all the same.

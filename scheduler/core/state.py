@@ -306,6 +306,10 @@ class ClusterState:
         """List the open commands of a kind about a subject, of Rebirths those to an agent."""
         return [self.commands[name] for name in self._open.get((kind, subject), ())]
 
+    def is_open(self, kind: str, subject: str) -> bool:
+        """Whether there is such a command."""
+        return (kind, subject) in self._open
+
     def advance(self, now_s: float) -> None:
         """Let time pass: add to the integrals."""
         elapsed_s = now_s - self.now_s
