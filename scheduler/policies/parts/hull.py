@@ -13,6 +13,8 @@ from scheduler.policies.interface import Bools, Floats, Ints
 
 #: Gains per GPU below this are noise.
 LEAST_SLOPE = 1e-12
+#: In the place of minus infinity, where a difference of two of those would be no number.
+_LEAST = -1e300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,39 +37,62 @@ class Steps:
 
     def fitting(self, gpus: int) -> int:
         """Return how many steps, from the first on, so many GPUs pay for."""
-        return int(np.cumsum(self.cost).searchsorted(gpus, side="right")) if gpus > 0 else 0
+        return int(self.cost.cumsum().searchsorted(gpus, side="right")) if gpus > 0 else 0
 
 
-def climb(sizes: Ints, value: Floats, start: Ints) -> Steps:
+def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     """Return the steps of each job's hull, from a level up.
 
     Args:
         sizes: (k,) GPUs of each level, ascending.
         value: (n, k) worth at each level; -inf where not allowed.
         start: (n,) level each job begins at; one for which that is not allowed has no steps.
+        groups: Jobs in so many groups of equal length: the steps of the first come first.
     """
-    k = len(sizes)
+    n, k = value.shape
     # From a level that is not allowed no step has a gain that could be compared.
-    now = value[np.arange(len(start)), start]
+    now = value[np.arange(n), start]
     best = np.maximum.reduce(np.ascontiguousarray(value.T))
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
-    here, own = start[mine], value[mine]
-    #: (k, k) GPUs from one level to another, and minus infinity for steps that are none.
-    up = np.arange(k) > np.arange(k)[:, None]
-    extra, no_step = np.where(up, sizes - sizes[:, None], 1), np.where(up, 0.0, -np.inf)
-    found = [(mine[:0], here[:0], here[:0], own[:0, 0])]
+    # Largest level first: of equal slopes the first is found, so there are fewer steps.
+    here, now, own = k - 1 - start[mine], now[mine], np.maximum(value[mine, ::-1], _LEAST)
+    # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
+    down = sizes[::-1].astype(np.float64)
+    extra = down - down[:, None]
+    extra[extra <= 0] = np.inf
+    slopes = np.zeros((n, k))
     while len(mine):  # one step of every job per round
-        slope = (own - own[np.arange(len(mine)), here][:, None]) / extra[here] + no_step[here]
-        # The largest size among equal slopes: fewer steps.
-        best = k - 1 - slope[:, ::-1].argmax(axis=1)
-        steepest = slope[np.arange(len(mine)), best]
+        slope = own - now[:, None]
+        slope /= extra.take(here, axis=0)
+        here = slope.argmax(axis=1)
+        at = np.arange(len(mine))
+        steepest = slope[at, here]
         rises = (steepest > LEAST_SLOPE).nonzero()[0]
-        mine, best, own = mine[rises], best[rises], own[rises]
-        found.append((mine, best, extra[here[rises], best], steepest[rises]))
-        here = best
-    row, end, cost, slopes = map(np.concatenate, zip(*found, strict=True))
-    order = np.lexsort((row, -slopes))
-    return Steps(row[order], end[order], cost[order], slopes[order])
+        mine, here, own = mine[rises], here[rises], own.take(rises, axis=0)
+        slopes[mine, k - 1 - here] = steepest[rises]
+        now = own[at[: len(mine)], here]
+    found = slopes.ravel().nonzero()[0]  # by job, then level
+    slope = slopes.ravel()[found]
+    order = _steepest(slope, found // max(n * k // groups, 1))
+    row, end = np.divmod(found, k)
+    before = start[row]
+    again = (row[1:] == row[:-1]).nonzero()[0]
+    before[again + 1] = end[again]
+    return Steps(row[order], end[order], (sizes[end] - sizes[before])[order], slope[order])
+
+
+def _steepest(slope: Floats, group: Ints) -> Ints:
+    """Order steps by group, then the steepest first, equal ones as they are.
+
+    Few are equal, and where none are, the order of the fastest sort is the only one.
+    """
+    order = (-slope).argsort()
+    small = group.astype(np.min_scalar_type(group[-1] if len(group) else 0))
+    order = order[small[order].argsort(kind="stable")]  # small whole numbers: by radix
+    ranked, of = slope[order], group[order]
+    if np.count_nonzero((ranked[1:] == ranked[:-1]) & (of[1:] == of[:-1])):
+        order = np.lexsort((-slope, group))
+    return order
 
 
 def grow(sizes: Ints, value: Floats, start: Ints, cap: Ints, gpus: int) -> Ints:
@@ -104,8 +129,8 @@ def take(sizes: Ints, value: Floats, start: Ints, steps: Steps, gpus: int) -> In
     """
     level: Ints = start.copy()
     whole = steps.fitting(gpus)
-    np.maximum.at(level, steps.row[:whole], steps.end[:whole])
-    left = gpus - int(steps.cost[:whole].sum())
+    level[steps.row[:whole]] = steps.end[:whole]  # of several of one job the last, its largest
+    left = gpus - int(np.add.reduce(steps.cost[:whole]))
     if left <= 0 or whole == len(steps.row):
         return level
     missed = np.arange(len(steps.row)) >= whole

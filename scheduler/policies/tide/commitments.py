@@ -46,7 +46,7 @@ class Courses:
     @property
     def lending(self) -> bool:
         """Whether anybody lends."""
-        return bool(np.isfinite(self.until_s).any())
+        return bool(np.count_nonzero(np.isfinite(self.until_s)))
 
 
 def free_over_time(lax: Laxity, courses: Courses, more: Sequence[Piece] = ()) -> Profile:
@@ -94,6 +94,9 @@ def resume(lax: Laxity, notes: Floats) -> Courses:
     r = len(lax.work)
     nothing = np.zeros(r, dtype=np.int64)
     was = notes[:, 0] == PROMISED
+    courses = Courses(was, nothing, np.full(r, math.inf), nothing.copy())
+    if not np.count_nonzero(was):
+        return courses
     noted = (was & np.isfinite(notes[:, 2])).nonzero()[0]
     own = np.minimum(lax.sizes.searchsorted(notes[noted, 1]), len(lax.sizes) - 1)
     able = (lax.sizes[own] == notes[noted, 1]) & (lax.rate[noted, own] > 0)
@@ -104,10 +107,11 @@ def resume(lax: Laxity, notes: Floats) -> Courses:
     ends_s = lax.ends_s(np.arange(r), lax.present)
     kept = was & ((lax.least > 0) | ((lax.present > 0) & (ends_s <= lax.due_s + GRACE_S)))
     kept[noted[lends]] = True
-    courses = Courses(kept, nothing, np.full(r, math.inf), nothing.copy())
+    courses.kept = kept
     least = np.where(lax.least > 0, lax.least, lax.present)
     courses.stay(np.flatnonzero(kept), least[kept])
-    if int(lax.sizes[courses.level].sum()) <= lax.gpus and not (least[noted[lends]] == 0).any():
+    used = int(np.add.reduce(lax.sizes[courses.level]))
+    if used <= lax.gpus and np.count_nonzero(least[noted[lends]]) == len(noted[lends]):
         return courses
     for others in (least, lax.present):
         courses.stay(np.flatnonzero(kept), others[kept])
@@ -193,10 +197,12 @@ def written(lax: Laxity, courses: Courses, job: int) -> tuple[float, ...]:
 
 def renewed(lax: Laxity, courses: Courses, promised: Bools, notes: Floats) -> Ints:
     """Return promised jobs whose notes, (r, `NOTE`), do not say what `written` does."""
-    lends = promised & np.isfinite(courses.until_s)
-    says = np.full((len(promised), 3), math.nan)
-    says[promised, 0] = PROMISED
-    says[lends, 1] = lax.sizes[courses.back[lends]]
-    says[lends, 2] = courses.until_s[lends]
-    same = (says == notes[:, :3]) | (np.isnan(says) & np.isnan(notes[:, :3]))
-    return np.flatnonzero(promised & ~same.all(axis=1))
+    who = promised.nonzero()[0]
+    lends, noted = np.isfinite(courses.until_s[who]), notes[who, :3]
+    says = np.full((len(who), 3), math.nan)
+    says[:, 0] = PROMISED
+    says[lends, 1] = lax.sizes[courses.back[who[lends]]]
+    says[lends, 2] = courses.until_s[who[lends]]
+    same = (says == noted) | (np.isnan(says) & np.isnan(noted))
+    found: Ints = who[~np.logical_and.reduce(same, axis=1)]
+    return found

@@ -45,14 +45,13 @@ def laxity(market: Market, site: int, due_s: Floats) -> Laxity:
         due_s: (r,) inf for best effort.
     """
     present = np.where(market.home == site, market.present, 0)
-    pause_s = market.pause_s[site] + market.leave_s[site]
-    takes_s = market.takes_s[site] + market.leave_s[site]
     runs = present.nonzero()[0]
-    for column, own in ((pause_s, market.pause_s), (takes_s, market.takes_s)):
-        column[runs, present[runs]] = own[site, runs, present[runs]]
-    timed = np.isfinite(due_s)
-    meets = timed[:, None] & (market.now_s + takes_s <= due_s[:, None] + HAIR_S / 10)
-    least = np.where(meets.any(axis=1), meets.argmax(axis=1), 0)
+    leave_s = np.empty(market.rate.shape[1:])
+    leave_s[:] = market.leave_s[site]
+    leave_s[runs, present[runs]] = 0.0
+    takes_s = market.takes_s[site] + leave_s
+    last_s = np.where(np.isfinite(due_s), due_s + HAIR_S / 10, -math.inf)
+    least = (market.now_s + takes_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
     some = least.nonzero()[0]
     area = np.full(len(due_s), math.inf)
     area[some] = market.sizes[least[some]] * takes_s[some, least[some]]
@@ -66,7 +65,7 @@ def laxity(market: Market, site: int, due_s: Floats) -> Laxity:
         pays=market.pays[site],
         present=present,
         start_s=market.start_s,
-        pause_s=pause_s,
+        pause_s=market.pause_s[site] + leave_s,
         takes_s=takes_s,
         least=least,
         area_gpu_s=area,

@@ -42,12 +42,7 @@ class Market:
     #: (S, k) how long a gang may wait for GPUs that others still hold: their longest checkpoint.
     leave_s: Floats
     ousted: Bools  #: (n,) of all jobs: runs where it may not stay.
-
-    @property
-    def here(self) -> tuple[Ints, Ints, Ints]:
-        """Where the jobs that run are, as indices into (S, r, k)."""
-        runs = (self.home >= 0).nonzero()[0]
-        return self.home[runs], runs, self.present[runs]
+    here: tuple[Ints, Ints, Ints]  #: where jobs that run are, as indices into (S, r, k).
 
 
 def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
@@ -66,44 +61,46 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     known &= jobs.affinity[every, jobs.pool] > 0
     known &= jobs.memory_mib <= seen.pools.gpu_memory_mib[jobs.pool]
     whole = (jobs.phase == RUNNING) & (np.bincount(held.job, held.gpus, n) == jobs.size)
+    shut = closed[held.node]
     ousted = np.zeros(n, dtype=np.bool_)
-    ousted[held.job[closed[held.node]]] = True
+    ousted[held.job[shut]] = True
     ousted &= whole
     stays = whole & ~ousted & known
-    waits = (jobs.phase == WAITING) & (jobs.backoff_until_s <= seen.now_s)
-    rows = ((waits | ousted | stays) & (jobs.rate > 0).any(axis=1)).nonzero()[0]
     touched = ousted | stays
-    given = touched[held.job] & ~closed[held.node]
-    idle = np.bincount(nodes.pool, np.where(closed, 0, nodes.free), m)
+    waits = (jobs.phase == WAITING) & (jobs.backoff_until_s <= seen.now_s)
+    rows = ((waits | touched) & (np.maximum.reduce(jobs.rate, axis=1) > 0)).nonzero()[0]
+    given = touched[held.job] & ~shut
     on_node = np.where(closed, 0, nodes.free)
+    idle = np.bincount(nodes.pool, on_node, m)
     np.add.at(on_node, held.node[given], held.gpus[given])
     room = np.bincount(nodes.pool, on_node, m)
     sites = (room > 0).nonzero()[0]
+    kind = seen.pools.kind[sites]
     site_of = np.full(m + 1, -1)  # the last is for who is in no pool
     site_of[sites] = np.arange(len(sites))
-    home = np.where(stays[rows], site_of[jobs.pool[rows]], -1)
-    present = np.where(home >= 0, level[rows] + 1, 0)
+    home = np.where(stays, site_of[jobs.pool], -1)[rows]
+    at = (home >= 0).nonzero()[0]
+    present = np.zeros(len(rows), dtype=np.int64)
+    present[at] = level[rows[at]] + 1
+    here = home[at], at, present[at]
 
     sizes = np.concatenate(([0], jobs.sizes))
     own = np.zeros((len(rows), len(sizes)))
-    own[:, 1:] = np.where(jobs.rate[rows] > 0, jobs.rate[rows], 0.0)
+    np.maximum(jobs.rate[rows], 0.0, out=own[:, 1:])
     most = np.maximum.accumulate(own, axis=1)
     pays = np.zeros(own.shape, dtype=np.bool_)
-    pays[:, 1:] = own[:, 1:] > most[:, :-1]
+    np.greater(own[:, 1:], most[:, :-1], out=pays[:, 1:])
     own = np.where(own > 0, most, 0.0)
     base = pays.argmax(axis=1)
-    each = np.arange(len(rows))
-    unit = own[each, base] / sizes[base]
+    unit = own[np.arange(len(rows)), base] / sizes[base]
     work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
     fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
-    rate = (jobs.affinity[rows][:, sites].T * fits)[:, :, None] * own
+    rate = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)[:, :, None] * own
     may = pays & (rate > 0)
-    for site in (seen.pools.kind[sites] == _EDGE).nonzero()[0].tolist():
+    for site in (kind == _EDGE).nonzero()[0].tolist():
         server = int(on_node[nodes.pool == sites[site]].max())
         may[site] &= (sizes <= server) & jobs.edge_allowed[rows][:, None]
         may[site] = _largest(may[site])
-    at = (home >= 0).nonzero()[0]
-    here = home[at], at, present[at]
     may[here] = True
     rate = np.where(may | ~pays, rate, 0.0)
     gpus = room[sites].astype(np.int64)
@@ -111,9 +108,9 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     may[here] = True
 
     start_s = _start_s(seen, rows, sizes)
-    pause_s = start_s + _transfer_s(seen, rows, sites, home)[:, :, None] * (sizes > 0)
-    left_s = jobs.changed_s[rows[at]] + start_s[at, present[at]] - seen.now_s
-    pause_s[here] = np.maximum(left_s, 0.0)
+    pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
+    pause_s[:, :, 0] = 0.0
+    pause_s[here] = np.maximum(jobs.changed_s[rows[at]] + start_s[here[1:]] - seen.now_s, 0.0)
     takes_s = np.full(rate.shape, math.inf)
     np.divide(work[:, None], rate, out=takes_s, where=may)
     takes_s += pause_s
@@ -122,7 +119,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         rows=rows,
         sizes=sizes,
         sites=sites,
-        firm=seen.pools.kind[sites] == _TRAINING,
+        firm=kind == _TRAINING,
         gpus=gpus,
         home=home,
         present=present,
@@ -136,6 +133,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         takes_s=takes_s,
         leave_s=_leave_s(seen, rows, sizes, sites, home, idle[sites]),
         ousted=ousted,
+        here=here,
     )
 
 

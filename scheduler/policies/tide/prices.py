@@ -43,7 +43,7 @@ class Bids:
         Of other tenants than a step's own no more is before it than their limits allow.
         """
         steps = self.steps.of(slice(None), self.own[one])
-        lacks = np.cumsum(steps.cost) - self.left[one]
+        lacks = steps.cost.cumsum() - self.left[one]
         for jobs, gpus in self.limits:
             mine = jobs[steps.row]
             over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
@@ -73,29 +73,32 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     bids = bid(market, value, promises)
     bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
     lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
-    sites = np.arange(len(own))
-    at = np.repeat(sites, [span.stop - span.start for span in own])
-    level = np.where(bound >= 0, promises.floor, 0)
-    start = np.where(bound == sites[:, None], level, 0)
-    site, price = _choose(market, value, bound, left, steps, at, own)
+    sites = range(len(own))
+    ends = np.array([0, *[span.stop for span in own]])
+    at = np.arange(len(own)).repeat(ends[1:] - ends[:-1])
+    start = _floors(market, promises)
+    level = np.add.reduce(start)
+    site, price = _choose(market, value, bound, left, steps, at, ends)
     mine = site[steps.row] == at
-    for one in sites.tolist():
+    for one in sites:
         if one in lent:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
         else:
             some = steps.of(mine[own[one]], own[one])
             level = take(market.sizes, value[one], level, some, int(left[one]))
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
-    for one in [*sites.tolist(), *sites.tolist()] if len(own) > 1 else ():
-        free = (level == 0) & (bound < 0) & (site != one)
-        if one in lent or not free.any():
+    waits = (level == 0) & (bound < 0)
+    for one in [*sites, *sites] if len(own) > 1 else ():
+        here = site == one
+        free = waits & ~here
+        if one in lent or not np.count_nonzero(free):
             continue
-        mine = free | (site == one)
-        some = steps.of(mine[steps.row[own[one]]], own[one])
+        some = steps.of((free | here)[steps.row[own[one]]], own[one])
         got = take(market.sizes, value[one], start[one], some, int(left[one]))
         site[free & (got > 0)] = one
         level = np.where(site == one, got, level)
-    site, lacks = lacking(bids, (level == 0) & (bound < 0), site)
+        waits = (level == 0) & (bound < 0)
+    site, lacks = lacking(bids, waits, site)
     return Cleared(site, level, price, np.where(lacks < FAR, np.maximum(lacks, 1), 0), bids)
 
 
@@ -107,20 +110,22 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
     """
-    bound = promises.bound
     count, r = len(market.sites), len(market.rows)
-    sites = np.arange(count)
-    level = np.where(bound >= 0, promises.floor, 0)
-    left = market.gpus.copy()
-    np.subtract.at(left, bound[bound >= 0], market.sizes[level[bound >= 0]])
-    start = np.where(bound == sites[:, None], level, 0)
-    steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel())
-    at = steps.row // r
-    order = np.argsort(at, kind="stable")  # by site, the steepest first
-    steps, at = steps.of(order), at[order]
-    steps = Steps(steps.row % r, steps.end, steps.cost, steps.slope)
-    own = [slice(*ends) for ends in pairwise(at.searchsorted(np.arange(count + 1)).tolist())]
-    return Bids(steps, own, left)
+    start = _floors(market, promises)
+    left = market.gpus - np.add.reduce(market.sizes[start], axis=1)
+    steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
+    at, row = np.divmod(steps.row, r)
+    ends = at.searchsorted(np.arange(count + 1)).tolist()
+    own = [slice(*pair) for pair in pairwise(ends)]
+    return Bids(Steps(row, steps.end, steps.cost, steps.slope), own, left)
+
+
+def _floors(market: Market, promises: Promises) -> Ints:
+    """(S, r) levels that jobs have in any case."""
+    found = np.zeros((len(market.sites), len(market.rows)), dtype=np.int64)
+    kept = (promises.bound >= 0).nonzero()[0]
+    found[promises.bound[kept], kept] = promises.floor[kept]
+    return found
 
 
 def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
@@ -152,7 +157,7 @@ def _choose(
     left: Ints,
     steps: Steps,
     at: Ints,
-    own: list[slice],
+    ends: Ints,
 ) -> tuple[Ints, Floats]:
     """Find (r,) sites and (S,) prices that go together.
 
@@ -163,37 +168,37 @@ def _choose(
         left: (S,) GPUs that nobody is promised.
         steps: By site, the steepest first.
         at: (t,) the site of each.
-        own: Where the steps of each site are.
+        ends: (S + 1,) where the steps of each site begin, and the last end.
     """
-    count, r = len(own), len(bound)
-    price = np.zeros(count)
+    count, r = len(left), len(bound)
+    room, slope = np.maximum(left, 0), np.append(steps.slope, 0.0)
+    taken = np.zeros(len(slope), dtype=np.int64)
+
+    def missed(site: Ints) -> Floats:
+        """(S,) what the first step that finds no room at its site would gain."""
+        (steps.cost * (site[steps.row] == at)).cumsum(out=taken[1:])
+        first = taken[1:].searchsorted(taken[ends[:-1]] + room, side="right")
+        return np.where(first < ends[1:], slope[first], 0.0)
+
     site = np.maximum(bound, 0)
-    tie = _TIE * np.arange(count)[:, None]
-    if count > 1:  # a better price elsewhere must make up for what a move is taken to lose
-        home = (market.home >= 0).nonzero()[0]
-        tie = np.repeat(tie, r, axis=1)
-        tie[:, home] += (1 - STAY) * np.maximum(value[market.here], 0.0)
-        tie[market.home[home], home] = 0.0
+    if count == 1:
+        return site, missed(site)
+    # A better price elsewhere must make up for what a move is taken to lose.
+    tie = np.empty((count, r))
+    tie[:] = _TIE * np.arange(count)[:, None]
+    home, runs, _ = market.here
+    tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
+    tie[home, runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
-    by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1)) if count > 1 else value
-    before: Ints | None = None
+    by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1))
+    free, sizes, price = bound < 0, market.sizes[1:, None, None], np.zeros(count)
     for turn in range(1, ROUNDS + 1):
-        if count > 1:
-            paid = price[:, None] * market.sizes[1:, None, None]
-            net = (by_level - paid).max(axis=0) - tie
-            site = np.where(bound >= 0, bound, net.argmax(axis=0))
-            if before is not None and (site == before).all():
-                break
-            before = site
-        taken = np.cumsum(np.where(site[steps.row] == at, steps.cost, 0))
-        for one, span in enumerate(own):
-            base = int(taken[span.start - 1]) if span.start else 0
-            room = base + max(int(left[one]), 0)
-            first = span.start + int(taken[span].searchsorted(room, side="right"))
-            found = float(steps.slope[first]) if first < span.stop else 0.0
-            price[one] += (found - price[one]) / turn
-        if count == 1:
+        before = site
+        net = np.maximum.reduce(by_level - price[:, None] * sizes) - tie
+        site = np.where(free, net.argmax(axis=0), bound)
+        if turn > 1 and np.array_equal(site, before):
             break
+        price += (missed(site) - price) / turn
     return site, price
 
 

@@ -82,14 +82,14 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     promised = np.zeros(r, dtype=np.bool_)
     due_s = jobs.deadline_s[rows]
     timed = np.isfinite(due_s)
-    if not timed.any():
+    if not np.count_nonzero(timed):
         return Promises(bound, floor, promised, bound[:0], (), {})
     was, priority, attained = jobs.notes[rows], jobs.priority[rows], jobs.attained_gpu_s[rows]
     at = _belongs(seen, market, was, due_s)
-    runs = (market.home >= 0).nonzero()[0]
+    home, runs, _ = market.here
     fine = np.zeros(r, dtype=np.bool_)  # in time where it is, on GPUs of others: it may stay
     in_s = market.now_s + market.takes_s[market.here]
-    fine[runs] = timed[runs] & ~market.firm[market.home[runs]] & (in_s <= due_s[runs])
+    fine[runs] = timed[runs] & ~market.firm[home] & (in_s <= due_s[runs])
     kept: list[Kept] = []
     notes: dict[str, tuple[float, ...]] = {}
     firm = market.firm.nonzero()[0].tolist()
@@ -133,8 +133,9 @@ def _belongs(seen: Snapshot, market: Market, was: Floats, due_s: Floats) -> Ints
     """
     at = np.full(len(was), _ANY)
     promised = was[:, 0] == PROMISED
-    runs = ((market.home >= 0) & market.firm[market.home]).nonzero()[0]
-    soonest_s = market.takes_s[market.home[runs], runs].min(axis=1)
+    home, runs, _ = market.here
+    runs = runs[market.firm[home]]
+    soonest_s = np.minimum.reduce(market.takes_s[market.home[runs], runs], axis=1)
     stays = runs[promised[runs] | (market.now_s + soonest_s <= due_s[runs])]
     at[stays] = market.home[stays]
     noted = (promised & (market.home < 0) & np.isfinite(was[:, 3])).nonzero()[0]
@@ -168,12 +169,13 @@ def _within(lax: Laxity, courses: Courses, pledges: Pledges) -> None:
 def _plan(lax: Laxity, courses: Courses, priority: Ints, pledges: Pledges) -> Courses:
     """Plan who can be in time beside those promised, by class, then least GPU time first."""
     able = (~courses.kept & (lax.least > 0)).nonzero()[0]
+    if not len(able):
+        return courses
     order = able[np.lexsort((able, lax.area_gpu_s[able], -priority[able]))]
     # Where all keep their sizes to the end, room now is room for ever.
     if not courses.lending and not pledges:
-        used = int(lax.sizes[courses.level].sum())
-        fit = np.cumsum(lax.sizes[lax.least[order]]) <= lax.gpus - used
-        now = order[: len(order) if fit.all() else int(fit.argmin())]
+        room = lax.gpus - int(np.add.reduce(lax.sizes[courses.level]))
+        now = order[: int(lax.sizes[lax.least[order]].cumsum().searchsorted(room, side="right"))]
         courses.stay(now, lax.least[now])
         courses.kept[now] = True
         order = order[len(now) :]

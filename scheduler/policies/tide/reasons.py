@@ -30,10 +30,10 @@ def explain(
     per_gpu = value[site[told], told] / np.maximum(market.sizes, 1)
     at = np.where(level[told] > 0, level[told], 1 + per_gpu[:, 1:].argmax(axis=1))
     worth = np.maximum(per_gpu[each[: len(told)], at], 0.0).tolist()
-    price: list[float] = found.price.tolist()
+    prices = [Figure("price_per_gpu", price) for price in found.price.tolist()]
     rivals = _Rivals(seen, market, found, quotas)
     kept = _kept(market, promises, found, told)
-    able: list[bool] = np.any(market.pays, axis=(0, 2)).tolist()
+    able: list[bool] = np.logical_or.reduce(market.pays).any(axis=1).tolist()
     why: dict[int, Because] = {}
     for job, row, mine, worth_per_gpu in zip(
         told.tolist(),
@@ -47,7 +47,7 @@ def explain(
         elif not able[job]:
             why[row] = _nowhere(seen, market, job, row)
         else:
-            figures = Figure("worth_per_gpu", worth_per_gpu), Figure("price_per_gpu", price[mine])
+            figures = Figure("worth_per_gpu", worth_per_gpu), prices[mine]
             why[row] = _priced(market, value, quotas, limited, rivals, job, figures)
     return why
 

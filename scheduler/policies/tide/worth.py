@@ -41,16 +41,16 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     """
     jobs, rows, work_s = seen.jobs, market.rows, market.work_s
     # Equal works are ranked by index: two jobs must not swap ranks from cycle to cycle.
-    rank = np.empty(len(rows))
-    rank[np.argsort(-work_s, kind="stable")] = np.arange(1, len(rows) + 1)
+    odd = np.empty(len(rows))  # 2 rank - 1
+    odd[(-work_s).argsort(kind="stable")] = np.arange(1, 2 * len(rows), 2)
     age_s = market.now_s - jobs.submit_s[rows]
     without_s = age_s - jobs.held_s[rows]
-    weight: Floats = (2 * rank - 1) ** RANK_POWER * work_s**-LENGTH_POWER
+    weight: Floats = odd**RANK_POWER * work_s**-LENGTH_POWER
     weight *= np.maximum(1.0, without_s / patience_s)
     weight *= (np.maximum(age_s, 0.0) + work_s / market.sizes[market.base]) ** AGE_POWER
     priority = jobs.priority[rows]
-    if priority.any():
-        weight *= FAVOUR ** np.clip(priority, -STEPS_MOST, STEPS_MOST)
+    if np.count_nonzero(priority):
+        weight *= FAVOUR ** np.minimum(np.maximum(priority, -STEPS_MOST), STEPS_MOST)
     return weight
 
 
@@ -66,21 +66,24 @@ def worth(
         horizon_s: A change of who runs must pay for its pause within this.
         entitled: (r,) of `Quotas`.
     """
-    waits = market.home < 0
-    within_s = np.maximum(np.minimum(horizon_s, market.takes_s), 1e-9)
-    lost = RIPPLE * market.pause_s / within_s
+    within_s = np.minimum(horizon_s, market.takes_s)
+    lost = RIPPLE * market.pause_s
+    lost /= np.maximum(within_s, 1e-9, out=within_s)
     # Who waits has to start some day, so little of its start is a loss of this one. But if none
     # were, who was stopped would at once be worth more than before, and two would take turns.
-    start = market.pause_s[:, waits] / np.maximum(market.takes_s[:, waits], 1e-9)
-    lost[:, waits] = np.maximum(start, np.minimum(lost[:, waits], START_MOST))
+    start = np.minimum(lost, START_MOST)
+    whole_s = np.maximum(market.takes_s, 1e-9, out=within_s)
+    np.maximum(start, np.divide(market.pause_s, whole_s, out=whole_s), out=start)
+    np.copyto(lost, start, where=(market.home < 0)[:, None])
     lost[market.here] = 0.0
     value = (weight * market.work_s / market.work)[:, None] * market.rate
-    value *= np.maximum(1.0 - lost, 0.0)
-    value = np.where(market.pays, value, -np.inf)
+    np.subtract(1.0, lost, out=lost)
+    value *= np.maximum(lost, 0.0, out=lost)
+    value[~market.pays] = -np.inf
     priority = seen.jobs.priority[market.rows]
-    step = np.searchsorted(np.unique(priority), priority)
+    step = np.array(sorted(set(priority.tolist()))).searchsorted(priority)
     step += np.where(entitled, step.max(initial=0) + 1, 0)
-    if step.any():
+    if np.count_nonzero(step):
         top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
         value += (step * RIGHT * top * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
