@@ -33,8 +33,8 @@ _COLUMNS: Columns = {
 _LOANS = ("lent h", "short")  #: Columns of runs with inference servers.
 _DROP = ("p50", "max ms", "used", "span h", "p99 ms", "restarts", "p99")
 _LEGEND = (
-    "JCT: mean completion time of jobs that ended, its median and 99th percentile. queued: mean "
-    "time to the first start. ms: time of a decision."
+    "JCT: mean completion time of jobs that ended; p50, p99: their median and 99th percentile. "
+    "queued: mean time to the first start. ms: time of a decision."
 )
 _FIFO_LEGEND = " fifo gives each job the size that it asks for."
 _LOANS_LEGEND = (

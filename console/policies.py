@@ -127,7 +127,7 @@ def _body(name: str) -> str:
     options = list(_options(POLICIES[name_of(name)]())) if is_dataclass(kind) else []
     if options:
         shown = ", ".join(f"`{option}`" for option in options)
-        lines += ["", f"Options and what the name alone selects: {shown}."]
+        lines += ["", f"Options with their defaults: {shown}."]
     return "\n".join([*lines, ""])
 
 

@@ -56,7 +56,7 @@ def test_the_example_is_listed_once_it_is_registered(
     for arguments in (["policies"], ["policies", "modest"]):
         assert main(arguments) == 0
         assert "Least attained tenant first" in capsys.readouterr().out
-    assert "the name alone selects: `most=8`" in policies.page()
+    assert "Options with their defaults: `most=8`" in policies.page()
     assert make_policy("modest:most=2") == names["Modest"](most=2)
 
 
