@@ -42,7 +42,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of jobs, tides and faults.", min=0)] = 7,
     log: Annotated[
         str | None,
-        typer.Option(help=f"Where to record it. [default: {DEFAULT_LOG}; the last one is kept]"),
+        typer.Option(help=f"Where to record it ({DEFAULT_LOG}, whose last log is kept)."),
     ] = None,
     bus: Annotated[str, typer.Option(help="sqlite, or kafka: the real one.")] = "sqlite",
     mqtt: Annotated[

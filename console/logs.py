@@ -121,7 +121,7 @@ def _print_stats(document: dict[str, Any]) -> None:
     out().print(table)
     for title, counts in (("Dead letters", "dead_letters"), ("Sources", "sources")):
         found = sorted(document[counts].items(), key=lambda item: (-item[1], item[0]))
-        out().print(f"{title}: {len(found):,} kinds" if found else f"{title}: none")
+        out().print(f"{title}: {len(found):,}" if found else f"{title}: none")
         for name, count in found[:_SHOWN]:
             out().print(f"    {count:>9,}  {name}", markup=False)
         if len(found) > _SHOWN:

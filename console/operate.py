@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import secrets
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from bus.clock import Clock, PacedClock, SystemClock
 from bus.contract import Bus, Message
+from console.kafka import is_kafka
 from console.output import JsonPath, duration, emit_json, fail, out, say, seconds_of
 from console.reading import (
     CELL,
@@ -33,6 +35,8 @@ from schemas.values import MAX_MESSAGE_BYTES
 
 #: The most that a field of sizes takes.
 GPUS_MAX = 65_536
+#: The model of a job that was given none: it has no kin to learn its length from.
+_NO_MODEL = "unnamed"
 #: Which flag a field of the job comes from.
 FLAGS = {
     "job": "--job",
@@ -153,10 +157,14 @@ def submit(
         out().print(submission.job, markup=False)
         say(f"Submitted to {log}.")
     if submission.total_steps is None:
-        say("--steps is not given: how long it takes is learned from jobs of its --model.")
+        if submission.model == _NO_MODEL:
+            say("--steps is not given: how long it takes is guessed as it runs; with a --model,")
+            say("it is learned from jobs of that model, too.")
+        else:
+            say("--steps is not given: how long it takes is learned from jobs of its --model.")
         if submission.deadline_s is not None:
             say("So nobody can promise its deadline, and no policy is told of it.")
-    _told(submission.job, log, online, json_path)
+    _told(submission.job, log, online, json_path, simulated=reading.simulated)
 
 
 def cancel(
@@ -187,7 +195,7 @@ def cancel(
     if json_path != "-":
         asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
         out().print(asked, markup=False, soft_wrap=True)
-    _told(job, log, online, json_path)
+    _told(job, log, online, json_path, simulated=reading.simulated)
 
 
 # --- reading what was asked for ------------------------------------------------------------------
@@ -307,7 +315,7 @@ def _complete(fields: dict[str, Any]) -> None:
     """Add what need not be said."""
     fields.setdefault("job", f"job-{secrets.token_hex(4)}")
     fields.setdefault("tenant", "operator")
-    fields.setdefault("model", "unnamed")
+    fields.setdefault("model", _NO_MODEL)
     fields.setdefault("samples_per_step", 1.0)
     if "program" in fields:
         _guess(fields)
@@ -364,9 +372,12 @@ def _publish(log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCance
     asyncio.run(run())
 
 
-def _told(job: str, log: str, online: bool, json_path: str | None) -> None:
+def _told(job: str, log: str, online: bool, json_path: str | None, *, simulated: bool) -> None:
     """Say whether anybody takes it up now, and for programs all of it."""
-    if not online:
+    if not online and simulated and not is_kafka(log):
+        say("The demo of this log has ended or stopped. It takes this up if it goes on, by its own")
+        say(f"options and --log, as in: tidegate demo --log {shlex.quote(log)}")
+    elif not online:
         say("No scheduler runs on this log now; it is taken up when one starts.")
     if json_path is not None:
         emit_json({"job": job, "log": log, "scheduler_online": online}, json_path)

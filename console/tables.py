@@ -89,6 +89,10 @@ def jobs(
 ) -> None:
     """List jobs: state, pool, size, progress, deadline, and in short why.
 
+    GPUs: how many it has, and from how few to how many it may have. waited: for its first start,
+    or, if it waits now, since it does. slack: how much earlier than its deadline it will end as it
+    runs; below 0 it will be late. ~: its length is guessed.
+
     Example: tidegate jobs --state queued --log run.db
     """
     known = sorted(one.value for one in JobState)
@@ -174,7 +178,8 @@ def _why_cell(job: Job, failures: Mapping[str, str]) -> Text:
         return Text()
     rule, needs = str(job.why["rule"]), job.why["needs"]
     text = Text(SHORT.get(rule, rule), "dim")
-    if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0]:
+    # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
+    if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
         text.append(f", {needs[0][1]:.3g} of {needs[0][2]:.3g}", "dim")
     return text
 

@@ -49,11 +49,17 @@ def why(
 
 def _unknown(job: str, known: list[str]) -> str:
     if not known:
-        return f"{job}: the log holds no job yet; `tidegate submit` adds one."
+        return (
+            f"{job}: the log holds no job yet; `tidegate submit` adds one. A log of `tidegate "
+            f"simulate` answers `tidegate replay LOG --job {job}`."
+        )
     near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
     if near:
         return f"{job}: no such job in this log. Nearest: {', '.join(near)}."
-    return f"{job}: no such job in this log. `tidegate jobs --all` lists all {len(known)}."
+    return (
+        f"{job}: no such job in this log. `tidegate jobs --all` lists all {len(known)}; one that "
+        "was just submitted is among them once a scheduler has taken it up."
+    )
 
 
 def document(answer: Answer) -> dict[str, Any]:

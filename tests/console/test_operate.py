@@ -184,7 +184,8 @@ def test_without_a_scheduler_one_is_told_so(tidegate: Run, tmp_path: Path) -> No
     path = tmp_path / "off.db"
     Teller().write(path, online=False)
     ran = tidegate.does("submit", *GOOD, "--log", path)
-    assert "No scheduler runs on this log now" in ran.err
+    assert "The demo of this log has ended or stopped" in ran.err
+    assert f"tidegate demo --log {path}" in ran.err
 
 
 def test_programs_are_told_where_it_was_put(tidegate: Run, log: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
         "submit", "--job", "cmd", "--gpus", "1..4", "--workdir", "/srv", "--log", log,
         "--json", "-", "--", "python", "train.py", "--gpus", "x y",
     )  # fmt: skip
-    assert "how long it takes is learned from jobs of its --model" in ran.err
+    assert "how long it takes is guessed as it runs" in ran.err
     assert "deadline" not in ran.err
     (envelope,) = said(log)
     job = envelope.data
