@@ -246,7 +246,9 @@ class Voice:
         if need.name == "allowed_sizes":
             return "the job must declare a rate for a size that it allows"
         verb = "must fall to" if need.want < need.have else "must rise to"
-        return f"{label(need.name)}: {have} now, {verb} {want}"
+        # As a figure it is what was planned; as a need it is how large a site would have to be.
+        name = "GPUs at one site" if need.name == "gpus" else label(need.name)
+        return f"{name}: {have} now, {verb} {want}"
 
     def sentence(self, reason: Reason) -> str:
         """Say why."""

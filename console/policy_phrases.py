@@ -13,14 +13,14 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
     "market.price": (f"no other use of these GPUs is worth more{_WORTH}", "worth its price"),
     "market.outbid": (
         f"others make more of the GPUs{_WORTH}"
-        "[; with {want:gpus} GPUs in place of {have:gpus} it would have its smallest size]"
+        "[; it would have its smallest size if there were {want:gpus} GPUs there, not {have:gpus}]"
         f"{_LIMIT}{_MOST}",
-        "others make more of them",
+        "outbid by others",
     ),
     "market.quota": (
         "its tenant's jobs may have no more together[ than {have:quota_gpus} GPUs]"
         "[; with {want:quota_gpus} it would have its smallest size]"
-        "[, if there were {want:gpus} GPUs and not {have:gpus}][; most of them: {lost_to}]",
+        "[, if there were {want:gpus} GPUs there, not {have:gpus}][; most of them: {lost_to}]",
         "its tenant's limit",
     ),
     "market.promised": (f"it was promised to be in time{_ROOM}", "promised to be in time"),
@@ -75,17 +75,17 @@ POLICY_PHRASES: Mapping[str, tuple[str, str]] = {
 VERB_PHRASES: Mapping[str, str] = {
     "market.price scales_in": (
         f"others make more of the GPUs that it gives up[: {{lost_per_gpu}} a GPU, where the price "
-        f"is {{price_per_gpu}}][; with {{want:gpus}} GPUs in place of {{have:gpus}} it would keep "
-        f"its size]{_LIMIT}{_MOST}"
+        f"is {{price_per_gpu}}][; it would keep its size if there were {{want:gpus}} GPUs there, "
+        f"not {{have:gpus}}]{_LIMIT}{_MOST}"
     ),
     "market.price migrates": (
         "it gains more there[: {worth_per_gpu} a GPU, where the price is {price_per_gpu}]"
         "[, and {home_worth_per_gpu} where the price is {home_price_per_gpu} here]"
-        f"[; with {{want:gpus}} GPUs in place of {{have:gpus}} here it would stay]{_MOST}"
+        f"[; it would stay if there were {{want:gpus}} GPUs here, not {{have:gpus}}]{_MOST}"
     ),
     "market.quota scales_in": (
         "its tenant's jobs may have no more together[ than {have:quota_gpus} GPUs]"
         "[; with {want:quota_gpus} it would keep its size]"
-        "[, if there were {want:gpus} GPUs and not {have:gpus}][; most of them: {lost_to}]"
+        "[, if there were {want:gpus} GPUs there, not {have:gpus}][; most of them: {lost_to}]"
     ),
 }
