@@ -152,16 +152,18 @@ def table(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for and print the table."""
     parser = argparse.ArgumentParser(prog="benchmarks.deadlines", description=__doc__)
-    parser.add_argument("--traces", default=",".join(TRACES))
-    parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs")
+    parser.add_argument("--traces", default=",".join(TRACES), help="by commas (%(default)s)")
+    parser.add_argument("--nodes", default="8,16,32", help="of 8 GPUs (%(default)s)")
     parser.add_argument(
         "--policies",
         default=",".join(POLICIES),
         help="the last is compared with the best of the others",
     )
-    parser.add_argument("--slot-s", type=float, default=0.0, help="least time between decisions")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--slot-s", type=float, default=0.0, help="least time between decisions (%(default)s)"
+    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at once")
+    parser.add_argument("--json", type=Path, help="write the rows here")
     asked = parser.parse_args(arguments)
     if not DATA.is_dir():
         print(f"no data in {DATA}: set TIDEGATE_DATA", file=sys.stderr)

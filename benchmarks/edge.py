@@ -182,12 +182,14 @@ def draw(drawn: Sequence[dict[str, Any]], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the curves, and draw them where asked."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.edge", description=__doc__)
-    parser.add_argument("--policy", default=",".join(POLICIES), help="names, by commas")
-    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument(
+        "--policy", default=",".join(POLICIES), help="names, by commas (%(default)s)"
+    )
+    parser.add_argument("--jobs", type=int, default=200, help="of each run (%(default)s)")
     parser.add_argument("--seeds", default="1,2,3", help="by commas (%(default)s)")
     parser.add_argument("--speed", type=float, default=0.8, help="of an edge GPU (%(default)s)")
     parser.add_argument("--pause", type=float, default=40.0, help="of a change (%(default)s s)")
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1, help="runs at once (%(default)s)")
     parser.add_argument("--json", metavar="PATH", help="write the rows; - is standard output")
     parser.add_argument("--plot", metavar="PATH", help="draw the curves")
     given = parser.parse_args(arguments)

@@ -148,7 +148,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.jct")
     everyone = ",".join([*POLICIES, *VARIANTS])
     parser.add_argument("--policy", default=everyone, help=f"names, by commas ({everyone})")
-    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--loads", default=",".join(LOADS), help="by commas (%(default)s)")
     parser.add_argument("--numbers", default=",".join(map(str, NUMBERS)))
     parser.add_argument("--resample", metavar="SEEDS", help="fresh workloads, such as 1-5")
     parser.add_argument("--json", type=Path, help="write the rows here")

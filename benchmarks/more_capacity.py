@@ -4,6 +4,9 @@ A day of generated jobs on 8 nodes of 8 GPUs, with deadlines for 45 % of them, a
 many seeds, through the running engine: as it is, with lenders, with edge servers, with both; and
 each again where one job in ten has a higher priority. Capacity is what is added; the jobs stay the
 same. Beside the mean and the deadlines of all seeds stands the worst seed, where chance shows.
+
+Columns: mean completion time and its change against `nothing` added, on average and on the worst
+seed; deadlines met, and how many more than with `nothing`; the mean of the seeds' p99.
 """
 
 import argparse
@@ -114,9 +117,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run what was asked for, and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.more_capacity", description=__doc__)
     parser.add_argument("--policy", default="tide", help="names, by commas (tide)")
-    parser.add_argument("--loads", default=",".join(map(str, LOADS)))
-    parser.add_argument("--prior", default=",".join(map(str, PRIOR)), help="shares of priority 1")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument(
+        "--loads", default=",".join(map(str, LOADS)), help="by commas (%(default)s)"
+    )
+    parser.add_argument(
+        "--prior",
+        default=",".join(map(str, PRIOR)),
+        help="shares of jobs of priority 1 (%(default)s)",
+    )
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="by commas (31 to 50)")
     parser.add_argument("--processes", type=int, help="runs at once; one per core if not given")
     parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args(argv)
