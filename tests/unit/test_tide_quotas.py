@@ -48,6 +48,11 @@ def test_what_is_no_range_is_refused_by_name(text: str) -> None:
         make_policy(f'tide:quotas={{"vision":"{text}"}}')
 
 
+def test_a_quota_names_its_tenant() -> None:
+    with pytest.raises(ValueError, match="a tenant without a name"):
+        make_policy("tide:quotas.=1..2")
+
+
 def test_quotas_are_options_like_others() -> None:
     usual = Tide(quotas={"vision": "16..32", "nlp": "..8"})
     assert make_policy("tide:quotas.vision=16..32:quotas.nlp=..8") == usual

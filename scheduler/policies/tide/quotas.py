@@ -28,6 +28,8 @@ def read(tenant: str, text: str) -> tuple[int, int]:
     Raises:
         ValueError: It is no quota.
     """
+    if not tenant:
+        raise ValueError("quotas: a tenant without a name; write it as quotas.NAME=16..32")
     low, dots, high = (part.strip() for part in text.partition(".."))
     written = [part for part in (low, high) if part]
     if dots and written and all(part.isascii() and part.isdigit() for part in written):
