@@ -112,7 +112,7 @@ def grown(
         wait_until(lambda: submitted("other"), "a scheduler")
         assert submitted("train")
         with served(folder, "cloud-agent"):
-            wait_until(lambda: len(told()) > 5, "it trains")
+            wait_until(lambda: len(told()) > 20, "it trains, for long enough to be measured")
             meanwhile()
             over.touch()
             wait_until(lambda: state(log) == "completed", f"it completes in {folder}")
