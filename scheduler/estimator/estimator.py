@@ -46,6 +46,8 @@ class Estimator:
         self._ready: dict[str, Curve] = {}
         self._fitted_s = -math.inf
         self._can_fit = True
+        #: Kin that were told something, by their ids: looked at once a tick, for they may be many.
+        self._told: dict[int, Kin] = {}
         self._totals = Totals(self._kin_of)
         for job in state.jobs.values():
             kin = self._kin_of(state, job)
@@ -71,6 +73,10 @@ class Estimator:
         """Do a part of what there is to do; what comes of it is given by `take`."""
         if len(self._own) > len(state.jobs):
             self._own = {name: own for name, own in self._own.items() if name in state.jobs}
+        told, self._told = self._told, {}
+        for kin in told.values():
+            kin.jobs = {name: None for name in kin.jobs if _is_here(state, name)}
+            self._due |= kin.jobs
         for name in [name for name, at_s in self._later.items() if at_s <= now_s]:
             del self._later[name]
             self._due[name] = None
@@ -123,20 +129,20 @@ class Estimator:
         for gone in own.show(nodes[0].pool, speed, shape, row, data.gradient_noise):
             kin.forget(job.id, gone)
         kin.per_node = max(kin.per_node, *(node.gpu_count for node in nodes))
-        self._tell(state, job, own, kin)
+        self._tell(job, own, kin)
         if own.has_other_affinity(CHANGE) or (
             data.gradient_noise is not None and batch != job.samples_per_step
         ):
             self._due[job.id] = None
 
-    def _tell(self, state: ClusterState, job: Job, own: Own, kin: Kin) -> None:
+    def _tell(self, job: Job, own: Own, kin: Kin) -> None:
         """Let its kin know what it showed, if that is news."""
         news = own.news(CHANGE)
         for shape, row in news.items():
             kin.tell(job.id, shape, row)
         if news:
-            kin.jobs = {name: None for name in (*kin.jobs, job.id) if _is_here(state, name)}
-            self._due |= kin.jobs
+            kin.jobs[job.id] = None
+            self._told[id(kin)] = kin
 
     def _fit(self, kin: Kin, now_s: float) -> None:
         self._fitted_s = now_s

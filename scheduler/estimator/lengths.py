@@ -46,7 +46,7 @@ class Lengths:
 
     def ended(self, job: str, took: float) -> None:
         """Take note of what a job took in all that ended well."""
-        self.gone(job)
+        self._running.pop(job, None)
         if took > 0.0:
             self._ended[job] = took
             self._is_news = True
@@ -55,7 +55,10 @@ class Lengths:
 
     def gone(self, job: str) -> None:
         """Let go of a job that will not go on, or whose steps did not count."""
-        self._running.pop(job, None)
+        came = self._running.pop(job, 0.0)
+        if came and came >= max(self._running.values(), default=0.0):
+            # Whoever waited behind it hears so, and of who is in front now.
+            self._furthest, self._is_news = max(self._running.values(), default=0.0), True
 
     def news(self) -> bool:
         """Whether all jobs are to be looked at anew, not only those that went on; asked once."""

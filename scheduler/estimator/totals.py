@@ -43,6 +43,8 @@ class Totals:
         #: Jobs that say no steps, and when each is to be looked at.
         self._silent: dict[str, float] = {}
         self._ready: dict[str, Length] = {}
+        #: Kin of whom there is news, by their ids: looked at once a tick, for they may be many.
+        self._told: dict[int, Kin] = {}
 
     def remember(self, state: ClusterState, job: Job) -> None:
         """Take over what a state says of a job."""
@@ -72,7 +74,7 @@ class Totals:
         elif job.epoch == data.epoch and job.state is JobState.RUNNING:
             kin = self._kin_of(state, job)
             kin.lengths.came(job.id, float(data.step))
-            self._tell(state, kin)  # all of them hear of it at once, or one would seem shorter
+            self._told[id(kin)] = kin
             if job.total_steps is None:
                 self._heard[job.id] = data.epoch, data.step
                 self._due[job.id] = None
@@ -89,6 +91,7 @@ class Totals:
             self._due[name] = None
             if job is not None and job.state in TERMINAL:
                 self._end(state, job, done)
+        self._tell(state)
         for name in [name for name, at_s in self._silent.items() if at_s <= now_s]:
             del self._silent[name]
             self._due[name] = None
@@ -101,7 +104,8 @@ class Totals:
             kin.jobs[name] = None
             if job.total_steps is None:
                 self._look(job, kin, now_s)
-            self._tell(state, kin)
+            self._told[id(kin)] = kin
+        self._tell(state)
 
     def take(self) -> dict[str, Length]:
         """Give the lengths that changed, each once."""
@@ -115,14 +119,16 @@ class Totals:
             kin.lengths.ended(job.id, float(job.step) or done)
         else:
             kin.lengths.gone(job.id)
-        self._tell(state, kin)
+        self._told[id(kin)] = kin
 
-    def _tell(self, state: ClusterState, kin: Kin) -> None:
-        """Let kin be looked at that what is known changed for."""
-        if kin.lengths.news():
-            here = (state.jobs.get(name) for name in kin.jobs)
-            kin.jobs = {job.id: None for job in here if job and job.state not in TERMINAL}
-            self._due |= kin.jobs
+    def _tell(self, state: ClusterState) -> None:
+        """Let kin be looked at that what is known changed for: all, or one would seem shorter."""
+        told, self._told = self._told, {}
+        for kin in told.values():
+            if kin.lengths.news():
+                here = (state.jobs.get(name) for name in kin.jobs)
+                kin.jobs = {job.id: None for job in here if job and job.state not in TERMINAL}
+                self._due |= kin.jobs
 
     def _look(self, job: Job, kin: Kin, now_s: float) -> None:
         """Find what a job has left, and whether it is other than what the engine goes by."""

@@ -1,10 +1,13 @@
 """How long jobs will be that declared no total: by their kin, by themselves, and who counts."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from scheduler.core.state import ClusterState, Job, Node, Pool, least_steps
 from scheduler.core.stimuli import Length
 from scheduler.core.transitions import JobState
+from scheduler.estimator import estimator
 from scheduler.estimator.estimator import Estimator
 from scheduler.estimator.lengths import GROWS, Lengths
 from schemas.events import EventData, JobCancelled, JobProgressed, WorkerStarted, WorkerStopped
@@ -171,6 +174,35 @@ def test_who_failed_or_was_cancelled_does_not_count(how: JobState) -> None:
     story.hears(JobCancelled(job="waits"))
     waits.state = JobState.CANCELLED
     assert story.learn() == {}
+
+
+@pytest.mark.parametrize("how", [JobState.FAILED, JobState.CANCELLED])
+def test_who_claims_to_be_far_and_goes_is_forgotten_by_those_who_wait(how: JobState) -> None:
+    story = Story()
+    waits = story.job("waits")
+    story.takes("liar", 10**12, how)
+    assert told(waits) == {"left": 600.0, "ended": 0, "took": [], "running": 0}
+    runs = story.job("runs")
+    story.runs(runs, 2000)
+    story.learn()
+    assert waits.length is not None
+    assert waits.length["left"] > 2000.0, "who is in front now is heard of"
+
+
+def test_many_kin_are_looked_through_once_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    jobs = [story.job(f"j{number}") for number in range(50)]
+    for job in jobs:
+        story.runs(job, 1)
+    story.learn()
+    news, seen = Mock(wraps=Lengths.news), Mock(wraps=estimator._is_here)
+    monkeypatch.setattr(Lengths, "news", lambda lengths: news(lengths))
+    monkeypatch.setattr(estimator, "_is_here", seen)
+    for job in jobs:
+        story.runs(job, 10 ** (1 + int(job.id[1:]) // 5))
+    story.learner.learn(story.state, story.now_s)
+    assert news.call_count <= 2, "not once for each that went on"
+    assert seen.call_count <= len(jobs), "nor for each that showed how fast it is"
 
 
 def test_steps_that_the_engine_did_not_hear_of_count() -> None:
