@@ -175,6 +175,12 @@ def test_a_lent_node_that_nobody_wants_goes_back() -> None:
     assert (told.verb, told.rule) == ("reclaims", "loans.unused")
 
 
+@pytest.mark.parametrize("own", [[], [Pool("train", nodes=1, gpus=4)]])
+def test_it_goes_back_too_where_training_has_fewer_gpus_than_one_node(own: list[Pool]) -> None:
+    pools = [*own, infer(ONE_AT_HOME, QUIET)]
+    assert len(plan(snapshot(pools, [])).reclaim) == 3
+
+
 @pytest.mark.parametrize(
     "jobs", [HUNGRY, [Job("a", work_s=90_000, sizes=(4,), held={"train-000": 4})]]
 )
@@ -229,9 +235,9 @@ def test_a_stale_report_ends_no_loan() -> None:
 def test_a_young_loan_ends_for_demand_but_not_for_headroom() -> None:
     loan = [LoanPhase.OWNED, LoanPhase.LENT, LoanPhase.LENT, LoanPhase.LENT]
     young = {"lent_since_s": NOW_S - 60}
-    assert not plan(snapshot([infer(loan, [8.0] * 60, **young)], [])).reclaim
-    assert len(plan(snapshot([infer(loan, [8.0] * 60)], [])).reclaim) == 1
-    assert len(plan(snapshot([infer(loan, [9.0] * 60, **young)], [])).reclaim) == 1
+    assert not plan(snapshot([infer(loan, [8.0] * 60, **young)], HUNGRY)).reclaim
+    assert len(plan(snapshot([infer(loan, [8.0] * 60)], HUNGRY)).reclaim) == 1
+    assert len(plan(snapshot([infer(loan, [9.0] * 60, **young)], HUNGRY)).reclaim) == 1
 
 
 @pytest.mark.parametrize("room", [8, 0])

@@ -13,7 +13,8 @@ def unused(
     """Return nodes, as indices into `Nodes`, that go back now.
 
     Nothing runs on such a node, and whoever wants GPUs of its pool finds them beside it. As many
-    of training's own GPUs are left, too, so that who comes next does not miss it.
+    of training's own GPUs are left, too, so that who comes next does not miss it; or all of them,
+    where training has fewer than such a node.
 
     Args:
         seen: What is known.
@@ -28,10 +29,11 @@ def unused(
     if not empty.any():
         return []
     own, left = int(left[kind == _TRAINING].sum()), left.copy()
+    all_own = int(nodes.gpus[kind[nodes.pool] == _TRAINING].sum())
     back = []
     for node in empty.nonzero()[0].tolist():
         pool, gpus = nodes.pool[node], nodes.gpus[node]
-        if node not in going and gpus <= min(own, left[pool]):
+        if node not in going and gpus <= left[pool] and min(gpus, all_own) <= own:
             left[pool] -= gpus
             back.append(node)
     return back
