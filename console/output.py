@@ -19,6 +19,7 @@ JsonPath = Annotated[
 #: When every demo's simulated time begins: 2026-01-05T00:00:00Z.
 DEMO_START_S = 1_767_571_200.0
 _DAY_S = 86_400.0
+_FAR_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def out() -> Console:
@@ -83,10 +84,13 @@ def day_clock(at_s: float | None, origin_s: float) -> str:
     """Write a moment of a log that began at `origin_s`, in UTC: `2026-11-21 06:30`.
 
     In a demo's simulated time a date means nothing: there it is `d0 06:30`, where day 0 is the
-    one that `origin_s` is in. Both are seconds since the Unix epoch.
+    one that `origin_s` is in. Both are seconds since the Unix epoch. A job may say that it takes so
+    many steps that no calendar has the moment of its end.
     """
     if at_s is None:
         return "–"
+    if at_s >= _FAR_S:
+        return "beyond year 9999"
     if not is_simulated(origin_s):
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
     midnight_s = origin_s - origin_s % _DAY_S

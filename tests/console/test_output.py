@@ -51,6 +51,12 @@ def test_moments_of_real_time_have_a_date() -> None:
     assert day_clock(began_s + 86_400.0 + 23_400.0, began_s) == "2026-04-16 06:30"
 
 
+@pytest.mark.parametrize("began_s", [MIDNIGHT_S, MIDNIGHT_S - 1e8])
+@pytest.mark.parametrize("at_s", [1e15, 9e24, float("inf")])
+def test_moments_that_no_calendar_has(at_s: float, began_s: float) -> None:
+    assert day_clock(at_s, began_s) == "beyond year 9999"
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("45m", 2700), ("2h", 7200), ("1h30m", 5400), ("1.5d", 129_600), ("1h 30m", None)],

@@ -29,8 +29,8 @@ class EngineModel(RuleBasedStateMachine):
         for _ in range(steps):
             self.world.step(seconds)
 
-    @rule(gpus_min=st.integers(1, 3), total_steps=st.sampled_from([20, 500, 5000]))
-    def submit(self, gpus_min: int, total_steps: int) -> None:
+    @rule(gpus_min=st.integers(1, 3), total_steps=st.sampled_from([20, 500, 5000, None]))
+    def submit(self, gpus_min: int, total_steps: int | None) -> None:
         self.world.submit(gpus_min, total_steps)
 
     @rule(data=st.data())

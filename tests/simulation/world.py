@@ -189,11 +189,12 @@ class World(Cores):
         self.driver.restart()
         self.restart()
 
-    def submit(self, gpus_min: int = 1, total_steps: int = 600, **more: object) -> None:
+    def submit(self, gpus_min: int = 1, total_steps: int | None = 600, **more: object) -> None:
         name = f"j{len(self.submitted)}"
         self.submitted.append(name)
-        job = submitted(name, gpus_min=gpus_min, gpus_max=8, total_steps=total_steps)
-        self.feed(JobSubmitted.model_validate({**job.model_dump(), **more}))
+        job = submitted(name, gpus_min=gpus_min, gpus_max=8)
+        steps = {"total_steps": total_steps}
+        self.feed(JobSubmitted.model_validate({**job.model_dump(), **steps, **more}))
 
     def step(self, seconds: float = 20.0) -> None:
         """Let time pass."""
