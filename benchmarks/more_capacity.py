@@ -39,7 +39,7 @@ class Key:
 
     policy: str
     load: float
-    prior: float
+    priority_share: float
     added: str
     seed: int
 
@@ -55,17 +55,17 @@ def case(key: Key) -> Case:
         inference_nodes=lenders,
         edge_nodes=edges,
         seed=key.seed,
-        mix=Mix(load=key.load, prior=key.prior),
+        mix=Mix(load=key.load, priority_share=key.priority_share),
     )
 
 
 def rows_of(runs: dict[Key, dict[str, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Return a row for each policy, load, share of priorities and what is added."""
     rows = []
-    for one in dict.fromkeys((key.policy, key.load, key.prior, key.added) for key in runs):
-        policy, load, prior, added = one
-        mine = [runs[Key(policy, load, prior, added, seed)] for seed in seeds]
-        base = [runs[Key(policy, load, prior, "nothing", seed)] for seed in seeds]
+    for one in dict.fromkeys((key.policy, key.load, key.priority_share, key.added) for key in runs):
+        policy, load, priority_share, added = one
+        mine = [runs[Key(policy, load, priority_share, added, seed)] for seed in seeds]
+        base = [runs[Key(policy, load, priority_share, "nothing", seed)] for seed in seeds]
         jct_s = np.array([run["mean_jct_s"] for run in mine])
         was_s = np.array([run["mean_jct_s"] for run in base])
         met = np.array([run["deadlines_met"] for run in mine])
@@ -74,7 +74,7 @@ def rows_of(runs: dict[Key, dict[str, Any]], seeds: Sequence[int]) -> list[dict[
             {
                 "policy": policy,
                 "load": load,
-                "prior": prior,
+                "priority_share": priority_share,
                 "added": added,
                 "seeds": len(seeds),
                 "mean_jct_s": round(float(jct_s.mean()), 1),
@@ -100,11 +100,22 @@ def rows_of(runs: dict[Key, dict[str, Any]], seeds: Sequence[int]) -> list[dict[
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Write rows for people."""
-    head = ("policy", "load", "prior", "added", "mean s", "change", "worst", "met", "more", "p99 s")
+    head = (
+        "policy",
+        "load",
+        "priority",
+        "added",
+        "mean s",
+        "change",
+        "worst",
+        "met",
+        "more",
+        "p99 s",
+    )
     lines = ["".join(f"{one:>10}" for one in head)]
     for row in rows:
         cells = (
-            *(row["policy"], f"{row['load']:g}", f"{row['prior']:g}", row["added"]),
+            *(row["policy"], f"{row['load']:g}", f"{row['priority_share']:g}", row["added"]),
             *(f"{row['mean_jct_s']:,.0f}", f"{row['against_nothing']:+.1%}"),
             *(f"{row['worst_seed']:+.1%}", f"{row['met']}/{row['deadlines']}"),
             *(f"{row['met_more']:+d}", f"{row['p99_jct_s']:,.0f}"),
@@ -121,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
         "--loads", default=",".join(map(str, LOADS)), help="by commas (%(default)s)"
     )
     parser.add_argument(
-        "--prior",
+        "--priority-share",
         default=",".join(map(str, PRIOR)),
         help="shares of jobs of priority 1 (%(default)s)",
     )
@@ -131,10 +142,10 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     seeds = [int(one) for one in given.seeds.split(",")]
     keys = [
-        Key(policy, float(load), float(prior), added, seed)
+        Key(policy, float(load), float(priority_share), added, seed)
         for policy in given.policy.split(",")
         for load in given.loads.split(",")
-        for prior in given.prior.split(",")
+        for priority_share in given.priority_share.split(",")
         for added in ADDED
         for seed in seeds
     ]

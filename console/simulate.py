@@ -67,7 +67,7 @@ def simulate(
     load: Annotated[
         float, typer.Option(help="GPU time that generated jobs ask for, over what there is.")
     ] = 0.9,
-    prior: Annotated[
+    priority_share: Annotated[
         float, typer.Option(help="Share of the generated jobs that have priority 1.")
     ] = 0.0,
     round_s: Annotated[
@@ -144,7 +144,7 @@ def simulate(
             edge_nodes=edge_nodes,
             requests=requests,
             seed=number,
-            mix=_mix(days, jobs, load, prior),
+            mix=_mix(days, jobs, load, priority_share),
             round_s=round_s,
             merge_s=merge_s,
             horizon_s=float("inf") if hours is None else hours * 3600.0,
@@ -197,9 +197,9 @@ def _seeds(text: str) -> list[int]:
     return seeds
 
 
-def _mix(days: float, jobs: int | None, load: float, prior: float) -> Mix:
+def _mix(days: float, jobs: int | None, load: float, priority_share: float) -> Mix:
     try:
-        return Mix(days=days, jobs=jobs, load=load, prior=prior)
+        return Mix(days=days, jobs=jobs, load=load, priority_share=priority_share)
     except ValueError as error:
         fail(f"--{error}.")
 

@@ -65,7 +65,7 @@ class Mix:
     #: Share of the other jobs that fit the small GPUs of lenders; elastic ones all do.
     fungible: float = 0.66
     deadlines: float = 0.45  #: Share of the jobs with a deadline.
-    prior: float = 0.0  #: Share of the jobs of priority 1; the others have 0.
+    priority_share: float = 0.0  #: Share of the jobs of priority 1; the others have 0.
 
     def __post_init__(self) -> None:
         """Refuse what no jobs could be made of."""
@@ -75,8 +75,8 @@ class Mix:
             raise ValueError(f"jobs: {self.jobs} must be 1 to 1000000")
         if not 0.0 < self.load <= 100.0:
             raise ValueError(f"load: {self.load:g} must be above 0 and at most 100")
-        if not 0.0 <= self.prior <= 1.0:
-            raise ValueError(f"prior: {self.prior:g} must be 0 to 1")
+        if not 0.0 <= self.priority_share <= 1.0:
+            raise ValueError(f"priority-share: {self.priority_share:g} must be 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def make_jobs(seed: int, mix: Mix) -> Iterator[MadeJob]:
     slack_s = rng.uniform(0.5, 1.5, count) * duration_s
     deadline_s = np.where(due, submit_s + slack_s, np.inf)
     tenants = rng.choice(len(TENANTS), count, p=TENANT_SHARES)
-    priority = (rng.random(count) < mix.prior).astype(int)
+    priority = (rng.random(count) < mix.priority_share).astype(int)
     grids = {int(size): _grid(int(size), mix) for size in np.unique(asked)}
     digits = max(4, len(str(count)))
     for i in range(count):

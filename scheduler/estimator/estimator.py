@@ -14,6 +14,7 @@ from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Curve, Length
 from scheduler.core.transitions import TERMINAL, JobState
 from scheduler.estimator.curves import curve_of
+from scheduler.estimator.due import Due
 from scheduler.estimator.kin import Kin, Own, Row
 from scheduler.estimator.totals import Totals
 from schemas.events import EventData, JobProgressed, JobSubmitted
@@ -39,10 +40,8 @@ class Estimator:
         """Begin from the curves in a state."""
         self._own: dict[str, Own] = {}
         self._kin: dict[tuple[str, str, float], Kin] = {}
-        #: Jobs whose curve may have changed, in the order in which it did.
-        self._due: dict[str, None] = {}
-        #: Those whose curve has changed, and when it is to be looked at again for that.
-        self._later: dict[str, float] = {}
+        #: Jobs whose curve may have changed, in the order in which it did; and later once more.
+        self._due = Due()
         self._ready: dict[str, Curve] = {}
         self._fitted_s = -math.inf
         self._can_fit = True
@@ -63,7 +62,7 @@ class Estimator:
         if isinstance(data, JobSubmitted):
             if data.job not in state.jobs:
                 self._own.pop(data.job, None)  # of one that was forgotten
-            self._due[data.job] = None
+            self._due.add(data.job)
         elif isinstance(data, JobProgressed):
             job = state.jobs.get(data.job)
             if job is not None and job.epoch == data.epoch and job.state is JobState.RUNNING:
@@ -76,21 +75,14 @@ class Estimator:
         told, self._told = self._told, {}
         for kin in told.values():
             kin.jobs = {name: None for name in kin.jobs if _is_here(state, name)}
-            self._due |= kin.jobs
-        for name in [name for name, at_s in self._later.items() if at_s <= now_s]:
-            del self._later[name]
-            self._due[name] = None
-        for name in list(self._due)[:_LOOKED_AT]:
-            del self._due[name]
-            job = state.jobs.get(name)
-            if job is None or job.state in TERMINAL:
-                continue
+            self._due.add(*kin.jobs)
+        for job in self._due.take(state, now_s, _LOOKED_AT):
             kin = self._kin_of(state, job)
-            kin.jobs[name] = None
+            kin.jobs[job.id] = None
             kin.look()
             if self._can_fit and kin.says_more:
                 if now_s < self._fitted_s + _FIT_EVERY_S:
-                    self._due[name] = None
+                    self._due.add(job.id)
                     continue
                 self._fit(kin, now_s)
             self._look(job, kin, now_s)
@@ -133,7 +125,7 @@ class Estimator:
         if own.has_other_affinity(CHANGE) or (
             data.gradient_noise is not None and batch != job.samples_per_step
         ):
-            self._due[job.id] = None
+            self._due.add(job.id)
 
     def _tell(self, job: Job, own: Own, kin: Kin) -> None:
         """Let its kin know what it showed, if that is news."""
@@ -146,7 +138,7 @@ class Estimator:
 
     def _fit(self, kin: Kin, now_s: float) -> None:
         self._fitted_s = now_s
-        self._due |= kin.jobs
+        self._due.add(*kin.jobs)
         try:
             kin.steps.fit()
         except ModuleNotFoundError:  # a plain install has no scipy: the declared curves serve
@@ -163,7 +155,7 @@ class Estimator:
             if is_first or now_s >= job.curve_at_s + QUIET_S:
                 self._ready[job.id] = curve
             else:
-                self._later[job.id] = job.curve_at_s + QUIET_S
+                self._due.later(job.id, job.curve_at_s + QUIET_S)
 
     def _remember(self, state: ClusterState, job: Job, kin: Kin, curve: Curve) -> None:
         pool, own = state.pools.get(job.pool or ""), Own()

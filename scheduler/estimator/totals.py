@@ -9,6 +9,7 @@ from collections.abc import Callable
 from scheduler.core.state import ClusterState, Job, declared_rate, least_steps
 from scheduler.core.stimuli import Length
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
+from scheduler.estimator.due import Due
 from scheduler.estimator.kin import Kin
 from schemas.events import (
     EventData,
@@ -35,13 +36,12 @@ class Totals:
     def __init__(self, kin_of: Callable[[ClusterState, Job], Kin]) -> None:
         """Begin with nothing known; `kin_of` gives what jobs like this one showed."""
         self._kin_of = kin_of
-        self._due: dict[str, None] = {}
+        #: Jobs to look at; those that say no steps, from time to time.
+        self._due = Due()
         #: Steps reported last, and in which epoch; the engine need not hear of all of them.
         self._heard: dict[str, tuple[int, int]] = {}
         #: Jobs of which workers left, and what each had done.
         self._leaving: dict[str, float] = {}
-        #: Jobs that say no steps, and when each is to be looked at.
-        self._silent: dict[str, float] = {}
         self._ready: dict[str, Length] = {}
         #: Kin of whom there is news, by their ids: looked at once a tick, for they may be many.
         self._told: dict[int, Kin] = {}
@@ -53,12 +53,12 @@ class Totals:
             lengths.ended(job.id, float(job.step))
         elif job.state not in TERMINAL:
             lengths.came(job.id, _done(job, state.now_s))
-            self._due[job.id] = None
+            self._due.add(job.id)
 
     def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
         """Take an event that the engine is about to take, or would take if it said more."""
         if isinstance(data, JobSubmitted):
-            self._due[data.job] = None
+            self._due.add(data.job)
             return
         if not isinstance(
             data, JobProgressed | WorkerStarted | WorkerStopped | WorkerFailed | JobCancelled
@@ -68,7 +68,7 @@ class Totals:
         if job is None or job.state in TERMINAL:
             return
         if isinstance(data, WorkerStarted):
-            self._due[job.id] = None
+            self._due.add(job.id)
         elif not isinstance(data, JobProgressed):
             self._leaving.setdefault(job.id, _done(job, now_s))
         elif job.epoch == data.epoch and job.state is JobState.RUNNING:
@@ -77,7 +77,7 @@ class Totals:
             self._told[id(kin)] = kin
             if job.total_steps is None:
                 self._heard[job.id] = data.epoch, data.step
-                self._due[job.id] = None
+                self._due.add(job.id)
 
     def learn(self, state: ClusterState, now_s: float) -> None:
         """Take note of jobs that ended; find what is left of some others."""
@@ -88,20 +88,13 @@ class Totals:
             if job is not None and job.state in HOLDING and job.state is not JobState.RUNNING:
                 continue  # others of its workers are to leave, or to come
             del self._leaving[name]
-            self._due[name] = None
+            self._due.add(name)
             if job is not None and job.state in TERMINAL:
                 self._end(state, job, done)
         self._tell(state)
-        for name in [name for name, at_s in self._silent.items() if at_s <= now_s]:
-            del self._silent[name]
-            self._due[name] = None
-        for name in list(self._due)[:_LOOKED_AT]:
-            del self._due[name]
-            job = state.jobs.get(name)
-            if job is None or job.state in TERMINAL:
-                continue
+        for job in self._due.take(state, now_s, _LOOKED_AT):
             kin = self._kin_of(state, job)
-            kin.jobs[name] = None
+            kin.jobs[job.id] = None
             if job.total_steps is None:
                 self._look(job, kin, now_s)
             self._told[id(kin)] = kin
@@ -128,7 +121,7 @@ class Totals:
             if kin.lengths.news():
                 here = (state.jobs.get(name) for name in kin.jobs)
                 kin.jobs = {job.id: None for job in here if job and job.state not in TERMINAL}
-                self._due |= kin.jobs
+                self._due.add(*kin.jobs)
 
     def _look(self, job: Job, kin: Kin, now_s: float) -> None:
         """Find what a job has left, and whether it is other than what the engine goes by."""
@@ -140,7 +133,7 @@ class Totals:
         elif _is_silent(job) and job.cells:
             kin.lengths.came(job.id, done)
             runs_s = now_s - (now_s if job.changed_s is None else job.changed_s)
-            self._silent[job.id] = now_s + max(_SILENT_S, _SILENT * runs_s)
+            self._due.later(job.id, now_s + max(_SILENT_S, _SILENT * runs_s))
         length = kin.lengths.left(job.id, done, least_steps(job))
         left = length["left"] + unheard  # at the step that the engine knows
         if job.length is not None:
