@@ -199,6 +199,10 @@ def _choose(
         if turn > 1 and np.array_equal(site, before):
             break
         price += (missed(site) - price) / turn
+    # The search may end far from rest: who runs leaves only what is not best at the last prices.
+    net = np.maximum.reduce(by_level - price[:, None] * sizes) - tie
+    stays = free[runs] & (net[home, runs] >= np.maximum.reduce(net[:, runs]))
+    site[runs[stays]] = home[stays]
     return site, price
 
 
