@@ -115,9 +115,11 @@ class Engine:
         turn = Turn(state, self._settings, self._saw)
         self._take(turn, stimulus)
         timed = isinstance(stimulus.data, TimePassed)
-        if not timed and not _FREEING.isdisjoint(map(type, turn.facts)):
-            clear_reclaimed(turn)
-            advance(turn)
+        if not timed:
+            if not _FREEING.isdisjoint(map(type, turn.facts)):
+                clear_reclaimed(turn)
+                advance(turn)
+            self._view.catch_up(state)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
 

@@ -233,6 +233,10 @@ class JobRows:
             *_NO_NOTE[len(note) :],
         )
 
+    def catch_up(self) -> None:
+        """Work out what `columns` would have to before it can read."""
+        self._speeds.catch_up()
+
     def live(self) -> tuple[Ints, tuple[str, ...], tuple[str, ...]]:
         """Give the rows of live jobs, ascending, with their ids and tenants."""
         if self._live is None:

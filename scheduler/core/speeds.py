@@ -61,8 +61,8 @@ class Speeds:
         """How many sizes there would be to show."""
         return len(self._count)
 
-    def rows(self, rows: Ints) -> Floats:
-        """Give (r, k) the speeds of some rows, in an array of their own."""
+    def catch_up(self) -> None:
+        """Work out the speeds of rows that are new or changed."""
         known = len(self._table)
         if (more := len(self._speed) - known) > 0:
             self._table = np.vstack((self._table, np.zeros((known + more, len(self.sizes)))))
@@ -71,6 +71,10 @@ class Speeds:
         if self._stale:
             self._fill(self._live(self._stale), np.arange(len(self.sizes)))
             self._stale = []
+
+    def rows(self, rows: Ints) -> Floats:
+        """Give (r, k) the speeds of some rows, in an array of their own."""
+        self.catch_up()
         found: Floats = self._table.take(rows, axis=0)
         return found
 
