@@ -244,7 +244,8 @@ def _reasons(
             verb = "scales_out" if after > before else "scales_in"
         figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
-    for job in ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist():
-        why = wanted.why.get(job, usual)
-        found.append(Reason(jobs.ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
+    ids, told = jobs.ids, wanted.why.get
+    waits: list[int] = ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist()
+    for job, why in [(job, told(job, usual)) for job in waits]:
+        found.append(Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
     return found

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from scheduler.policies.interface import WAITING, Figure, Floats, Ints, Need, Snapshot
+from scheduler.policies.interface import WAITING, Bools, Figure, Floats, Ints, Need, Snapshot
 from scheduler.policies.parts.allot import Because, no_pool
 from scheduler.policies.tide.limits import Limited
 from scheduler.policies.tide.market import Market
-from scheduler.policies.tide.needs import gpus_more, to_keep, to_stay
+from scheduler.policies.tide.needs import to_keep, to_stay
 from scheduler.policies.tide.prices import Cleared
 from scheduler.policies.tide.promises import Promises
 from scheduler.policies.tide.quotas import Quotas
@@ -34,13 +34,12 @@ def explain(
     rivals = _Rivals(seen, market, found, quotas)
     kept = _kept(market, promises, found, told)
     able: list[bool] = np.logical_or.reduce(market.pays).any(axis=1).tolist()
+    have: list[float] = market.gpus.astype(np.float64).tolist()
+    bounded = (limited.limit > 0) | limited.refused
+    columns = (told, market.rows[told], site[told], level[told], found.missing[told], bounded[told])
     why: dict[int, Because] = {}
-    for job, row, mine, worth_per_gpu in zip(
-        told.tolist(),
-        market.rows[told].tolist(),
-        site[told].tolist(),
-        worth,
-        strict=True,
+    for job, row, mine, gets, lacks, bound, worth_per_gpu in zip(
+        *(column.tolist() for column in columns), worth, strict=True
     ):
         if job in kept:
             why[row] = kept[job]
@@ -48,11 +47,16 @@ def explain(
             why[row] = _nowhere(seen, market, job, row)
         else:
             figures = Figure("worth_per_gpu", worth_per_gpu), prices[mine]
-            why[row] = _priced(market, value, quotas, limited, rivals, job, figures)
+            if gets:
+                why[row] = _changed(market, value, quotas, limited, rivals, job, figures)
+                continue
+            needs = (Need("gpus", have[mine], have[mine] + lacks),) if lacks > 0 else ()
+            because = Because("market.outbid", rivals.at(mine), figures, needs)
+            why[row] = _bound(because, quotas, limited, rivals, job) if bound else because
     return why
 
 
-def _priced(
+def _changed(
     market: Market,
     value: Floats,
     quotas: Quotas,
@@ -61,7 +65,7 @@ def _priced(
     job: int,
     figures: tuple[Figure, ...],
 ) -> Because:
-    """Say what kept a job from more: the price, or its tenant's limit; and what would have to be.
+    """Say what a job with GPUs has others for, or no more: the price; and what would have to be.
 
     Args:
         market: Who competed.
@@ -73,12 +77,8 @@ def _priced(
         figures: Its worth, and the price, where it is.
     """
     found, home, had = limited.found, int(market.home[job]), int(market.present[job])
-    site, gets = int(found.site[job]), int(found.level[job])
-    rule, lost_to = "market.price", rivals.at(site)
-    needs: tuple[Need, ...]
-    if not gets:
-        rule, needs = "market.outbid", gpus_more(market, site, int(found.missing[job]))
-    elif 0 <= home != site:
+    site, gets, rule = int(found.site[job]), int(found.level[job]), "market.price"
+    if 0 <= home != site:
         best = float((value[home, job, 1:] / market.sizes[1:]).max(initial=0.0))
         price = Figure("home_price_per_gpu", float(found.price[home]))
         figures += (Figure("home_worth_per_gpu", best), price)
@@ -86,20 +86,28 @@ def _priced(
         # Under a limit its tenant's other jobs decide as well which site is best for it.
         if not needs or limited.limit[job]:
             return Because(rule, (), figures)
-        lost_to = rivals.at(home)
+        because = Because(rule, rivals.at(home), figures, needs)
     elif gets < had:
         per_gpu = float(value[site, job, had] - value[site, job, gets])
         per_gpu /= float(market.sizes[had] - market.sizes[gets])
         figures += (Figure("lost_per_gpu", max(per_gpu, 0.0)),)
-        needs = to_keep(market, found, job)
+        because = Because(rule, rivals.at(site), figures, to_keep(market, found, job))
     else:
         return Because(rule, (), figures)
+    return _bound(because, quotas, limited, rivals, job)
+
+
+def _bound(
+    because: Because, quotas: Quotas, limited: Limited, rivals: "_Rivals", job: int
+) -> Because:
+    """Say it also of a tenant's limit, if that kept a job from more."""
     if limited.limit[job]:
         limit = float(quotas.most[quotas.of[job]] + quotas.apart[quotas.of[job]])
-        needs = (Need("quota_gpus", limit, float(limited.limit[job])), *needs)
+        need = Need("quota_gpus", limit, float(limited.limit[job]))
+        because.needs = (need, *because.needs)
     if limited.refused[job]:
-        rule, lost_to = "market.quota", rivals.of(int(quotas.of[job]))
-    return Because(rule, lost_to, figures, needs)
+        because.rule, because.lost_to = "market.quota", rivals.of(int(quotas.of[job]))
+    return because
 
 
 def unable(seen: Snapshot, market: Market) -> dict[int, Because]:
@@ -132,23 +140,26 @@ class _Rivals:
 
     def __init__(self, seen: Snapshot, market: Market, found: Cleared, quotas: Quotas) -> None:
         self._ids, self._rows, self._found, self._of = seen.jobs.ids, market.rows, found, quotas.of
-        self._known: dict[tuple[bool, int], tuple[str, ...]] = {}
+        self._at: dict[int, tuple[str, ...]] = {}
+        self._by: dict[int, tuple[str, ...]] = {}
 
     def at(self, site: int) -> tuple[str, ...]:
         """Name those who have most at a site."""
-        return self._largest((False, site), self._found.site)
+        if site not in self._at:
+            self._at[site] = self._largest(self._found.site == site)
+        return self._at[site]
 
     def of(self, tenant: int) -> tuple[str, ...]:
         """Name those who have most of a tenant's limit."""
-        return self._largest((True, tenant), self._of)
+        if tenant not in self._by:
+            self._by[tenant] = self._largest(self._of == tenant)
+        return self._by[tenant]
 
-    def _largest(self, key: tuple[bool, int], column: Ints) -> tuple[str, ...]:
-        if key not in self._known:
-            level = self._found.level
-            mine = ((column == key[1]) & (level > 0)).nonzero()[0]
-            order = np.lexsort((mine, -level[mine]))[:NAMES_MOST]
-            self._known[key] = tuple(self._ids[row] for row in self._rows[mine[order]].tolist())
-        return self._known[key]
+    def _largest(self, which: Bools) -> tuple[str, ...]:
+        level = self._found.level
+        mine = (which & (level > 0)).nonzero()[0]
+        order = np.lexsort((mine, -level[mine]))[:NAMES_MOST]
+        return tuple([self._ids[row] for row in self._rows[mine[order]].tolist()])
 
 
 def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dict[int, Because]:
