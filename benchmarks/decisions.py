@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.busy_cell import PARTS, Cell, Spent
+from scheduler import garbage
 from scheduler.policies.registry import POLICIES
 
 #: GPUs and active jobs.
@@ -115,7 +116,7 @@ def cycles(name: str, gpus: int, jobs: int, seconds: float, seed: int = SEED) ->
         seconds: Wall time to spend, that of the cluster's own doings included.
         seed: Another cluster.
     """
-    gc.set_threshold(50_000, 20, 20)  # as in the scheduler's process
+    garbage.put_off()  # as in the scheduler's process
     cell = Cell(name, gpus, seed)
     for _ in range(jobs):
         cell.submit()
@@ -127,6 +128,7 @@ def cycles(name: str, gpus: int, jobs: int, seconds: float, seed: int = SEED) ->
         for _ in range(jobs - cell.live):
             cell.submit()
         spent.append(cell.cycle())
+        garbage.look()
     return joined(spent)
 
 

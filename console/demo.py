@@ -1,7 +1,6 @@
 """`tidegate demo`: a simulated day, watched live, replayable; embedded, or on brokers."""
 
 import asyncio
-import gc
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +20,7 @@ from console.live import LiveView
 from console.output import emit_json, fail, out, plain, say
 from console.result import result_of
 from console.summary import summary
+from scheduler import garbage
 from scheduler.journal import recover
 from scheduler.policies.registry import make_policy
 from schemas.topics import CELLS, EVENTS, JOURNAL
@@ -92,9 +92,7 @@ def demo(
         scenario = run.scenario()
     except WorkloadError as error:
         fail(str(error))
-    # Messages by the thousand live for a moment; looking through them for cycles all the time
-    # took a third of what reading them costs.
-    gc.set_threshold(50_000, 20, 20)
+    garbage.put_off()
     quiet = json_path == "-"
     live = live and not quiet
     if places is not None:

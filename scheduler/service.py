@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
+from scheduler import garbage
 from scheduler.contact import Contact
 from scheduler.core.engine import Engine
 from scheduler.core.settings import Settings
@@ -226,6 +227,7 @@ class SchedulerService:
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
         self.learning.learn(self.engine.state, now_s)  # nobody waits for that
+        garbage.look()
 
     def _take(
         self,

@@ -1,7 +1,6 @@
 """`tidegate scheduler`: leads the cells it is given, and stands by for the others."""
 
 import asyncio
-import gc
 from collections.abc import Iterable
 from functools import partial
 
@@ -11,6 +10,7 @@ from bus.clock import Clock, SystemClock
 from bus.contract import BusError, Fenced
 from bus.options import KafkaOptions
 from bus.signing import Signer
+from scheduler import garbage
 from scheduler.policies.registry import make_policy
 from scheduler.service import ServiceConfig
 from services.backends import join, kafka_of, open_bus_of
@@ -33,9 +33,7 @@ def main(config: Config) -> int:
     if section.signing_key_file is not None:
         signer = Signer.from_file(section.signing_key_id, section.signing_key_file)
     options, clock = kafka_of(config), SystemClock()
-    # A plan's records live for a moment; looking through them for cycles all the time, and through
-    # the whole journal's state every few plans, took a third of the time of a large plan.
-    gc.set_threshold(50_000, 20, 20)
+    garbage.put_off()
 
     def make(log: BoundLogger) -> "SchedulerRole":
         if signer is None:
