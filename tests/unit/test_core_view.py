@@ -23,7 +23,7 @@ from schemas.events import (
     NodeDied,
     RatePoint,
 )
-from tests.builders import Cell, load, node_born, submitted, target
+from tests.builders import Cell, begun_anew, load, node_born, submitted, target
 
 # --- sites -------------------------------------------------------------------------------------
 
@@ -170,6 +170,18 @@ def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
     assert cell.seen().jobs.ids == ("stays", "last")
     assert cell.engine._view._rows is not None
     assert len(cell.engine._view._rows[1]._jobs) < 100
+
+
+def test_what_many_jobs_say_is_read_before_a_cycle_asks_for_it() -> None:
+    cell = Cell().told(node_born("n0"))
+    for number in range(600):
+        cell.engine.handle(Stimulus(cell.now_s, submitted(f"j{number}")))
+    view = cell.engine._view
+    assert len(view._jobs) < 256
+    begun_anew(cell.engine)
+    cell.engine.handle(Stimulus(cell.now_s, LeaderStarted("y", 2, "scripted", {})))
+    assert not view._jobs
+    begun_anew(cell.engine)
 
 
 # --- sizes -------------------------------------------------------------------------------------
