@@ -83,21 +83,25 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     for one in sites:
         if one in lent:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
-        else:
+        elif left[one] > 0:
             some = steps.of(mine[own[one]], own[one])
             level = take(market.sizes, value[one], level, some, int(left[one]))
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
-    for one in [*sites, *sites] if len(own) > 1 else ():
-        here = site == one
-        free = waits & ~here
-        if one in lent or not np.count_nonzero(free):
-            continue
-        some = steps.of((free | here)[steps.row[own[one]]], own[one])
-        got = take(market.sizes, value[one], start[one], some, int(left[one]))
-        site[free & (got > 0)] = one
-        level = np.where(site == one, got, level)
-        waits = (level == 0) & (bound < 0)
+    for _ in range(2 if len(own) > 1 else 0):
+        before = site.copy(), level
+        for one in sites:
+            here = site == one
+            free = waits & ~here
+            if one in lent or left[one] <= 0 or not np.count_nonzero(free):
+                continue
+            some = steps.of((free | here)[steps.row[own[one]]], own[one])
+            got = take(market.sizes, value[one], start[one], some, int(left[one]))
+            site[free & (got > 0)] = one
+            level = np.where(site == one, got, level)
+            waits = (level == 0) & (bound < 0)
+        if not np.count_nonzero((site != before[0]) | (level != before[1])):
+            break
     site, lacks = lacking(bids, waits, site)
     return Cleared(site, level, price, np.where(lacks < FAR, np.maximum(lacks, 1), 0), bids)
 
@@ -140,7 +144,7 @@ def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
         site: (r,) where the others are.
     """
     site, least = site.copy(), np.full(len(waits), FAR)
-    for one in range(len(bids.own)):
+    for one in range(len(bids.own)) if np.count_nonzero(waits) else ():
         steps, short = bids.at(one)
         lacks = np.full(len(waits), FAR)
         # The first step of a job is written last.
@@ -196,7 +200,7 @@ def _choose(
         before = site
         net = np.maximum.reduce(by_level - price[:, None] * sizes) - tie
         site = np.where(free, net.argmax(axis=0), bound)
-        if turn > 1 and np.array_equal(site, before):
+        if turn > 1 and not np.count_nonzero(site != before):
             break
         price += (missed(site) - price) / turn
     # The search may end far from rest: who runs leaves only what is not best at the last prices.
