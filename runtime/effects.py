@@ -30,6 +30,7 @@ from runtime.core import (
     GangFailed,
     GangProgress,
     GangStopped,
+    KeepLease,
     NodeDrained,
     NodeHandedBack,
     NodeSpec,
@@ -132,6 +133,9 @@ class RecordedExecutor:
             held.stop = order
             self._say("stop", order.job, held.epoch, held.placement, now_s)
         self._executor.stop(order, now_s)
+
+    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
+        self._executor.keep_lease(lease, now_s)
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
         return self._executor.progress(now_s)

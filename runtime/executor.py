@@ -1,4 +1,4 @@
-"""The Executor: whatever really runs workers, behind five verbs and a list of reports.
+"""The Executor: whatever really runs workers, behind six verbs and a list of reports.
 
 An executor never waits: it notes what is asked and later reports what came of it, in order,
 through `advance`. It reports a gang under the newest epoch it was given for it. It may be asked
@@ -16,6 +16,7 @@ from runtime.core import (
     DrainNode,
     GangProgress,
     HandBackNode,
+    KeepLease,
     Report,
     ScaleWorkers,
     StartWorkers,
@@ -41,6 +42,13 @@ class Executor(Protocol):
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
         """Save if asked, leave within the grace; report `GangStopped`."""
+        ...
+
+    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
+        """Have the workers end by themselves at the lease's end, should the agent be gone by then.
+
+        Comes with every renewal, and before any other order of an agent that begins.
+        """
         ...
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
@@ -86,6 +94,8 @@ class Machine:
                 self.executor.checkpoint(action, now_s)
             case StopWorkers():
                 self.executor.stop(action, now_s)
+            case KeepLease():
+                self.executor.keep_lease(action, now_s)
             case DrainNode() if self.owner is not None:
                 self.owner.drain(action.node, now_s)
             case HandBackNode() if self.owner is not None:

@@ -22,6 +22,7 @@ from runtime.core import (
     GangProgress,
     GangStarted,
     GangStopped,
+    KeepLease,
     Placement,
     Report,
     ScaleWorkers,
@@ -212,6 +213,9 @@ class SimulatedExecutor:
             gang.saved_s = saved_s if in_time else _NEVER
             gang.stop_s = saved_s if in_time else now_s + order.grace_s
         self._look_ahead()
+
+    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
+        """Do nothing: simulated workers are no more once their agent is."""
 
     def fail(self, job: str, error: str, now_s: float) -> None:
         """Let a worker of the job die now, with this error; for faults on purpose."""

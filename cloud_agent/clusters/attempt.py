@@ -107,6 +107,14 @@ class Cluster(Protocol):
         """Get ready; `wake` asks for a look, and may be called from any thread."""
         ...
 
+    def keep_lease(self, until_s: float | None, grace_s: float) -> None:
+        """Have what runs end by itself then (seconds since the Unix epoch), with this grace.
+
+        Raises:
+            OSError: the shared folder cannot be written.
+        """
+        ...
+
     def look(self) -> None:
         """See how things stand; attempts go by it until the next look."""
         ...

@@ -16,6 +16,7 @@ from runtime.core import (
     CheckpointWorkers,
     GangFailed,
     GangProgress,
+    KeepLease,
     Report,
     ScaleWorkers,
     StartWorkers,
@@ -34,7 +35,7 @@ _ASK_S = 0.2
 #: Folders of ended runs of a job that stay, for their logs.
 _KEEP_RUNS = 20
 
-_Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers
+_Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers | KeepLease
 
 
 class ClusterExecutor:
@@ -102,6 +103,9 @@ class ClusterExecutor:
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
         self._tell(order, now_s)
+
+    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
+        self._tell(lease, now_s)
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
         return self._progress
@@ -239,8 +243,10 @@ class ClusterExecutor:
     def _obey(self) -> None:
         while self._orders:
             order, said_s = self._orders[0]
-            gang = self._gangs.get(order.job)
-            if isinstance(order, StartWorkers):
+            gang = None if isinstance(order, KeepLease) else self._gangs.get(order.job)
+            if isinstance(order, KeepLease):
+                self._cluster.keep_lease(order.until_s, order.grace_s)
+            elif isinstance(order, StartWorkers):
                 self._take(order, gang, said_s)
             elif gang is not None and isinstance(order, ScaleWorkers):
                 gang.scale(order)

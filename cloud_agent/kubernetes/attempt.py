@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cloud_agent.clusters.attempt import Outcome, Progress
 from cloud_agent.clusters.held import Started
-from cloud_agent.kubernetes.api import Api, Away, Refused
+from cloud_agent.kubernetes.api import Api, Away, Json, Refused
 from cloud_agent.kubernetes.body import WISH, Work, job_body, placed, progress_name, selector
 from cloud_agent.kubernetes.mirror import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
@@ -29,7 +29,10 @@ _FAILED_GRACE_S = 10.0
 _GRACE_MIN_S = 1
 _ERROR_MAX = 1000
 _DELETED = "somebody other than the agent deleted its Job"
-_GIVEN_UP = "Kubernetes gave the Job up: Pods of it were deleted, or failed unseen"
+_GIVEN_UP = (
+    "Kubernetes gave the Job up: the agent's lease ended, or Pods of it were deleted, or failed "
+    "unseen"
+)
 _RESTARTED = "the agent was restarted while it sent the workers away"
 
 
@@ -64,6 +67,8 @@ class Desk:
     api: Api
     view: Callable[[], View | None]
     options: KubernetesOptions
+    #: Until when Pods may run, in seconds since 1970; None: no lease was given.
+    lease_s: Callable[[], float | None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -106,6 +111,8 @@ class Attempt:
         self.ended: Outcome | None = None if self._record is None else self._record.outcome
         self._refusals, self._waits, self._memory = _Refusals(), _Waits(), _Memory()
         self._asked: dict[str, _Asked] = {}
+        #: What Kubernetes was told last; the mirror may not show it yet.
+        self._deadline_s: int | None = None
 
     @property
     def step(self) -> int:
@@ -204,6 +211,8 @@ class Attempt:
         pods = [one for one in view.pods if one.owner == record.uid]
         self._memory.note(pods)
         is_unwanted = leave_by_s is not None
+        if job is not None and not is_unwanted:
+            self._keep_lease(job)
         # Workers that somebody else sent away end well too, and make a deleted Job complete.
         is_ours = record.cause is None and (is_unwanted or job is None or not job.leaves)
         if job is not None and job.complete and is_ours:
@@ -218,7 +227,7 @@ class Attempt:
         elif self._has_begun(record, pods, now_s):
             self._note_start(now_s, is_running=True)
         elif job is not None and not record.released:
-            self._release(record, job, view)
+            self._release(record, job, view, now_s)
         else:
             self._place(pods)
 
@@ -242,16 +251,30 @@ class Attempt:
         record.write(self.folder)
         return True
 
-    def _release(self, record: Record, job: JobSeen, view: View) -> None:
+    def _release(self, record: Record, job: JobSeen, view: View, now_s: float) -> None:
         """Let it run, once nothing of another epoch of this job is there."""
         there = {(one.job, one.epoch) for one in view.jobs}
         there |= {(one.job, one.epoch) for one in view.pods}
         if not any(name == self._work.job for name, _ in there - {self.run}):
-            self._desk.api.change_job(
-                job.name, {"metadata": {"uid": job.uid}, "spec": {"suspend": False}}
-            )
+            self._let_run(job, now_s, {"suspend": False})
             record.released = True
             record.write(self.folder)
+
+    def _keep_lease(self, job: JobSeen) -> None:
+        """Have Kubernetes end the Job with the agent's lease, should the agent be gone by then."""
+        if job.began_s is not None:
+            self._let_run(job, job.began_s, {})
+
+    def _let_run(self, job: JobSeen, since_s: float, changes: Json) -> None:
+        """Tell Kubernetes until when it runs, if that or something else has changed."""
+        lease_s = self._desk.lease_s()
+        deadline_s = None if lease_s is None else max(1, math.ceil(lease_s - since_s))
+        known_s = max(self._deadline_s or 0, job.deadline_s or 0)
+        if deadline_s is not None and deadline_s > known_s:
+            changes = {**changes, "activeDeadlineSeconds": deadline_s}
+            self._deadline_s = deadline_s
+        if changes:
+            self._desk.api.change_job(job.name, {"metadata": {"uid": job.uid}, "spec": changes})
 
     def _place(self, pods: list[PodSeen]) -> None:
         """Give each Pod the node that was chosen for it."""

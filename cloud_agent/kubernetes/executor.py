@@ -38,7 +38,8 @@ class _Kubernetes:
         self._api = Api(options.namespace, options.kubeconfig, options.request_s)
         self._mirror = Mirror(self._api, selector(options.agent))
         self._view: View | None = None
-        self._desk = Desk(self._api, lambda: self._view, options)
+        self._desk = Desk(self._api, lambda: self._view, options, lambda: self._lease_s)
+        self._lease_s: float | None = None
         self._attempts: list[Attempt] = []
 
     @property
@@ -48,6 +49,9 @@ class _Kubernetes:
     def begin(self, wake: Callable[[], None]) -> None:
         self._api.open()
         self._mirror.begin(wake)
+
+    def keep_lease(self, until_s: float | None, grace_s: float) -> None:
+        self._lease_s = until_s  # attempts have Kubernetes keep it; Pods have a grace of their own
 
     def look(self) -> None:
         self._view = self._mirror.view()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from cloud_agent.kubernetes.api import Json
 
@@ -29,6 +30,10 @@ class JobSeen:
     leaves: bool
     complete: bool
     failed: bool
+    #: When its Pods were let go, by the cluster's clock; None: not yet.
+    began_s: float | None = None
+    #: So long after that Kubernetes ends it by itself.
+    deadline_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ def job_seen(said: Json) -> JobSeen | None:
         leaves="deletionTimestamp" in meta,
         complete="Complete" in true,
         failed="Failed" in true,
+        began_s=_seconds(said.get("status", {}).get("startTime")),
+        deadline_s=said["spec"].get("activeDeadlineSeconds"),
     )
 
 
@@ -125,6 +132,10 @@ def pod_seen(said: Json) -> PodSeen | None:
         end=_end(status),
         disrupted=_disrupted(said),
     )
+
+
+def _seconds(moment: str | None) -> float | None:
+    return None if moment is None else datetime.fromisoformat(moment).timestamp()
 
 
 def _marks(said: Json) -> tuple[str, int] | None:

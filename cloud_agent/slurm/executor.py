@@ -22,7 +22,7 @@ from cloud_agent.clusters.held import Started
 from cloud_agent.slurm.attempt import Attempt, Listing
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
 from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.run import Run
+from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import Work
 from runtime.executors.saving import in_thread
 from schemas.programs import Program
@@ -45,6 +45,9 @@ class _Cluster:
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Nothing has to be got ready; Slurm tells nothing by itself."""
+
+    def keep_lease(self, until_s: float | None, grace_s: float) -> None:
+        write_lease(self._options.root, until_s, grace_s)
 
     def look(self) -> None:
         self._listing = self._list()

@@ -37,7 +37,10 @@ def outcome(
     if state == "COMPLETED" or (state is None and code == 0):
         if not run.told():
             return Outcome(True)
-        words = "Slurm asked the workers to leave: a time limit, a preemption or an operator"
+        words = (
+            "it was told to leave: by Slurm (a time limit, a preemption, an operator), or because "
+            "the agent's lease ended"
+        )
         return Outcome(False, words)
     failures, runnable = run.failures()
     if not runnable:

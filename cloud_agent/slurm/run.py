@@ -6,11 +6,14 @@
     wish             what the agent asks of the workers, numbered
     exits/RANK       how a worker ended badly: its code and node
     exit             how the whole ended; outlives what Slurm remembers
-    told             Slurm asked the workers to leave, not the agent
+    told             Slurm asked the workers to leave, or the lease ended: not the agent
     batch.sh, keeper.sh, progress*.jsonl, checkpoints/, work/, logs/, resume/
+
+`<root>/lease` says to all of an agent until when they may run, and what they have to leave then.
 """
 
 import contextlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +21,7 @@ from typing import Literal
 from runtime.executors.folder import LOGS, PROGRESS
 from runtime.executors.logs import last_line
 
+LEASE = "lease"
 _CLOSED = "closed"
 _TAIL_BYTES = 4096
 #: Of many workers that end badly, the first ones are named.
@@ -113,6 +117,20 @@ class Run:
                 return last_line(file.read(_TAIL_BYTES).decode(errors="replace"))
         except OSError:
             return ""
+
+
+def write_lease(root: Path, until_s: float | None, grace_s: float) -> None:
+    """Say until when gangs may run, in seconds since 1970; None: there is no end.
+
+    Raises:
+        OSError: the shared folder cannot be written.
+    """
+    if until_s is None:
+        (root / LEASE).unlink(missing_ok=True)
+        return
+    draft = root / f"{LEASE}.draft"
+    draft.write_text(f"{math.ceil(until_s)} {math.ceil(grace_s)}\n")
+    draft.replace(root / LEASE)
 
 
 def progress_names(nodes: int) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import join, quote
 
 from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.run import Run
+from cloud_agent.slurm.run import LEASE, Run
 from runtime.core import Placement
 from runtime.executors.folder import CHECKPOINTS, LOGS, WORK
 from schemas.programs import Program
@@ -74,11 +74,18 @@ def _parts(placement: Placement) -> list[tuple[int, list[str]]]:
     return sorted(parts.items(), reverse=True)
 
 
-def batch_script(run: Run) -> str:
+def batch_script(run: Run, options: SlurmOptions) -> str:
     """Give the script that Slurm runs on the gang's first node."""
     return f"""#!/bin/bash
 # Written by Tidegate: runs one gang, once.
 cd {quote(str(run.folder))} || exit 73
+lease={quote(str(options.root / LEASE))}
+{_LEASE}
+# The agent is gone, and the job goes on elsewhere: Slurm begins this one too late.
+if over; then
+    echo "the lease of the agent is over"
+    exit 75
+fi
 # Whoever makes this link runs the gang under this epoch, or has closed it. A job that was submitted
 # twice, or requeued, or that Slurm begins after Tidegate has given it up, ends here.
 if ! ln -sT "$SLURM_JOB_ID" claim; then
@@ -121,7 +128,7 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     folder, workdir = quote(str(run.folder)), program.workdir or str(run.folder / WORK)
     return f"""#!/bin/bash
 # Written by Tidegate: keeps one worker of a gang.
-run={folder}
+run={folder} lease={quote(str(options.root / LEASE))}
 exec >> "$run/logs/rank-$SLURM_PROCID.log" 2>&1 < /dev/null
 {exports}
 {_local_sizes(work.placement, program)}
@@ -133,6 +140,7 @@ export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR
 # A file for each node: on network file systems, several nodes do not append to one.
 export TIDEGATE_PROGRESS="$run/progress.jsonl"
 [ "$GROUP_RANK" = 0 ] || TIDEGATE_PROGRESS="$run/progress-$GROUP_RANK.jsonl"
+{_LEASE}
 {_KEEPING}
 cd {quote(workdir)} || exit 73
 heed
@@ -160,11 +168,26 @@ def _local_sizes(placement: Placement, program: Program) -> str:
     return "\n".join(['case "$SLURMD_NODENAME" in', *cases, "esac"])
 
 
+#: Tells whether the lease is over; what cannot be read says nothing.
+_LEASE = """
+over() {
+    local until now
+    read -r until lease_grace 2> /dev/null < "$lease" || return 1
+    printf -v now '%(%s)T' -1
+    [ "$now" -gt "$until" ]
+}"""
+
 #: `wish` holds a number, a verb and a grace in seconds; each number is obeyed once.
 _KEEPING = """
 worker= leaving= heard=0 kill_at= turn=0
 heed() {
-    local number verb grace
+    local number verb grace lease_grace
+    # Whatever has become of the agent: nobody else would end what it began.
+    if [ -z "$leaving" ] && over; then
+        : > "$run/told"
+        [ -z "$worker" ] || kill -TERM "$worker"
+        leaving=1 kill_at=$((SECONDS + lease_grace))
+    fi
     read -r number verb grace 2> /dev/null < "$run/wish" || return
     [ "$number" -gt "$heard" ] || return
     heard=$number
@@ -215,7 +238,7 @@ def write_scripts(work: Work, run: Run, options: SlurmOptions) -> Path:
     batch = run.folder / "batch.sh"
     texts: Sequence[tuple[Path, str]] = (
         (run.folder / "keeper.sh", keeper_script(work, run, options)),
-        (batch, batch_script(run)),
+        (batch, batch_script(run, options)),
     )
     for path, text in texts:
         path.touch(mode=0o600)  # the program's environment may hold secrets

@@ -29,6 +29,7 @@ from runtime.core.messages import (
     GangProgress,
     GangStarted,
     GangStopped,
+    KeepLease,
     NodeDrained,
     NodeHandedBack,
     Outputs,
@@ -247,7 +248,7 @@ class AgentCore:
             case Rebirth():
                 self._say_births(turn, command.id)
             case RenewLease():
-                self._set_lease(max(command.data.until_s, self._memory.lease_until_s or 0.0))
+                self._set_lease(max(command.data.until_s, self._memory.lease_until_s or 0.0), turn)
             case _:
                 assert_never(command.data)
         return True
@@ -256,6 +257,7 @@ class AgentCore:
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
         self._memory.come_back(turn.now_s)
+        turn.actions.append(KeepLease(self._memory.lease_until_s, self._limits.lease_grace_s))
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
         gone = tuple(gang.job for gang in lost if not self._resumes.may(gang, turn.now_s))
         self._say_births(turn, None, without_jobs=gone)
@@ -312,9 +314,11 @@ class AgentCore:
         if lease_s is not None and lease_s <= now_s:
             raise Refused("lease: it has ended; nothing starts before it is renewed")
 
-    def _set_lease(self, until_s: float) -> None:
-        self._memory.lease_until_s = until_s
-        self._memory.touch("lease")
+    def _set_lease(self, until_s: float, turn: Turn) -> None:
+        if until_s != self._memory.lease_until_s:
+            self._memory.lease_until_s = until_s
+            self._memory.touch("lease")
+            turn.actions.append(KeepLease(until_s, self._limits.lease_grace_s))
 
     def _tick(self, turn: Turn) -> Outputs:
         lease_s = self._memory.lease_until_s

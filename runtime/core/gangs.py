@@ -252,7 +252,10 @@ class Gangs:
             return
         reason: StopReason = "completed"
         if isinstance(report, GangStopped):
-            reason = gang.stop_reason or "superseded"
+            # A supervisor that ends its gang by itself may be the first to see the lease end.
+            lease_s = self._memory.lease_until_s
+            ended = lease_s is not None and lease_s <= turn.now_s
+            reason = gang.stop_reason or ("lease_ended" if ended else "superseded")
         cause = gang.cause if gang.phase == "stopping" else None
 
         def say(node: str, gpus: tuple[int, ...]) -> None:

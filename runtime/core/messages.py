@@ -204,6 +204,16 @@ class StopWorkers:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLease:
+    """Executor: see that workers end by themselves then, whatever has become of the agent."""
+
+    #: None: no lease was ever given, so none ends.
+    until_s: float | None
+    #: What workers have to save and leave then.
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DrainNode:
     """Owner: leave this node. Asked again after a restart; must bear repetition."""
 
@@ -217,7 +227,15 @@ class HandBackNode:
     node: str
 
 
-Action = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers | DrainNode | HandBackNode
+Action = (
+    StartWorkers
+    | ScaleWorkers
+    | CheckpointWorkers
+    | StopWorkers
+    | KeepLease
+    | DrainNode
+    | HandBackNode
+)
 
 
 @dataclass(frozen=True, slots=True)

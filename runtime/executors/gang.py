@@ -251,8 +251,10 @@ class Gang:
         why = live.failure()
         if self.phase == "launching" and (why is None or live.file.step is not None):
             self._words.say_started(self.epoch, live.step)
-        if why is None:
+        if why is None or (live.lease_ended and live.reached_the_end):
             self._complete()
+        elif live.lease_ended:
+            self._end(self._stopped, self._upload_until_s())
         else:
             self._fail(why.error, retriable=why.retriable)
 

@@ -69,6 +69,11 @@ class Live:
         well = all(worker["code"] == 0 for worker in ended)
         return well and self.step == self.run.order.spec.total_steps
 
+    @property
+    def lease_ended(self) -> bool:
+        """Whether its supervisor had it leave because the agent's lease was over."""
+        return bool((self.run.exit_record() or {}).get("lease_ended"))
+
     def offers(self, now_s: float) -> Iterator[Offer]:
         """Read a piece of what is new; give the checkpoints that it announces.
 

@@ -5,6 +5,7 @@ with it. What goes on is in the run folders, so that the next agent goes on with
 """
 
 import contextlib
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from runtime.core import (
     CheckpointWorkers,
     GangFailed,
     GangProgress,
+    KeepLease,
     Report,
     ScaleWorkers,
     StartWorkers,
@@ -23,9 +25,11 @@ from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
 from runtime.executors.kept import unstored_result
+from runtime.executors.lease import LEASE, write_lease
 from runtime.executors.options import ProcessOptions
 from runtime.executors.saving import in_thread
 
+_log = logging.getLogger(__name__)
 #: How often what is under way is looked at, and what simply runs.
 _SOON_S, _LATER_S = 0.2, 1.0
 
@@ -93,6 +97,13 @@ class ProcessExecutor:
         if order.job in self._gangs:
             self._gangs[order.job].stop(order, now_s)
             self._looked_s = None
+
+    def keep_lease(self, lease: KeepLease, now_s: float) -> None:
+        left_s = None if lease.until_s is None else lease.until_s - now_s
+        try:
+            write_lease(self._options.root / LEASE, left_s, lease.grace_s)
+        except OSError as error:  # the shorter lease holds
+            _log.warning("a lease cannot be written down, so gangs may end early: %s", error)
 
     # --- reports ---
 

@@ -42,6 +42,7 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
+from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import (
@@ -221,6 +222,7 @@ class Run:
             "env": shared_environment(gang, options.pass_env),
             "workers": workers,
             "locks": locks,
+            "lease": str(options.root / LEASE),
             "lock_wait_s": options.lock_wait_s,
             "grace_s": options.grace_s,
             "log_max_bytes": options.log_max_mib * 1024 * 1024,

@@ -8,6 +8,9 @@ death is theirs. Asked by signals to itself:
     SIGUSR1   handed on to the workers that have a handler for it
     SIGUSR2   the workers become more or fewer, as `resize.json` says
 
+By itself it has them leave when the agent's lease ends, as `lease.json` of the agent says: then the
+job goes on elsewhere, and an agent that is dead cannot end it.
+
 Imports only the standard library, and little of it: it lives as long as its gang.
 """
 
@@ -35,6 +38,7 @@ from runtime.executors.folder import (
     write_json,
 )
 from runtime.executors.kernel import become_subreaper
+from runtime.executors.lease import read_lease
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import boot_id, catches, identity
 from runtime.executors.resizing import Resizing
@@ -42,6 +46,8 @@ from runtime.executors.resizing import Resizing
 _LOCK_RETRY_S = 0.1
 #: Ended processes are looked for again this often while some resist.
 _SWEEP_S = 0.2
+#: A lease is looked at this often at least: renewals come unheard, and a machine may be suspended.
+_LEASE_LOOK_S = 30.0
 
 
 class Shim:
@@ -65,6 +71,8 @@ class Shim:
         self._deadline_s: float | None = None
         self._failed: Member | None = None
         self._resizing: Resizing | None = None
+        self._lease_look_s = 0.0
+        self._lease_ended = False
 
     def run(self) -> int:
         """Do it all; give the exit status."""
@@ -166,6 +174,7 @@ class Shim:
             for member in crew.reap():
                 self._left(crew, member)
             self._resize(crew)
+            self._keep_lease(crew)
             if self._deadline_s is not None and _now_s() >= self._deadline_s:
                 crew.kill()
 
@@ -175,8 +184,21 @@ class Shim:
 
     def _wait_s(self) -> float | None:
         if self._deadline_s is None:
-            return _SWEEP_S if self._resizing is not None and self._resizing.waits else None
+            if self._resizing is not None and self._resizing.waits:
+                return _SWEEP_S
+            return max(0.0, self._lease_look_s - _now_s())
         return min(_SWEEP_S, max(0.0, self._deadline_s - _now_s())) or _SWEEP_S
+
+    def _keep_lease(self, crew: Crew) -> None:
+        """Have the workers leave if the lease is over; else say when to look again."""
+        if self._stopping or _now_s() < self._lease_look_s:
+            return
+        lease = read_lease(Path(self._plan["lease"]))
+        left_s = _LEASE_LOOK_S if lease is None else lease.left_s()
+        if lease is not None and left_s == 0.0:
+            self._lease_ended, self._deadline_s = True, _now_s() + lease.grace_s
+            crew.ask(signal.SIGTERM)
+        self._lease_look_s = _now_s() + min(left_s, _LEASE_LOOK_S)
 
     def _stop(self, crew: Crew) -> None:
         """Ask the workers to leave; asked again, only ever sooner."""
@@ -258,6 +280,7 @@ class Shim:
         content = {
             "refused": refused,
             "stopped": self._stopping,
+            "lease_ended": self._lease_ended,
             "failed": None if self._failed is None else self._failed.rank,
             "oom_kills": oom_kills,
             "workers": workers,

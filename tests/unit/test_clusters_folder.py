@@ -31,6 +31,9 @@ class Looked:
     def begin(self, wake: Callable[[], None]) -> None:
         """Nothing has to be got ready."""
 
+    def keep_lease(self, until_s: float | None, grace_s: float) -> None:
+        """Nothing runs here that could end."""
+
     def look(self) -> None:
         """Nothing is to be seen."""
 

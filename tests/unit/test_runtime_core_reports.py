@@ -14,6 +14,7 @@ from runtime.core import (
     GangProgress,
     GangStarted,
     GangStopped,
+    KeepLease,
     Limits,
     Pace,
     StopWorkers,
@@ -91,14 +92,25 @@ def test_without_any_lease_work_goes_on() -> None:
 
 def test_the_lease_only_grows_and_its_end_stops_gangs_with_a_checkpoint() -> None:
     core = running(agent(Limits(lease_grace_s=30.0)))
-    tell(core, "r1", RenewLease(until_s=NOW_S + 100))
-    tell(core, "r2", RenewLease(until_s=NOW_S + 50))
+    kept = tell(core, "r1", RenewLease(until_s=NOW_S + 100)).actions
+    assert kept == (KeepLease(NOW_S + 100, 30.0),), "supervisors keep it too"
+    assert not tell(core, "r2", RenewLease(until_s=NOW_S + 50)).actions
     assert core.next_due_s() == NOW_S + 100
     assert not core.handle(Tick(), NOW_S + 99).actions
     assert core.handle(Tick(), NOW_S + 100).actions == (StopWorkers("j", 1, True, 30.0),)
     assert not core.handle(Tick(), NOW_S + 101).actions
     assert core.next_due_s() is None
     (stopped,) = events(core.handle(GangStopped("j", 1, 0), NOW_S + 105))
+    assert stopped.reason == "lease_ended"
+
+
+def test_a_gang_that_its_supervisor_ended_with_the_lease_was_ended_by_the_lease() -> None:
+    core = running(agent())
+    tell(core, "r1", RenewLease(until_s=NOW_S + 100))
+    again = AgentCore.from_dict("a", list(core.specs.values()), core.to_dict())
+    kept, *_ = again.handle(Birth(("j",)), NOW_S + 500).actions
+    assert kept == KeepLease(NOW_S + 100, 120.0)
+    (stopped,) = events(again.handle(GangStopped("j", 1, 0), NOW_S + 500))
     assert stopped.reason == "lease_ended"
 
 
@@ -198,4 +210,4 @@ def test_a_stop_that_was_written_down_but_not_done_is_done_after_a_crash() -> No
     tell(core, "s1", StopGang(job="j", epoch=1, reason="preempted", checkpoint=True, grace_s=50.0))
     again = AgentCore.from_dict("a", list(core.specs.values()), core.to_dict())
     outputs = again.handle(Birth(("j",)), NOW_S + 20.0)
-    assert outputs.actions == (StopWorkers("j", 1, True, 30.0),)
+    assert outputs.actions[1:] == (StopWorkers("j", 1, True, 30.0),), "after the lease"

@@ -1,6 +1,10 @@
 """What is handed to Slurm, what is read of its answers, and what is remembered of a gang."""
 
+import contextlib
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,19 @@ import pytest
 from cloud_agent.clusters.held import Held, Started, forget, load
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
 from cloud_agent.slurm.options import SlurmOptions
-from cloud_agent.slurm.run import Run
-from cloud_agent.slurm.scripts import Work, batch_script, keeper_script, sbatch_options
+from cloud_agent.slurm.run import Run, write_lease
+from cloud_agent.slurm.scripts import (
+    Work,
+    batch_script,
+    keeper_script,
+    sbatch_options,
+    write_scripts,
+)
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
 from schemas.programs import Program
 from tests.gangs import spec
+from tests.patience import PATIENCE_S
 
 
 def options(folder: Path, **more: Any) -> SlurmOptions:
@@ -68,7 +79,7 @@ def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
     odd = "a 'b' $(c) `d`\n\"e\" \\"
     program = Program(argv=["if", "x=1", odd], env={"ODD": odd}, workdir="/tmp/it's")
     work, run = Work("j", 1, {"n1": (0,)}, program, tmp_path / "it's"), Run(tmp_path / "a b'c")
-    for text in (batch_script(run), keeper_script(work, run, options(tmp_path))):
+    for text in (batch_script(run, options(tmp_path)), keeper_script(work, run, options(tmp_path))):
         done = subprocess.run(["bash", "-n"], input=text, text=True, check=False)
         assert done.returncode == 0
     said = keeper_script(work, run, options(tmp_path))
@@ -77,6 +88,57 @@ def test_scripts_are_shell_whatever_a_program_says(tmp_path: Path) -> None:
         ["bash", "-c", exports + '\nprintf %s "$ODD"'], capture_output=True, text=True, check=True
     )
     assert shown.stdout == odd
+
+
+#: What srun tells a task.
+_TASK = {
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NTASKS": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_NNODES": "1",
+    "SLURMD_NODENAME": "n1",
+    "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+}
+
+
+def kept(folder: Path, lease: str | None, argv: list[str]) -> "subprocess.Popen[bytes]":
+    """Begin a worker with its keeper, on a node that reads this lease."""
+    said, run = options(folder), Run(folder / "root" / "runs" / "j" / "1")
+    work = Work("j", 1, {"n1": (0,)}, Program(argv=argv), None)
+    write_scripts(work, run, said)
+    if lease is not None:
+        (said.root / "lease").write_text(lease)
+    env = {"PATH": "/bin:/usr/bin", **_TASK}
+    return subprocess.Popen(["bash", run.folder / "keeper.sh"], env=env, start_new_session=True)
+
+
+def test_a_keeper_ends_its_worker_when_the_lease_ends(tmp_path: Path) -> None:
+    write_lease(tmp_path, 100.2, 0.5)
+    assert (tmp_path / "lease").read_text() == "101 1\n", "never shorter than it was given"
+    deaf = ["python3", "-c", "import signal, time; signal.signal(15, 1); time.sleep(1000)"]
+    keeper = kept(tmp_path, f"{time.time():.0f} 1\n", deaf)
+    try:
+        assert keeper.wait(PATIENCE_S) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(keeper.pid, signal.SIGKILL)
+    assert Run(tmp_path / "root" / "runs" / "j" / "1").told(), "so that it is no success"
+
+
+@pytest.mark.parametrize("lease", [None, "", "garbage", "99999999999 60\n"])
+def test_a_lease_that_lasts_or_says_nothing_ends_nothing(tmp_path: Path, lease: str | None) -> None:
+    keeper = kept(tmp_path, lease, ["sh", "-c", "sleep 4; exit 7"])
+    assert keeper.wait(PATIENCE_S) == 7
+
+
+def test_what_slurm_begins_after_the_lease_never_runs(tmp_path: Path) -> None:
+    said, run = options(tmp_path), Run(tmp_path / "root" / "runs" / "j" / "1")
+    run.folder.mkdir(parents=True)
+    (said.root / "lease").write_text("1000 60\n")
+    done = subprocess.run(["bash", "-c", batch_script(run, said)], check=False)
+    assert done.returncode == 75
+    assert run.claim() is None
 
 
 def test_listing_is_read_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+"""One run on Kubernetes, with an API that notes what it is asked."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from cloud_agent.clusters.held import Started
+from cloud_agent.kubernetes.api import Api, Json
+from cloud_agent.kubernetes.attempt import Attempt, Desk
+from cloud_agent.kubernetes.body import Work
+from cloud_agent.kubernetes.mirror import View
+from cloud_agent.kubernetes.objects import JobSeen, job_seen
+from cloud_agent.kubernetes.options import KubernetesOptions
+from runtime.checkpoints.store import CheckpointStore
+from schemas.programs import Program
+
+NOW_S = 1_700_000_000.0
+PLACES = {"n1": (0,)}
+
+
+class Notes:
+    """Takes what is asked of the API."""
+
+    def __init__(self) -> None:
+        self.changes: list[Json] = []
+
+    def create_job(self, body: Json) -> Json:
+        return {"metadata": {"uid": "u"}}
+
+    def change_job(self, name: str, changes: Json) -> None:
+        self.changes.append(changes["spec"])
+
+
+class Stand:
+    """A run, what the API shows of it, and the agent's lease."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notes, self.view, self.lease_s = Notes(), View((), ()), NOW_S + 900.0
+        store = CheckpointStore(f"file://{folder}/store")
+        options = KubernetesOptions(root=folder, store=store, agent="a", volume={})
+        api = cast(Api, self.notes)
+        desk = Desk(api, lambda: self.view, options, lambda: self.lease_s)
+        run = folder / "runs" / "j" / "1"
+        work = Work("j", 1, PLACES, Program(argv=["true"]), None, run)
+        self.attempt = Attempt(desk, work, Started(1, PLACES, 0, None))
+        self.attempt.turn(NOW_S, None)
+
+    def shows(self, **more: Any) -> None:
+        """Let the API show the Job so, and take a turn."""
+        seen = JobSeen("n", "u", "j", 1, False, False, False, False, **more)
+        self.view = View((seen,), ())
+        self.attempt.turn(NOW_S, None)
+
+
+def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
+    stand.shows()
+    assert stand.notes.changes == [{"suspend": False, "activeDeadlineSeconds": 900}]
+    stand.shows(began_s=NOW_S + 2.0, deadline_s=900)
+    assert len(stand.notes.changes) == 1, "it is never made shorter"
+    stand.lease_s += 300.0
+    stand.shows(began_s=NOW_S + 2.0, deadline_s=900)
+    stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the mirror lags behind
+    stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
+    assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
+
+
+def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:
+    notes = {"tidegate.io/job": "j", "tidegate.io/epoch": "1"}
+    said: Json = {
+        "metadata": {"name": "n", "uid": "u", "annotations": notes},
+        "spec": {"activeDeadlineSeconds": 7},
+        "status": {"startTime": "2023-11-14T22:13:20Z"},
+    }
+    seen = job_seen(said)
+    assert seen is not None
+    assert (seen.began_s, seen.deadline_s) == (NOW_S, 7)
