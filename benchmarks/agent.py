@@ -68,6 +68,8 @@ url = "mqtt://127.0.0.1:{port}"
 [agent]
 name = "{name}"
 gpus = {gpus}
+runs = "{runs}"
+{owner}
 state_file = "{folder}/agent.db"
 [agent.schedule]
 telemetry_every_s = 1
@@ -212,12 +214,21 @@ async def _agent(
     said = _CONFIG + {"simulated": "", "slots": _PROCESSES, "nvml": _PROCESSES + _OWNER}[machine]
     config = folder / "tidegate.toml"
     config.write_text(
-        said.format(name=name, folder=folder, port=port, url=url, gpus=_GPUS, key=key)
+        said.format(
+            name=name,
+            folder=folder,
+            port=port,
+            url=url,
+            gpus=_GPUS,
+            key=key,
+            runs="simulated" if machine == "simulated" else "processes",
+            owner='owner = "none"' if machine == "slots" else "",
+        )
     )
     flags = {
         "simulated": [],
-        "slots": ["agent.runs=processes", "agent.gpu_type=cpu"],
-        "nvml": ["agent.runs=processes", "agent.meter.source=nvml"],
+        "slots": ["agent.gpu_type=cpu"],
+        "nvml": ["agent.meter.source=nvml"],
     }[machine]
     (folder / "stand-in").mkdir()
     (folder / "stand-in" / "pynvml.py").write_text(_STAND_IN.format(gpus=_GPUS))

@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -80,7 +81,8 @@ async def _run(seconds: float) -> dict[str, float]:
 @contextlib.asynccontextmanager
 async def _space(name: str) -> AsyncIterator[tuple[KafkaOptions, MqttOptions]]:
     space = f"bench-{name}-{os.getpid()}"
-    kafka, mqtt = kafka_options(f"kafka:/{space}"), mqtt_options(f"mqtt:/{space}")
+    kafka = replace(kafka_options(f"kafka:/{space}"), replication=1)
+    mqtt = mqtt_options(f"mqtt:/{space}")
     try:
         yield kafka, mqtt
     finally:
@@ -198,6 +200,7 @@ class Processes:
         self._config = folder / "tidegate.toml"
         self._config.write_text(
             f'[kafka]\nbootstrap = "{kafka.bootstrap}"\nnamespace = "{kafka.namespace}"\n'
+            "replication = 1\n"
             f'[mqtt]\nurl = "mqtt://{mqtt.host}:{mqtt.port}"\nnamespace = "{mqtt.namespace}"\n'
             '[log]\nlevel = "warning"\n'
         )

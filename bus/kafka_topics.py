@@ -7,6 +7,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import (
     InvalidPartitionsError,
+    InvalidReplicationFactorError,
     NoError,
     TopicAlreadyExistsError,
     for_code,
@@ -15,7 +16,7 @@ from aiokafka.errors import (
 from bus.clock import Clock, SystemClock
 from bus.contract import BusError
 from bus.kafka_client import client_settings, errors_named, start, stop
-from bus.options import KafkaOptions
+from bus.options import REPLICATION_VARIABLE, KafkaOptions
 from schemas.topics import Topic
 
 #: Clocks differ this much; a clock that is further off is simulated time.
@@ -90,4 +91,9 @@ def _check(answer: Any) -> None:
         # Another process may have been faster.
         if error not in (NoError, TopicAlreadyExistsError):
             reason = next((text for text in rest if text), error.__name__)
-            raise BusError(f"Kafka refuses to make topic {name}: {reason}")
+            few = (
+                "; a cluster of fewer than three brokers must be asked for: kafka.replication = 1, "
+                f"or {REPLICATION_VARIABLE}=1"
+            )
+            hint = few if error is InvalidReplicationFactorError else ""
+            raise BusError(f"Kafka refuses to make topic {name}: {reason}{hint}")

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 from bus.contract import BusError
 
 KAFKA_VARIABLE = "TIDEGATE_KAFKA_BOOTSTRAP"
+#: Of each topic: the loss of a broker must not be the loss of what was decided.
+COPIES = 3
+#: As the configuration has it, for those who have none.
+REPLICATION_VARIABLE = "TIDEGATE_KAFKA__REPLICATION"
 MQTT_VARIABLE = "TIDEGATE_MQTT_URL"
 #: Ends the sentences that say that nobody told where the brokers are.
 HINT = 'for brokers on this machine: compose/brokers up; eval "$(compose/brokers env)"'
@@ -34,7 +38,8 @@ class KafkaOptions:
     namespace: str = ""
     #: The cells, in order: each has the partition of its place. New ones go to the end.
     cells: tuple[str, ...] = ("default",)
-    replication: int = 1
+    #: Copies of each topic that is made: all that a deployment knows is in them.
+    replication: int = COPIES
     tls: Tls | None = None
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
     username: str = ""
@@ -104,7 +109,10 @@ def kafka_options(address: str, environment: Mapping[str, str] = os.environ) -> 
         raise BusError(f"{address} names no host and {KAFKA_VARIABLE} is not set; {HINT}")
     if not all(_is_host_and_port(host) for host in hosts.split(",")):
         raise BusError(f"{address}: {hosts} is not HOST:PORT[,HOST:PORT]")
-    return KafkaOptions(hosts, _namespace(address, namespace))
+    copies = environment.get(REPLICATION_VARIABLE, str(COPIES))
+    if not copies.isdecimal() or copies == "0":
+        raise BusError(f"{REPLICATION_VARIABLE}: {copies!r} is no number of copies; say 3, or 1")
+    return KafkaOptions(hosts, _namespace(address, namespace), replication=int(copies))
 
 
 def mqtt_options(address: str, environment: Mapping[str, str] = os.environ) -> MqttOptions:

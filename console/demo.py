@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -143,7 +144,9 @@ def _places(
         return None
     if log is not None and not is_kafka(log):
         fail(f"--log: with --bus kafka the log is there; say kafka:/NAME or leave it out: {log}")
-    return kafka_options(log or "kafka:"), mqtt_options("mqtt:") if mqtt else None
+    # A demo's topics are thrown away; one copy will do, and one broker.
+    kafka = replace(kafka_options(log or "kafka:"), replication=1)
+    return kafka, mqtt_options("mqtt:") if mqtt else None
 
 
 def _again(path: Path, finished: Finished | None) -> dict[str, Any] | None:

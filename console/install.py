@@ -63,6 +63,10 @@ def install(
         str | None,
         _option("--gpu-type", "NAME", "What they are, cpu for slots; by default the driver's."),
     ] = None,
+    owner: Annotated[
+        str | None,
+        _option("--owner", "none", "Nobody but training needs the GPUs; owners go into --config."),
+    ] = None,
     config: Annotated[
         _File,
         _option("--config", "FILE", "A configuration of your own, instead of the options above."),
@@ -91,7 +95,8 @@ def install(
     Exit codes: 0 done, 1 installed but the agent has a problem, 2 refused: nothing was changed.
 
     Example: tidegate edge-agent install --name edge-17 --broker mqtts://broker:8883
-    --checkpoints s3://bucket/checkpoints --ca ca.pem --cert edge-17.pem --key edge-17.key
+    --checkpoints s3://bucket/checkpoints --owner none --ca ca.pem --cert edge-17.pem
+    --key edge-17.key
     """
     with needing("edge"):
         from services.install.environment import as_service
@@ -112,6 +117,7 @@ def install(
         trusted_key or (),
         gpus,
         gpu_type,
+        owner,
         config,
         environment,
     )

@@ -78,6 +78,7 @@ def configure(folder: Path, servers: list[int], space: str) -> None:
     common = f"""
 [kafka]
 namespace = "{space}"
+replication = 1
 [mqtt]
 namespace = "{space}"
 [log]
@@ -157,6 +158,7 @@ gpus = {SLOTS}
 gpu_type = "cpu"
 speed_factor = 1.0
 runs = "processes"
+owner = "none"
 state_file = "{folder}/edge.db"
 effects_file = "{folder}/edge.effects"
 {workers}folder = "{folder}/edge"

@@ -87,7 +87,7 @@ class AgentRole:
         self._seen = (0, 0)
         self._taken = False
         if machine is None:
-            log.info("its workers and GPUs are simulated; agent.runs says whether they are")
+            log.warning("its workers and GPUs are simulated: no job really runs (agent.runs)")
         if not config.agent.trusted_keys:
             log.warning("commands are obeyed unsigned; set agent.trusted_keys")
 
@@ -177,6 +177,11 @@ def given(
     for name in foreign:
         if getattr(section, name) not in (None, ()):
             raise ConfigError(f"agent.{name} is not of this kind of agent; take it out")
+    if section.runs is None:
+        raise ConfigError(
+            "agent.runs is not set; say processes (docs/jobs.md has a whole file), or simulated to "
+            "try things out: then no job really runs"
+        )
     wanted = (*needed, *optional, *_ALIKE)
     said = {name: getattr(section, name) for name in wanted}
     return {name: value for name, value in said.items() if value is not None}

@@ -32,7 +32,8 @@ def main(config: Config) -> int:
     simulated = config.agent.simulated
     owner = demand_of(simulated) if about.pool_kind == "inference" else None
     machine = simulated_cluster(owner, physics_of(simulated), service_of(simulated))
-    real = real_machine(config, machine, lambda: held_gangs(state_file(config)))
+    lendable = about.pool_kind != "training"
+    real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=lendable)
     options, clock = kafka_of(config), SystemClock()
 
     def make(log: BoundLogger) -> AgentRole:

@@ -37,7 +37,7 @@ def main(config: Config) -> int:
     about = replace(usual, options=options_of(config, usual.options))
     simulated = config.agent.simulated
     machine = simulated_server(demand_of(simulated), physics_of(simulated), service_of(simulated))
-    real = real_machine(config, machine, lambda: held_gangs(state_file(config)))
+    real = real_machine(config, machine, lambda: held_gangs(state_file(config)), lendable=True)
     # On a single machine an edge agent may do without MQTT.
     on_file, clock = config.bus.startswith("sqlite:"), SystemClock()
     options = None if on_file else config.mqtt.options()

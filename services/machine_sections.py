@@ -153,7 +153,11 @@ class LoadSection(Section):
 
 
 class OwnerSection(Section):
-    """`[agent.owner]`: how the owner leaves its nodes and gets them back; see docs/lending.md."""
+    """`[agent.owner]`: how the owner leaves its nodes and gets them back; see docs/lending.md.
+
+    Where nobody but training needs the GPUs, `[agent]` says `owner = "none"` instead. Real workers
+    on an inference or edge pool need one of the two.
+    """
 
     hooks: HookOptions | None = None
     webhook: WebhookOptions | None = None

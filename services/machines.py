@@ -53,6 +53,8 @@ class RealMachine:
     config: Config
     #: Makes the owner where none is configured; None: the nodes have none.
     no_owner: Callable[[Sequence[NodeSpec], float], Owner | None]
+    #: Whether its nodes are of a pool that lends, so that somebody may serve on them.
+    lendable: bool = False
     #: Gives the jobs and epochs that the agent held when it ended.
     remembered: Callable[[], Mapping[str, int]] = dict
     _parts: list[_Complains] = field(default_factory=list)
@@ -67,8 +69,14 @@ class RealMachine:
         """
         section = self.config.agent
         workers, load, owner = section.workers, section.load, section.owner
-        if workers is None or section.name is None:
+        if workers is None or section.name is None or section.runs is None:
             raise ConfigError(f"agent.workers is not set; runs = {section.runs!r} needs it")
+        if self.lendable and owner is None:
+            raise ConfigError(
+                "agent.owner is not set; whoever serves on these GPUs would lose them to training: "
+                'say how it leaves them ([agent.owner], docs/lending.md), or owner = "none" if '
+                "they serve nobody"
+            )
         if not workers.folder.is_absolute():
             raise ConfigError(f"agent.workers.folder: {workers.folder} is not an absolute path")
 
@@ -87,7 +95,7 @@ class RealMachine:
             source = _source(specs, section.meter, workers, here)
             meter = SampledMeter(source, every_s=section.meter.every_s)
             self._parts.append(meter)
-            if load is None or owner is None:
+            if load is None or owner is None or owner == "none":
                 return Machine(self._executor, meter, self.no_owner(specs, now_s))
             metered = _metered(specs, load)
             # On a cluster, whoever runs it sees to it that nobody shares a GPU.
@@ -121,18 +129,23 @@ def real_machine(
     config: Config,
     simulated: MachineMaker,
     remembered: Callable[[], Mapping[str, int]] = dict,
+    *,
+    lendable: bool = False,
 ) -> RealMachine | None:
     """Give the machine of an agent that runs real workers; None of one that simulates them.
 
     Args:
         config: What is configured.
-        simulated: Gives the owner of lendable nodes where none is configured: one that needs
+        simulated: Gives the owner of lendable nodes that have none: one that needs
             `agent.simulated.demand_gpus`, which is nothing unless it is set.
         remembered: Gives the jobs and epochs that the agent held when it ended.
+        lendable: Whether its nodes are of an inference or edge pool.
     """
     if config.agent.runs == "simulated":
         return None
-    return RealMachine(config, lambda specs, now_s: simulated(specs, now_s).owner, remembered)
+    return RealMachine(
+        config, lambda specs, now_s: simulated(specs, now_s).owner, lendable, remembered
+    )
 
 
 def _executor(

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
-from bus.options import KafkaOptions, MqttOptions, Tls, mqtt_options
+from bus.options import COPIES, KafkaOptions, MqttOptions, Tls, mqtt_options
 from runtime.core import Limits
 from runtime.service import Schedule
 from runtime.spool import Limit
@@ -82,8 +82,9 @@ class KafkaSection(_Login):
     namespace: str = ""
     #: The cells in the order of their partitions, alike in every role; new ones go to the end.
     cells: Names = ("default",)
-    #: Copies of each topic that is made; 3 where there are three brokers.
-    replication: Count = 1
+    #: Copies of each topic that is made. Say 1 where there is one broker: its disk is then all that
+    #: keeps what was decided.
+    replication: Count = COPIES
     #: TLS, with the system's authorities if no file is named.
     tls: bool = False
     #: How username and password are sent; empty: they are not.
@@ -317,27 +318,33 @@ class AgentSection(Section):
     schedule: Schedule = Field(default_factory=Schedule)
     limits: Limits = Field(default_factory=Limits)
     spool: Limit | None = None
-    #: What runs the workers, as [agent.workers] says: processes of this machine, or a cluster.
-    runs: Literal["simulated", "processes", "slurm", "kubernetes"] = "simulated"
+    #: What runs the workers, as [agent.workers] says: processes of this machine, or a cluster. One
+    #: that is `simulated` reports jobs as completed that nobody ran. Must be set.
+    runs: Literal["simulated", "processes", "slurm", "kubernetes"] | None = None
     simulated: SimulatedSection = Field(default_factory=SimulatedSection)
     workers: WorkersSection | None = None
     slurm: SlurmSection = Field(default_factory=SlurmSection)
     kubernetes: KubernetesSection | None = None
     meter: MeterSection = Field(default_factory=MeterSection)
     load: LoadSection | None = None
-    owner: OwnerSection | None = None
+    #: Who else needs the GPUs, as [agent.owner] says. `"none"`: nobody, they are always to be lent.
+    #: Must be set where real workers run on an inference or edge pool.
+    owner: OwnerSection | Literal["none"] | None = None
 
     @model_validator(mode="after")
     def _workers_fit(self) -> "AgentSection":
-        if self.runs == "simulated" and self.workers is not None:
-            raise ValueError("workers: set agent.runs, or take [agent.workers] out")
-        if self.runs != "simulated" and self.workers is None:
+        if self.runs in (None, "simulated") and self.workers is not None:
+            raise ValueError(
+                "workers: set agent.runs to processes, slurm or kubernetes, or take "
+                "[agent.workers] out"
+            )
+        if self.runs not in (None, "simulated") and self.workers is None:
             raise ValueError(
                 f"workers: [agent.workers] is missing: runs = {self.runs!r} needs its folder and "
                 "checkpoints"
             )
         if (self.runs == "kubernetes") != (self.kubernetes is not None):
             raise ValueError("kubernetes: [agent.kubernetes] goes with runs = 'kubernetes'")
-        if (self.load is None) != (self.owner is None):
+        if (self.load is None) != (not isinstance(self.owner, OwnerSection)):
             raise ValueError("owner: [agent.load] and [agent.owner] go together")
         return self

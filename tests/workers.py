@@ -232,12 +232,13 @@ class Bench(Driven[ProcessExecutor]):
                 break
             time.sleep(0.01)
         for path in (self.options.root / "runs").glob("*/*/shim.json"):
-            if (cgroup := json.loads(path.read_text())["cgroup"]) is not None:
-                Cgroup(Path(cgroup)).remove()
+            if (said := read_json(path)) is not None and said["cgroup"] is not None:
+                Cgroup(Path(said["cgroup"])).remove()
 
 
 def kill_agent_after(jig: Bench, orders: str, seen: Callable[[], object]) -> None:
     """Let an agent carry out these orders, and kill it once something is seen."""
+    jig.executor.close()
     child = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(jig.root), jig.agent, orders],
         env={**os.environ, "PYTHONPATH": str(_ROOT)},

@@ -18,7 +18,7 @@ from cloud_agent.kubernetes.mirror import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from cloud_agent.kubernetes.record import Record, load
-from runtime.executors.folder import CHECKPOINTS, WORK
+from runtime.executors.folder import CHECKPOINTS, WORK, replace_text
 
 _log = logging.getLogger(__name__)
 #: Refusals of a Job until they are final.
@@ -132,10 +132,11 @@ class Attempt:
 
     def save(self) -> None:
         """Ask the workers for a checkpoint; they go on."""
-        wish, draft = self.folder / WISH, self.folder / f"{WISH}.draft"
-        number = int(wish.read_text()) if wish.exists() else 0
-        draft.write_text(f"{number + 1}\n")
-        draft.replace(wish)
+        record = self._record
+        if record is not None:
+            record.wishes += 1
+            record.write(self.folder)
+            replace_text(self.folder / WISH, f"{record.wishes}\n")
 
     def turn(self, now_s: float, leave_by_s: float | None) -> None:
         """Do what is next; with `leave_by_s`, see that it is gone by then.

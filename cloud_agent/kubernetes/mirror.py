@@ -81,6 +81,10 @@ class Mirror:
                 await self._lose(shelf, f"it refuses to show {shelf.kind}: {refused}")
             except Away as away:
                 await self._lose(shelf, str(away))
+            except Exception as error:  # noqa: BLE001 - what is not followed is not believed
+                _log.exception("what follows Kubernetes has failed, and begins anew")
+                shelf.version = None
+                await self._lose(shelf, f"what it shows of {shelf.kind} makes no sense: {error!r}")
 
     async def _follow(self, shelf: _Shelf[_T]) -> None:
         if shelf.version is None:

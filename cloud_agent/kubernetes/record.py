@@ -26,6 +26,8 @@ class Record:
     #: Why it is ended before its time, and whether trying again makes sense.
     cause: str | None = None
     retriable: bool = True
+    #: How many checkpoints were asked for.
+    wishes: int = 0
     #: How it ended.
     outcome: Outcome | None = None
 
@@ -49,5 +51,8 @@ def load(folder: Path) -> Record | None:
         if (folder / _FILE).exists():
             raise OSError(f"{folder / _FILE}: cannot be read; move it away if it is damaged")
         return None
-    outcome = said.pop("outcome")
-    return Record(**said, outcome=None if outcome is None else Outcome(**outcome))
+    try:
+        outcome = said.pop("outcome")
+        return Record(**said, outcome=None if outcome is None else Outcome(**outcome))
+    except (KeyError, TypeError) as error:
+        raise OSError(f"{folder / _FILE}: is no record of ours ({error!r}); move it away") from None

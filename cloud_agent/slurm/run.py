@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Literal
 
 from runtime.executors.folder import LOGS, PROGRESS
+from runtime.executors.hostile import open_plain, read_tail
 from runtime.executors.logs import last_line
 
 LEASE = "lease"
 _CLOSED = "closed"
 _TAIL_BYTES = 4096
+#: Numbers and a node's name.
+_HEAD_BYTES = 512
 #: Of many workers that end badly, the first ones are named.
 _NAMED_MAX = 3
 #: As shells count: the command cannot be run, or is not there; ended by SIGTERM, or SIGKILL.
@@ -39,7 +42,7 @@ class Run:
     def claim(self) -> int | None:
         """Give the Slurm job that has begun to run it."""
         said = self._claim()
-        return int(said) if said is not None and said.isdigit() else None
+        return int(said) if said is not None and said.isdecimal() else None
 
     def close(self) -> bool:
         """Have it never run, if nothing has begun to run it; tell whether that is so.
@@ -54,11 +57,8 @@ class Run:
 
     def wishes(self) -> int:
         """Give the number of the last wish; 0: there was none."""
-        try:
-            said = (self.folder / "wish").read_text().split(" ")[0]
-        except OSError:
-            return 0
-        return int(said) if said.isdigit() else 0
+        said = _head(self.folder / "wish").split(" ")[0]
+        return int(said) if said.isdecimal() else 0
 
     def wish(self, number: int, verb: Literal["save", "leave"], grace_s: int) -> None:
         """Say what the workers shall do; each number is obeyed once.
@@ -72,11 +72,8 @@ class Run:
 
     def exit_code(self) -> int | None:
         """Give how the whole ended; None while it goes on, or if nobody could write it down."""
-        try:
-            text = (self.folder / "exit").read_text().strip()
-        except OSError:
-            return None
-        return int(text) if text.isdigit() else None
+        text = _head(self.folder / "exit").strip()
+        return int(text) if text.isdecimal() else None
 
     def told(self) -> bool:
         """Whether Slurm asked the workers to leave."""
@@ -87,7 +84,7 @@ class Run:
         ends: list[tuple[str, str, str]] = []
         try:
             for path in sorted((self.folder / "exits").iterdir(), key=lambda one: int(one.name)):
-                code, _, node = path.read_text().strip().partition(" ")
+                code, _, node = _head(path).strip().partition(" ")
                 ends.append((path.name, code, node))
         except (OSError, ValueError):
             pass  # what there is of them
@@ -111,12 +108,16 @@ class Run:
             return None
 
     def _last_line(self, path: Path) -> str:
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                return last_line(file.read(_TAIL_BYTES).decode(errors="replace"))
-        except OSError:
-            return ""
+        return last_line(read_tail(path, _TAIL_BYTES).decode(errors="replace"))
+
+
+def _head(path: Path) -> str:
+    """Give the first bytes of a file that a job may have swapped; empty if there is none."""
+    try:
+        with open_plain(path) as file:
+            return file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def write_lease(root: Path, until_s: float | None, grace_s: float) -> None:

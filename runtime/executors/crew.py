@@ -10,7 +10,7 @@ from typing import Any
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.kernel import die_with
 from runtime.executors.logs import RotatingLog, last_line
-from runtime.executors.processes import children, says
+from runtime.executors.processes import children, descendants, identity, says
 
 _READ_BYTES = 64 * 1024
 #: A worker that prints without end must not keep the supervisor from its signals.
@@ -88,11 +88,18 @@ class Member:
 
     def signal_group(self, number: int) -> bool:
         """Signal the worker and all that share its group; False if there are none."""
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+        if self.status is None:  # not reaped, so that its number is nobody else's
+            try:
+                os.killpg(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                return False
+            return True
+        # The number may be given to others by now: of its group are only those that are ours.
+        found = [identity(pid) for pid in descendants(os.getpid()) if _group(pid) == self.pid]
+        left = [one for one in found if one is not None]
+        for one in left:
+            one.send(number)
+        return bool(left)
 
     def record(self) -> dict[str, Any]:
         """Say how it ended."""
@@ -249,6 +256,12 @@ class Crew:
         except ChildProcessError:
             return True
         return False
+
+
+def _group(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        return os.getpgid(pid)
+    return None
 
 
 def _send(pid: int, number: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.folder import SHIM_LOG
+from runtime.executors.hostile import read_tail
 from runtime.executors.logs import last_line
 
 _NEVER_AGAIN = {
@@ -13,6 +14,7 @@ _NEVER_AGAIN = {
     127: "the command was not found",
 }
 _KILL = 9
+_TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,13 @@ def failure(record: Mapping[str, Any] | None, folder: Path, argv0: str) -> Failu
         argv0: The command.
     """
     if record is None:
-        said = last_line(_text(folder / SHIM_LOG))
+        said = last_line(read_tail(folder / SHIM_LOG, _TAIL_BYTES).decode(errors="replace"))
         return Failure(
             "the gang's supervisor died, and its workers with it" + (f": {said}" if said else "")
         )
     refused = record.get("refused")
     if refused:
-        return Failure(str(refused["error"]), retriable=refused["kind"] != "Refused")
+        return Failure(str(refused.get("error")), retriable=refused.get("kind") != "Refused")
     failed = record.get("failed")
     for worker in record["workers"]:
         if worker["rank"] == failed:
@@ -68,10 +70,3 @@ def _of_worker(worker: Mapping[str, Any], oom_kills: int, argv0: str) -> Failure
     if worker["gpu_memory"]:
         how += ", out of GPU memory"
     return Failure(f"rank {rank} {how}{line}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")[-4096:]
-    except OSError:
-        return ""

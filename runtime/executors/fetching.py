@@ -1,5 +1,6 @@
 """Where a job goes on from: a checkpoint on this machine if it is right, else the store's."""
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def _here(folder: Path, step: int) -> tuple[int, Path] | None:
         if said is None or said.get("step") != step:
             continue
         # The run may have been put aside since, under another name.
-        path = run.joinpath(*Path(said["path"]).relative_to(folder).parts[1:])
-        if path.exists():
-            return epoch_of(run), path
+        with contextlib.suppress(OSError, ValueError):  # no path below the job's folder
+            path = run.joinpath(*Path(said["path"]).relative_to(folder).parts[1:])
+            if ".." not in path.parts and path.exists():
+                return epoch_of(run), path
     return None

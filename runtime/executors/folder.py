@@ -16,16 +16,63 @@
 Imports little: the supervisor lives as long as its gang, and should cost a few MiB.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+from runtime.executors.hostile import NULL, Shape, read_record
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
 RESIZE, WORLD = "resize.json", "world.json"
 COMMITTED, KEPT, CLOSED = "committed.json", "kept.json", "closed"
 PROGRESS, CHECKPOINTS, WORK, LOGS = "progress.jsonl", "checkpoints", "work", "logs"
 SHIM_LOG = "shim.log"
+
+_WORKER_ENDED: Shape = {
+    "rank": int,
+    "code": (int, NULL),
+    "signal": (int, NULL),
+    "line": str,
+    "gpu_memory": bool,
+}
+#: By name, what a record must hold. A job without isolation can write here as well.
+_SHAPES: Mapping[str, Shape] = MappingProxyType(
+    {
+        ORDER: {
+            "job": str,
+            "epoch": int,
+            "placement": dict,
+            "step": int,
+            "committed_step": int,
+            "launch": dict,
+        },
+        SHIM: {
+            "pid": int,
+            "started": int,
+            "boot": str,
+            "cgroup": (str, NULL),
+            "workers": [list],
+            "resize": (dict, NULL),
+            "begun": bool,
+        },
+        RESIZE: {"epoch": int, "epoch_before": int, "given_up": bool, "launch": dict},
+        STOP: {"grace_s": float, "kill": bool, "why": str},
+        EXIT: {
+            "refused": (dict, NULL),
+            "stopped": bool,
+            "lease_ended": bool,
+            "failed": (int, NULL),
+            "oom_kills": int,
+            "workers": [_WORKER_ENDED],
+        },
+        COMMITTED: {"step": int, "path": str, "uri": str},
+        KEPT: {"step": int, "name": str, "files": list},
+    }
+)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -35,8 +82,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         OSError: the disk does not take it.
     """
     draft = path.with_name(path.name + ".draft")
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()  # of a writer that was killed; or a link, through which nothing is written
     # For its owner alone: a job's environment may hold secrets.
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(content, file)
         file.flush()
@@ -50,9 +99,19 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Give what the file says; None if there is none, or nothing that makes sense."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+    """Give what a record says; None if there is none, or nothing that makes sense."""
+    found = read_record(path, _SHAPES.get(path.name, {}))
+    return None if found is None else found[0]
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a small file that workers read: they see the old one or the new one.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    draft = path.with_name(path.name + ".draft")
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()
+    draft.write_text(text)
+    draft.replace(path)

@@ -23,6 +23,7 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
+from runtime.executors.hostile import open_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,8 @@ def make_room(run: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open_plain(path) as file:
+        os.fsync(file.fileno())
 
 
 def _files(path: Path) -> list[list[str | int]]:

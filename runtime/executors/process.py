@@ -6,6 +6,7 @@ with it. What goes on is in the run folders, so that the next agent goes on with
 
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
 from runtime.executors.kept import unstored_result
 from runtime.executors.lease import LEASE, write_lease
+from runtime.executors.locks import Locked, take
 from runtime.executors.options import ProcessOptions
 from runtime.executors.saving import in_thread
 
@@ -49,9 +51,11 @@ class ProcessExecutor:
                 None: it does not know.
 
         Raises:
-            OSError: `options.root` cannot be used.
+            OSError: `options.root` cannot be used, or another agent lives in it.
         """
         self._options = options
+        options.root.mkdir(parents=True, exist_ok=True)
+        self._lock = _claim(options)
         self._trash = options.root / "trash"
         options.lock_folder.mkdir(parents=True, exist_ok=True)
         for folder in (options.root / "runs", self._trash):
@@ -178,6 +182,9 @@ class ProcessExecutor:
         """Let go of transfers, which go on with the next agent; the workers live on."""
         for gang in self._gangs.values():
             gang.abandon()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     # --- what is left on the disk ---
 
@@ -235,6 +242,21 @@ class ProcessExecutor:
                 path.parent.rmdir()
         if paths:
             in_thread(lambda: _empty(self._trash))
+
+
+def _claim(options: ProcessOptions) -> int:
+    """Have the folder for as long as we live; give the descriptor that says so.
+
+    Raises:
+        OSError: another agent lives in it, whose gangs we would take for ours.
+    """
+    try:
+        return take(options.root / "agent.lock", {"agent": options.agent, "pid": os.getpid()})
+    except Locked:
+        raise OSError(
+            f"agent.workers.folder: another agent lives in {options.root} (fuser -v "
+            f"{options.root / 'agent.lock'} names it); end it, or give this one its own folder"
+        ) from None
 
 
 def _empty(trash: Path) -> None:

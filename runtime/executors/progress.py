@@ -6,6 +6,7 @@ a bounded amount of memory.
 
 import json
 import math
+import os
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
 
 from runtime.core import Pace
+from runtime.executors.hostile import open_plain
 
 _LINE_MAX = 64 * 1024
 #: Read at once, in much less than a second: what is more is caught up with at later readings.
@@ -116,7 +118,8 @@ class ProgressFile:
         """Take what is there by now for all there will ever be; say whether all of it is read."""
         if self._end is None:
             try:
-                self._end = self._path.stat().st_size
+                with open_plain(self._path) as file:
+                    self._end = os.fstat(file.fileno()).st_size
             except OSError:
                 self._end = 0
             if self._end - self._offset > _LAST_MAX:
@@ -161,7 +164,8 @@ class ProgressFile:
     def _lines(self) -> list[bytes]:
         """Give the whole lines that are new; a last one without its end waits."""
         try:
-            size = self._path.stat().st_size
+            with open_plain(self._path) as file:
+                size = os.fstat(file.fileno()).st_size
             if self._end is not None:
                 size = self._end = min(size, self._end)
             if size < self._offset:  # written anew
@@ -172,7 +176,7 @@ class ProgressFile:
             if size == self._offset:
                 self.pieces_left = 0
                 return []
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(min(_READ_MAX, size - self._offset))
         except OSError:

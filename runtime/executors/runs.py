@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import runtime
 from runtime.core import Placement
@@ -42,6 +42,7 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
+from runtime.executors.hostile import NULL, fits
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
@@ -53,7 +54,7 @@ from runtime.executors.processes import (
     identity,
     workers_of,
 )
-from runtime.executors.wishes import Resized, Wish
+from runtime.executors.wishes import Resized, Wish, placement_of
 from schemas.commands import GangSpec
 
 Why = Literal["stop", "scale"]
@@ -102,14 +103,14 @@ class Order:
             return cls(
                 said["job"],
                 said["epoch"],
-                {node: tuple(gpus) for node, gpus in said["placement"].items()},
+                placement_of(said["placement"]),
                 GangSpec.model_validate_json(json.dumps(said["spec"])),
                 said["step"],
                 said["committed_step"],
                 None if said["resume"] is None else Path(said["resume"]),
                 tuple(said["left"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"order: not one of this release: {error!r}") from error
 
 
@@ -137,7 +138,10 @@ class Run:
         Raises:
             ValueError: the folder's order cannot be read.
         """
-        run = cls(options, Order.from_dict(read_json(folder / ORDER) or {}))
+        order = Order.from_dict(read_json(folder / ORDER) or {})
+        if (order.job, str(order.epoch)) != (folder.parent.name, folder.name):
+            raise ValueError(f"order: is of job {order.job}, epoch {order.epoch}")
+        run = cls(options, order)
         said = read_json(folder / SHIM)
         if said is not None:
             run.this_boot = said["boot"] == boot_id()
@@ -229,7 +233,7 @@ class Run:
             "log_files": options.log_files,
             "memory_mib": options.memory_mib,
             "cpus": options.cpus,
-            "cgroup_name": _cgroup_name(gang),
+            "cgroup_name": _cgroup_name(gang.agent, gang.job, gang.epoch),
             "cgroup": None if options.cgroup is None else str(options.cgroup),
         }
 
@@ -273,7 +277,7 @@ class Run:
     def asked_to(self) -> Why | None:
         """Why it was asked to end; None: it was not."""
         said = read_json(self.folder / STOP)
-        return None if said is None else said.get("why")
+        return None if said is None or said["why"] not in get_args(Why) else said["why"]
 
     def committed(self) -> dict[str, Any] | None:
         """The newest of its checkpoints that is durable: `step`, `path`, `uri`."""
@@ -324,14 +328,17 @@ class Run:
     def resized(self, epoch: int) -> Resized:
         """How far the supervisor is with the wish of this epoch."""
         said = (read_json(self.folder / SHIM) or {}).get("resize") or {}
-        if said.get("epoch") != epoch:
+        if not fits(said, {"epoch": int, "state": str, "hindrance": (str, NULL)}):
+            return Resized()
+        if said["epoch"] != epoch:
             return Resized()
         return Resized(said["state"] == "done", said["hindrance"])
 
     def _resize_plan(self, wish: Wish) -> dict[str, Any]:
         gpus, size = self._locks(wish.placement), sum(map(len, wish.placement.values()))
         said = read_json(self.folder / SHIM) or {"workers": []}
-        stay = [lock for _, _, lock in said["workers"] if lock in gpus]
+        stay = [one[-1] for one in said["workers"] if fits(one, [(int, str)]) and one[-1:] != []]
+        stay = [lock for lock in stay if lock in gpus]
         if not stay:
             raise ValueError("none of its workers stays")
         port = free_port(self.order.job, wish.epoch)
@@ -366,8 +373,12 @@ class Run:
     def _end_cgroup(self) -> None:
         """End what is in the cgroup of a dead supervisor, and remove it."""
         said = read_json(self.folder / SHIM)
+        name = _cgroup_name(self._options.agent, self.order.job, self.order.epoch)
+        # Only ever one that is named after the run: what stands there may be a job's word.
         if said is not None and said["cgroup"] is not None and self.this_boot:
             cgroup = Cgroup(Path(said["cgroup"]))
+            if cgroup.path.name != name:
+                return
             cgroup.kill()
             cgroup.remove()
 
@@ -380,10 +391,10 @@ class Run:
             return
 
 
-def _cgroup_name(gang: Surroundings) -> str:
+def _cgroup_name(agent: str, job: str, epoch: int) -> str:
     """Name the run on its machine, where another agent may have the same job and epoch."""
-    whose = zlib.crc32(f"{gang.agent}/{gang.job}".encode())
-    return f"tidegate-{gang.job[:100]}-{gang.epoch}-{whose:08x}"
+    whose = zlib.crc32(f"{agent}/{job}".encode())
+    return f"tidegate-{job[:100]}-{epoch}-{whose:08x}"
 
 
 def run_folder(root: Path, job: str, epoch: int) -> Path:

@@ -224,7 +224,8 @@ class Shim:
         """Begin another size in place, unless that is under way, or over, already."""
         wish = read_json(self._folder / RESIZE)
         if wish is not None and (self._resizing is None or self._resizing.epoch < wish["epoch"]):
-            self._resizing = Resizing(wish, self._folder / WORLD, _now_s())
+            with contextlib.suppress(LookupError, TypeError, ValueError):  # no wish of the agent's
+                self._resizing = Resizing(wish, self._folder / WORLD, _now_s())
 
     def _resize(self, crew: Crew) -> None:
         """Go on with it, and say so in `shim.json`."""

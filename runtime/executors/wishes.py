@@ -9,6 +9,18 @@ from typing import Any
 
 from runtime.core import Placement
 from runtime.core.state import without
+from runtime.executors.hostile import fits
+
+
+def placement_of(said: Any) -> Placement:
+    """Read a placement as JSON has it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(said, dict) or not all(fits(gpus, [int]) for gpus in said.values()):
+        raise ValueError(f"placement: {said!r} is none")
+    return {node: tuple(gpus) for node, gpus in said.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +73,11 @@ class Wish:
         try:
             return cls(
                 said["epoch"],
-                {node: tuple(gpus) for node, gpus in said["placement"].items()},
+                placement_of(said["placement"]),
                 said["epoch_before"],
-                {node: tuple(gpus) for node, gpus in said["placement_before"].items()},
+                placement_of(said["placement_before"]),
                 tuple(said["left"]),
                 said["given_up"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"resize: not one of this release: {error!r}") from error

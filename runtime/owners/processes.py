@@ -18,6 +18,8 @@ from pathlib import Path
 
 import orjson
 
+from runtime.checkpoints.durable import sync_folder
+
 #: Waits for one line on its input, then becomes the command. 125: nobody gave the word.
 _SHELL = 'read -r _ || exit 125; exec "$@" </dev/null'
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -117,6 +119,8 @@ def write(path: Path, value: object, *, outlives_power: bool = True) -> None:
         if outlives_power:
             os.fsync(file.fileno())
     new.replace(path)
+    if outlives_power:
+        sync_folder(path.parent)  # or the name might still be the old file's
 
 
 def recorded(record: Path) -> Identity | None:

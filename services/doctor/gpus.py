@@ -13,7 +13,7 @@ _tell = Teller("gpu")
 def look(patient: Patient) -> Iterator[Finding]:
     """Hold the configuration against what the driver lists, or against the processors."""
     section = patient.config.agent
-    if section.runs == "simulated":
+    if section.runs in (None, "simulated"):
         yield _tell.warning(
             "workers and GPUs are simulated: no job really runs",
             'set agent.runs = "processes" and [agent.workers]',

@@ -30,6 +30,11 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         "--broker": (request.broker, "where the MQTT broker is: mqtts://HOST:8883"),
         "--checkpoints": (request.checkpoints, "where they are stored: s3://BUCKET/FOLDER"),
     }
+    owned = "write a configuration with [agent.owner] (docs/lending.md) and give it by --config"
+    needed["--owner"] = (
+        request.owner,
+        f"say --owner none if nobody but training needs these GPUs; else {owned}",
+    )
     missing = [
         f"{option} is missing: {what}" for option, (value, what) in needed.items() if not value
     ]
@@ -38,6 +43,8 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
     name, broker = str(request.name), str(request.broker)
     wrong: list[str] = []
     remarks: list[str] = []
+    if request.owner != "none":
+        wrong.append(f"--owner: {request.owner!r} cannot be said in a word; {owned}")
     wrong += _of_address(broker, request)
     wrong += _of_store(str(request.checkpoints))
     for one in complaints(Files(request.ca, request.cert, request.key), name, now_s):

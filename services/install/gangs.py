@@ -4,11 +4,8 @@ Jobs can write in these folders, and root reads them: what makes no sense there 
 process that is another user's than its file is never meant.
 """
 
-import json
-import os
 import re
 import signal
-import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.folder import ORDER, SHIM
+from runtime.executors.hostile import read_record
 from runtime.executors.processes import Identity, boot_id
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
@@ -23,8 +21,6 @@ _LONGER_S = 15.0
 #: No gang is waited for longer, whatever its file says.
 _GRACE_MAX_S = 3600.0
 _LOOK_S = 0.2
-#: An order holds a program with its environment; what is larger is none.
-_FILE_MAX_BYTES = 4 * 2**20
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -57,7 +53,7 @@ def running_gangs(workers: Path) -> list[RunningGang] | None:
 
 
 def _gang(folder: Path) -> RunningGang | None:
-    said, order = _said(folder / SHIM), _said(folder / ORDER)
+    said, order = read_record(folder / SHIM, {}), read_record(folder / ORDER, {})
     if said is None or order is None or not _JOB.fullmatch(folder.parent.name):
         return None
     try:
@@ -86,20 +82,6 @@ def _whole(value: object) -> int:
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r} is no count")
     return value
-
-
-def _said(path: Path) -> tuple[dict[str, Any], int] | None:
-    """Give what a file says and whose it is; a link or a pipe says nothing, and holds up nobody."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _FILE_MAX_BYTES:
-                return None
-            content = json.loads(file.read(_FILE_MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return (content, about.st_uid) if isinstance(content, dict) else None
 
 
 def _is_its_own(gang: RunningGang) -> bool:

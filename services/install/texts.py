@@ -49,7 +49,7 @@ def config_text(server: Server) -> str:
     sections: dict[str, Mapping[str, object]] = {
         "mqtt": mqtt,
         "http": {"port": PORT},
-        "agent": {**agent, "runs": "processes"},
+        "agent": {**agent, "runs": "processes", "owner": "none"},
         "agent.workers": {"folder": str(WORKERS), "checkpoints": server.checkpoints},
         "agent.trusted_keys": {key_id: str(trusted_key(key_id)) for key_id in server.trusted},
     }

@@ -41,6 +41,8 @@ class Request:
     trusted: Sequence[str] = ()
     gpus: int | None = None
     gpu_type: str | None = None
+    #: Who else needs the GPUs: `none` is all that can be said in a word.
+    owner: str | None = None
     #: A configuration of the operator's own, instead of all of the above.
     config: Path | None = None
     #: Lines NAME=VALUE for the agent's environment.
@@ -59,6 +61,7 @@ class Request:
             "--trusted-key": self.trusted or None,
             "--gpus": self.gpus,
             "--gpu-type": self.gpu_type,
+            "--owner": self.owner,
         }
         return [option for option, value in given.items() if value is not None]
 

@@ -171,7 +171,11 @@ class Fleet(Deployment):
         proxy = self.proxies.get(name)
         url = self.brokers.mqtt_url if proxy is None else f"mqtt://127.0.0.1:{proxy.port}"
         config: dict[str, Any] = {
-            "kafka": {"bootstrap": self.brokers.kafka_bootstrap, "namespace": NAMESPACE},
+            "kafka": {
+                "bootstrap": self.brokers.kafka_bootstrap,
+                "namespace": NAMESPACE,
+                "replication": 1,
+            },
             "mqtt": {"url": url, "namespace": NAMESPACE, "keepalive_s": 5},
             "http": {"port": self._http[name]},
         }
@@ -194,6 +198,7 @@ class Fleet(Deployment):
         shape = self.shape
         agent: dict[str, Any] = {
             "name": name,
+            "runs": "simulated",
             "state_file": str(self.state_file(name)),
             "effects_file": str(self.effects_file(name)),
             "trusted_keys": {"k1": self._public_key},

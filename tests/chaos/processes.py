@@ -198,7 +198,7 @@ class Deployment:
 
     @property
     def kafka(self) -> KafkaOptions:
-        return KafkaOptions(self.brokers.kafka_bootstrap, namespace=NAMESPACE)
+        return KafkaOptions(self.brokers.kafka_bootstrap, namespace=NAMESPACE, replication=1)
 
     def begin_brokers(self) -> None:
         (self.folder / "brokers").mkdir(parents=True)

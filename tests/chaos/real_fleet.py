@@ -35,6 +35,7 @@ POLICY = (
 COMMON = """
 [kafka]
 bootstrap = "{kafka}"
+replication = 1
 namespace = "{space}"
 [mqtt]
 url = "{mqtt}"
@@ -212,7 +213,7 @@ class RealFleet(Deployment):
             return text + SETTINGS.format(policy=POLICY)
         count = SLOTS * len(NODES)
         gpus = [f"GPU-{n}" for n in range(count)] if name == CLOUD else ["GPU-e0", "GPU-e1"]
-        own = f"gpus = {SLOTS}\nspeed_factor = 1.0"
+        own = f'gpus = {SLOTS}\nspeed_factor = 1.0\nowner = "none"'
         if name == CLOUD:
             own = f'pool = "serving"\npool_kind = "inference"\nnodes = {json.dumps(NODES)}\n'
             own += f"gpus_per_node = {SLOTS}"

@@ -182,7 +182,7 @@ def test_an_interrupted_demo_says_where_its_log_is(brokers: Brokers) -> None:
 
 
 async def _deploy(bootstrap: str) -> None:
-    bus = KafkaBus.open(KafkaOptions(bootstrap), SystemClock())
+    bus = KafkaBus.open(KafkaOptions(bootstrap, replication=1), SystemClock())
     await bus.publish(Message(JOURNAL.name, "default", b"{}"))
     await bus.close()
 

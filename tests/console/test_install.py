@@ -50,6 +50,7 @@ class Site:
             "--trusted-key": f"k1={self.public}",
             "--gpus": 2,
             "--gpu-type": "cpu",
+            "--owner": "none",
             "--root": self.tree,
         }
 
@@ -228,7 +229,7 @@ def test_an_authority_of_servers_alone_stops_nothing(tidegate: Run, site: Site) 
 def test_a_configuration_of_ones_own_is_checked_and_kept(tidegate: Run, site: Site) -> None:
     file = site.folder / "own.toml"
     file.write_text(
-        "[mqtt]\nurl='mqtt://b'\nca_file='ca.pem'\n[agent]\nname='edge-17'\nnodes=['a']"
+        "[mqtt]\nurl='mqtt://b'\nca_file='ca.pem'\n[agent]\nname='edge-17'\nruns='simulated'\nnodes=['a']"
     )
     command = ["edge-agent", "install", "--config", file, "--root", site.tree]
     assert "agent.nodes is not of this kind of agent" in tidegate.refuses(*command)
@@ -251,7 +252,7 @@ def test_without_systemd_it_says_how_to_run_it_by_hand(
     monkeypatch.setattr(setups, "booted", lambda: False)
     monkeypatch.setattr(setups, "_check_reach", lambda *_: None)
     own = site.folder / "own.toml"
-    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
+    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\nruns = 'simulated'\n")
     said = tidegate.refuses("edge-agent", "install", "--config", own)
     assert "systemd does not run this machine" in said
     assert "edge-agent --config FILE" in said
@@ -264,7 +265,7 @@ def test_what_the_user_may_not_enter_is_told_before_anything_is_done(
     closed.mkdir(mode=0o700)
     monkeypatch.setattr(setups, "program_of", lambda _: [str(closed / "tidegate")])
     own = site.folder / "own.toml"
-    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\n")
+    own.write_text("[mqtt]\nurl = 'mqtt://b'\n[agent]\nname = 'edge-17'\nruns = 'simulated'\n")
     said = tidegate.refuses("edge-agent", "install", "--config", own, "--dry-run")
     assert "--user: tidegate may not enter" in said
     assert "python3 -m venv /opt/tidegate" in said
@@ -297,7 +298,7 @@ def test_a_run_folder_that_a_job_spoilt_stops_no_status(tidegate: Run, site: Sit
     own = site.folder / "own.toml"
     own.write_text(
         f"bus = 'sqlite:{site.folder}/bus.db'\n[agent]\nname = 'edge-17'\nruns = 'processes'\n"
-        f"gpus = 1\nstate_file = '{site.folder}/agent.db'\n[agent.workers]\n"
+        f"owner = 'none'\ngpus = 1\nstate_file = '{site.folder}/agent.db'\n[agent.workers]\n"
         f"folder = '{site.folder}/workers'\ncheckpoints = 'file://{site.folder}'\n"
     )
     ran = tidegate("edge-agent", "status", "--config", own, "--json", "-")

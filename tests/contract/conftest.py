@@ -70,7 +70,7 @@ def _stalled_sqlite(bench: "Bench") -> Iterator[Bus]:
 
 
 def _kafka(bench: "Bench") -> Bus:
-    options = KafkaOptions(bench.fixture("kafka_bootstrap"), bench.namespace)
+    options = KafkaOptions(bench.fixture("kafka_bootstrap"), bench.namespace, replication=1)
     return KafkaBus.open(options, bench.clock, in_flight_max=IN_FLIGHT_MAX)
 
 

@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, kafka: str, mqtt: str, cells: tuple[str, ...]) -> None:
         namespace = fresh_namespace()
-        self.kafka = KafkaOptions(kafka, namespace, cells=cells)
+        self.kafka = KafkaOptions(kafka, namespace, cells=cells, replication=1)
         self.mqtt = MqttOptions(
             (found := mqtt_options(mqtt)).host, found.port, namespace=namespace, session_s=60
         )

@@ -40,7 +40,7 @@ class ShiftedClock(SystemClock):
 
 @pytest.fixture
 def options(kafka_bootstrap: str) -> KafkaOptions:
-    return KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=("a", "b"))
+    return KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=("a", "b"), replication=1)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_cells_do_not_see_each_other(opened: Opener) -> None:
 async def test_added_cell_gets_its_partition(options: KafkaOptions, opened: Opener) -> None:
     before = opened("b")
     await before.publish(message("kept"))
-    more = KafkaOptions(options.bootstrap, options.namespace, cells=("a", "b", "c"))
+    more = KafkaOptions(options.bootstrap, options.namespace, cells=("a", "b", "c"), replication=1)
     added = [opened("c", of=more) for _ in range(3)]
     await asyncio.gather(*(bus.publish(message("new")) for bus in added))
     assert await stored(added[0]) == [b"new"] * 3

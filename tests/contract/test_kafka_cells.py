@@ -38,7 +38,7 @@ class Serving:
     def stop(self):
         self.over.set()
 
-options = KafkaOptions(sys.argv[1], sys.argv[2], cells=("a", "b"))
+options = KafkaOptions(sys.argv[1], sys.argv[2], cells=("a", "b"), replication=1)
 asyncio.run(KafkaCells(options, SystemClock(), group="g", member="far").run(Serving))
 """
 
@@ -97,7 +97,7 @@ Joiner = Callable[..., Member]
 
 @pytest.fixture
 def options(kafka_bootstrap: str) -> KafkaOptions:
-    return KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=("a", "b"))
+    return KafkaOptions(kafka_bootstrap, fresh_namespace(), cells=("a", "b"), replication=1)
 
 
 @pytest.fixture

@@ -32,7 +32,9 @@ async def standing(brokers: Brokers) -> AsyncIterator[None]:
     """Whatever became of a test, the next one finds a broker that serves."""
     yield
     await asyncio.to_thread(brokers.up, "kafka")
-    bus = KafkaBus.open(KafkaOptions(brokers.kafka_bootstrap, fresh_namespace()), SystemClock())
+    bus = KafkaBus.open(
+        KafkaOptions(brokers.kafka_bootstrap, fresh_namespace(), replication=1), SystemClock()
+    )
     stored = False
     async with asyncio.timeout(PATIENCE_S):
         while not stored:
@@ -44,7 +46,7 @@ async def standing(brokers: Brokers) -> AsyncIterator[None]:
 
 @pytest.fixture
 def options(brokers: Brokers) -> KafkaOptions:
-    return KafkaOptions(brokers.kafka_bootstrap, fresh_namespace())
+    return KafkaOptions(brokers.kafka_bootstrap, fresh_namespace(), replication=1)
 
 
 @pytest.fixture

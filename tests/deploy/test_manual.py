@@ -96,6 +96,7 @@ def test_four_terminals_without_docker(kafka_bootstrap: str, mqtt_url: str, tmp_
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TIDEGATE_KAFKA_BOOTSTRAP": kafka_bootstrap,
+        "TIDEGATE_KAFKA__REPLICATION": "1",
         "TIDEGATE_MQTT_URL": mqtt_url,
         "TIDEGATE_KAFKA__NAMESPACE": namespace,
         "TIDEGATE_MQTT__NAMESPACE": namespace,

@@ -56,6 +56,7 @@ def broker_fleet(
     config = f"""
 [kafka]
 bootstrap = "{kafka_bootstrap}"
+replication = 1
 namespace = "{namespace}"
 cells = ["default", "west", "east"]
 [mqtt]

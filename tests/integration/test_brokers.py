@@ -29,7 +29,7 @@ CELLS = ("default", "west", "east")
 
 
 def open_cell(bootstrap: str, namespace: str, cell: str = "default") -> KafkaBus:
-    options = KafkaOptions(bootstrap, namespace=namespace, cells=CELLS)
+    options = KafkaOptions(bootstrap, namespace=namespace, cells=CELLS, replication=1)
     return KafkaBus.open(options, SystemClock(), cell)
 
 
@@ -50,7 +50,11 @@ async def test_jobs_run_in_the_cloud_and_at_the_edge(
 ) -> None:
     fleet = broker_fleet
     file, public = make_key(fleet.folder)
-    trusted = {"agent__trusted_keys__k1": public, "agent__effects_file": "effects.jsonl"}
+    trusted = {
+        "agent__runs": "simulated",
+        "agent__trusted_keys__k1": public,
+        "agent__effects_file": "effects.jsonl",
+    }
     bridge = fleet.start("bridge")
     scheduler = fleet.start("scheduler", scheduler__signing_key_file=file)
     await ready(bridge, scheduler)
@@ -185,10 +189,12 @@ async def test_services_outlive_the_brokers(
     tmp_path: Path, fleets: Callable[[Path, str], Fleet], own_brokers: Brokers
 ) -> None:
     kafka, mqtt = own_brokers.kafka_bootstrap, own_brokers.mqtt_url
-    fleet = fleets(tmp_path, f'[kafka]\nbootstrap = "{kafka}"\n[mqtt]\nurl = "{mqtt}"\n')
+    fleet = fleets(
+        tmp_path, f'[kafka]\nbootstrap = "{kafka}"\nreplication = 1\n[mqtt]\nurl = "{mqtt}"\n'
+    )
     bridge, scheduler = fleet.start("bridge"), fleet.start("scheduler")
     await ready(bridge, scheduler)
-    edge = fleet.start("edge-agent", agent__name="edge-1")
+    edge = fleet.start("edge-agent", agent__name="edge-1", agent__runs="simulated")
     await ready(edge)
     cloud = fleet.start(
         "cloud-agent",
@@ -197,6 +203,7 @@ async def test_services_outlive_the_brokers(
         agent__pool_kind="training",
         agent__nodes="n0",
         agent__gpus_per_node=1,
+        agent__runs="simulated",
         agent__schedule__telemetry_every_s=60,  # it has nothing to say when Kafka goes
     )
     await ready(cloud)

@@ -32,7 +32,7 @@ def doctor(folder: Path, bootstrap: str, namespace: str) -> tuple[int, list[dict
 
 async def say(bootstrap: str, namespace: str, at_s: float) -> None:
     """Say that a scheduler leads, as of then."""
-    bus = KafkaBus.open(KafkaOptions(bootstrap, namespace=namespace), SystemClock())
+    bus = KafkaBus.open(KafkaOptions(bootstrap, namespace=namespace, replication=1), SystemClock())
     word = CellState(online=True, leader="s", leader_epoch=1, at_s=at_s)
     written = encode(cell_state(word, cell="default"))
     await bus.publish(Message(CELLS.name, "default", written))

@@ -47,7 +47,9 @@ def fleet(
 
 @pytest.fixture
 async def bus(kafka_bootstrap: str, namespace: str) -> AsyncIterator[KafkaBus]:
-    opened = KafkaBus.open(KafkaOptions(kafka_bootstrap, namespace=namespace), SystemClock())
+    opened = KafkaBus.open(
+        KafkaOptions(kafka_bootstrap, namespace=namespace, replication=1), SystemClock()
+    )
     yield opened
     await opened.close()
 

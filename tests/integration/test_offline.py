@@ -46,6 +46,7 @@ CONFIG = """
 port = 0
 [kafka]
 bootstrap = "{kafka}"
+replication = 1
 namespace = "{namespace}"
 [mqtt]
 url = "{mqtt}"
@@ -67,6 +68,7 @@ name = "{agent}"
 gpus = 2
 gpu_type = "cpu"
 runs = "processes"
+owner = "none"
 [agent.schedule]
 telemetry_every_s = 1
 load_every_s = 1
@@ -189,7 +191,7 @@ async def site(
         folder=tmp_path,
         settings=request.param,
     )
-    options = KafkaOptions(own_brokers.kafka_bootstrap, namespace=namespace)
+    options = KafkaOptions(own_brokers.kafka_bootstrap, namespace=namespace, replication=1)
     made = Site(
         tmp_path,
         own_brokers,

@@ -14,8 +14,10 @@ from services.metrics import METRICS, RoleName
 from tests.integration.processes import Fleet, Service, job, ready, submit, until
 from tests.patience import PATIENCE_S
 
+SIMULATED = ("--set", "agent.runs=simulated")
 TRAIN = {
     "agent__name": "train",
+    "agent__runs": "simulated",
     "agent__pool": "train",
     "agent__pool_kind": "training",
     "agent__nodes": "n0,n1",
@@ -35,7 +37,12 @@ def names(service: Service, role: RoleName) -> tuple[set[str], set[str]]:
 async def test_a_job_runs_and_all_end_in_good_order(file_fleet: Fleet) -> None:
     scheduler = file_fleet.start("scheduler")
     agent = file_fleet.start("cloud-agent", **TRAIN)
-    edge = file_fleet.start("edge-agent", agent__name="edge-1", agent__simulated__demand_gpus=1)
+    edge = file_fleet.start(
+        "edge-agent",
+        agent__name="edge-1",
+        agent__runs="simulated",
+        agent__simulated__demand_gpus=1,
+    )
     await ready(scheduler, agent, edge)
     bus = SqliteBus.open(file_fleet.folder / "bus.db", SystemClock())
     await submit(bus, job("j1", gpus=2))
@@ -109,10 +116,11 @@ async def test_a_second_signal_ends_it_at_once(file_fleet: Fleet) -> None:
         (("scheduler", "--config", "none.toml"), "No such file"),
         (("bridge", "--set", "bus=sqlite:x", "--set", "mqtt.url=mqtt://h"), "carries to Kafka"),
         (("cloud-agent", "--set", "agent.name=a"), "agent.pool is not set"),
-        (("edge-agent", "--set", "agent.name=a"), "mqtt.url is not set"),
+        (("edge-agent", "--set", "agent.name=a"), "agent.runs is not set"),
+        (("edge-agent", "--set", "agent.name=a", *SIMULATED), "mqtt.url is not set"),
         (("edge-agent", "--set", "agent.name=a", "--set", "agent.nodes=b"), "take it out"),
         (
-            ("edge-agent", "--set", "agent.name=a", "--set", "agent.trusted_keys.k=?"),
+            ("edge-agent", *SIMULATED, "--set", "agent.name=a", "--set", "agent.trusted_keys.k=?"),
             "trusted key k",
         ),
     ],

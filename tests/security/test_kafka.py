@@ -92,6 +92,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
         assert done.returncode == 0, done.stdout + done.stderr
         yield KafkaOptions(
             f"localhost:{port}",
+            replication=1,
             tls=Tls(str(folder / "certs" / "ca.pem")),
             sasl="SCRAM-SHA-512",
             username="scheduler",

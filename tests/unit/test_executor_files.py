@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.core import Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
+from runtime.executors.crew import Member
 from runtime.executors.environment import Surroundings, worker_environments
 from runtime.executors.folder import read_json, write_json
 from runtime.executors.locks import lock_path
@@ -340,3 +342,19 @@ def test_a_gpu_has_one_lock_whatever_its_node_is_called(tmp_path: Path) -> None:
 def test_orders_are_for_their_owner_alone(tmp_path: Path) -> None:
     write_json(tmp_path / "order.json", {"env": {"TOKEN": "secret"}})
     assert (tmp_path / "order.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_group_whose_leader_is_reaped_is_known_by_its_processes(tmp_path: Path) -> None:
+    """Its number may be given to others: here it was."""
+    stranger = tmp_path / "pid"
+    argv = ["setsid", "--fork", "sh", "-c", f"echo $$ > {stranger}; exec sleep 100"]
+    subprocess.run(argv, check=True)
+    wait_until(lambda: stranger.exists() and stranger.read_text())
+    pid = int(stranger.read_text())
+    member = Member({"rank": 0, "env": {}}, RotatingLog(tmp_path / "log", 1000, 1))
+    member.pid, member.status = pid, 0
+    try:
+        assert not member.signal_group(signal.SIGKILL)
+        assert identity(pid) is not None
+    finally:
+        os.kill(pid, signal.SIGKILL)

@@ -6,6 +6,8 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from runtime.core import (
     AgentCore,
     Birth,
@@ -102,7 +104,7 @@ def test_the_core_says_its_wish_for_another_size_again() -> None:
     tell(core, "c2", scale(n1=[0]))
     again = AgentCore.from_dict("a", SPECS, core.to_dict())
     outputs = again.handle(Birth(("j",)), NOW_S)
-    assert outputs.actions == (ScaleWorkers("j", 2, {"n1": (0,)}),)
+    assert outputs.actions[1:] == (ScaleWorkers("j", 2, {"n1": (0,)}),)
 
 
 def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
@@ -125,7 +127,15 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
     order = json.loads((jig.run(2) / "order.json").read_text())
     write_json(jig.run(2) / "order.json", {**order, "epoch": 2})
     (jig.run(2) / "shim.json").unlink()
-    write_json(jig.run(2) / "exit.json", {"workers": [{"rank": 0, "code": 0}], "failed": None})
+    worker = {"rank": 0, "code": 0, "signal": None, "line": "", "gpu_memory": False}
+    record: dict[str, object] = {
+        "refused": None,
+        "stopped": False,
+        "lease_ended": False,
+        "failed": None,
+    }
+    record |= {"oom_kills": 0, "workers": [worker]}
+    write_json(jig.run(2) / "exit.json", record)
     jig.again()
     assert jig.executor.leftovers == 2
     assert len(jig.pids()) == 2
@@ -232,3 +242,11 @@ def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
         assert jig.pids() == ours
     finally:
         other.close()
+
+
+def test_a_second_agent_in_the_folder_of_one_that_lives_is_refused(jig: Bench) -> None:
+    jig.begins(IDLE)
+    with pytest.raises(OSError, match=r"agent\.workers\.folder: another agent lives in .*agent"):
+        jig.make()
+    assert jig.pids(), "and it ends nothing there"
+    assert jig.again() == ("j",), "who ends, or is killed, leaves it to the next"

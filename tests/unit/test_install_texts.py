@@ -21,7 +21,7 @@ SERVER = Server("edge-17", "mqtts://broker:8883", "s3://bucket/folder", 4, "L4",
 def test_the_configuration_is_short_and_says_what_was_asked(tmp_path: Path) -> None:
     layout, text = Layout(tmp_path), config_text(SERVER)
     keys = [line for line in text.splitlines() if " = " in line]
-    assert len(keys) <= 10
+    assert len(keys) <= 12
     (tmp_path / "t.toml").write_text(text)
     with as_service(layout):
         config = load(tmp_path / "t.toml")

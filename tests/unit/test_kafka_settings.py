@@ -2,12 +2,15 @@
 
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from aiokafka.errors import InvalidReplicationFactorError
 
 from bus.contract import BusError
 from bus.kafka_client import client_settings
-from bus.options import KafkaOptions, Tls
+from bus.kafka_topics import _check
+from bus.options import KafkaOptions, Tls, kafka_options
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,19 @@ def test_unusable_certificate_is_named(tmp_path: Path) -> None:
         make()
         with pytest.raises(BusError, match=r"the files of kafka\.tls cannot be used"):
             client_settings(KafkaOptions("one:9092", tls=Tls(ca_file=str(file))))
+
+
+def test_topics_have_three_copies_unless_fewer_are_asked_for() -> None:
+    said = {"TIDEGATE_KAFKA_BOOTSTRAP": "h:9"}
+    assert kafka_options("kafka:", said).replication == 3
+    assert kafka_options("kafka:", {**said, "TIDEGATE_KAFKA__REPLICATION": "1"}).replication == 1
+    for wrong in ("0", "many", "-1"):
+        with pytest.raises(BusError, match="TIDEGATE_KAFKA__REPLICATION"):
+            kafka_options("kafka:", {**said, "TIDEGATE_KAFKA__REPLICATION": wrong})
+
+
+def test_too_few_brokers_for_three_copies_is_said_with_what_to_do() -> None:
+    code = InvalidReplicationFactorError.errno
+    answer = SimpleNamespace(topic_errors=[("events", code, "larger than available brokers")])
+    with pytest.raises(BusError, match=r"available brokers; .*kafka\.replication = 1"):
+        _check(answer)

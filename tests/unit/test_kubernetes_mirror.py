@@ -208,3 +208,15 @@ def test_closed_it_asks_nothing(server: Server, api: Api) -> None:
     with pytest.raises(Away, match="closed"):
         api.pods("")
     assert server.asked == []
+
+
+def test_what_makes_no_sense_is_not_believed_and_all_is_asked_anew(
+    server: Server, seen: Seen
+) -> None:
+    server.jobs = [job("a", 10)]
+    broken = job("b", 11)
+    del broken["metadata"]["uid"]  # a cluster of another release, or a proxy in between
+    server.streams = [event("ADDED", broken)]
+    seen()
+    wait_until(lambda: server.asked.count("list") >= 2, "it believes its mirror for ever")
+    wait_until(lambda: seen() == ["a"])

@@ -18,6 +18,7 @@ from runtime.owners import (
     Retry,
     ServedOwner,
 )
+from runtime.owners.processes import write
 from tests.lending import PYTHON, lines, living, report, served, swept
 from tests.patience import wait_until
 from tests.ports import alive
@@ -140,3 +141,18 @@ def test_a_drain_hook_that_fails_half_way_is_rolled_back_by_the_other(tmp_path: 
     pid = int(server.read_text())
     assert alive(pid)
     os.kill(pid, 9)
+
+
+def test_what_outlives_power_is_forced_to_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        forced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write(tmp_path / "owner.json", {"a": 1})
+    assert forced == [str(tmp_path / "owner.json.new"), str(tmp_path)]

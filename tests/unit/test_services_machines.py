@@ -10,8 +10,9 @@ from runtime.core import NodeSpec
 from runtime.executor import Machine
 from runtime.executors.process import ProcessExecutor
 from runtime.owners import ServedOwner
+from runtime.simulated_owner import simulated_machine
 from services.config import Config, ConfigError, load
-from services.machines import RealMachine, _names
+from services.machines import RealMachine, _names, real_machine
 from tests.patience import wait_until
 
 SPECS = (NodeSpec("n1", "serve", "inference", 2, "cpu", 1000),)
@@ -109,6 +110,29 @@ def test_gangs_of_kubernetes(tmp_path: Path) -> None:
     machine.executor.close()
 
 
+def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: Path) -> None:
+    begun: list[ProcessExecutor] = []
+
+    def begin(text: str) -> Machine:
+        real = real_machine(
+            config(tmp_path, text),
+            lambda *_: simulated_machine(SPECS, 1000.0, demand=lambda _: 0.0),
+            lendable=True,
+        )
+        assert real is not None
+        machine = real.maker()(SPECS, 1000.0)
+        assert isinstance(machine.executor, ProcessExecutor)
+        begun.append(machine.executor)
+        return machine
+
+    with pytest.raises(ConfigError, match=r'agent\.owner is not set; .* or owner = "none" if'):
+        begin(WORKERS)
+    owner = begin(WORKERS + OWNER).owner
+    assert isinstance(owner, ServedOwner)
+    begun.pop().close()
+    begin(WORKERS.replace('name = "a"', 'name = "a"\nowner = "none"'))
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -116,9 +140,12 @@ def test_gangs_of_kubernetes(tmp_path: Path) -> None:
             '[agent]\nname = "a"\nruns = "processes"\n',
             r"workers: .agent.workers. is missing: runs = .processes. needs",
         ),
-        (WORKERS.replace('"{runs}"', '"simulated"'), "workers: set agent.runs, or take"),
+        (WORKERS.replace('"{runs}"', '"simulated"'), "workers: set agent.runs to"),
         (WORKERS.replace("{folder}/runs", "runs"), "not an absolute path"),
         (WORKERS + OWNER.partition("[agent.owner")[0], "agent.load"),
+        (WORKERS.replace('"a"', '"a"\nowner = "none"') + OWNER.partition("[agent.ow")[0], "load"),
+        (WORKERS.replace('"a"', '"a"\nowner = "me"'), "agent.owner"),
+        (WORKERS.replace('runs = "{runs}"', ""), "workers: set agent.runs"),
         (WORKERS + OWNER + '[agent.owner.webhook]\nurl = "http://h/"\n', "give one of hooks"),
         (WORKERS + OWNER.replace("{node}", "n9"), "llm is on n9"),
         (WORKERS + '[agent.meter]\nsource = "dcgm"\n', "dcgm_url"),
