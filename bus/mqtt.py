@@ -7,6 +7,7 @@ holds all of the batch (`bus.mqtt_outbox`); a command comes again until the agen
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Self
@@ -150,9 +151,15 @@ class MqttLink:
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Drain, then disconnect in good order: the Will is not published."""
+        """Drain, say that the link is lost, then disconnect in good order.
+
+        A broker forgets the Will of whoever disconnects so; what it would say is said here.
+        """
         self._closed = True
         await self.drain()
+        if self._client.connected:
+            with contextlib.suppress(BusError, LinkDown):
+                await self._client.send(self._will(self._client.session))
         if self._consumer is not None:
             await self._consumer.close()
         await self._client.close()

@@ -102,6 +102,11 @@ class MqttClient:
             _context(options.tls)
 
     @property
+    def session(self) -> int:
+        """The number of the newest connection; the next one's is higher."""
+        return self._session
+
+    @property
     def connected(self) -> bool:
         """Whether the broker has accepted us, now."""
         return self._now is not None

@@ -62,6 +62,7 @@ client.on_message, taken = heard, Event()
 client.on_publish = lambda *a: refused(a[3]) or taken.set()
 lost = event("link.lost", {"agent": node, "session": int(time() * 1000)}, "links")
 client.will_set(f"{base}/up/death", lost, qos=1, retain=True)
+client.on_connect_fail = lambda *_: print(f"{broker}:{port} does not answer", flush=True)  # noqa: T201
 client.connect_async(broker, int(port))
 client.loop_start()
 try:

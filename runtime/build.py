@@ -87,7 +87,7 @@ def build(
             "owner: nodes of an inference or edge pool need one; give a demand, constantly 0 if "
             "need be"
         )
-    # Minutes since 1970: no agent starts more often than that.
+    # Minutes since 1970: no agent starts more often than that in the long run.
     first_boot = int(clock.now_s() // 60)
     store = AgentStore.open(state_file, options.durability, first_boot)
     try:

@@ -6,6 +6,7 @@ while the link is down; what waits is in the spool. All waiting is the clock's.
 """
 
 import asyncio
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -24,9 +25,11 @@ from runtime.spool import Limit, Loss, Spool, Waiting
 from runtime.store import AgentStore
 from runtime.turns import Report, Turns
 from schemas.codec import encode, event
+from schemas.commands import RenewLease
 from schemas.events import EventData
 from schemas.topics import COMMANDS
 
+_log = logging.getLogger(__name__)
 #: Records taken in one turn.
 _BATCH = 500
 #: Freed rows are deleted with the next thing to write, or when they are this many.
@@ -105,7 +108,14 @@ class AgentService:
         self._stopping = False
         self._whole = True
         self._died: str | None = None
+        #: The boot of a newer start of this agent, if one was heard of: two have one name.
+        self.rival: int | None = None
         self._stopped = asyncio.Event()
+
+    @property
+    def bootid(self) -> int:
+        """How often the agent has started before, or the minute of its start if that is more."""
+        return self._store.bootid
 
     @property
     def spool_length(self) -> int:
@@ -187,10 +197,26 @@ class AgentService:
         self.counters.commands += 1
         expires_s = _seconds(said.expirytime)
         command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
+        if isinstance(said.data, RenewLease) and said.data.boot not in (None, self._store.bootid):
+            # Another start of this agent was heard, and that lease is its: ours ends in time, for
+            # the scheduler believes the newest start alone.
+            self._hear_of(said.data.boot)
+            return None
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1
         return command
+
+    def _hear_of(self, boot: int | None) -> None:
+        if boot is not None and boot > self._store.bootid and self.rival is None:
+            self.rival = boot
+            _log.error(
+                "a newer start of %s speaks (%d, this one is %d): nothing that this one says is "
+                "believed, and its lease is not renewed; end one of the two",
+                self.core.agent,
+                boot,
+                self._store.bootid,
+            )
 
     def _bury(self, record: Record, refusal: Refusal) -> None:
         self.counters.dead_letters += 1

@@ -57,8 +57,8 @@ class AgentStore:
     ) -> Self:
         """Open or create the file and begin a boot; `:memory:` keeps nothing.
 
-        A new file begins with the boot `first_boot`: above all that a lost file of the same agent
-        had, or the agent would be taken for its own past.
+        A boot is `first_boot` at least: above all that a lost file of the same agent had, or the
+        agent would be taken for its own past; so would one whose file was restored from a copy.
 
         Raises:
             StoreError: another process has it open, or it is not an agent's file.
@@ -80,8 +80,8 @@ class AgentStore:
             if is_new:
                 for statement in _TABLES.split(";"):
                     connection.execute(statement)
-                connection.execute("UPDATE boot SET bootid = ?", (first_boot - 1,))
-            connection.execute("UPDATE boot SET bootid = bootid + 1")
+                connection.execute("UPDATE boot SET bootid = -1")
+            connection.execute("UPDATE boot SET bootid = max(bootid + 1, ?)", (first_boot,))
             (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
             (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()
             connection.execute("COMMIT")

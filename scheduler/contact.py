@@ -35,6 +35,7 @@ class Contact:
         self._agents: set[str] = set()  # those that have a node
         self._edge: set[str] = set()  # those of them whose nodes are all of edge pools
         self._renewed_s: dict[str, float] = {}
+        self._renewed_boot: dict[str, int | None] = {}  # the start of the agent whose lease it is
         self._asked_s: dict[str, float] = {}  # to say again what is missing
         self._greeted_s: dict[str, float] = {}  # since it was given up, to say who it is
         self._looked_s = _NEVER
@@ -131,10 +132,14 @@ class Contact:
                 # Born in this very tick, or a stranger, who has nothing that could have a lease.
                 self._know(state)
             heard_s = self.heard_s.get(agent, now_s)
-            if agent in self._agents and heard_s > self._renewed_s.get(agent, _NEVER) + every_s:
-                self._renewed_s[agent] = heard_s
+            boot = dedupe.boot(f"/agents/{agent}")
+            renewed_s = self._renewed_s.get(agent, _NEVER)
+            if agent in self._agents and (
+                heard_s > renewed_s + every_s or boot != self._renewed_boot.get(agent)
+            ):
+                self._renewed_s[agent], self._renewed_boot[agent] = heard_s, boot
                 lease_s = settings.lease_of("edge" if agent in self._edge else "training")
-                given.append((agent, RenewLease(until_s=heard_s + lease_s)))
+                given.append((agent, RenewLease(until_s=heard_s + lease_s, boot=boot)))
             missing = dedupe.missing(f"/agents/{agent}")
             if missing and _may(self._asked_s, agent, now_s):
                 given.append((agent, Rebirth(reason=f"{missing} messages missing")))
@@ -148,6 +153,8 @@ class Contact:
 
     def _forget_strangers(self) -> None:
         """A flood of made-up agents must not fill the memory, nor push out real ones."""
+        for boot in [name for name in self._renewed_boot if name not in self._agents]:
+            del self._renewed_boot[boot]
         for seconds in (self.heard_s, self._renewed_s, self._asked_s):
             for agent in [name for name in seconds if name not in self._agents]:
                 del seconds[agent]

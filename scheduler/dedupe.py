@@ -113,6 +113,11 @@ class Dedupe:
             known.excused = min(known.excused, boot.count())
         return verdict
 
+    def boot(self, source: str) -> int | None:
+        """Give the newest boot that was heard of the source; None: none was."""
+        known = self._sources.get(source)
+        return None if known is None else known.boot.bootid
+
     def leaps(self, source: str, bootid: int, sequence: int) -> bool:
         """Say whether a message is further ahead of its source than any honest one could be."""
         known = self._sources.get(source)

@@ -122,6 +122,9 @@ class RenewLease(Strict):
 
     TYPE: ClassVar[str] = "tidegate.lease.renew.v1"
     until_s: MomentS
+    boot: Annotated[int, Field(ge=0, le=2**53)] | None = Field(
+        default=None, description="The start of the agent that was heard: the lease is its alone."
+    )
 
 
 #: Every command there is: the closed union.

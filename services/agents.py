@@ -5,6 +5,7 @@ says. Everything else of an agent is real in any case.
 """
 
 import asyncio
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,14 +15,16 @@ from typing import Any, Protocol
 from structlog.stdlib import BoundLogger
 
 from bus.clock import Clock
-from bus.contract import Link
+from bus.contract import BusError, Link, Message
 from runtime.build import MachineMaker, Options
 from runtime.core import Limits
 from runtime.effects import EffectsFile, recorded
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service
-from schemas.codec import Rejected, decode_event
+from schemas.codec import Rejected, decode_event, encode, event
+from schemas.events import LinkLost
+from schemas.topics import EVENTS
 from services.config import Config, ConfigError
 from services.machines import RealMachine
 from services.metrics import RoleName, Sample
@@ -95,8 +98,27 @@ class AgentRole:
         """Be the agent until `stop`, then publish what is left as far as the bus takes it."""
         try:
             await self._agent.run()
+            if self._ending is not None and self._line is None:
+                await self._leave()
         finally:
             await self._link.close()
+
+    async def _leave(self) -> None:
+        """Say that nobody is here until the next start: nothing new is to be placed here.
+
+        Over MQTT the link says so by itself.
+        """
+        name, session = self._agent.core.agent, self._agent.bootid
+        word = event(
+            LinkLost(agent=name, session=session),
+            source=f"/links/{name}",
+            sequence=session,
+            bootid=0,
+            time_s=self._clock.now_s(),
+            cell=self._cell,
+        )
+        with contextlib.suppress(BusError):  # it is heard by its silence then
+            await self._link.publish(Message(EVENTS.name, self._cell, encode(word)))
 
     def stop(self) -> None:
         self._ending = asyncio.create_task(self._agent.stop())
@@ -121,7 +143,16 @@ class AgentRole:
 
     def problems(self) -> list[str]:
         of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
-        return [*self._of_line(), *of_machine]
+        return [*self._of_line(), *self._of_rival(), *of_machine]
+
+    def _of_rival(self) -> list[str]:
+        rival, own = self._agent.rival, self._agent.bootid
+        if rival is None:
+            return []
+        return [
+            f"a newer start of this agent speaks (boot {rival}, this one is {own}), so nothing "
+            "that this one says is believed: end one of the two"
+        ]
 
     def _of_line(self) -> list[str]:
         if self._probe is not None and self._probe.problem:

@@ -252,9 +252,12 @@ def _source(
     if section.source == "nvml" or (section.source == "auto" and has_gpus):
         try:
             return NvmlGpus(names)
-        except NvmlUnavailable:
-            if section.source == "nvml":
-                raise
+        except NvmlUnavailable as error:
+            raise ConfigError(
+                f"agent.gpu_type: {specs[0].gpu_type} is offered, and no GPU can be seen: {error}; "
+                'see that nvidia-smi works for this user; say gpu_type = "cpu" for slots of the '
+                'processors, or agent.meter.source = "host" where GPUs cannot be measured'
+            ) from None
     return _Unmeasured(gpus) if here is None else HostSlots(gpus, here.pids)
 
 

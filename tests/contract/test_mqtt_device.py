@@ -29,6 +29,7 @@ from tests.brokers import need_brokers
 from tests.gangs import start, stop
 from tests.mosquitto import Mosquitto, wired
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 from tests.post import ordered
 
 pytestmark = pytest.mark.broker
@@ -82,6 +83,21 @@ async def test_it_says_that_the_broker_refuses(tmp_path: Path, settings: str) ->
         assert b"joined" not in await device.stdout.read()
         await device.wait()
         broker.stop(forget=True)
+
+
+async def test_it_says_that_nobody_answers() -> None:
+    port = free_port()
+    device = await asyncio.create_subprocess_exec(
+        sys.executable, DEVICE, "127.0.0.1", str(port), "jetson", stdout=PIPE
+    )
+    assert device.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said = await device.stdout.readline()
+        assert said == f"127.0.0.1:{port} does not answer\n".encode()
+    finally:
+        device.kill()
+        await device.wait()
 
 
 async def test_it_joins_obeys_and_goes_on_after_the_broker_was_away(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The agent's file and its spool: whole turns survive, telemetry gives way, boots count."""
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -172,7 +173,10 @@ def test_a_new_file_begins_above_what_a_lost_one_had(tmp_path: Path) -> None:
     assert store.bootid == 500
     store.close()
     store = AgentStore.open(tmp_path / "agent.db", first_boot=900)
-    assert store.bootid == 501
+    assert store.bootid == 900
+    store.close()
+    store = AgentStore.open(tmp_path / "agent.db", first_boot=900)
+    assert store.bootid == 901
     store.close()
 
 
@@ -193,3 +197,17 @@ def test_what_an_agent_held_can_be_asked_before_its_file_is_opened(tmp_path: Pat
     path.write_text("no such file")
     with pytest.raises(StoreError, match="move it away"):
         held_gangs(path)
+
+
+def test_a_file_that_was_restored_from_a_copy_begins_above_what_was_said_since(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "a.db", tmp_path / "copy.db"
+    AgentStore.open(path, first_boot=1000).close()
+    shutil.copy(path, copy)
+    AgentStore.open(path, first_boot=1000).close()
+    (said := AgentStore.open(path, first_boot=1000)).close()
+    assert said.bootid == 1002, "however often in a minute"
+    shutil.move(copy, path)
+    (restored := AgentStore.open(path, first_boot=1060)).close()
+    assert restored.bootid == 1060

@@ -132,6 +132,7 @@ async def test_silence_contact_and_the_end_of_leases(desk: Desk) -> None:
     await desk.hears(desk.say(node_born("n0")))
     (renewal,) = await desk.commands(RenewLease)
     assert renewal.data.until_s == pytest.approx(START_S + 900.0, abs=1.0)
+    assert renewal.data.boot == 0, "it is the lease of the start that was heard"
     await desk.wait(240.0)
     assert state_of(service) == "unknown"
     await desk.crash()
@@ -180,3 +181,10 @@ async def test_old_telemetry_goes_and_the_journal_stays(desk: Desk) -> None:
     assert len(kept) == 1
     left = [record.offset async for record in desk.bus.read(JOURNAL.name)]
     assert left[: len(entries)] == entries
+
+
+async def test_another_start_of_an_agent_gets_a_lease_at_once(desk: Desk) -> None:
+    desk.start()
+    await desk.hears(desk.say(node_born("n0")))
+    await desk.hears(desk.say(node_born("n0"), bootid=1, sequence=0))
+    assert [one.data.boot for one in await desk.commands(RenewLease)] == [0, 1]

@@ -9,6 +9,7 @@ from cloud_agent.slurm import SlurmExecutor
 from runtime.core import NodeSpec
 from runtime.executor import Machine
 from runtime.executors.process import ProcessExecutor
+from runtime.metering.nvml import NvmlUnavailable
 from runtime.owners import ServedOwner
 from runtime.simulated_owner import simulated_machine
 from services.config import Config, ConfigError, load
@@ -158,3 +159,17 @@ def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: P
 def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises((ConfigError, ValueError), match=complaint):
         made(config(tmp_path, text))
+
+
+def test_gpus_that_cannot_be_seen_are_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.machines.NvmlGpus", _no_driver)
+    specs = [NodeSpec("n1", "train", "training", 2, "H100", 1000)]
+    real = RealMachine(config(tmp_path, WORKERS), lambda _specs, _now_s: None)
+    with pytest.raises(ConfigError, match=r'H100 is offered, and no GPU .* gpu_type = "cpu"'):
+        real.maker()(specs, 1000.0)
+
+
+def _no_driver(*_: object) -> None:
+    raise NvmlUnavailable("NVML: no driver")
