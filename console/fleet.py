@@ -131,7 +131,7 @@ class Tenants:
     After a restart it says again what it had said: the scheduler takes each number once.
     """
 
-    SOURCE = "/tenants/demo"
+    SOURCE = "/operators/demo"  # who speaks for all tenants
 
     def __init__(self, workload: Workload, bus: Bus, clock: Clock, start_s: float) -> None:
         """Prepare to submit the workload, which begins at `start_s`."""

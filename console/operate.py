@@ -25,6 +25,7 @@ from console.reading import (
     open_to_write,
     read_bus,
 )
+from console.response import ANSWER_S, publish_and_hear
 from scheduler.core.transitions import TERMINAL
 from schemas.codec import Rejected, decode_cell, encode, event
 from schemas.events import JobCancelled, JobSubmitted
@@ -152,7 +153,7 @@ def submit(
     clock, now_s = _clock(reading)
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
-    _publish(log, clock, now_s, submission)
+    _publish(log, clock, now_s, submission, online=online)
     if json_path != "-":
         out().print(submission.job, markup=False)
         say(f"Submitted to {log}.")
@@ -190,7 +191,7 @@ def cancel(
         wrong = first_error(error)
         fail(f"--{wrong.field}: {wrong.reason}.")
     clock, now_s = _clock(reading)
-    _publish(log, clock, now_s, request)
+    _publish(log, clock, now_s, request, online=online)
     ran_s = reading.state.now_s - known.submit_s
     if json_path != "-":
         asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
@@ -357,19 +358,23 @@ def _clock(reading: Reading) -> tuple[Clock, float]:
     return PacedClock(reading.newest_s, None), reading.newest_s
 
 
-def _publish(log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled) -> None:
+def _publish(
+    log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled, *, online: bool
+) -> None:
     # A name of its own, so that sequence 0 is fresh whoever said something before.
     source = f"/operators/cli-{secrets.token_hex(8)}"
     envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=CELL)
+    message = Message(EVENTS.name, CELL, encode(envelope))
 
-    async def run() -> None:
+    async def run() -> str:
         bus = open_to_write(log, clock)
         try:
-            await bus.publish(Message(EVENTS.name, CELL, encode(envelope)))
+            return await publish_and_hear(bus, message, envelope, ANSWER_S if online else 0.0)
         finally:
             await bus.close()
 
-    asyncio.run(run())
+    if refused := asyncio.run(run()):
+        fail(f"The scheduler refused it: {refused}.", code=1)
 
 
 def _told(job: str, log: str, online: bool, json_path: str | None, *, simulated: bool) -> None:

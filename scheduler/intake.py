@@ -4,7 +4,6 @@ What cannot be read or is not its sender's to say becomes a dead letter with the
 counted, and delays nothing.
 """
 
-import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,13 +15,11 @@ from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
+from scheduler.speakers import AGENT_PREFIX, Wrong, out_of_turn
 from schemas.codec import EventEnvelope, Rejected, decode_event
-from schemas.events import InferenceLoad, LinkLost, LinkOpened, NodeBorn, NodeMeasured
+from schemas.events import LinkLost, LinkOpened, NodeBorn, NodeMeasured
 from schemas.topics import EVENTS
 
-AGENT_PREFIX = "/agents/"
-LINK_PREFIX = "/links/"
-_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
 _FOLD = 64
@@ -163,37 +160,15 @@ class Intake:
         cause = Cause(envelope.source, envelope.bootid, int(envelope.sequence))
         return Stimulus(now_s, data, cause)
 
-    def _misplaced(
-        self, envelope: EventEnvelope, said_s: float, now_s: float
-    ) -> tuple[str, str] | None:
+    def _misplaced(self, envelope: EventEnvelope, said_s: float, now_s: float) -> Wrong | None:
         """Find what makes a well-formed event not its sender's to send here."""
         if envelope.cell != self.cell:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
         if said_s > now_s + FUTURE_S:
             return "time", "is more than an hour ahead of the scheduler's clock"
-        source = envelope.source
-        if source.startswith(AGENT_PREFIX):
-            name = source.removeprefix(AGENT_PREFIX)
-            if not _is_name(name):
-                return "source", "names no agent: letters, digits and ._:- after /agents/"
         if envelope.bootid > now_s // 60 + BOOTS_AHEAD:
             return "bootid", f"{envelope.bootid} is more than any source can have started"
-        data = envelope.data
-        if isinstance(data, NodeBorn) and envelope.source != AGENT_PREFIX + data.agent:
-            return "data.agent", f"is {data.agent}, but {envelope.source} says it"
-        if isinstance(data, LinkOpened | LinkLost) and source != LINK_PREFIX + data.agent:
-            return "data.agent", f"is {data.agent}, but {source} says it"
-        return None
-
-    def foreign(self, state: ClusterState, envelope: EventEnvelope) -> tuple[str, str] | None:
-        """Find whether an agent speaks for a node that is another agent's."""
-        name = getattr(envelope.data, "node", None)
-        node = state.nodes.get(name) if isinstance(name, str) else None
-        if node is not None and envelope.source != AGENT_PREFIX + node.agent:
-            return "data.node", f"{name} is {node.agent}'s, but {envelope.source} speaks for it"
-        if isinstance(envelope.data, InferenceLoad):
-            return _foreign_load(state, envelope.data, envelope.source)
-        return None
+        return out_of_turn(envelope)
 
     def _bury(self, batch: Batch, record: Record, field_name: str, reason: str) -> None:
         batch.dead.append(self.bury(record, field_name, reason))
@@ -203,18 +178,3 @@ class Intake:
         self.counts["dead_letters"] += 1
         self.refused.append((record, field_name, reason))
         return dead_letter(record, field_name, reason, self.group)
-
-
-def _foreign_load(state: ClusterState, load: InferenceLoad, source: str) -> tuple[str, str] | None:
-    """Find whether somebody speaks for an owner whose nodes are not its own."""
-    pool = state.pools.get(load.pool)
-    if pool is None:
-        return "data.pool", f"no node of a pool {load.pool} is known"
-    if load.node is not None and getattr(state.nodes.get(load.node), "pool", None) != load.pool:
-        return "data.node", f"{load.node} is not in pool {load.pool}"
-    if load.node is None and pool.kind == "edge":
-        return "data.node", f"{load.pool} is an edge pool: each of its nodes has its own load"
-    names = pool.nodes if load.node is None else (load.node,)
-    if not any(source == AGENT_PREFIX + state.nodes[name].agent for name in names):
-        return "data.pool", f"{source} looks after no node of {load.pool}"
-    return None

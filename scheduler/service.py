@@ -15,6 +15,7 @@ from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
 from scheduler.contact import Contact
 from scheduler.core.engine import Engine
+from scheduler.core.facts import SubmissionRefused
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import (
     Command,
@@ -29,6 +30,7 @@ from scheduler.intake import Intake
 from scheduler.journal import Recovered, recover, write_entry, write_snapshot
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
+from scheduler.speakers import foreign
 from schemas.codec import EventEnvelope, cell_state, command, encode
 from schemas.commands import CommandData
 from schemas.journal import MAX_JOURNAL_BYTES, CellState
@@ -239,7 +241,7 @@ class SchedulerService:
     ) -> None:
         """Decide on one event, in the state that those before it in the batch have made."""
         state = self.engine.state
-        wrong = self.intake.foreign(state, envelope)
+        wrong = foreign(state, envelope)
         if (error := self._poison.get((record.topic, record.offset))) is not None:
             wrong = "data", f"the scheduler cannot take it: {error}; please report this"
         if wrong is not None:
@@ -247,8 +249,12 @@ class SchedulerService:
             return
         self.learning.hear(state, envelope.data, now_s)
         stimulus = self.intake.stimulus(state, envelope, now_s)
-        if stimulus is not None:
-            decided.append((stimulus, self._decide(stimulus, messages)))
+        if stimulus is None:
+            return
+        decision = self._decide(stimulus, messages)
+        decided.append((stimulus, decision))
+        refused = [fact for fact in decision.facts if isinstance(fact, SubmissionRefused)]
+        messages += [self.intake.bury(record, "data.job", fact.reason) for fact in refused]
 
     async def _commit(
         self,

@@ -18,7 +18,14 @@ from scheduler.journal import recover
 from scheduler.policies.registry import make_policy
 from scheduler.service import SchedulerService, ServiceConfig
 from schemas.codec import decode_command, encode, event
-from schemas.events import EventData, InferenceLoad, NodeMeasured, WorkerStopped
+from schemas.events import (
+    EventData,
+    InferenceLoad,
+    JobCancelled,
+    JobSubmitted,
+    NodeMeasured,
+    WorkerStopped,
+)
 from schemas.journal import decode_entry
 from schemas.topics import COMMANDS, EVENTS, JOURNAL, TELEMETRY
 from tests.builders import START_S
@@ -81,8 +88,11 @@ class Desk:
         await self.bus.publish(*messages)
         await self.wait(wait_s)
 
-    def say(self, data: EventData, agent: str = "/agents/agent-train", **over: Any) -> Message:
+    def say(self, data: EventData, agent: str = "", **over: Any) -> Message:
         """The message of an event, with the next sequence of its source."""
+        if not agent:
+            tenants = isinstance(data, JobSubmitted | JobCancelled)
+            agent = "/tenants/t" if tenants else "/agents/agent-train"
         sequence = over.pop("sequence", self.sequence.get(agent, 0))
         self.sequence[agent] = max(self.sequence.get(agent, 0), sequence + 1)
         envelope = event(

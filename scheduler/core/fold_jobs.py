@@ -139,6 +139,7 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
     job.attained_at_s = state.now_s
     job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
     job.step, job.step_at_s = fact.step, state.now_s
+    job.agents = []
     _occupy(state, job, fact.cells)
 
 
@@ -342,6 +343,7 @@ def _occupy(state: ClusterState, job: Job, cells: facts.Cells) -> None:
             state.gpus_held += node.holder[gpu] is None
             node.holder[gpu], node.epoch[gpu] = job.id, job.epoch
     job.cells = {name: list(gpus) for name, gpus in cells.items()}
+    job.agents = sorted({*job.agents, *(state.nodes[name].agent for name in cells)})
     job.ready = []
     job.changed_s = state.now_s
     job.samples_per_s = 0.0

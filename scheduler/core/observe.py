@@ -164,8 +164,17 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
     known = turn.state.jobs.get(job.job)
     if known is None:
         turn.emit(facts.JobAccepted(job.job, spec))
-    elif (known.total_steps, known.rates) != (spec["total_steps"], spec["rates"]):
-        turn.emit(facts.SubmissionRefused(job.job, "another job has this id"))
+    elif known.tenant != job.tenant:
+        turn.emit(facts.SubmissionRefused(job.job, f"{job.job} is {known.tenant}'s"))
+    elif not _is_as_submitted(known, spec):
+        turn.emit(facts.SubmissionRefused(job.job, "another job of this tenant has this id"))
+
+
+def _is_as_submitted(job: Job, spec: dict[str, Any]) -> bool:
+    """Whether a submission says again what the job's own said."""
+    asked = {"gpus": None, "program": None, **spec}
+    del asked["checkpoint_cost_s"]  # reports have replaced it
+    return all(getattr(job, name) == value for name, value in asked.items())
 
 
 def cancelled(turn: Turn, request: events.JobCancelled) -> None:

@@ -49,6 +49,7 @@ class Job:
     pool: str | None = None  #: Of `cells`; None exactly when `cells` is empty.
     cells: Cells = field(default_factory=dict)  #: GPUs it was told to run on.
     leaving: Cells = field(default_factory=dict)  #: GPUs it was told to leave, not yet free.
+    agents: list[str] = field(default_factory=list)  #: Who had a part of its newest gang, sorted.
     ready: list[str] = field(default_factory=list)  #: Nodes whose worker of `epoch` is up.
     target: Cells | None = None  #: Claimed: what it shall run on next.
     target_pool: str | None = None

@@ -28,7 +28,7 @@ class Tenant:
 
     def __init__(self, bus: Bus, rng: np.random.Generator, name: str) -> None:
         self._bus, self._rng = bus, rng
-        self._source = f"/tenants/{name}"
+        self._name, self._source = name, f"/tenants/{name}"
         self._boot = int(time.time() // 60)
         self._sequence = itertools.count()
         self._publishing = asyncio.Lock()
@@ -40,13 +40,16 @@ class Tenant:
     async def submit(self) -> str:
         """Submit one short job; give its name when it is accepted."""
         job = f"job-{len(self.jobs):05d}"
-        await self._say(_short_job(job, self._rng))
+        await self._say(_short_job(job, self._name, self._rng))
         self.jobs.append(job)
         return job
 
     async def probe(self) -> Cause:
         """Say something harmless that the engine is told of; give how it is known there."""
-        return await self._say(JobCancelled(job=f"probe-{len(self.confirmed)}", reason="a probe"))
+        job = _short_job(f"probe-{len(self.confirmed)}", self._name, self._rng)
+        said = await self._say(job)
+        await self._say(JobCancelled(job=job.job, reason="a probe"))
+        return said
 
     async def _say(self, data: EventData) -> Cause:
         async with self._publishing:
@@ -77,7 +80,7 @@ async def submit_steadily(
         await asyncio.sleep(1.0 / rate_per_s)
 
 
-def _short_job(job: str, rng: np.random.Generator) -> JobSubmitted:
+def _short_job(job: str, tenant: str, rng: np.random.Generator) -> JobSubmitted:
     seconds = float(rng.uniform(5.0, 30.0))
     gpus_max = int(rng.choice([1, 1, 2, 4]))
     gpus_min = 1 if rng.random() < 0.7 else gpus_max
@@ -85,7 +88,7 @@ def _short_job(job: str, rng: np.random.Generator) -> JobSubmitted:
     own = next(point for point in rates if point.gpus >= gpus_min)
     return JobSubmitted(
         job=job,
-        tenant="chaos",
+        tenant=tenant,
         model="resnet50",
         gpus_min=gpus_min,
         gpus_max=gpus_max,

@@ -89,7 +89,7 @@ class Tenants:
     def message(self, data: EventData) -> Message:
         envelope = event(
             data,
-            source="/tenants/golden",
+            source="/operators/golden",
             sequence=self.sequence,
             bootid=1,
             time_s=self.clock.now_s(),

@@ -140,7 +140,7 @@ def test_a_changed_byte_of_a_record_in_sqlite_is_found(tmp_path: Path, capsys: C
     database = tmp_path / "log.db"
     assert ran(capsys, "log", "import", LOG, "--log", database)[0] == 0
     data = database.read_bytes()
-    spots = [found.start() for found in re.finditer(rb'"digest":"', data)]
+    spots = [found.start() for found in re.finditer(rb'"digest":"[0-9a-f]{64}"}}', data)]
     for spot in spots[:: len(spots) // 5]:
         position = spot + 15
         bad = data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
