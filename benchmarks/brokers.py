@@ -202,7 +202,7 @@ class Processes:
             f'[kafka]\nbootstrap = "{kafka.bootstrap}"\nnamespace = "{kafka.namespace}"\n'
             "replication = 1\n"
             f'[mqtt]\nurl = "mqtt://{mqtt.host}:{mqtt.port}"\nnamespace = "{mqtt.namespace}"\n'
-            '[log]\nlevel = "warning"\n'
+            '[log]\nlevel = "warning"\n[scheduler]\nbirths = "any"\n'
         )
         self.running: dict[str, asyncio.subprocess.Process] = {}
 

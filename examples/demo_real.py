@@ -90,6 +90,7 @@ port = "off"
 [bridge]
 group = "{space}"
 [scheduler]
+births = "any"
 policy = "{POLICY}"
 [scheduler.settings]
 cycle_s = 5

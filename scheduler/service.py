@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
+from scheduler.admission import PoolRule, unlisted
 from scheduler.contact import Contact
 from scheduler.core.engine import Engine
 from scheduler.core.facts import SubmissionRefused
@@ -33,6 +34,7 @@ from scheduler.policies.registry import make_policy
 from scheduler.speakers import foreign
 from schemas.codec import EventEnvelope, cell_state, command, encode
 from schemas.commands import CommandData
+from schemas.events import NodeBorn
 from schemas.journal import MAX_JOURNAL_BYTES, CellState
 from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 
@@ -47,6 +49,8 @@ class ServiceConfig:
     settings: Settings = field(default_factory=Settings)
     #: Whether it learns from reports how fast jobs are.
     learn: bool = True
+    #: Whose births are taken; None: all, as they come.
+    pools: tuple[PoolRule, ...] | None = None
     #: What comes within this time after the first record is decided in the same tick.
     gather_s: float = 0.02
     #: No tick begins sooner than this after the one before: transactions back to back wait for
@@ -242,6 +246,8 @@ class SchedulerService:
         """Decide on one event, in the state that those before it in the batch have made."""
         state = self.engine.state
         wrong = foreign(state, envelope)
+        if wrong is None and isinstance(envelope.data, NodeBorn):
+            wrong = unlisted(self._config.pools, state, envelope.data)
         if (error := self._poison.get((record.topic, record.offset))) is not None:
             wrong = "data", f"the scheduler cannot take it: {error}; please report this"
         if wrong is not None:

@@ -13,9 +13,10 @@ from runtime.core import Limits
 from runtime.service import Schedule
 from runtime.spool import Limit
 from runtime.store import Durability
+from scheduler.admission import PoolRule
 from scheduler.core.settings import Settings
 from schemas.events import PoolKind
-from schemas.values import Name
+from schemas.values import MAX_GPUS_PER_NODE, Name
 from services.keys import Count, Names, Seconds, Section
 from services.machine_sections import (
     KubernetesSection,
@@ -172,6 +173,25 @@ class LogSection(Section):
     format: Literal["json", "text"] = "json"
 
 
+#: A name in which `*` stands for anything.
+_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:*-]{0,127}$")]
+
+
+class PoolSection(Section):
+    """`[[scheduler.pool]]`: a pool whose nodes may join, as its operator signs it off."""
+
+    #: Of the pool, as its agents have it in `agent.pool`.
+    name: Name
+    #: Who owns the GPUs.
+    kind: PoolKind
+    #: The most GPUs that one of its nodes may have.
+    gpus_per_node: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)]
+    #: How fast the GPUs are, against those that jobs declare their rates for; as its agents say.
+    speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0
+    #: Agents that may look after nodes of it; `*` in a name stands for anything: `edge-*`.
+    agents: tuple[_Pattern, ...] = ("*",)
+
+
 class SchedulerSection(Section):
     """`[scheduler]`: how a scheduler decides."""
 
@@ -199,7 +219,38 @@ class SchedulerSection(Section):
     signing_key_file: Path | None = None
     #: Under this id the agents know the public key.
     signing_key_id: str = "k1"
+    #: Whose nodes may join: those of the pools listed, or any. Unset: listed, but in a file any.
+    births: Literal["listed", "any"] | None = None
+    pool: tuple[PoolSection, ...] = ()
     settings: Settings = Field(default_factory=Settings)
+
+    @model_validator(mode="after")
+    def _pools_fit(self) -> "SchedulerSection":
+        names = [pool.name for pool in self.pool]
+        if len(set(names)) != len(names):
+            raise ValueError("pool: two have one name")
+        if self.births == "any" and self.pool:
+            raise ValueError("births: is any, so that no pool need be listed; take one of the two")
+        return self
+
+    def pool_rules(self, *, on_file: bool) -> tuple[PoolRule, ...] | None:
+        """Give the pools that are listed; None if births are taken as they come.
+
+        Args:
+            on_file: The log is a file, whose writers are all one user.
+
+        Raises:
+            BusError: none is listed, and nobody said that any may join.
+        """
+        if self.births == "any" or (on_file and self.births is None and not self.pool):
+            return None
+        if not self.pool:
+            raise BusError(
+                "scheduler.pool: no pool is listed, so no node may join; add [[scheduler.pool]] "
+                "with name, kind and gpus_per_node for each (docs/deploy.md), or, where whoever "
+                'can write to the bus is trusted, say scheduler.births = "any"'
+            )
+        return tuple(PoolRule(**dict(pool)) for pool in self.pool)
 
 
 _LIMITS = BridgeLimits()

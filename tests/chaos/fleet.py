@@ -182,6 +182,7 @@ class Fleet(Deployment):
         if name in SCHEDULERS:
             config["scheduler"] = {
                 "name": name,
+                "births": "any",
                 "signing_key_file": str(self.folder / "signing.pem"),
                 "heartbeat_s": 5.0,
                 "snapshot_entries": self.shape.snapshot_entries,

@@ -48,6 +48,7 @@ port = "off"
 """
 SETTINGS = """
 [scheduler]
+births = "any"
 policy = "{policy}"
 heartbeat_s = 5
 [scheduler.settings]

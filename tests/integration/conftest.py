@@ -11,6 +11,8 @@ from tests.integration.processes import Fleet
 AGENTS = """
 [http]
 port = 0
+[scheduler]
+births = "any"
 [scheduler.settings]
 cycle_s = 1
 cycle_gap_s = 0.05

@@ -52,6 +52,7 @@ namespace = "{namespace}"
 url = "{mqtt}"
 namespace = "{namespace}"
 [scheduler]
+births = "any"
 policy = "tide:loans.cool_down_s=1"
 [scheduler.settings]
 cycle_s = 1

@@ -29,7 +29,7 @@ def test_every_key_has_a_meaning_and_every_section_a_table() -> None:
         *("load.demand", "owner", "owner.hooks", "owner.webhook", "owner.replica"),
         *("owner.replicas", "owner.protect", "owner.retry", "slurm", "kubernetes"),
     )
-    nested = {"scheduler.settings"} | {f"agent.{name}" for name in of_agents}
+    nested = {"scheduler.settings", "scheduler.pool"} | {f"agent.{name}" for name in of_agents}
     assert sections == Config.model_fields.keys() - {"cell", "bus"} | nested
     found = {key: (kind, default) for key, kind, default, _ in rows}
     assert found["window"] == ("integer, at least 1, at most 100", "`100`")
