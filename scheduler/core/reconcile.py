@@ -6,6 +6,7 @@ not fit, and what was freed for a job is not given to another. That each ends: `
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from scheduler.core import claims, facts
 from scheduler.core.claims import usable
@@ -22,11 +23,18 @@ from schemas.values import NodeGpus
 
 #: The longest time a command can name.
 TEN_YEARS_S = 315_360_000.0
+#: The most allocations that one plan changes; the next plan changes the others. With what bounds
+#: reasons it bounds a decision, of which one entry of the journal holds 64 MiB.
+CHANGES_MAX = 8192
+#: The most that is said in one decision of jobs that stay as they are; what was left out is told
+#: with the next plans. Counted in parts of reasons: rules, figures, names, needs.
+REASONS_MAX = 100_000
 _ADJUSTABLE = (JobState.QUEUED, JobState.RUNNING)
 
 
 def adopt(turn: Turn, plan: Plan) -> None:
     """Make the plan's targets claims, ask for and call back nodes, then do what is safe now."""
+    plan = _first_changes(turn, plan)
     _explain(turn, plan.reasons)
     _note(turn, plan)
     _start_reclaims(turn, plan.reclaim)
@@ -57,6 +65,22 @@ def adopt(turn: Turn, plan: Plan) -> None:
     advance(turn)
 
 
+def _first_changes(turn: Turn, plan: Plan) -> Plan:
+    """Leave what is more than one decision may hold, with its reasons, to the next plan."""
+    if len(plan.targets) <= CHANGES_MAX:
+        return plan
+    changes = [
+        (target is not None, job.number, job.id)
+        for job, target in _wanted(turn, plan)
+        if dict(() if target is None else target.placement)
+        != {name: len(gpus) for name, gpus in job.cells.items()}
+    ]
+    late = {name for _, _, name in sorted(changes)[CHANGES_MAX:]}
+    targets = {name: target for name, target in plan.targets.items() if name not in late}
+    reasons = tuple(reason for reason in plan.reasons if reason.subject not in late)
+    return replace(plan, targets=targets, reasons=reasons)
+
+
 def _note(turn: Turn, plan: Plan) -> None:
     jobs, writer = turn.state.jobs, policy_name(turn.state)
     notes = {
@@ -83,6 +107,7 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
         MalformedPlan: one cannot; none was recorded.
     """
     jobs, old_s, news = turn.state.jobs, turn.state.now_s - 600.0, []
+    room = REASONS_MAX
     try:
         for reason in reasons:
             if reason.verb in ("waits", "keeps"):
@@ -90,6 +115,9 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
                 if job is not None and (why := job.why) is not None and job.why_at_s > old_s:
                     if why["rule"] == reason.rule and why["lost_to"] == [*reason.lost_to]:
                         continue
+                room -= 1 + len(reason.figures) + len(reason.lost_to) + len(reason.needs)
+                if room < 0:
+                    continue
             news.append(reason)
     except (AttributeError, TypeError) as error:
         raise MalformedPlan(f"reasons: {error}") from None
