@@ -19,6 +19,7 @@ from scheduler.core.state import ClusterState, canonical, state_from_dict, state
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
 from schemas.journal import (
+    MAX_JOURNAL_BYTES,
     NO_DIGEST,
     RawEntry,
     SnapshotTaken,
@@ -36,6 +37,10 @@ from schemas.topics import JOURNAL, SNAPSHOTS
 _VERSION = 1
 
 
+class TooLarge(Exception):
+    """A decision takes more than an entry of the journal may hold: nobody could read it again."""
+
+
 def write_entry(
     state: ClusterState, stimulus: Stimulus, decision: Decision, previous: str
 ) -> tuple[bytes, str]:
@@ -46,6 +51,9 @@ def write_entry(
         stimulus: What it was decided on.
         decision: What was decided.
         previous: The digest of the entry before.
+
+    Raises:
+        TooLarge: it could never be read again.
     """
     entry = chain(
         previous,
@@ -55,7 +63,12 @@ def write_entry(
         decision_to_dict(decision),
         policy=state.leader.policy,
     )
-    return encode_entry(entry, state.cell), entry.digest
+    value = encode_entry(entry, state.cell)
+    if len(value) > MAX_JOURNAL_BYTES:
+        raise TooLarge(
+            f"its decision takes {len(value)} bytes, an entry of the journal {MAX_JOURNAL_BYTES}"
+        )
+    return value, entry.digest
 
 
 def write_snapshot(

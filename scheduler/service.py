@@ -6,16 +6,17 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
 from scheduler.admission import PoolRule, unlisted
+from scheduler.asking import Asker
 from scheduler.contact import Contact
-from scheduler.core.engine import Engine
+from scheduler.core.engine import STAND_IN, Engine
 from scheduler.core.facts import SubmissionRefused
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import (
@@ -28,15 +29,16 @@ from scheduler.core.stimuli import (
 from scheduler.core.validate import violations
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
-from scheduler.journal import Recovered, recover, write_entry, write_snapshot
+from scheduler.journal import Recovered, TooLarge, recover, write_entry, write_snapshot
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.speakers import foreign
-from schemas.codec import EventEnvelope, cell_state, command, encode
+from scheduler.voice import Signs, Voice
+from schemas.codec import EventEnvelope
 from schemas.commands import CommandData
 from schemas.events import NodeBorn
-from schemas.journal import MAX_JOURNAL_BYTES, CellState
-from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
+from schemas.journal import MAX_JOURNAL_BYTES
+from schemas.topics import EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class ServiceConfig:
     settings: Settings = field(default_factory=Settings)
     #: Whether it learns from reports how fast jobs are.
     learn: bool = True
+    #: How long, in real seconds, a policy may take in a cycle before another stands in; infinite:
+    #: as long as it wants, and nothing else happens meanwhile.
+    cycle_budget_s: float = float("inf")
     #: Whose births are taken; None: all, as they come.
     pools: tuple[PoolRule, ...] | None = None
     #: What comes within this time after the first record is decided in the same tick.
@@ -70,16 +75,16 @@ class ServiceConfig:
     validate_ticks: int = 100
 
 
-class Signs(Protocol):
-    """Vouches for commands; `bus.signing.Signer` does."""
-
-    def headers(self, value: bytes) -> Mapping[str, str]:
-        """Give the headers that go with these bytes."""
-        ...
-
-
 #: Is shown how long, in real seconds, a decision took, or a tick's transaction.
 Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
+
+
+class _Undone(Exception):
+    """A tick that must not count. The argument: why its policy is not to be heard again at once."""
+
+    @property
+    def cut(self) -> str:
+        return self.args[0] if self.args else ""
 
 
 class SchedulerService:
@@ -99,15 +104,17 @@ class SchedulerService:
         """Prepare; `watch` is shown every decision after it is committed."""
         self._bus, self._clock, self._config = bus, clock, config
         self._policies, self._watch = policies, watch
-        self._signer, self._stopwatch = signer, stopwatch
+        self._stopwatch = stopwatch
+        self._voice = Voice(config.cell, config.leader, signer)
         self._stopping = self._listening = self._leads = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
+        self.asker, self._cut = Asker(config.cycle_budget_s), ""
         self.learning = Learning(on=config.learn)
         self.snapshots_skipped = 0
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
-        self._entries = self._sequence = self._ticks = 0
+        self._entries = self._ticks = 0
         self.invariant_violations = self.recovered_entries = 0
 
     engine: Engine
@@ -215,6 +222,15 @@ class SchedulerService:
         state = self.engine.state
         now_s = max(self._clock.now_s(), state.now_s)
         before = self.intake.counts.copy(), self.intake.refused.copy()
+        try:
+            await self._tick(records, now_s)
+        except _Undone as undone:
+            self.intake.counts, self.intake.refused = before
+            await self._go_back()
+            self._cut = undone.cut
+
+    async def _tick(self, records: Sequence[Record], now_s: float) -> None:
+        state = self.engine.state
         batch = self.intake.read(records, self.engine.state, now_s)
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
@@ -224,10 +240,9 @@ class SchedulerService:
         for record, envelope in batch.candidates:
             try:
                 self._take(record, envelope, now_s, messages, decided)
-            except Exception as error:  # noqa: BLE001  one event must not stop all
-                self.intake.counts, self.intake.refused = before
-                await self._set_aside(record, error)
-                return
+            except Exception as error:  # one event must not stop all
+                self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
+                raise _Undone from error
         for data in (*contact, *self.learning.news()):
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
@@ -271,8 +286,7 @@ class SchedulerService:
         """Let time pass, then store what was decided and is to be said in one transaction."""
         wake_s = self.engine.wake_s
         if wake_s is not None and wake_s <= at_s:
-            stimulus = Stimulus(at_s, TimePassed())
-            decided.append((stimulus, self._decide(stimulus, messages)))
+            decided.append(await self._cycle(at_s, messages))
         messages += self._courtesies(at_s)
         if not decided and not messages and at_s < self._marked_s + self._config.mark_s:
             return  # read again after a crash, it says no more than it did
@@ -299,31 +313,37 @@ class SchedulerService:
             await self._bus.prune(at_s)
 
     def _decide(self, stimulus: Stimulus, messages: list[Message]) -> Decision:
-        engine, cell = self.engine, self._config.cell
         began_s = self._real_s()
-        decision = engine.handle(stimulus)
+        decision = self.engine.handle(stimulus)
         self._took("decision", began_s)
-        value, self._digest = write_entry(engine.state, stimulus, decision, self._digest)
-        messages.append(Message(JOURNAL.name, cell, value))
-        messages += [self._command(order, stimulus.at_s) for order in decision.commands]
+        self._record(stimulus, decision, messages)
         return decision
 
-    def _command(self, order: Command, at_s: float) -> Message:
-        envelope = command(
-            order.data,
-            id=order.id,
-            source=f"/schedulers/{self._config.cell}",
-            sequence=self._sequence,
-            bootid=self.engine.state.leader.epoch,
-            time_s=at_s,
-            subject=order.agent,
-            cell=self._config.cell,
-            expiry_s=order.expires_s,
-        )
-        self._sequence += 1
-        value = encode(envelope)
-        headers = {} if self._signer is None else self._signer.headers(value)
-        return Message(COMMANDS.name, order.agent, value, headers)
+    async def _cycle(self, at_s: float, messages: list[Message]) -> tuple[Stimulus, Decision]:
+        """Let time pass; while the policy is asked the loop goes on, and nothing is decided."""
+        began_s = self._real_s()
+        question = self.engine.begin(Stimulus(at_s, TimePassed(self._cut)))
+        answer = None if question is None else await self.asker.ask(question)
+        decision = self.engine.finish(answer)
+        self._took("decision", began_s)
+        cut = "" if answer is None else answer.cut
+        stimulus = Stimulus(at_s, TimePassed(cut))
+        try:
+            self._record(stimulus, decision, messages)
+        except TooLarge as error:
+            if cut or answer is None:
+                raise
+            raise _Undone(f"{error}; {STAND_IN} stood in") from error
+        self._cut = self._cut if answer is None else ""
+        return stimulus, decision
+
+    def _record(self, stimulus: Stimulus, decision: Decision, messages: list[Message]) -> None:
+        """Write down what was decided, and the commands."""
+        engine, cell = self.engine, self._config.cell
+        value, self._digest = write_entry(engine.state, stimulus, decision, self._digest)
+        messages.append(Message(JOURNAL.name, cell, value))
+        epoch = engine.state.leader.epoch
+        messages += [self._voice.command(one, stimulus.at_s, epoch) for one in decision.commands]
 
     def _real_s(self) -> float:
         return 0.0 if self._stopwatch is None else asyncio.get_running_loop().time()
@@ -332,9 +352,8 @@ class SchedulerService:
         if self._stopwatch is not None:
             self._stopwatch(what, self._real_s() - began_s)
 
-    async def _set_aside(self, record: Record, error: Exception) -> None:
-        """A record the engine cannot take: go back to before the tick, and do without it."""
-        self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
+    async def _go_back(self) -> None:
+        """Go back to before the tick, to read and decide again."""
         self._go_on_from(await recover(self._bus, self._config.cell))
         self._contact.look_again()  # what this tick found out does not count
         await self._consumer.close()
@@ -355,16 +374,14 @@ class SchedulerService:
         return messages
 
     def _aside(self, agent: str, data: CommandData, now_s: float) -> Message:
-        name = f"{self._config.cell}-aside-{self.engine.state.leader.epoch}-{self._sequence}"
-        lease_s = self.engine.settings.lease_s
-        return self._command(Command(name, agent, data, now_s + lease_s), now_s)
+        epoch = self.engine.state.leader.epoch
+        name = f"{self._config.cell}-aside-{epoch}-{self._voice.sequence}"
+        order = Command(name, agent, data, now_s + self.engine.settings.lease_s)
+        return self._voice.command(order, now_s, epoch)
 
     def _cell_state(self, now_s: float, *, online: bool) -> Message:
         self._said_s = now_s
-        config = self._config
-        epoch = self.engine.state.leader.epoch
-        word = CellState(online=online, leader=config.leader, leader_epoch=epoch, at_s=now_s)
-        return Message(CELLS.name, config.cell, encode(cell_state(word, cell=config.cell)))
+        return self._voice.cell_state(now_s, self.engine.state.leader.epoch, online=online)
 
     async def _say(self, *, online: bool) -> None:
         async with self._producer.transaction() as transaction:

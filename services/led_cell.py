@@ -15,7 +15,8 @@ from scheduler.core import facts
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.core.transitions import JobState, LoanState, NodeState
-from scheduler.service import SchedulerService, ServiceConfig, Signs
+from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.voice import Signs
 from services.decisions import tell_decisions
 from services.metrics import Durations, Sample
 from services.probe import ANSWER_S

@@ -126,6 +126,7 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         policy=section.policy,
         settings=section.settings,
         learn=section.learn,
+        cycle_budget_s=section.cycle_budget_s,
         pools=section.pool_rules(on_file=config.bus.startswith("sqlite:")),
         gather_s=section.gather_s,
         spacing_s=section.spacing_s,

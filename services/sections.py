@@ -209,6 +209,9 @@ class SchedulerSection(Section):
     spacing_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
     #: The most records one tick takes; it bounds the size of a transaction.
     records_max: Count = 2000
+    #: How long a policy may take in a cycle; then `fifo` stands in for it in that cycle, and
+    #: `tidegate_policy_failures_total` counts it. The process goes on meanwhile.
+    cycle_budget_s: Seconds = 10.0
     #: A snapshot after this many journal entries: a restart folds no more than that.
     snapshot_entries: Count = 5000
     #: Who leads is said this often; of one silent for 3 minutes, `tidegate jobs` warns.

@@ -8,6 +8,7 @@ Time is a field of the stimulus. Ids derive from the cell, the number of the sti
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from scheduler.core import due, facts, observe
@@ -32,9 +33,12 @@ from scheduler.core.transitions import InvalidTransition, NodeState
 from scheduler.core.turn import Turn
 from scheduler.core.view import View
 from scheduler.policies.checked import Names, checked
-from scheduler.policies.interface import Plan, Policy
+from scheduler.policies.interface import Plan, Policy, Snapshot
+from scheduler.policies.registry import make_policy
 from schemas import events
 
+#: What decides in a cycle whose own policy takes too long: simple, and fast at any size.
+STAND_IN = "fifo"
 #: After these claims may be ready, or can never be: GPUs, gangs or nodes have changed.
 _FREEING = frozenset(
     {
@@ -49,6 +53,44 @@ _FREEING = frozenset(
         facts.TargetDropped,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of asking: a plan, or why there is none."""
+
+    plan: Plan | Exception
+    cut: str = ""  #: Why the leader's policy was not heard, and another asked in its place.
+
+    def made(self) -> Plan:
+        """Give the plan, or raise why there is none."""
+        if isinstance(self.plan, Exception):
+            raise self.plan
+        return self.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A policy to be asked. Any thread may answer: it needs nothing but the snapshot."""
+
+    policy: Policy
+    snapshot: Snapshot
+    names: Names
+    cut: str = ""  #: Why this policy is not to be asked, but the one that stands in.
+
+    def answer(self) -> Answer:
+        """Ask."""
+        policy = make_policy(STAND_IN) if self.cut else self.policy
+        try:
+            # While no node is in contact nothing can be decided: no policy need allow for that.
+            plan = policy.plan(self.snapshot) if self.snapshot.nodes.ids else Plan()
+            return Answer(checked(plan, self.names), self.cut)
+        except Exception as error:  # noqa: BLE001  a policy may be anybody's; the cell goes on
+            return Answer(error, self.cut)
+
+    def cut_short(self, why: str) -> "Question":
+        """Give the same question to the policy that stands in; `TimePassed.cut` records why."""
+        return replace(self, cut=why)
 
 
 class Engine:
@@ -71,6 +113,8 @@ class Engine:
         self._policy: Policy | None = None
         self._settings = Settings()
         self._agenda = Agenda(state, self._settings)
+        self._turn = Turn(state, self._settings, self._saw)  # the present one
+        self._timed = False  # it is of a cycle
         if state.leader.policy:
             self._adopt_leader()
 
@@ -110,12 +154,44 @@ class Engine:
             InvalidTransition: a bug, but not while a plan is adopted, see the class; the stimulus
                 must not be taken further.
         """
+        question = self.begin(stimulus)
+        return self.finish(None if question is None else question.answer())
+
+    def begin(self, stimulus: Stimulus) -> "Question | None":
+        """Do the first part of `handle`: all until the policy is asked, if it is.
+
+        Returns:
+            What to ask; `finish` takes the answer. None if nothing is asked now.
+
+        Raises:
+            InvalidTransition: as `handle`.
+        """
         state = self.state
         state.advance(stimulus.at_s)
-        turn = Turn(state, self._settings, self._saw)
-        self._take(turn, stimulus)
-        timed = isinstance(stimulus.data, TimePassed)
-        if not timed:
+        turn = self._turn = Turn(state, self._settings, self._saw)
+        self._timed = isinstance(stimulus.data, TimePassed)
+        if not isinstance(stimulus.data, TimePassed):
+            self._take(turn, stimulus)
+            return None
+        due.overdue(turn, self._agenda)
+        clear_reclaimed(turn)
+        advance(turn)
+        ask_s = self._ask_s
+        if ask_s is None or state.now_s < ask_s or self._policy is None:
+            return None
+        snapshot = self._view.snapshot(state)
+        return Question(self._policy, snapshot, Names(snapshot), stimulus.data.cut)
+
+    def finish(self, answer: "Answer | None") -> Decision:
+        """Do the rest of `handle`.
+
+        Raises:
+            InvalidTransition: as `handle`.
+        """
+        turn, state = self._turn, self.state
+        if answer is not None:
+            self._adopt(turn, answer)
+        elif not self._timed:
             if not _FREEING.isdisjoint(map(type, turn.facts)):
                 clear_reclaimed(turn)
                 advance(turn)
@@ -125,9 +201,7 @@ class Engine:
 
     def _take(self, turn: Turn, stimulus: Stimulus) -> None:
         data = stimulus.data
-        if isinstance(data, TimePassed):
-            self._time_passed(turn)
-        elif isinstance(data, LeaderStarted):
+        if isinstance(data, LeaderStarted):
             kept = kept_leases(turn.state, settings_from(data.settings))
             turn.emit(
                 facts.LeaderChanged(
@@ -140,28 +214,20 @@ class Engine:
         else:
             _SENT[type(data)](turn, data, stimulus.cause)
 
-    def _time_passed(self, turn: Turn) -> None:
-        """One cycle: 1. what is due; 2. nodes going back; 3. claims; 4. ask the policy."""
-        state, settings = turn.state, self._settings
-        due.overdue(turn, self._agenda)
-        clear_reclaimed(turn)
-        advance(turn)
-        ask_s = self._ask_s
-        if ask_s is None or state.now_s < ask_s or self._policy is None:
-            return
-        snapshot = self._view.snapshot(state)
-        names = Names(snapshot)
+    def _adopt(self, turn: Turn, answer: "Answer") -> None:
+        """Make what was answered the plan of this cycle."""
+        name = "" if self._policy is None else self._policy.name
+        if answer.cut:
+            turn.emit(facts.PolicyFailed(name, answer.cut))
         try:
-            # While no node is in contact nothing can be decided: no policy need allow for that.
-            plan = self._policy.plan(snapshot) if snapshot.nodes.ids else Plan()
-            adopt(turn, self._view.explained(checked(plan, names)))
+            adopt(turn, self._view.explained(answer.made()))
         except Exception as error:  # a policy may be anybody's; the cell goes on
             if self.strict and isinstance(error, InvalidTransition):
                 raise
             why = f"{type(error).__name__}: {error}"[:500].encode(errors="replace").decode()
-            turn.emit(facts.PolicyFailed(self._policy.name, why))
+            turn.emit(facts.PolicyFailed(name, why))
         clear_reclaimed(turn)
-        turn.emit(facts.CycleRan(self._policy.name, settings.next_round_s(state.now_s)))
+        turn.emit(facts.CycleRan(name, self._settings.next_round_s(turn.state.now_s)))
 
 
 def _silent(turn: Turn, data: NodeSilent) -> None:

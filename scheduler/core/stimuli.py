@@ -110,6 +110,10 @@ class LengthsLearned:
 class TimePassed:
     """Nothing but time: whatever is due shall happen."""
 
+    #: Why the leader's policy was not heard in this cycle, so that another stood in; empty if it
+    #: was. It is recorded since how long a policy takes is no part of any decision.
+    cut: str = ""
+
 
 Input = (
     LeaderStarted

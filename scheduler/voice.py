@@ -1,0 +1,50 @@
+"""What a scheduler says: commands, and who leads its cell."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from bus.contract import Message
+from scheduler.core.stimuli import Command
+from schemas.codec import cell_state, command, encode
+from schemas.journal import CellState
+from schemas.topics import CELLS, COMMANDS
+
+
+class Signs(Protocol):
+    """Vouches for commands; `bus.signing.Signer` does."""
+
+    def headers(self, value: bytes) -> Mapping[str, str]:
+        """Give the headers that go with these bytes."""
+        ...
+
+
+class Voice:
+    """Speaks for one leader of a cell."""
+
+    def __init__(self, cell: str, leader: str, signer: Signs | None) -> None:
+        """Speak in the name of this leader."""
+        self._cell, self._leader, self._signer = cell, leader, signer
+        self.sequence = 0  #: Of the next command.
+
+    def command(self, order: Command, at_s: float, epoch: int) -> Message:
+        """Write a command as the leader of this epoch."""
+        envelope = command(
+            order.data,
+            id=order.id,
+            source=f"/schedulers/{self._cell}",
+            sequence=self.sequence,
+            bootid=epoch,
+            time_s=at_s,
+            subject=order.agent,
+            cell=self._cell,
+            expiry_s=order.expires_s,
+        )
+        self.sequence += 1
+        value = encode(envelope)
+        headers = {} if self._signer is None else self._signer.headers(value)
+        return Message(COMMANDS.name, order.agent, value, headers)
+
+    def cell_state(self, now_s: float, epoch: int, *, online: bool) -> Message:
+        """Write whether it leads."""
+        word = CellState(online=online, leader=self._leader, leader_epoch=epoch, at_s=now_s)
+        return Message(CELLS.name, self._cell, encode(cell_state(word, cell=self._cell)))
