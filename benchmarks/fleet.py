@@ -12,7 +12,8 @@ from bus.contract import Message
 from bus.memory import MemoryBus
 from scheduler.contact import LOOK_S, Contact
 from scheduler.core.state import SLOTS, Lender
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import EventData, JobCancelled, NodeBorn
 from schemas.topics import EVENTS
@@ -67,7 +68,8 @@ async def _measure(nodes: int) -> dict[str, float]:
     contact = Contact()
     contact.begin(state, _START_S)
     began_s = time.perf_counter()
-    contact.changes(state, _START_S + LOOK_S, service.engine.settings.silence_s)
+    now_s = _START_S + LOOK_S
+    contact.changes(state, now_s, service.engine.settings.silence_s, now_s)
     look_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
     await service.snapshot()

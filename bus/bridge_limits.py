@@ -1,9 +1,10 @@
-"""How much a bridge takes: from all together, and from each node; and what it counts."""
+"""What bounds a bridge, all together and for each node; and what it counts."""
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, field
 
+from bus.allowance import Rates
 from schemas.values import MAX_MESSAGE_BYTES
 
 
@@ -37,6 +38,11 @@ class BridgeLimits:
         if self.bytes_burst < MAX_MESSAGE_BYTES:
             raise ValueError(f"bytes_burst: the largest message has {MAX_MESSAGE_BYTES} bytes")
 
+    def rates(self) -> Rates:
+        """Give what each node may send."""
+        each = self.rate_per_s, self.burst, self.bytes_per_s, self.bytes_burst
+        return Rates(*each, self.letters_per_s, self.nodes_max)
+
 
 @dataclass(slots=True)
 class BridgeCounters:
@@ -54,67 +60,3 @@ class BridgeCounters:
     overflowed: int = 0
     #: By reason, what was not forwarded; of few words, whatever is sent.
     refused: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class _Left:
-    """What a node may still send now."""
-
-    messages: float
-    size: float
-    letters: float
-    at_s: float
-    shut: bool = False
-
-
-class Allowance:
-    """Says of each node whether it may send more now."""
-
-    def __init__(self, limits: BridgeLimits) -> None:
-        self._limits = limits
-        self._nodes: OrderedDict[str, _Left] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def take(self, node: str, size: int, now_s: float) -> bool:
-        """Take a message of `size` bytes off what the node may send; False if that is too much.
-
-        A node that sent too much is heard again only when it has a second's worth: what it loses
-        is one stretch, where a message now and then would riddle it with gaps.
-        """
-        limits, left = self._limits, self._left(node, now_s)
-        if left.shut:
-            left.shut = left.messages < min(limits.rate_per_s, limits.burst) or left.size < min(
-                limits.bytes_per_s, limits.bytes_burst
-            )
-        if left.shut or left.messages < 1.0 or left.size < size:
-            left.shut = True
-            return False
-        left.messages -= 1.0
-        left.size -= size
-        return True
-
-    def take_letter(self, node: str, now_s: float) -> bool:
-        """Take a dead letter off what is kept of the node; False if it has had enough."""
-        left = self._left(node, now_s)
-        if left.letters < 1.0:
-            return False
-        left.letters -= 1.0
-        return True
-
-    def _left(self, node: str, now_s: float) -> _Left:
-        limits, left = self._limits, self._nodes.get(node)
-        letters_burst = max(1.0, limits.letters_per_s)
-        if left is None:
-            left = _Left(limits.burst, limits.bytes_burst, letters_burst, now_s)
-            self._nodes[node] = left
-            if len(self._nodes) > limits.nodes_max:
-                self._nodes.popitem(last=False)
-            return left
-        self._nodes.move_to_end(node)
-        passed_s, left.at_s = max(0.0, now_s - left.at_s), now_s
-        left.messages = min(limits.burst, left.messages + passed_s * limits.rate_per_s)
-        left.size = min(limits.bytes_burst, left.size + passed_s * limits.bytes_per_s)
-        left.letters = min(letters_burst, left.letters + passed_s * limits.letters_per_s)
-        return left

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bus.allowance import Allowance
 from bus.bridge_check import Place, Refused, check, letter_of, node_of
-from bus.bridge_limits import Allowance, BridgeCounters, BridgeLimits
+from bus.bridge_limits import BridgeCounters, BridgeLimits
 from bus.clock import Clock
 from bus.contract import Bus, BusError, Message
 from bus.wire import Incoming, Outgoing, Wire
@@ -71,7 +72,7 @@ class Up:
         self._name, self._buses, self._clock = name, buses, clock
         self._limits, self._counters = limits, counters
         self._default = "default" if "default" in buses else next(iter(buses))
-        self._allowance = Allowance(limits)
+        self._allowance = Allowance(limits.rates())
         #: What was refused of late, the same once; to be taken from here by who tells.
         self.refused: deque[Refusal] = deque(maxlen=_REFUSED_KEPT)
         self._waiting: deque[_Held] = deque()

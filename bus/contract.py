@@ -72,6 +72,11 @@ class Consumer(Protocol):
         """By topic, the offset of the next record that `poll` would give."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether more may be stored already than `poll` gave last."""
+        ...
+
     async def poll(self, max_records: int = 1000, timeout_s: float | None = None) -> list[Record]:
         """Give the next records; wait for the first one up to `timeout_s` (None: for ever)."""
         ...

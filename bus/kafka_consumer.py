@@ -50,6 +50,7 @@ class KafkaConsumer:
         self._waiting: dict[str, deque[Record]] = {topic: deque() for topic in starts}
         self._records = 0
         self._bytes = 0
+        self._even = 0  # looks in a row at whose end nothing was left of any topic
         self._keys = None if keys is None else frozenset(keys)
         self._client = client
         self._watchdog_s = watchdog_s
@@ -100,6 +101,11 @@ class KafkaConsumer:
             topic: self._next[topic] if self._waiting[topic] else self._reached[topic]
             for topic in self._topics
         }
+
+    @property
+    def behind(self) -> bool:
+        # The end of a topic that has just been fetched again is only known at the next look.
+        return self._records > 0 or self._even < 2
 
     async def poll(self, max_records: int = 1000, timeout_s: float | None = None) -> list[Record]:
         if max_records < 1:
@@ -222,6 +228,7 @@ class KafkaConsumer:
             await self._reset([self._partitions[partition] for partition in error.args[0]])
             return True
         except TimeoutError:
+            self._even = 0
             return False
         before = dict(self._reached)
         for partition, records in found.items():
@@ -239,6 +246,8 @@ class KafkaConsumer:
         for partition, topic in self._partitions.items():
             self._reached[topic] = max(self._reached[topic], await self._client.position(partition))
             self._ends[topic] = self._client.last_stable_offset(partition) or self._ends[topic]
+        even = all(self._reached[topic] >= self._ends[topic] for topic in self._topics)
+        self._even = self._even + 1 if even else 0
         if self._records >= _RECORDS_MAX or self._bytes >= _BYTES_MAX:
             self._room.clear()
         if self._records:

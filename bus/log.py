@@ -117,6 +117,7 @@ class LogConsumer:
         self._keys = None if keys is None else sorted(set(keys))
         self._waiter = log.clock.waiter()
         self._closed = False
+        self.behind = True  #: No end was reached yet.
         doorbell.add(self._waiter, self._topics, self._keys)
 
     @property
@@ -150,6 +151,7 @@ class LogConsumer:
             )
             found += records
             self._positions[topic] = position
+        self.behind = len(found) == max_records
         return found
 
     async def commit(self) -> None:

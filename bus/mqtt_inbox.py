@@ -121,6 +121,10 @@ class MqttConsumer:
     def positions(self) -> Mapping[str, int]:
         return {COMMANDS.name: self._inbox.position}
 
+    @property
+    def behind(self) -> bool:
+        return len(self._inbox) > 0
+
     async def poll(self, max_records: int = 1000, timeout_s: float | None = None) -> list[Record]:
         if max_records < 1:
             raise ValueError(f"max_records is {max_records}; ask for at least one")

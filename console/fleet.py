@@ -13,7 +13,8 @@ from runtime.build import Options
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from scheduler.core.stimuli import Decision, Stimulus
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.topics import EVENTS
 from simulator.scenario import PoolSpec, Scenario

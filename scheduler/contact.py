@@ -77,8 +77,17 @@ class Contact:
                 self._lost[agent] = session
                 self._lost_now = True
 
-    def changes(self, state: ClusterState, now_s: float, silence_s: float) -> list[Input]:
-        """Find nodes that fell silent, now and then, or were heard again, at once."""
+    def changes(
+        self, state: ClusterState, now_s: float, silence_s: float, read_s: float
+    ) -> list[Input]:
+        """Find nodes that fell silent, now and then, or were heard again, at once.
+
+        Args:
+            state: The nodes there are.
+            now_s: The present moment.
+            silence_s: Unheard for longer than this, a node is silent.
+            read_s: All that was stored by then has been read; what waits to be is no silence.
+        """
         heard, self._heard = self._heard, False
         lost, self._lost_now = self._lost_now, False
         if now_s < self._looked_s + LOOK_S and not (heard and self._out) and not lost:
@@ -105,7 +114,7 @@ class Contact:
                     found.append(NodeHeard(node.id))
                 given_up[node.agent] = self._greeted_s.get(node.agent, _NEVER)
                 continue
-            if now_s - heard_s > silence_s or node.agent in self._lost:
+            if read_s - heard_s > silence_s or node.agent in self._lost:
                 if node.state is NodeState.ALIVE:
                     found.append(NodeSilent(node.id, heard_s))
                     self._out = True

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bus.allowance import Allowance, Rates
 from bus.contract import Message, Record
 from bus.letters import dead_letter
 from scheduler.core.state import ClusterState, Node
@@ -15,7 +16,7 @@ from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
-from scheduler.speakers import AGENT_PREFIX, Wrong, out_of_turn
+from scheduler.speakers import AGENT_PREFIX, Wrong, account_of, out_of_turn
 from schemas.codec import EventEnvelope, Rejected, decode_event
 from schemas.events import LinkLost, LinkOpened, NodeBorn, NodeMeasured
 from schemas.topics import EVENTS
@@ -27,6 +28,16 @@ _FOLD = 64
 BOOTS_AHEAD = 100_000
 #: Of what was refused, the newest so many are kept for whoever tells operators of it.
 _REFUSED_KEPT = 20
+#: What a source may say: a cluster's agent with 10,000 nodes says some 200 a second, and all its
+#: births at once. Of what is refused so many letters are kept; a flood must not become one of ours.
+SOURCE_RATES = Rates(
+    rate_per_s=1000.0,
+    burst=20_000.0,
+    bytes_per_s=16.0 * 2**20,
+    bytes_burst=512.0 * 2**20,
+    letters_per_s=100.0,
+    sources_max=SOURCES_MAX,
+)
 #: An event whose own clock is further ahead than this is refused: its figures have no age.
 FUTURE_S = 3600.0
 
@@ -45,9 +56,10 @@ class Batch:
 class Intake:
     """Reads records for one cell."""
 
-    def __init__(self, cell: str, group: str, dedupe: Dedupe) -> None:
-        """Go on with what was taken before."""
+    def __init__(self, cell: str, group: str, dedupe: Dedupe, rates: Rates = SOURCE_RATES) -> None:
+        """Go on with what was taken before; each source may say as much as `rates` has it."""
         self.cell = cell
+        self._allowance = Allowance(rates)
         self.group = group
         self.dedupe = dedupe
         self.telemetry = Telemetry()
@@ -71,9 +83,16 @@ class Intake:
                 continue
             envelope = decode_event(record.value)
             if isinstance(envelope, Rejected):
-                self._bury(batch, record, envelope.field, f"{envelope.kind}: {envelope.reason}")
+                why = f"{envelope.kind}: {envelope.reason}"
+                batch.dead += self.bury(record, "", now_s, envelope.field, why)
                 continue
             data, source, said_s = envelope.data, envelope.source, envelope.time_s
+            account = account_of(source)
+            if not self._allowance.take(account, len(record.value), now_s):
+                self.counts["over_rate"] += 1
+                why = "says more than one may; say it again, slower"
+                batch.dead += self.bury(record, source, now_s, "source", why)
+                continue
             wrong = self._misplaced(envelope, said_s, now_s)
             if isinstance(data, LinkOpened | LinkLost) and wrong is None:
                 self._link(batch, data)
@@ -82,14 +101,15 @@ class Intake:
             if wrong is None and self.dedupe.leaps(source, envelope.bootid, sequence):
                 wrong = "sequence", f"{sequence} is too far ahead of what {source} said before"
             if wrong is not None:
-                self._bury(batch, record, *wrong)
+                batch.dead += self.bury(record, source, now_s, *wrong)
                 continue
             if isinstance(data, NodeMeasured):
                 node = state.nodes.get(data.node)
                 if node is None:
                     self.counts["unknown_nodes"] += 1  # its birth may be behind it
                 elif source != AGENT_PREFIX + node.agent:
-                    self._bury(batch, record, "data.node", f"{data.node} is {node.agent}'s")
+                    why = f"{data.node} is {node.agent}'s"
+                    batch.dead += self.bury(record, source, now_s, "data.node", why)
                     continue
             verdict = self.dedupe.take(source, envelope.bootid, sequence)
             if verdict is not Verdict.FRESH:
@@ -170,11 +190,13 @@ class Intake:
             return "bootid", f"{envelope.bootid} is more than any source can have started"
         return out_of_turn(envelope)
 
-    def _bury(self, batch: Batch, record: Record, field_name: str, reason: str) -> None:
-        batch.dead.append(self.bury(record, field_name, reason))
-
-    def bury(self, record: Record, field_name: str, reason: str) -> Message:
-        """Count a record as dead and give its dead letter."""
-        self.counts["dead_letters"] += 1
+    def bury(
+        self, record: Record, source: str, now_s: float, field_name: str, reason: str
+    ) -> list[Message]:
+        """Count a record as refused; give its dead letter, none if its source has had enough."""
         self.refused.append((record, field_name, reason))
-        return dead_letter(record, field_name, reason, self.group)
+        if not self._allowance.take_letter(account_of(source), now_s):
+            self.counts["letters_dropped"] += 1
+            return []
+        self.counts["dead_letters"] += 1
+        return [dead_letter(record, field_name, reason, self.group)]

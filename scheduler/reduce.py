@@ -11,16 +11,22 @@ from numpy.typing import NDArray
 
 from scheduler.core.state import ClusterState, slot_s
 from scheduler.core.stimuli import Input
+from scheduler.core.transitions import TERMINAL, NodeState
 from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
     CommandAcknowledged,
     EventData,
     InferenceLoad,
+    JobCancelled,
     JobProgressed,
     LinkLost,
     LinkOpened,
+    NodeDied,
     NodeMeasured,
+    WorkerFailed,
+    WorkerStarted,
+    WorkerStopped,
 )
 
 #: A rate that differs less than this share from the last one passed on is the same rate.
@@ -107,7 +113,23 @@ def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | No
         return data if job is not None and data.epoch == job.epoch else None
     if isinstance(data, InferenceLoad):
         return data if _load_matters(state, data, at_s) else None
-    return data
+    return data if _is_of_something(state, data) else None
+
+
+def _is_of_something(state: ClusterState, data: EventData) -> bool:
+    """Whether the engine knows what an event is about: of what is unknown nothing is journalled."""
+    if isinstance(data, JobCancelled):
+        job = state.jobs.get(data.job)
+        return job is not None and job.state not in TERMINAL and not job.cancel_requested
+    if isinstance(data, NodeDied):
+        node = state.nodes.get(data.node)
+        return node is not None and node.state is not NodeState.DEAD
+    if isinstance(data, WorkerStarted):
+        return data.job in state.jobs
+    if isinstance(data, WorkerStopped | WorkerFailed):
+        node = state.nodes.get(data.node)
+        return node is not None and (data.job in state.jobs or data.job in node.holder)
+    return True
 
 
 def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> bool:

@@ -7,18 +7,16 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
-from scheduler.admission import PoolRule, unlisted
+from scheduler.admission import unlisted
 from scheduler.asking import Asker
 from scheduler.contact import Contact
 from scheduler.core.engine import STAND_IN, Engine
 from scheduler.core.facts import SubmissionRefused
-from scheduler.core.settings import Settings
 from scheduler.core.stimuli import (
     Command,
     Decision,
@@ -32,6 +30,7 @@ from scheduler.intake import Intake
 from scheduler.journal import Recovered, TooLarge, recover, write_entry, write_snapshot
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
+from scheduler.service_config import ServiceConfig
 from scheduler.speakers import foreign
 from scheduler.voice import Signs, Voice
 from schemas.codec import EventEnvelope
@@ -39,41 +38,6 @@ from schemas.commands import CommandData
 from schemas.events import NodeBorn
 from schemas.journal import MAX_JOURNAL_BYTES
 from schemas.topics import EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
-    """How a scheduler service runs. Times in seconds."""
-
-    cell: str = "default"
-    leader: str = "scheduler-0"
-    policy: str = "tide"
-    settings: Settings = field(default_factory=Settings)
-    #: Whether it learns from reports how fast jobs are.
-    learn: bool = True
-    #: How long, in real seconds, a policy may take in a cycle before another stands in; infinite:
-    #: as long as it wants, and nothing else happens meanwhile.
-    cycle_budget_s: float = float("inf")
-    #: Whose births are taken; None: all, as they come.
-    pools: tuple[PoolRule, ...] | None = None
-    #: What comes within this time after the first record is decided in the same tick.
-    gather_s: float = 0.02
-    #: No tick begins sooner than this after the one before: transactions back to back wait for
-    #: each other's end in Kafka, and one of twice the size costs no more.
-    spacing_s: float = 0.0
-    #: What says nothing and decides nothing need not be marked as read at once, only this often.
-    mark_s: float = 1.0
-    #: The most records one tick takes; it bounds the size of a transaction.
-    records_max: int = 2000
-    #: A snapshot after this many journal entries: a restart folds no more than that.
-    snapshot_entries: int = 5000
-    #: Who leads is said this often.
-    heartbeat_s: float = 60.0
-    #: Let the bus remove what its topics' retention allows, this often.
-    prune_s: float = 3600.0
-    #: Validate the whole state every so many ticks; 0 never.
-    validate_ticks: int = 100
-
 
 #: Is shown how long, in real seconds, a decision took, or a tick's transaction.
 Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
@@ -114,6 +78,7 @@ class SchedulerService:
         self.learning = Learning(on=config.learn)
         self.snapshots_skipped = 0
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
+        self._read_s = float("-inf")  # up to when all that was stored has been read
         self._entries = self._ticks = 0
         self.invariant_violations = self.recovered_entries = 0
 
@@ -138,6 +103,7 @@ class SchedulerService:
         self._go_on_from(found)
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
         self._contact.begin(self.engine.state, now_s)
+        self._read_s = now_s
         self.learning.begin(self.engine.state)
         start = LeaderStarted(
             config.leader,
@@ -155,7 +121,8 @@ class SchedulerService:
         if hasattr(self, "intake"):
             self.intake.go_back(found.dedupe)
         else:
-            self.intake = Intake(self._config.cell, f"scheduler-{self._config.cell}", found.dedupe)
+            config, group = self._config, f"scheduler-{self._config.cell}"
+            self.intake = Intake(config.cell, group, found.dedupe, config.rates)
         self._digest = found.digest
 
     @property
@@ -202,6 +169,8 @@ class SchedulerService:
             if records and until_s > now_s and len(records) < config.records_max:
                 await self._clock.sleep_until(until_s)
                 records += await self._consumer.poll(config.records_max - len(records), 0.0)
+            if not self._consumer.behind:
+                self._read_s = max(self._clock.now_s(), self.engine.state.now_s)
             return records
         except asyncio.CancelledError:
             if not self._stopping or self._runner is None:
@@ -236,7 +205,7 @@ class SchedulerService:
         decided: list[tuple[Stimulus, Decision]] = []
         self._contact.hear(self.intake.spoke, now_s)
         self._contact.links([*batch.opened, *batch.lost.values()])
-        contact = self._contact.changes(state, now_s, self.engine.settings.silence_s)
+        contact = self._contact.changes(state, now_s, self.engine.settings.silence_s, self._read_s)
         for record, envelope in batch.candidates:
             try:
                 self._take(record, envelope, now_s, messages, decided)
@@ -266,7 +235,7 @@ class SchedulerService:
         if (error := self._poison.get((record.topic, record.offset))) is not None:
             wrong = "data", f"the scheduler cannot take it: {error}; please report this"
         if wrong is not None:
-            messages.append(self.intake.bury(record, *wrong))
+            messages += self.intake.bury(record, envelope.source, now_s, *wrong)
             return
         self.learning.hear(state, envelope.data, now_s)
         stimulus = self.intake.stimulus(state, envelope, now_s)
@@ -274,8 +243,10 @@ class SchedulerService:
             return
         decision = self._decide(stimulus, messages)
         decided.append((stimulus, decision))
-        refused = [fact for fact in decision.facts if isinstance(fact, SubmissionRefused)]
-        messages += [self.intake.bury(record, "data.job", fact.reason) for fact in refused]
+        for fact in decision.facts:
+            if isinstance(fact, SubmissionRefused):
+                source, why = envelope.source, fact.reason
+                messages += self.intake.bury(record, source, now_s, "data.job", why)
 
     async def _commit(
         self,

@@ -80,6 +80,14 @@ def speaker_of(source: str) -> Speaker | None:
     return Speaker(found[1] or found[3], found[2] or found[4])
 
 
+def account_of(source: str) -> str:
+    """Name who messages are counted for: a tenant's tools are one, and so are all operators'."""
+    speaker = speaker_of(source)
+    if speaker is None:
+        return ""
+    return speaker.kind if speaker.kind == "operators" else f"{speaker.kind}/{speaker.name}"
+
+
 def out_of_turn(envelope: EventEnvelope) -> Wrong | None:
     """Find what in a message is not its source's to say, whatever the state is."""
     speaker, data = speaker_of(envelope.source), envelope.data

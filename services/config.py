@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from bus.options import KAFKA_VARIABLE, MQTT_VARIABLE
 from schemas.values import Name
 from services.keys import Section
+from services.scheduler_sections import SchedulerSection
 from services.sections import (
     AgentSection,
     BridgeSection,
@@ -29,7 +30,6 @@ from services.sections import (
     KafkaSection,
     LogSection,
     MqttSection,
-    SchedulerSection,
 )
 
 _PREFIX = "TIDEGATE_"

@@ -15,7 +15,8 @@ from scheduler.core import facts
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.core.transitions import JobState, LoanState, NodeState
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from scheduler.voice import Signs
 from services.decisions import tell_decisions
 from services.metrics import Durations, Sample
@@ -154,6 +155,8 @@ class LedCell:
         counts = self._counts()
         for name in ("events", "duplicates", "invariant_violations", "learning_failures"):
             yield Sample(f"tidegate_{name}_total", counts[name], (cell,))
+        yield Sample("tidegate_over_rate_total", counts["over_rate"], (cell,))
+        yield Sample("tidegate_dead_letters_dropped_total", counts["letters_dropped"], (cell,))
         yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
         yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))
         for name, durations in self._durations.items():

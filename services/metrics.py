@@ -95,6 +95,14 @@ METRICS: dict[str, Meaning] = {
         "pool",
         "state",
     ),
+    "tidegate_over_rate_total": _counter(
+        "Messages not taken, since their source said more than it may.", SCHEDULER, "cell"
+    ),
+    "tidegate_dead_letters_dropped_total": _counter(
+        "Messages refused without a dead letter, since their source had too many.",
+        SCHEDULER,
+        "cell",
+    ),
     "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell", "state"),
     "tidegate_commands_total": _counter("Commands issued since the cell began.", SCHEDULER, "cell"),
     "tidegate_claims_total": _counter(

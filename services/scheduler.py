@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from structlog.stdlib import BoundLogger
@@ -11,8 +12,9 @@ from bus.contract import BusError, Fenced
 from bus.options import KafkaOptions
 from bus.signing import Signer
 from scheduler import garbage
+from scheduler.intake import SOURCE_RATES
 from scheduler.policies.registry import make_policy
-from scheduler.service import ServiceConfig
+from scheduler.service_config import ServiceConfig
 from services.backends import join, kafka_of, open_bus_of
 from services.config import Config
 from services.led_cell import LedCell, Turn
@@ -126,6 +128,9 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         policy=section.policy,
         settings=section.settings,
         learn=section.learn,
+        rates=replace(
+            SOURCE_RATES, rate_per_s=section.source_rate_per_s, burst=section.source_burst
+        ),
         cycle_budget_s=section.cycle_budget_s,
         pools=section.pool_rules(on_file=config.bus.startswith("sqlite:")),
         gather_s=section.gather_s,

@@ -202,7 +202,7 @@ class Cores:
         spoke = [agent.name for agent in self.agents.values() if self._hear(agent, now_s)]
         engine, contact = self._driver.engine, self._contact
         contact.hear(spoke, now_s)
-        for data in contact.changes(engine.state, now_s, engine.settings.silence_s):
+        for data in contact.changes(engine.state, now_s, engine.settings.silence_s, now_s):
             self._driver.say(data, "scheduler")
         settings = engine.settings
         for name, aside in contact.orders(engine.state, spoke, self._dedupe, now_s, settings):

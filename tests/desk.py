@@ -16,7 +16,8 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.validate import violations
 from scheduler.journal import recover
 from scheduler.policies.registry import make_policy
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import decode_command, encode, event
 from schemas.events import (
     EventData,

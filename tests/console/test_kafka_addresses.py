@@ -11,7 +11,8 @@ from console.brokers import Onlooker
 from console.held import HeldBus, Hold
 from console.kafka import numbered
 from console.leader import Leader
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.topics import COMMANDS, EVENTS
 from tests.console.conftest import Run
 

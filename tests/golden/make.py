@@ -22,7 +22,8 @@ from runtime.simulated import Physics
 from runtime.simulated_owner import Demand
 from scheduler.core.settings import Settings
 from scheduler.core.state import state_hash
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import EventData, JobCancelled, JobSubmitted, PoolKind, RatePoint
 from schemas.topics import ALL_TOPICS, EVENTS

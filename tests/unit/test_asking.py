@@ -18,7 +18,8 @@ from scheduler.journal import recover
 from scheduler.policies.interface import Figure, Plan, Policy, Reason, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.replay import verify
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import EventData
 from schemas.journal import decode_entry

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from bus.allowance import Allowance
 from bus.bridge import Bridge
-from bus.bridge_limits import Allowance, BridgeLimits
+from bus.bridge_limits import BridgeLimits
 from bus.contract import Bus, BusError
 from bus.wire import Incoming, Wire
 from schemas.horizon import RANGES_MAX
@@ -219,7 +220,7 @@ def test_allowance_counts_bytes_shuts_for_a_while_and_forgets_the_idle() -> None
     limits = BridgeLimits(
         rate_per_s=4.0, burst=8.0, bytes_per_s=1000.0, bytes_burst=600_000.0, nodes_max=3
     )
-    allowance = Allowance(limits)
+    allowance = Allowance(limits.rates())
     assert allowance.take("big", 500_000, 0.0)
     assert not allowance.take("big", 200_000, 0.0)
     assert allowance.take("big", 90_000, 1.0)

@@ -8,7 +8,8 @@ import pytest
 
 from bus.contract import Message
 from scheduler.policies.registry import make_policy
-from scheduler.service import SchedulerService, ServiceConfig
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
 from schemas.commands import RenewLease
 from schemas.events import LinkLost, LinkOpened
 from schemas.topics import COMMANDS, EVENTS

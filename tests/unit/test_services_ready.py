@@ -13,7 +13,7 @@ import structlog
 from bus.clock import SystemClock
 from bus.contract import BusError, Message
 from bus.memory import MemoryBus
-from scheduler.service import ServiceConfig
+from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, TELEMETRY
 from services import probe, process, refusals
 from services.led_cell import LedCell
