@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bus.bridge_check import is_name
+from bus.bridge_lane import pause
 from bus.bridge_limits import BridgeCounters, BridgeLimits
-from bus.bridge_up import pause
 from bus.clock import Clock
 from bus.contract import Bus, BusError, Consumer, Message, Record
 from bus.letters import dead_letter, unfit

@@ -28,6 +28,9 @@ class BridgeLimits:
     nodes_max: int = 20_000
     #: After a failure of Kafka or of the connection, try again this much later.
     retry_s: float = 1.0
+    #: A cell that takes nothing for so long keeps the others of a bridge waiting no more: what is
+    #: meant for it is let go of, and its agents send it again.
+    stuck_s: float = 5.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

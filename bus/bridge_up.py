@@ -1,22 +1,23 @@
 """The bridge's way up: from MQTT to Kafka, answered only when Kafka has it.
 
-Messages are judged as they come and stored in batches: while one batch is being stored the next
-one gathers. The broker is answered, and the agent told, after that, in the order of arrival. What
-cannot be stored now is kept and tried again; what must not be stored goes to the dead letters
-beside the good ones, and delays none.
+Messages are judged as they come and stored in batches, each cell's by itself: while one batch is
+being stored the next one gathers. The agent is told after that, and the broker answered, in the
+order of arrival. What cannot be stored now is kept and tried again; where other cells wait behind
+it, not for long. What must not be stored goes to the dead letters beside the good ones, and delays
+none.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from bus.allowance import Allowance
-from bus.bridge_check import Place, Refused, check, letter_of, node_of
+from bus.bridge_check import Refused, check, letter_of, node_of
+from bus.bridge_lane import Held, Lane, pause
 from bus.bridge_limits import BridgeCounters, BridgeLimits
 from bus.clock import Clock
-from bus.contract import Bus, BusError, Message
+from bus.contract import Bus, BusError
 from bus.wire import Incoming, Outgoing, Wire
 from schemas.codec import encode, horizon
 from schemas.horizon import RANGES_MAX, HorizonReached, Range
@@ -44,19 +45,6 @@ class Refusal(NamedTuple):
     dead_letter_in: str = ""
 
 
-@dataclass(slots=True)
-class _Held:
-    """A message that waits for its answer; without `message`, for those before it only."""
-
-    incoming: Incoming
-    at_s: float
-    cell: str = ""
-    message: Message | None = None
-    letter: bool = False
-    node: str = ""
-    place: Place | None = None  #: None also if there is nothing to store.
-
-
 class Up:
     """Takes what comes from the edge to Kafka."""
 
@@ -68,30 +56,35 @@ class Up:
         limits: BridgeLimits,
         counters: BridgeCounters,
     ) -> None:
-        self.problem = ""
         self._name, self._buses, self._clock = name, buses, clock
         self._limits, self._counters = limits, counters
         self._default = "default" if "default" in buses else next(iter(buses))
         self._allowance = Allowance(limits.rates())
         #: What was refused of late, the same once; to be taken from here by who tells.
         self.refused: deque[Refusal] = deque(maxlen=_REFUSED_KEPT)
-        self._waiting: deque[_Held] = deque()
-        self._storing: list[_Held] = []
-        self._heard, self._stopped = asyncio.Event(), asyncio.Event()
+        self._order: deque[Held] = deque()  # as they came: so they are answered
+        self._stopped = asyncio.Event()
+        self._lanes = {
+            cell: Lane(cell, bus, limits, counters, self._stopped) for cell, bus in buses.items()
+        }
         self._sequence = 0
         self._wire: Wire | None = None
         #: With so many waiting while a batch is being stored, nothing more is read.
         self._ahead = (limits.in_flight_max - limits.batch_max + 1) // 2
 
     @property
+    def problem(self) -> str:
+        """Why something is not stored now; empty if all is."""
+        return next((lane.problem for lane in self._lanes.values() if lane.problem), "")
+
+    @property
     def unacked(self) -> int:
         """How many messages wait for their answer."""
-        return len(self._storing) + len(self._waiting)
+        return len(self._order)
 
     def oldest_unacked_s(self) -> float:
         """How long the oldest of them has waited."""
-        oldest = self._storing or self._waiting
-        return self._clock.now_s() - oldest[0].at_s if oldest else 0.0
+        return self._clock.now_s() - self._order[0].at_s if self._order else 0.0
 
     def hear(self, incoming: Incoming) -> None:
         """Take a message in; after `stop`, leave it to the broker."""
@@ -100,60 +93,92 @@ class Up:
         if self.unacked >= self._limits.in_flight_max:
             # Each connection is held back before that: the oldest are of a lost one, came or will
             # come again, and cannot be answered any more.
-            self._waiting.popleft()
+            lane = max(self._lanes.values(), key=lambda lane: len(lane.waiting))
+            self._order.remove(lane.waiting.popleft())
             self._counters.overflowed += 1
-        self._waiting.append(self._judge(incoming))
-        if self._wire is not None and len(self._waiting) >= self._ahead:
+        held = self._judge(incoming)
+        self._order.append(held)
+        if held.message is None:
+            held.done = True
+            if self._wire is not None:
+                self._answer(self._wire)
+            return
+        lane = self._lanes[held.cell]
+        if lane.stuck and len(self._lanes) > 1:
+            self._let_go([held], lane)
+            return
+        lane.hear(held)
+        if self._wire is not None and len(lane.waiting) >= self._ahead:
             self._wire.hold(True)
-        self._heard.set()
 
     async def run(self, wire: Wire) -> None:
         """Store and answer what comes, until `stop`; then what came before it."""
         self._wire = wire
-        while True:
-            batch = self._storing = self._take()
-            if len(self._waiting) < self._ahead:
-                wire.hold(False)
-            if batch:
-                if not await self._store(batch):
-                    return  # unanswered, so they come again
-                await self._tell(wire, batch)
-                for held in batch:
-                    wire.ack(held.incoming)
-            elif self._stopped.is_set():
-                return
-            else:
-                self._heard.clear()
-                await self._heard.wait()
+
+        async def stored(batch: Sequence[Held]) -> None:
+            await self._tell(wire, batch)
+            for held in batch:
+                held.done = True
+            self._answer(wire)
+
+        self._answer(wire)
+        async with asyncio.TaskGroup() as group:
+            for lane in self._lanes.values():
+                group.create_task(lane.run(stored, self._stuck), name=f"bridge up {lane.cell}")
 
     def stop(self) -> None:
         """Take no more; `run` returns when what came is stored, or at once while Kafka fails."""
         self._stopped.set()
-        self._heard.set()
+        for lane in self._lanes.values():
+            lane.wake()
+
+    # --- answers ---
+
+    def _answer(self, wire: Wire) -> None:
+        """Answer the oldest that are done: the broker wants answers in the order of arrival."""
+        while self._order and self._order[0].done:
+            wire.ack(self._order.popleft().incoming)
+        wire.hold(any(len(lane.waiting) >= self._ahead for lane in self._lanes.values()))
+
+    def _stuck(self, lane: Lane) -> None:
+        """Let go of what a cell does not take, so that the others are heard.
+
+        It is answered and not confirmed: its agents send it again until a horizon names it.
+        """
+        if len(self._lanes) > 1:
+            self._let_go(lane.let_go(), lane)
+
+    def _let_go(self, given: Sequence[Held], lane: Lane) -> None:
+        for held in given:
+            if not held.done:
+                held.done = True
+                self._note(held.node, "stuck", reason=f"cell {lane.cell} takes nothing now")
+        if self._wire is not None:
+            self._answer(self._wire)
 
     # --- in ---
 
-    def _judge(self, incoming: Incoming) -> _Held:
+    def _judge(self, incoming: Incoming) -> Held:
         now_s, node = self._clock.now_s(), node_of(incoming.address)
         who = node or incoming.address
         if not self._allowance.take(node, len(incoming.value), now_s):
             # Neither stored nor named by a horizon: an agent sends it again later.
             self._note(who, "rate", reason="more messages or bytes than a node may send")
-            return _Held(incoming, now_s)
+            return Held(incoming, now_s)
         found = check(incoming, node, self._buses, self._default)
         if found is None:
-            return _Held(incoming, now_s)
+            return Held(incoming, now_s)
         if isinstance(found, Refused):
             letters = dead_letters(found.topic).name
             self._note(who, found.kind, found.field, found.reason, letters)
             if not self._allowance.take_letter(node, now_s):
-                return _Held(incoming, now_s)
+                return Held(incoming, now_s)
             letter = letter_of(incoming, found, f"bridge-{self._name}", now_s)
-            return _Held(incoming, now_s, self._default, letter, True, node, found.place)
+            return Held(incoming, now_s, self._default, letter, True, node, found.place)
         if found.letter and not self._allowance.take_letter(node, now_s):
             self._note(who, "letters", reason="more dead letters than are kept of a node")
-            return _Held(incoming, now_s)
-        return _Held(incoming, now_s, found.cell, found.message, found.letter, node, found.place)
+            return Held(incoming, now_s)
+        return Held(incoming, now_s, found.cell, found.message, found.letter, node, found.place)
 
     def _note(self, who: str, kind: str, *rest: str, **named: str) -> None:
         self._counters.refused[kind] += 1
@@ -161,41 +186,9 @@ class Up:
         if refusal not in self.refused:  # one node must not crowd out the others
             self.refused.append(refusal)
 
-    def _take(self) -> list[_Held]:
-        count = min(len(self._waiting), self._limits.batch_max)
-        return [self._waiting.popleft() for _ in range(count)]
-
     # --- out ---
 
-    async def _store(self, batch: Sequence[_Held]) -> bool:
-        """Return True when all are durable; False if it is time to stop and they are not."""
-        left: dict[str, list[Message]] = {}
-        for held in batch:
-            if held.message is not None:
-                left.setdefault(held.cell, []).append(held.message)
-        while left:
-            done = await asyncio.gather(
-                *(self._buses[cell].publish(*messages) for cell, messages in left.items()),
-                return_exceptions=True,
-            )
-            for cell, error in zip(tuple(left), done, strict=True):
-                if error is None:
-                    del left[cell]
-                elif isinstance(error, BusError):
-                    self.problem = f"cell {cell} takes no messages: {error}"
-                else:
-                    raise error
-            if left:
-                self._counters.retries += 1
-                if await pause(self._stopped, self._limits.retry_s):
-                    return False
-        self.problem = ""
-        letters = sum(held.letter for held in batch)
-        self._counters.dead_letters += letters
-        self._counters.forwarded_up += sum(h.message is not None for h in batch) - letters
-        return True
-
-    async def _tell(self, wire: Wire, batch: Sequence[_Held]) -> None:
+    async def _tell(self, wire: Wire, batch: Sequence[Held]) -> None:
         """Name to each agent what is stored of it; one that does not hear it sends again."""
         stored: dict[tuple[str, int], list[int]] = {}
         for held in batch:
@@ -229,16 +222,6 @@ class Up:
         )
         address = MQTT_DOWN.format(node=reached.agent, kind="horizon")
         return Outgoing(address, encode(envelope), qos=0)
-
-
-async def pause(stopped: asyncio.Event, seconds: float) -> bool:
-    """Wait before trying again; True at once when it is time to stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stopped.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _ranges(numbers: list[int]) -> Iterator[Range]:

@@ -201,6 +201,8 @@ class BridgeSection(Section):
     nodes_max: int = _LIMITS.nodes_max
     #: After a failure of Kafka or of the connection, try again this much later.
     retry_s: float = _LIMITS.retry_s
+    #: A cell that takes nothing for so long keeps the others of a bridge waiting no more.
+    stuck_s: float = _LIMITS.stuck_s
 
     @model_validator(mode="after")
     def _can_be_kept(self) -> "BridgeSection":

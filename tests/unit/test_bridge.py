@@ -93,12 +93,53 @@ async def test_one_cell_failing_is_tried_again_alone(post: Post) -> None:
     async with post.bridged({"default": post.bus, "east": east}) as made:
         post.say("n0", "event", progressed(0))
         post.say("n1", "event", progressed(0, "n1", cell="east"))
+        post.say("n0", "event", progressed(1))
         await until(lambda: made.counters.retries >= 2)
-        assert post.acked == []
+        await until(lambda: post.stored("n0") == [0, 1])
+        assert len(post.acked) == 1, "the broker is answered in the order of arrival"
         east.down = False
-        await until(lambda: len(post.acked) == 2)
-    assert await values(post.bus, EVENTS.name) == [progressed(0)]
+        await until(lambda: len(post.acked) == 3)
+    assert await values(post.bus, EVENTS.name) == [progressed(0), progressed(1)]
     assert [record.key for record in await records(east, EVENTS.name)] == ["east"]
+
+
+class Mute(ShakyBus):
+    """Takes a message and says nothing until it is let."""
+
+    let = asyncio.Event()
+
+    async def append(self, *args: Any) -> None:
+        await self.let.wait()
+        await super().append(*args)
+
+
+@pytest.mark.parametrize("kind", [ShakyBus, Mute])
+async def test_a_sick_cell_keeps_no_other_waiting(post: Post, kind: type[ShakyBus]) -> None:
+    """What is meant for it is answered and not confirmed, so that its agents send it again."""
+    east = kind(post.clock)
+    east.down, Mute.let = kind is ShakyBus, asyncio.Event()
+    buses = {"default": post.bus, "east": east}
+    async with post.bridged(buses, stuck_s=0.2, in_flight_max=40, batch_max=10) as made:
+        for sequence in range(30):
+            post.say("n1", "event", progressed(sequence, "n1", cell="east"))
+        for sequence in range(5):
+            post.say("n0", "event", progressed(sequence))
+        await until(lambda: post.stored("n0") == [0, 1, 2, 3, 4])
+        await until(lambda: len(post.acked) == 35)
+        for sequence in range(5, 50):
+            post.say("n1", "event", progressed(30 + sequence, "n1", cell="east"))
+            post.say("n0", "event", progressed(sequence))
+            await asyncio.sleep(0)
+        await until(lambda: len(post.acked) == 35 + 90)
+        assert post.stored("n0") == list(range(50))
+        assert (post.stored("n1"), made.counters.refused["stuck"]) == ([], 75)
+        assert "cell east" in made.problem
+        east.down = False
+        Mute.let.set()
+        await until(lambda: made.problem == "")
+        post.say("n1", "event", progressed(10, "n1", cell="east"))
+        await until(lambda: 10 in post.stored("n1"))
+    assert made.unacked == 0
 
 
 async def test_a_thousand_bad_ones_do_not_delay_good_ones(post: Post) -> None:

@@ -1,0 +1,133 @@
+"""One cell's way up through a bridge: stored in batches, tried again until stored.
+
+Each cell has a lane of its own, so that one whose partition takes nothing keeps no other waiting.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from bus.bridge_check import Place
+from bus.bridge_limits import BridgeCounters, BridgeLimits
+from bus.contract import Bus, BusError, Message
+from bus.wire import Incoming
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message that waits for its answer; without `message`, for those before it only."""
+
+    incoming: Incoming
+    at_s: float
+    cell: str = ""
+    message: Message | None = None
+    letter: bool = False
+    node: str = ""
+    place: Place | None = None  #: None also if there is nothing to store.
+    done: bool = False  #: It is stored or need not be, or is let go of.
+
+
+class Lane:
+    """Stores what one cell is told."""
+
+    def __init__(
+        self,
+        cell: str,
+        bus: Bus,
+        limits: BridgeLimits,
+        counters: BridgeCounters,
+        stopped: asyncio.Event,
+    ) -> None:
+        self.cell, self._bus, self._limits, self._counters = cell, bus, limits, counters
+        self._stopped = stopped
+        self.problem = ""
+        self.waiting: deque[Held] = deque()
+        self._storing: list[Held] = []
+        #: It has taken nothing for `BridgeLimits.stuck_s`.
+        self.stuck = False
+        self._heard = asyncio.Event()
+
+    def hear(self, held: Held) -> None:
+        """Take a message in."""
+        self.waiting.append(held)
+        self._heard.set()
+
+    def wake(self) -> None:
+        """Let it see that it is time to stop."""
+        self._heard.set()
+
+    def let_go(self) -> list[Held]:
+        """Give up what waits. What is being stored is tried again, as a probe."""
+        given = [*self._storing, *self.waiting]
+        self.waiting.clear()
+        return given
+
+    async def run(
+        self,
+        stored: Callable[[Sequence[Held]], Awaitable[None]],
+        stuck: Callable[["Lane"], None],
+    ) -> None:
+        """Store what comes until it is time to stop, then what came before.
+
+        Args:
+            stored: Is handed each batch that is durable.
+            stuck: Is told when a batch has not been stored for long, and again as that goes on.
+        """
+        while True:
+            count = min(len(self.waiting), self._limits.batch_max)
+            batch = self._storing = [self.waiting.popleft() for _ in range(count)]
+            if batch:
+                if not await self._store(batch, stuck):
+                    return  # unanswered, so they come again
+                await stored(batch)
+                self._storing = []
+            elif self._stopped.is_set():
+                return
+            else:
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def _store(self, batch: Sequence[Held], stuck: Callable[["Lane"], None]) -> bool:
+        """Return True when all are durable; False if it is time to stop and they are not."""
+        messages = [held.message for held in batch if held.message is not None]
+        time_s = asyncio.get_running_loop().time
+        end_s = time_s() + self._limits.stuck_s
+        while True:
+            publishing = asyncio.ensure_future(self._bus.publish(*messages))
+            try:
+                while not publishing.done():
+                    left_s = max(0.0, end_s - time_s()) if not self.stuck else None
+                    await asyncio.wait({publishing}, timeout=left_s)
+                    self._look(time_s() >= end_s and not publishing.done(), stuck)
+                publishing.result()
+                break
+            except BusError as error:
+                self.problem = f"cell {self.cell} takes no messages: {error}"
+            finally:
+                publishing.cancel()
+            self._look(time_s() >= end_s, stuck)
+            self._counters.retries += 1
+            if await pause(self._stopped, self._limits.retry_s):
+                return False
+        self.problem, self.stuck = "", False
+        letters = sum(held.letter for held in batch)
+        self._counters.dead_letters += letters
+        self._counters.forwarded_up += len(messages) - letters
+        return True
+
+    def _look(self, late: bool, stuck: Callable[["Lane"], None]) -> None:
+        if late:
+            self.stuck = True
+            self.problem = self.problem or f"cell {self.cell} does not answer"
+            stuck(self)
+
+
+async def pause(stopped: asyncio.Event, seconds: float) -> bool:
+    """Wait before trying again; True at once when it is time to stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
+    except TimeoutError:
+        return False
+    return True
