@@ -32,6 +32,12 @@ SUFFIXES = (".jsonl", ".jsonl.zst")
 
 #: A snapshot may have 64 MiB, and every quote in it takes two bytes here.
 _LINE_MAX = 256 * 1024 * 1024
+#: The first line has some 80 bytes for each agent that ever read from the log.
+_HEAD_MAX = 16 * 1024 * 1024
+#: A file is checked by pieces of lines this long: no line of a hostile one fills the memory.
+_PIECE = 1 << 20
+#: So many packed bytes are unpacked at a time, where what comes of them is held whole: 16 MiB.
+_FED = 512
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _OPENING = b'{"format":"tidegate log"'
 #: How often progress is told, in records.
@@ -90,7 +96,7 @@ class FileLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._open() as lines:
-            self.head = self._read_head(lines.readline(_LINE_MAX))
+            self.head = self._read_head(lines.readline(_HEAD_MAX))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[io.BufferedReader]:
@@ -152,18 +158,22 @@ class FileLog:
 
     def verify(self) -> int:
         digest, size, count = hashlib.sha256(), 0, 0
-        held = b""
-        for line in self._lines():
-            digest.update(held)
-            size += len(held)
-            count += 1
-            held = line
+        held = begin = b""
+        with self._open() as lines:
+            # By pieces: a line that is longer than one is never whole in memory.
+            while piece := lines.readline(_PIECE):
+                if not held or held.endswith(b"\n"):
+                    count += 1
+                    begin = piece[: len(_OPENING)]
+                digest.update(held)
+                size += len(held)
+                held = piece
         if not held.endswith(b"\n"):
             raise Unreadable(
                 f"{self.path} is cut short: its last line, {count}, has no end; "
                 "restore it from a copy"
             )
-        if held.startswith((b'{"topic":', _OPENING)):
+        if begin.startswith((b'{"topic":', _OPENING)):
             raise Unreadable(
                 f"{self.path} is cut short: it ends at line {count} without its closing line; "
                 "restore it from a copy"
@@ -179,7 +189,8 @@ class FileLog:
             if file.peek(4)[:4] != _ZSTD:
                 return
             frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-            while not frame.eof and (part := file.read(1 << 20)):
+            # All of what is fed comes out at once, 32,768 times as long at the most.
+            while not frame.eof and (part := file.read(_FED)):
                 frame.decompress(part)
             if not frame.eof:
                 raise Unreadable(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,17 @@ def test_a_packed_log_without_its_very_end_is_cut_short(tmp_path: Path) -> None:
         cut.write_bytes(whole.read_bytes()[:-missing])
         with pytest.raises(Unreadable, match=r"cut short|not a Tidegate"), open_log(cut) as log:
             log.verify()
+
+
+def test_a_small_file_that_unpacks_to_much_is_checked_in_little_memory(tmp_path: Path) -> None:
+    size = 16 * 2**20
+    long = [Record(EVENTS.name, number, "default", b"0" * size, {}, 1.0) for number in range(8)]
+    path = tmp_path / "log.jsonl.zst"
+    write_log(path, HEAD, long)
+    assert path.stat().st_size < 32 * 2**10
+    tracemalloc.start()
+    with open_log(path) as log:
+        assert log.verify() == 8
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * size, "neither the file nor one of its lines was held whole"
