@@ -23,6 +23,7 @@ from scheduler.core.stimuli import (
     LeaderStarted,
     Stimulus,
     TimePassed,
+    next_epoch,
 )
 from scheduler.core.validate import violations
 from scheduler.estimator.guard import Learning
@@ -107,7 +108,7 @@ class SchedulerService:
         self.learning.begin(self.engine.state)
         start = LeaderStarted(
             config.leader,
-            self.engine.state.leader.epoch + 1,
+            next_epoch(self.engine.state.leader.epoch, self._clock.now_s()),
             config.policy,
             config.settings.to_dict(),
         )

@@ -4,7 +4,8 @@
     reconcile  turns that into what is safe now (scheduler/core/reconcile)
     evolve     folds what was decided           (scheduler/core/evolve)
 
-Time is a field of the stimulus. Ids derive from the cell, the number of the stimulus and an index.
+Time is a field of the stimulus. Ids derive from the cell, the leader's epoch, the
+number of the stimulus and an index.
 """
 
 from collections.abc import Callable

@@ -284,7 +284,7 @@ def _lend(turn: Turn, name: str) -> None:
         return
     if state.pools[node.pool].kind == "training":
         return
-    loan = f"loan-{state.loans}"
+    loan = f"loan-{state.leader.epoch}-{state.loans}"
     turn.emit(facts.LoanRequested(loan, name))
     turn.command(node.agent, LendNode(node=name, loan=loan), name)
 

@@ -391,6 +391,6 @@ def state_from_dict(document: dict[str, Any]) -> ClusterState:
 
 
 def command_order(command: str) -> tuple[int, int]:
-    """Sort key of command ids, `CELL-ENTRY-INDEX`: the order in which they were issued."""
+    """Sort key of command ids, `CELL-LEADER-ENTRY-INDEX`: the order in which they were issued."""
     _, entry, index = command.rsplit("-", 2)
     return int(entry), int(index)

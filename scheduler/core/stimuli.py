@@ -36,6 +36,20 @@ class LeaderStarted:
     settings: Mapping[str, float]
 
 
+#: Leader epochs count seconds from the beginning of 2020, so that they fit an envelope until 2088.
+_EPOCH_ZERO_S = 1_577_836_800.0
+
+
+def next_epoch(former: int, now_s: float) -> int:
+    """Give the epoch of a new leader: above the former, and above any that the journal has lost.
+
+    A log that was restored from a copy knows an older epoch than agents have heard; the time
+    lifts the next one above all of them. Ids of commands and loans hold it, so they never come
+    again with another meaning.
+    """
+    return max(former + 1, int(now_s - _EPOCH_ZERO_S))
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSilent:
     """Nothing was heard of the node since `last_heard_s`."""

@@ -48,7 +48,7 @@ class Turn:
     def command(self, agent: str, data: CommandData, subject: str) -> None:
         """Send a command and keep it open until it is acknowledged."""
         state = self.state
-        name = f"{state.cell}-{state.number}-{len(self.commands)}"
+        name = f"{state.cell}-{state.leader.epoch}-{state.number}-{len(self.commands)}"
         settings, kind = self.settings, type(data).__name__
         starts = kind in ("StartGang", "ScaleGang")
         expires_s = state.now_s + (settings.start_ttl_s if starts else settings.command_ttl_s)

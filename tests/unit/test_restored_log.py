@@ -1,0 +1,63 @@
+"""A log that was restored from a copy: what its leader says is nothing that agents know already."""
+
+import shutil
+from pathlib import Path
+
+from bus.clock import PacedClock
+from bus.sqlite import SqliteBus
+from scheduler.core.stimuli import LeaderStarted, next_epoch
+from schemas.commands import LendNode, StartGang
+from tests.builders import Cell, node_born, submitted
+from tests.desk import Desk
+
+BEGIN_S = 1_767_571_200.0  # 2026-01-05
+
+
+async def _led(log: Path, job: str, at_s: float) -> tuple[set[str], int]:
+    """Let a leader start a job; give the ids of its commands, and its epoch."""
+    clock = PacedClock(at_s, None)
+    desk = Desk(clock, SqliteBus.open(log, clock, durability="process_crash"))
+    service = desk.start()
+    await desk.hears(
+        desk.say(node_born("n0")), desk.say(submitted(job), "/tenants/t"), wait_s=120.0
+    )
+    said = await desk.commands(StartGang)
+    await desk.crash()
+    await desk.bus.close()
+    return {one.id for one in said}, service.engine.state.leader.epoch
+
+
+async def test_no_command_of_a_lost_future_is_given_again(tmp_path: Path) -> None:
+    log, copy = tmp_path / "log.db", tmp_path / "copy.db"
+    clock = PacedClock(BEGIN_S, None)
+    desk = Desk(clock, SqliteBus.open(log, clock, durability="process_crash"))
+    desk.start()
+    await desk.wait(1.0)
+    await desk.crash()
+    await desk.bus.close()
+    shutil.copyfile(log, copy)
+    lost, lost_epoch = await _led(log, "a", BEGIN_S + 10.0)
+    found, epoch = await _led(copy, "b", BEGIN_S + 400.0)
+    assert lost
+    assert found
+    assert lost.isdisjoint(found)
+    assert epoch > lost_epoch, "agents obey whom they take for the newest leader"
+
+
+def test_no_loan_of_a_lost_future_is_asked_for_again() -> None:
+    loans = set()
+    for epoch in (2, 3):
+        cell = Cell().told(node_born("i0", pool="infer", kind="inference"))
+        cell.feed(LeaderStarted("again", epoch, "scripted", cell.settings.to_dict()))
+        cell.plan(lend=["i0"])
+        (order,) = cell.sent(LendNode)
+        loans.add(order.loan)
+    assert len(loans) == 2
+
+
+def test_a_leader_is_above_the_one_before_it_whatever_the_clock_says() -> None:
+    assert next_epoch(7, 0.0) == 8
+    now = next_epoch(7, BEGIN_S)
+    assert now > 10**8
+    assert next_epoch(now, BEGIN_S) == now + 1
+    assert next_epoch(0, 3.7e9) < 2**31, "what an envelope can say"
