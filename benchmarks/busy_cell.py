@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduler import garbage
 from scheduler.core import due, engine
 from scheduler.core.engine import Engine
 from scheduler.core.settings import Settings
@@ -192,6 +193,11 @@ class Cell:
                 self._feed(WorkerStarted.model_validate({**part, "step": step}))
         else:
             self._done.pop(job.id, None)
+
+    def rest(self) -> None:
+        """Do what the scheduler's process does after each tick, where nobody waits for it."""
+        self.engine.catch_up()
+        garbage.look()
 
     # --- time --------------------------------------------------------------------------------
 

@@ -3,8 +3,10 @@
 A real engine runs a cluster that does at once what it is told: nodes of an inference pool with a
 tide come and go, some jobs end and others arrive, so that most cycles are the ordinary ones: little
 to change. A cycle is all of `TimePassed`: what is due, the columns of the snapshot, the policy's
-plan, and its adoption; what is left is checks, claims and nodes that go back. *Cold* is the first
-cycle: nothing runs and all jobs wait, as after a takeover of an empty cluster.
+plan, and its adoption; what is left is checks, claims and nodes that go back. Not in it is what
+the scheduler's process does after each tick, where nobody waits for it: rows of what changed, and
+Python's look for garbage. Jobs that come just before a cycle are in it. *Cold* is the first cycle:
+nothing runs and all jobs wait, as when a cell begins; they came in the ticks before.
 
 Every figure is that of the best of several runs (`--repeat`), by its mean: other work on the
 machine only ever adds to it. For the same reason CPU time stands beside wall time, and is what
@@ -121,14 +123,15 @@ def cycles(name: str, gpus: int, jobs: int, seconds: float, seed: int = SEED) ->
     for _ in range(jobs):
         cell.submit()
     gc.collect()
+    cell.rest()
     spent = [cell.cycle()]
     stop_s = perf_counter() + seconds
     while seconds and (len(spent) < 4 or perf_counter() < stop_s):
         cell.work()
+        cell.rest()
         for _ in range(jobs - cell.live):
             cell.submit()
         spent.append(cell.cycle())
-        garbage.look()
     return joined(spent)
 
 

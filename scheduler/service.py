@@ -217,7 +217,9 @@ class SchedulerService:
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
-        self.learning.learn(self.engine.state, now_s)  # nobody waits for that
+        # Nobody waits for these.
+        self.learning.learn(self.engine.state, now_s)
+        self.engine.catch_up()
         garbage.look()
 
     def _take(

@@ -35,8 +35,8 @@ class _Heap:
         """Look at it again before the next `due`."""
         self._touched[name] = None
 
-    def due(self, now_s: float) -> list[str]:
-        """List what is due by now, in no order that means anything; what stays so comes again."""
+    def catch_up(self) -> None:
+        """Look at what was touched."""
         for name in self._touched:
             at_s = self._due_s(name)
             if at_s == inf:
@@ -47,6 +47,11 @@ class _Heap:
         if len(self._heap) > 64 + 2 * len(self._at_s):
             self._heap = [(at_s, name) for name, at_s in self._at_s.items()]
             heapify(self._heap)
+        self._touched = {}
+
+    def due(self, now_s: float) -> list[str]:
+        """List what is due by now, in no order that means anything; what stays so comes again."""
+        self.catch_up()
         found: dict[str, None] = {}
         while self._heap and self._heap[0][0] <= now_s:
             at_s, name = heappop(self._heap)
@@ -67,6 +72,11 @@ class Agenda:
         self.commands = _Heap(partial(command_due_s, state, settings), state.commands)
         self.jobs = _Heap(partial(job_due_s, state, settings), state.jobs)
         self._heaps = {"job": self.jobs, "node": self.nodes, "command": self.commands}
+
+    def catch_up(self) -> None:
+        """Look at what facts were about."""
+        for heap in self._heaps.values():
+            heap.catch_up()
 
     def saw(self, fact: Any) -> None:
         """Take note of a fact that was folded into the state."""

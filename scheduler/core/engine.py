@@ -192,13 +192,19 @@ class Engine:
         turn, state = self._turn, self.state
         if answer is not None:
             self._adopt(turn, answer)
-        elif not self._timed:
-            if not _FREEING.isdisjoint(map(type, turn.facts)):
-                clear_reclaimed(turn)
-                advance(turn)
-            self._view.catch_up(state)
+        elif not self._timed and not _FREEING.isdisjoint(map(type, turn.facts)):
+            clear_reclaimed(turn)
+            advance(turn)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
+
+    def catch_up(self) -> None:
+        """Do what the next cycle would have to do first; call it where nobody waits for a plan.
+
+        It changes no decision: what is kept beside the state follows from the state.
+        """
+        self._view.catch_up(self.state)
+        self._agenda.catch_up()
 
     def _take(self, turn: Turn, stimulus: Stimulus) -> None:
         data = stimulus.data

@@ -29,8 +29,6 @@ _OF_JOBS = {
     facts.LengthsReplaced: "lengths",
     facts.RefusalsNoted: "jobs",
 }
-#: So many jobs changed since rows were written last: that is work enough for one go.
-_MANY = 256
 _Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
 _NOTHING: tuple[int, Floats] = -1, np.zeros(0)
 
@@ -81,10 +79,9 @@ class View:
             self._forget()  # slots may have another length, and notes another reader
 
     def catch_up(self, state: ClusterState) -> None:
-        """Write rows now if there are many to write: between cycles nobody waits for a plan."""
-        if self._rows is None or len(self._jobs) >= _MANY:
-            _, jobs = self._read(state)
-            jobs.catch_up()
+        """Write the rows that the next snapshot would have to write first."""
+        _, jobs = self._read(state)
+        jobs.catch_up()
 
     def snapshot(self, state: ClusterState) -> columns.Snapshot:
         """Give the columns of the state as it is now."""

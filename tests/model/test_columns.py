@@ -93,6 +93,8 @@ class Field:
         self.count += 1
         self.books.take(stimulus, self.policy.made, decision.facts)
         assert self.engine.state.totals.policy_failures == 0
+        if self.count % 4 == 0:
+            self.engine.catch_up()
         if self.count % 3 == 0:
             begun_anew(self.engine)
             self.books.check(self.engine._view.snapshot(self.engine.state))

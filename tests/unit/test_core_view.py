@@ -172,15 +172,16 @@ def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
     assert len(cell.engine._view._rows[1]._jobs) < 100
 
 
-def test_what_many_jobs_say_is_read_before_a_cycle_asks_for_it() -> None:
-    cell = Cell().told(node_born("n0"))
-    for number in range(600):
-        cell.engine.handle(Stimulus(cell.now_s, submitted(f"j{number}")))
-    view = cell.engine._view
-    assert len(view._jobs) < 256
-    begun_anew(cell.engine)
-    cell.engine.handle(Stimulus(cell.now_s, LeaderStarted("y", 2, "scripted", {})))
-    assert not view._jobs
+def test_between_cycles_an_engine_does_what_the_next_would_have_to_do_first() -> None:
+    cell = Cell().told(node_born("n0"), submitted("j0"), submitted("j1"))
+    cell.run("j0", n0=2)
+    view, agenda = cell.engine._view, cell.engine._agenda
+    assert view._jobs
+    assert agenda.jobs._touched
+    cell.engine.catch_up()
+    heaps = (agenda.jobs, agenda.nodes, agenda.commands)
+    assert [len(named) for named in (view._jobs, view._nodes)] == [0, 0]
+    assert [len(heap._touched) for heap in heaps] == [0, 0, 0]
     begun_anew(cell.engine)
 
 
