@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.interface import Floats, Ints
 
 #: Gains per GPU below this are noise.
 LEAST_SLOPE = 1e-12
@@ -26,14 +26,9 @@ class Steps:
     cost: Ints  #: (t,) GPUs it takes.
     slope: Floats  #: (t,) what each of them gains.
 
-    def of(self, which: Bools | Ints | slice, span: slice = slice(None)) -> "Steps":
-        """Return some of them, or some of a span of them."""
-        return Steps(
-            self.row[span][which],
-            self.end[span][which],
-            self.cost[span][which],
-            self.slope[span][which],
-        )
+    def of(self, which: Ints | slice) -> "Steps":
+        """Return some of them."""
+        return Steps(self.row[which], self.end[which], self.cost[which], self.slope[which])
 
     def fitting(self, gpus: int) -> int:
         """Return how many steps, from the first on, so many GPUs pay for."""

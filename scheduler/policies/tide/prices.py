@@ -32,7 +32,7 @@ class Bids:
     """What all jobs would pay at all sites."""
 
     steps: Steps  #: By site, the steepest first.
-    own: list[slice]  #: Where the steps of each site are.
+    own: list[Steps]  #: The steps at each site.
     left: Ints  #: (S,) GPUs that nobody is promised.
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
     limits: tuple[tuple[Bools, int], ...] = ()
@@ -42,7 +42,7 @@ class Bids:
 
         Of other tenants than a step's own no more is before it than their limits allow.
         """
-        steps = self.steps.of(slice(None), self.own[one])
+        steps = self.own[one]
         lacks = steps.cost.cumsum() - self.left[one]
         for jobs, gpus in self.limits:
             mine = jobs[steps.row]
@@ -74,8 +74,8 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
     lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
     sites = range(len(own))
-    ends = np.array([0, *[span.stop for span in own]])
-    at = np.arange(len(own)).repeat(ends[1:] - ends[:-1])
+    many = [len(theirs.row) for theirs in own]
+    ends, at = np.array([0, *many]).cumsum(), np.arange(len(own)).repeat(many)
     start = _floors(market, promises)
     level = np.add.reduce(start)
     site, price = _choose(market, value, bound, left, steps, at, ends)
@@ -84,7 +84,7 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
         if one in lent:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
         elif left[one] > 0:
-            some = steps.of(mine[own[one]], own[one])
+            some = own[one].of(mine[ends[one] : ends[one + 1]].nonzero()[0])
             level = take(market.sizes, value[one], level, some, int(left[one]))
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
@@ -95,7 +95,7 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
             free = waits & ~here
             if one in lent or left[one] <= 0 or not np.count_nonzero(free):
                 continue
-            some = steps.of((free | here)[steps.row[own[one]]], own[one])
+            some = own[one].of((free | here)[own[one].row].nonzero()[0])
             got = take(market.sizes, value[one], start[one], some, int(left[one]))
             site[free & (got > 0)] = one
             level = np.where(site == one, got, level)
@@ -120,8 +120,8 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
     steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
     at, row = np.divmod(steps.row, r)
     ends = at.searchsorted(np.arange(count + 1)).tolist()
-    own = [slice(*pair) for pair in pairwise(ends)]
-    return Bids(Steps(row, steps.end, steps.cost, steps.slope), own, left)
+    steps = Steps(row, steps.end, steps.cost, steps.slope)
+    return Bids(steps, [steps.of(slice(*pair)) for pair in pairwise(ends)], left)
 
 
 def _floors(market: Market, promises: Promises) -> Ints:

@@ -57,6 +57,8 @@ class Quotas:
     @property
     def limited(self) -> Bools:
         """(r,) jobs of tenants with a limit."""
+        if not self.names:
+            return np.zeros(len(self.of), dtype=np.bool_)
         bounded = self.most + self.apart < NO_LIMIT
         found: Bools = np.append(bounded, False)[self.of]
         return found
@@ -103,15 +105,17 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     """
     jobs, rows = seen.jobs, market.rows
     own = jobs.size[rows]
+    fresh = (own > 0) & (jobs.changed_s[rows] > seen.now_s - STAYS_S)
+    if not quotas:
+        none = own[:0]
+        return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none)
     rest = jobs.size.copy()
     rest[rows] = 0
     named = {name: read(name, text) for name, text in sorted(quotas.items())}
     at = {name: index for index, name in enumerate(named)}
-    of = np.array([at.get(tenant, -1) for tenant in jobs.tenants] if at else [-1], dtype=np.int64)
-    of = np.broadcast_to(of, rest.shape)
+    of = np.array([at.get(tenant, -1) for tenant in jobs.tenants], dtype=np.int64)
     apart = np.bincount(of + 1, rest, len(at) + 1)[1:].astype(np.int64)
     least, most = np.array([*named.values()], dtype=np.int64).reshape(-1, 2).T
-    fresh = (own > 0) & (jobs.changed_s[rows] > seen.now_s - STAYS_S)
     left = np.maximum(least - apart, 0)
     return Quotas(tuple(at), of[rows], own, fresh, apart, left, most - apart)
 
