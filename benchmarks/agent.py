@@ -83,6 +83,7 @@ bench = "{key}"
 _PROCESSES = """
 [agent.workers]
 folder = "{folder}/runs"
+isolation = "none"
 checkpoints = "file://{folder}/store"
 """
 _OWNER = """

@@ -67,6 +67,14 @@ def install(
         str | None,
         _option("--owner", "none", "Nobody but training needs the GPUs; owners go into --config."),
     ] = None,
+    isolation: Annotated[
+        str | None,
+        _option(
+            "--isolation",
+            "tenant|none",
+            "As whom jobs run: a user for each tenant (then the agent is root), or the agent's.",
+        ),
+    ] = None,
     config: Annotated[
         _File,
         _option("--config", "FILE", "A configuration of your own, instead of the options above."),
@@ -79,7 +87,7 @@ def install(
     ] = None,
     user: Annotated[
         str | None,
-        _option("--user", "USER", "Whom agent and jobs run as; by default tidegate, made if new."),
+        _option("--user", "USER", "Whom the agent runs as; by default root, else tidegate."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
@@ -118,6 +126,7 @@ def install(
         gpus,
         gpu_type,
         owner,
+        isolation,
         config,
         environment,
     )

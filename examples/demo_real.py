@@ -108,6 +108,7 @@ checkpoint_min_s = 20
 checkpoint_max_s = 30
 [agent.workers]
 checkpoints = "file://{folder}/checkpoints"
+isolation = "none"
 """
     replicas = "".join(
         f"""

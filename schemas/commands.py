@@ -52,6 +52,9 @@ class GangSpec(Strict):
     program: Program | None = Field(
         default=None, description="What its workers run; null where they are simulated."
     )
+    tenant: Name | None = Field(
+        default=None, description="Whose the job is: as whose user its workers run."
+    )
 
 
 class StartGang(Strict):

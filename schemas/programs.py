@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.values import Strict
+from schemas.values import Name, Strict
 
 #: The most bytes that command and environment may take together: they travel in every start
 #: command, which has to stay below the largest message (`schemas.values.MAX_MESSAGE_BYTES`).
@@ -28,6 +28,11 @@ class Program(Strict):
     )
     env: Annotated[dict[_Variable, _Text], Field(max_length=256)] = Field(
         default={}, description="Added to the environment; names that Tidegate sets are its own."
+    )
+    secrets: Annotated[dict[_Variable, Name], Field(max_length=64)] = Field(
+        default={},
+        description="Variables whose values the agent has, by the names that it keeps them under "
+        "for the job's tenant. The values are in no message and no record.",
     )
     workdir: _Path | None = Field(
         default=None, description="Where it starts, on the agent's machine; null: a fresh folder."

@@ -35,6 +35,16 @@ class WorkersSection(Section):
     gpu_ids: Names = ()
     #: GPU locks; the same for all agents of one machine. Unset: locks in `folder`.
     locks: Path | None = None
+    #: As whom workers run. `tenant`: jobs of each tenant as a user of their own, with their own
+    #: folders; takes an agent that is root. `none`: as the agent's user; then whoever may submit a
+    #: job can read what the agent can: its keys, the store's login, other tenants' runs.
+    isolation: Literal["tenant", "none"] = "tenant"
+    #: The first of the users that tenants are given: no account of the machine is from there on.
+    first_uid: Annotated[int, Field(ge=1000, lt=2**31)] = 1_900_000_000
+    #: Groups of the machine that those users are in besides, as the one that may use the GPUs.
+    groups: Names = ()
+    #: Where the secrets are that jobs name, `TENANT/NAME`, readable for the agent alone.
+    secrets: Path | None = None
     #: What workers get of the agent's own environment, beside PATH, HOME and the like.
     pass_env: Names = ()
     #: A program that says nothing has started when its workers have lived this long.

@@ -1,5 +1,6 @@
 """Puts a real machine together from the configuration: workers, meters and an owner."""
 
+import grp
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -13,6 +14,7 @@ from runtime.executor import Machine
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
+from runtime.executors.tenants import Tenants
 from runtime.metering.dcgm import DcgmGpus
 from runtime.metering.host import HostSlots
 from runtime.metering.load import ScrapedLoad
@@ -156,7 +158,15 @@ def _executor(
     remembered: Mapping[str, int],
 ) -> ProcessExecutor:
     alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
-    chosen = {name: getattr(section, name) for name in alike - {"gpu_ids"}}
+    chosen = {name: getattr(section, name) for name in alike - {"gpu_ids", "groups"}}
+    if section.isolation == "tenant":
+        chosen["tenants"] = Tenants(section.folder, section.first_uid)
+    try:
+        chosen["groups"] = [grp.getgrnam(name).gr_gid for name in section.groups]
+    except KeyError as error:
+        raise ConfigError(
+            f"agent.workers.groups: {error.args[0]}; make it, or take it out"
+        ) from None
     gpu_ids = _names(specs, section)
     options = ProcessOptions(
         root=section.folder, store=store, agent=agent, gpu_ids=gpu_ids, **chosen
@@ -172,6 +182,12 @@ def _on_slurm(
     remembered: Mapping[str, int],
 ) -> "SlurmExecutor":
     from cloud_agent.slurm import SlurmExecutor, SlurmOptions  # an edge agent does without
+
+    if workers.isolation != "none":
+        raise ConfigError(
+            "agent.workers.isolation: Slurm runs all jobs as this agent's user, who can read its "
+            'keys and other tenants\' runs; say isolation = "none" if all who submit may'
+        )
 
     chosen: dict[str, Any] = {**dict(section), "gres": section.gres or None}
     alike = {one.name for one in fields(SlurmOptions)} & set(WorkersSection.model_fields)

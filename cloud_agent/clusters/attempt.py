@@ -119,7 +119,9 @@ class Cluster(Protocol):
         """See how things stand; attempts go by it until the next look."""
         ...
 
-    def attempt(self, folder: Path, job: str, program: Program, started: Started) -> Attempt:
+    def attempt(
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+    ) -> Attempt:
         """Prepare the run of what was written down as started."""
         ...
 

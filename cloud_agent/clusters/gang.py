@@ -255,7 +255,9 @@ class Gang:
         self._scale_by_s, self._is_freed, self._is_complete = None, False, False
         self._upload_by_s, self._still = math.inf, Stillness(self._site.terms, self.held.job)
         folder = job_folder(self._site.terms.root, self.held.job) / str(started.epoch)
-        self._attempt = self._site.cluster.attempt(folder, self.held.job, self._program, started)
+        self._attempt = self._site.cluster.attempt(
+            folder, self.held.job, self.held.spec.tenant, self._program, started
+        )
 
     def _note_start(self, current: Attempt) -> None:
         ended = current.ended  # perhaps before anybody looked

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from cloud_agent.clusters.attempt import Outcome, Progress
 from cloud_agent.clusters.held import Started
 from cloud_agent.kubernetes.api import Api, Away, Json, Refused
-from cloud_agent.kubernetes.body import WISH, Work, job_body, placed, progress_name, selector
+from cloud_agent.kubernetes.body import (
+    SAID,
+    TOLD,
+    WISH,
+    Work,
+    job_body,
+    placed,
+    progress_name,
+    selector,
+)
 from cloud_agent.kubernetes.mirror import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
 from cloud_agent.kubernetes.options import KubernetesOptions
@@ -173,7 +182,7 @@ class Attempt:
         refusals = self._refusals
         if view is None or now_s < refusals.again_s:
             return
-        for name in (CHECKPOINTS, WORK):
+        for name in (CHECKPOINTS, WORK, SAID, TOLD):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         try:
             uid = self._create()

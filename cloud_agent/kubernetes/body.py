@@ -41,7 +41,10 @@ while kill -0 $worker 2> /dev/null; do
 done
 wait $worker
 """
-WISH = "wish"
+#: What Pods see of a run folder, and of nothing else: two folders to write in, what their workers
+#: say, and what they are told.
+SAID, TOLD = "said", "told"
+WISH = f"{TOLD}/wish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Work:
     resume: Path | None
     #: The run folder, as the agent sees it.
     folder: Path
+    #: Whose it is; None: nobody says.
+    tenant: str | None = None
 
     @property
     def name(self) -> str:
@@ -91,7 +96,7 @@ class Work:
 
 def progress_name(rank: int | str) -> str:
     """Name a worker's file: on network file systems, several nodes do not append to one."""
-    return f"progress-{rank}.jsonl"
+    return f"{SAID}/progress-{rank}.jsonl"
 
 
 def label(value: str) -> str:
@@ -129,6 +134,8 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(1, round(options.grace_s)),
         "schedulingGates": [{"name": GATE}],
+        # A job has no business with the cluster that runs it.
+        "automountServiceAccountToken": False,
         "containers": [_container(work, options)],
         "volumes": [*options.pod.get("volumes", ()), {"name": _VOLUME, **options.volume}],
     }
@@ -163,13 +170,29 @@ def _container(work: Work, options: KubernetesOptions) -> Json:
         "workingDir": program.workdir or str(run / WORK),
         "env": _environment(work, options, run),
         "resources": {"limits": amounts, "requests": amounts},
-        "volumeMounts": [
-            *options.container.get("volumeMounts", ()),
-            {"name": _VOLUME, "mountPath": str(options.mount or options.root)},
-        ],
+        "volumeMounts": [*options.container.get("volumeMounts", ()), *_mounts(work, options)],
         # The end of its output is why it failed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _mounts(work: Work, options: KubernetesOptions) -> list[Json]:
+    """Give what a Pod sees of the shared folder: parts of its run, and what it goes on from.
+
+    Raises:
+        ValueError: what it goes on from is not in the shared folder.
+    """
+    parts = [(work.folder / name, name == TOLD) for name in (CHECKPOINTS, WORK, SAID, TOLD)]
+    parts += [(work.resume, True)] if work.resume is not None else []
+    return [
+        {
+            "name": _VOLUME,
+            "mountPath": str(_there(path, options)),
+            "subPath": str(path.relative_to(options.root)),
+            "readOnly": read_only,
+        }
+        for path, read_only in parts
+    ]
 
 
 def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json]:
@@ -201,7 +224,9 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
     }
     if work.resume is not None:
         said["TIDEGATE_RESUME"] = _literal(str(_there(work.resume, options)))
+    secrets = f"tidegate-{work.tenant}" if work.tenant is not None else ""
     return [
+        *(_from_secret(name, secrets, key) for name, key in work.program.secrets.items()),
         _from_pod("RANK", f"metadata.annotations['{INDEX}']"),
         _from_pod("TIDEGATE_NODE", "spec.nodeName"),
         *({"name": name, "value": value} for name, value in said.items()),
@@ -210,6 +235,11 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
 
 def _from_pod(name: str, field: str) -> Json:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _from_secret(name: str, secret: str, key: str) -> Json:
+    """Have Kubernetes put a secret in: neither the agent nor the Job has its value."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:

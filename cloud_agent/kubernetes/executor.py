@@ -56,8 +56,11 @@ class _Kubernetes:
     def look(self) -> None:
         self._view = self._mirror.view()
 
-    def attempt(self, folder: Path, job: str, program: Program, started: Started) -> AnyAttempt:
-        work = Work(job, started.epoch, started.placement, program, started.resume, folder)
+    def attempt(
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+    ) -> AnyAttempt:
+        what = (job, started.epoch, started.placement, program, started.resume, folder)
+        work = Work(*what, tenant)
         made = Attempt(self._desk, work, started)
         self._attempts = [one for one in self._attempts if one.ended is None] + [made]
         return made

@@ -9,7 +9,15 @@ from cloud_agent.clusters.terms import Terms
 
 #: Parts of a Pod that are Tidegate's to say.
 _OURS = frozenset(
-    ("containers", "nodeName", "nodeSelector", "restartPolicy", "schedulingGates", "subdomain")
+    (
+        "automountServiceAccountToken",
+        "containers",
+        "nodeName",
+        "nodeSelector",
+        "restartPolicy",
+        "schedulingGates",
+        "subdomain",
+    )
 )
 
 

@@ -59,6 +59,9 @@ class Attempt:
         self.trains = False
         #: How it ended; its GPUs are free then.
         self.ended: Outcome | None = None
+        if work.program.secrets:
+            words = "secrets: an agent of a Slurm cluster keeps none; leave them out"
+            self.ended = Outcome(False, words, retriable=False)
         self._options, self._slurm, self._work = options, slurm, work
         self._listing = listing
         self._sent = False
@@ -89,6 +92,8 @@ class Attempt:
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
         """
+        if self.ended is not None:
+            return
         listing = self._listing()
         if self._sent:
             self._follow(listing, now_s, leave_by_s)

@@ -52,7 +52,9 @@ class _Cluster:
     def look(self) -> None:
         self._listing = self._list()
 
-    def attempt(self, folder: Path, job: str, program: Program, started: Started) -> Attempt:
+    def attempt(
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+    ) -> Attempt:
         work = Work(job, started.epoch, started.placement, program, started.resume)
         run = Run(folder)
         return Attempt(self._options, self._slurm, lambda: self._listing, run, work, started)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runtime.checkpoints.errors import CheckpointError, explained
+from runtime.identity import as_user
 
 _WAIT = "report a checkpoint only when it is complete on disk, and leave it alone after"
 
@@ -22,6 +23,7 @@ class SourceFile:
     size_bytes: int
     modified_ns: int
     inode: tuple[int, int]
+    user: int | None = None  #: As whom it is read.
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
@@ -33,7 +35,9 @@ class SourceFile:
         # A job may swap a file for a link or a pipe; it must neither lead elsewhere nor hang.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            with os.fdopen(os.open(self.where, flags), "rb") as stream:
+            with as_user(self.user):
+                descriptor = os.open(self.where, flags)
+            with os.fdopen(descriptor, "rb") as stream:
                 self._hold(os.fstat(stream.fileno()))
                 yield stream
                 self._hold(os.fstat(stream.fileno()))
@@ -57,8 +61,10 @@ class SourceFile:
 class Source:
     """A checkpoint on the local disk: one file, or a folder with all that is in it."""
 
+    top: Path
     files: tuple[SourceFile, ...]
     empty_folders: tuple[str, ...]
+    user: int | None = None  #: As whom it was looked at.
 
     @property
     def size_bytes(self) -> int:
@@ -66,12 +72,17 @@ class Source:
         return sum(file.size_bytes for file in self.files)
 
 
-def look(source: Path) -> Source:
-    """List what makes up a checkpoint, in order of paths. Modes and owners are not kept.
+def look(source: Path, user: int | None = None) -> Source:
+    """List what makes up a checkpoint, in order of paths, as a user; None: as ourselves.
 
     Raises:
         CheckpointError: there is none, it has no file, or holds what is neither file nor folder.
     """
+    with as_user(user):
+        return _looked(source, user)
+
+
+def _looked(source: Path, user: int | None) -> Source:
     files: list[SourceFile] = []
     empty: list[str] = []
     waiting = [(source, source.name)]
@@ -87,7 +98,9 @@ def look(source: Path) -> Source:
                     empty.append(path)
             elif stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)
-                files.append(SourceFile(path, where, status.st_size, status.st_mtime_ns, inode))
+                files.append(
+                    SourceFile(path, where, status.st_size, status.st_mtime_ns, inode, user)
+                )
             else:
                 raise CheckpointError(
                     f"{where}: is a link or a special file; a checkpoint is made of plain files"
@@ -98,7 +111,8 @@ def look(source: Path) -> Source:
         raise explained(error, "read the checkpoint", str(error.filename or source)) from error
     if not files:
         raise CheckpointError(f"{source}: holds no file; {_WAIT}")
-    return Source(tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(empty)))
+    by_path = sorted(files, key=lambda file: file.path)
+    return Source(source, tuple(by_path), tuple(sorted(empty)), user)
 
 
 def _named(where: Path, path: str) -> None:

@@ -26,7 +26,7 @@ from runtime.checkpoints.manifest import (
     checked,
     encode,
 )
-from runtime.checkpoints.source import look
+from runtime.checkpoints.source import Source, look
 from runtime.checkpoints.transfer import MIB, Flow, Progress, Rate, Traffic, Transfer
 from runtime.checkpoints.upload import Upload, sweep
 
@@ -92,6 +92,7 @@ class CheckpointStore:
         created_s: float,
         progress: Progress | None = None,
         stop: threading.Event | None = None,
+        user: int | None = None,
     ) -> Checkpoint:
         """Store a file or folder; returns only when the store was seen to hold all of it.
 
@@ -106,6 +107,7 @@ class CheckpointStore:
             created_s: when, in seconds since the Unix epoch.
             progress: called from this thread after each part.
             stop: set it to give up after the part under way.
+            user: as whom to read it, if others may put links there; None: as we are.
 
         Raises:
             CheckpointError: it is not committed; the text says what to do.
@@ -115,16 +117,16 @@ class CheckpointStore:
             self._under_way.append(folder)
         try:
             with self.commits.counting(Flow(self._rate, progress, stop)) as flow:
-                return self._commit(folder, (job, epoch, step), source, created_s, flow)
+                found = look(source, user)
+                return self._commit(folder, (job, epoch, step), found, created_s, flow)
         finally:
             with self._lock:
                 self._under_way.remove(folder)
 
     def _commit(
-        self, folder: str, about: tuple[str, int, int], source: Path, created_s: float, flow: Flow
+        self, folder: str, about: tuple[str, int, int], files: Source, created_s: float, flow: Flow
     ) -> Checkpoint:
         job, epoch, step = about
-        files = look(source)
         committed = self._catalogue.manifest(folder)
         upload = Upload(
             self._filesystem,
@@ -136,9 +138,9 @@ class CheckpointStore:
         # What is committed keeps its parts: the setting may have changed since.
         part_bytes = self.part_bytes if committed is None else committed.part_bytes
         stored = upload.send(files, part_bytes)
-        if look(source) != files:
+        if look(files.top, files.user) != files:
             raise CheckpointError(
-                f"{source}: files came, went or changed while it was read; report a checkpoint "
+                f"{files.top}: files came, went or changed while it was read; report a checkpoint "
                 "only when it is complete on disk, and leave it alone after"
             )
         manifest = Manifest(

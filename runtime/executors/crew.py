@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.cgroups import Cgroup
+from runtime.executors.hostile import open_plain
 from runtime.executors.kernel import die_with
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.processes import children, descendants, identity, says
+from runtime.identity import as_user, become
 
 _READ_BYTES = 64 * 1024
+_SECRET_MAX = 64 * 1024
 #: A worker that prints without end must not keep the supervisor from its signals.
 _READS_AT_ONCE = 16
 #: Shells say so of commands that they cannot find, or cannot run; so do we.
@@ -140,12 +143,17 @@ class Crew:
         """
         self.locks = locks
         self._plan, self._logs, self._cgroup = plan, logs, cgroup
+        self._user: list[int] | None = plan["user"]
         workdir = plan["workdir"]
-        if not Path(workdir).is_dir() or not os.access(workdir, os.X_OK):
+        try:
+            with as_user(self._user[0] if self._user else None):
+                os.stat(f"{workdir}/.")  # noqa: PTH116 - pathlib drops the dot
+        except OSError:
             raise Refused(
-                f"workdir: {workdir} is no folder on this machine that the agent may enter; "
+                f"workdir: {workdir} is no folder on this machine that the job's user may enter; "
                 "make it here, or name another"
-            )
+            ) from None
+        self._secrets = {name: secret(Path(file)) for name, file in plan["secrets"].items()}
         logs.mkdir(exist_ok=True)
         self.members: list[Member] = []
         for worker in plan["workers"]:
@@ -166,14 +174,19 @@ class Crew:
         """Start one worker. A command that cannot be run is a worker that ended with 126 or 127."""
         parent = os.getpid()
         env = {name: value for name, value in member.env.items() if value is not None}
+        env |= self._secrets
+        user, workdir = self._user, self._plan["workdir"]
         locks = [self.locks[member.lock]] if member.lock else list(self.locks.values())
         cgroup = self._cgroup
 
         def before_command() -> None:
-            die_with(parent)
             if cgroup is not None:
                 with contextlib.suppress(OSError):  # without it, the groups are killed one by one
                     cgroup.join()
+            if user is not None:
+                become(user[0], user[1:])
+            die_with(parent)  # the kernel forgets it with a change of user
+            os.chdir(workdir)  # as that user: it may be no folder of its
 
         try:
             process = subprocess.Popen(
@@ -181,12 +194,13 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                cwd=self._plan["workdir"],
                 env=env,
                 process_group=0,
                 pass_fds=locks,
                 preexec_fn=before_command,
             )
+        except subprocess.SubprocessError as error:  # before the command
+            member.failed_to_begin(OSError(0, f"its user cannot be taken on: {error}", workdir))
         except OSError as error:
             member.failed_to_begin(error)
         else:
@@ -256,6 +270,22 @@ class Crew:
         except ChildProcessError:
             return True
         return False
+
+
+def secret(file: Path) -> str:
+    """Give a secret: a line, or more without the last line's end.
+
+    Raises:
+        Refused: there is none of this name.
+    """
+    try:
+        with open_plain(file) as stream:
+            return stream.read(_SECRET_MAX).decode().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is no text"
+        raise Refused(
+            f"secrets: {file.parent.name}/{file.name}: {why}; ask who runs this agent for it"
+        ) from None
 
 
 def _group(pid: int) -> int | None:

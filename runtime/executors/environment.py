@@ -20,6 +20,7 @@ _PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "CUDA_HOME", "NVIDIA_DRIVER_CAPABILITIES", "XDG_CACHE_HOME"),
 )
+_OF_A_USER = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_CACHE_HOME")
 #: Below the ports that Linux gives to outgoing connections, which could take one meanwhile.
 _PORTS = range(20_000, 30_000)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -54,8 +55,13 @@ def machine_environment(passed: Sequence[str] = ()) -> dict[str, str]:
     return {"PATH": _PATH, **own}
 
 
-def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, str]:
-    """Give the variables that all workers of a run have, and their supervisor too."""
+def shared_environment(
+    gang: Surroundings, passed: Sequence[str], home: Path | None = None
+) -> dict[str, str]:
+    """Give the variables that all workers of a run have, and their supervisor too.
+
+    With a `home` they are of another user than the agent, and nothing of its own is theirs.
+    """
     said = {
         "TIDEGATE_AGENT": gang.agent,
         "TIDEGATE_JOB": gang.job,
@@ -73,7 +79,10 @@ def shared_environment(gang: Surroundings, passed: Sequence[str]) -> dict[str, s
         said["TIDEGATE_GENERATION"] = str(gang.epoch)
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
-    return {**machine_environment(passed), **wanted, **said}
+    machine = machine_environment(passed)
+    if home is not None:
+        machine = {k: v for k, v in machine.items() if k not in _OF_A_USER} | {"HOME": str(home)}
+    return {**machine, **wanted, **said}
 
 
 def worker_environments(

@@ -75,7 +75,7 @@ _SHAPES: Mapping[str, Shape] = MappingProxyType(
 )
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any], *, mode: int = 0o600) -> None:
     """Write a file whole: after a crash it is the old or the new one, never a part.
 
     Raises:
@@ -84,8 +84,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     draft = path.with_name(path.name + ".draft")
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()  # of a writer that was killed; or a link, through which nothing is written
-    # For its owner alone: a job's environment may hold secrets.
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    # For its owner alone, unless workers are to read it: an order holds a job's environment.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "w") as file:
         json.dump(content, file)
         file.flush()

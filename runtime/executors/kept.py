@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runtime.checkpoints.durable import sync_folder
 from runtime.executors.folder import (
+    CHECKPOINTS,
     CLOSED,
     COMMITTED,
     EXIT,
@@ -24,6 +25,7 @@ from runtime.executors.folder import (
     write_json,
 )
 from runtime.executors.hostile import open_plain
+from runtime.identity import as_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +74,26 @@ def keep(run: Path, step: int, path: Path) -> None:
     Raises:
         OSError: it is gone, is being written over, or the disk does not take it.
     """
-    files = _files(path)
-    for each in (path, *path.rglob("*")):
-        if each.is_dir():
-            sync_folder(each)
-        elif each.is_file():  # what is neither has no bytes to lose, and a pipe would block
-            _sync_file(each)
-    sync_folder(path.parent)
-    if not files or _files(path) != files:
+    with as_user(owner_of(run)):
+        files = _files(path)
+        for each in (path, *path.rglob("*")):
+            if each.is_dir():
+                sync_folder(each)
+            elif each.is_file():  # what is neither has no bytes to lose, and a pipe would block
+                _sync_file(each)
+        sync_folder(path.parent)
+        changed = _files(path) != files
+    if not files or changed:
         raise OSError(f"{path}: it changes while it is kept")
     write_json(run / KEPT, {"step": step, "name": str(path.relative_to(run)), "files": files})
+
+
+def owner_of(run: Path) -> int | None:
+    """Give the user of a run's workers; None if that cannot be told: then it is ours."""
+    try:
+        return (run / CHECKPOINTS).lstat().st_uid
+    except OSError:
+        return None
 
 
 def kept_of(run: Path) -> Kept | None:
@@ -93,7 +105,8 @@ def kept_of(run: Path) -> Kept | None:
         return None
     path = run / name
     try:
-        as_then = run in path.parents and path.exists() and _files(path) == said.get("files")
+        with as_user(owner_of(run)):
+            as_then = run in path.parents and path.exists() and _files(path) == said["files"]
     except (OSError, ValueError):  # no name that a disk can have
         return None
     return Kept(step, path, run) if as_then else None

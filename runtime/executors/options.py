@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.checkpoints.store import CheckpointStore
+from runtime.executors.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,12 @@ class ProcessOptions:
     gpu_ids: Mapping[str, Sequence[str]] | None = None
     #: Folder of the GPU locks, the same for all agents of a machine; None: `root/locks`.
     locks: Path | None = None
+    #: As whom workers run, by tenant; None: as the agent's own user.
+    tenants: Tenants | None = None
+    #: Numbers of groups that those users are in besides, such as the one that may use the GPUs.
+    groups: Sequence[int] = ()
+    #: Where secrets are, `TENANT/NAME`; None: there are none.
+    secrets: Path | None = None
     #: Names of the agent's own environment that workers get too, beyond PATH, HOME and the like.
     pass_env: Sequence[str] = ()
     log_max_mib: int = 16  #: A worker's log file is full at this size.

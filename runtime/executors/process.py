@@ -30,6 +30,7 @@ from runtime.executors.lease import LEASE, write_lease
 from runtime.executors.locks import Locked, take
 from runtime.executors.options import ProcessOptions
 from runtime.executors.saving import in_thread
+from runtime.executors.tenants import open_way
 
 _log = logging.getLogger(__name__)
 #: How often what is under way is looked at, and what simply runs.
@@ -59,9 +60,12 @@ class ProcessExecutor:
         self._trash = options.root / "trash"
         options.lock_folder.mkdir(parents=True, exist_ok=True)
         for folder in (options.root / "runs", self._trash):
-            # For the agent's user alone, as whom the workers run: weights are a tenant's own.
+            # For the agent's user alone; others may at most go through: weights are a tenant's own.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
+        if options.tenants is not None:
+            open_way(options.root)
+            open_way(options.root / "runs")
         in_thread(lambda: _empty(self._trash))
         found = adoptable(options, remembered)
         #: Processes of this agent that were left over and have been ended.

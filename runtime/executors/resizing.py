@@ -108,7 +108,7 @@ class Resizing:
             "master_port": self._plan["port"],
         }
         try:
-            write_json(self._world, content)
+            write_json(self._world, content, mode=0o644)
         except OSError as error:
             self.hindrance = str(error)
 

@@ -54,8 +54,10 @@ from runtime.executors.processes import (
     identity,
     workers_of,
 )
+from runtime.executors.tenants import give, open_way
 from runtime.executors.wishes import Resized, Wish, placement_of
 from schemas.commands import GangSpec
+from schemas.programs import Program
 
 Why = Literal["stop", "scale"]
 #: Where the supervisor finds its modules, wherever it is started.
@@ -164,9 +166,21 @@ class Run:
             shutil.rmtree(self.folder)  # an attempt that never got as far as a supervisor
         self.checkpoints.mkdir(parents=True)
         (self.folder / WORK).mkdir()
-        self.progress.touch()
+        self.progress.touch(0o600)
+        if self._uid is not None:
+            for own in (self.checkpoints, self.folder / WORK):
+                own.chmod(0o700)
+            for own in (self.checkpoints, self.folder / WORK, self.progress):
+                give(own, self._uid)
+            for way in (self.folder.parent, self.folder):
+                open_way(way)
+            if (resume := self.order.resume) is not None and "fetched" in resume.parts:
+                fetched = self.folder.parent / "fetched"
+                open_way(fetched)
+                for one in fetched.iterdir():
+                    give(one, self._uid)
         environment = self._gang_environment()
-        shared = shared_environment(environment, self._options.pass_env)
+        shared = shared_environment(environment, self._options.pass_env, self._home)
         write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})
         log = os.open(
             self.folder / SHIM_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -222,8 +236,10 @@ class Run:
             "job": gang.job,
             "epoch": gang.epoch,
             "argv": gang.program.argv,
+            "user": None if self._uid is None else [self._uid, *options.groups],
+            "secrets": self._secrets(gang.program),
             "workdir": gang.program.workdir or str(self.folder / WORK),
-            "env": shared_environment(gang, options.pass_env),
+            "env": shared_environment(gang, options.pass_env, self._home),
             "workers": workers,
             "locks": locks,
             "lease": str(options.root / LEASE),
@@ -235,6 +251,37 @@ class Run:
             "cpus": options.cpus,
             "cgroup_name": _cgroup_name(gang.agent, gang.job, gang.epoch),
             "cgroup": None if options.cgroup is None else str(options.cgroup),
+        }
+
+    @property
+    def _uid(self) -> int | None:
+        """The user of its workers; None: the agent's own."""
+        tenants, tenant = self._options.tenants, self.order.spec.tenant
+        if tenants is None:
+            return None
+        if tenant is None:
+            raise ValueError("tenant: the scheduler does not say whose the job is; update it")
+        return tenants.uid(tenant)
+
+    @property
+    def _home(self) -> Path | None:
+        return None if self._options.tenants is None else self.folder / WORK
+
+    def _secrets(self, program: Program) -> dict[str, str]:
+        """Give by variable the file that has its value: the supervisor reads it, nobody writes it.
+
+        Raises:
+            ValueError: there are none for it here.
+        """
+        folder, tenant = self._options.secrets, self.order.spec.tenant
+        if program.secrets and (folder is None or tenant is None):
+            raise ValueError(
+                "secrets: this agent keeps none (agent.workers.secrets), or does not know whose "
+                "the job is"
+            )
+        return {
+            variable: str(Path(str(folder), str(tenant), name))
+            for variable, name in program.secrets.items()
         }
 
     def _locks(self, placement: Placement) -> dict[str, tuple[str, int]]:

@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.executors.folder import CHECKPOINTS, COMMITTED, write_json
-from runtime.executors.kept import Keeper, run_folders, unstored_result
+from runtime.executors.kept import Keeper, owner_of, run_folders, unstored_result
 from runtime.executors.progress import Announced
+from runtime.identity import as_user
 
 _MIB = 1024 * 1024
 #: A store that is back is noticed within this.
@@ -176,11 +177,12 @@ class Saver:
     def _begin(self, offer: Offer, now_s: float) -> None:
         stop = threading.Event()
         step, source = offer.step, offer.announced.path
+        user = owner_of(offer.run)
         needed = (self._reported,)  # whoever goes on now goes on from there
 
         def work() -> Checkpoint:
             stored = self._store.commit(
-                self._job, offer.epoch, step, source, offer.offered_s, stop=stop
+                self._job, offer.epoch, step, source, offer.offered_s, stop=stop, user=user
             )
             with contextlib.suppress(CheckpointError):  # what is too many now goes the next time
                 self._store.retain(self._job, self._keep, needed)
@@ -233,7 +235,8 @@ class Saver:
             with contextlib.suppress(OSError):  # they go the next time
                 paths += [run / CHECKPOINTS for run in self._aside(durable[-1].run.parent)]
         if paths:
-            in_thread(lambda: _remove(paths))
+            users = {path: owner_of(run) for path in paths if (run := _run_of(path)) is not None}
+            in_thread(lambda: _remove(users))
 
     def _aside(self, job: Path) -> Iterator[Path]:
         """Find the runs put aside whose checkpoints nobody needs."""
@@ -243,9 +246,15 @@ class Saver:
                     yield run
 
 
-def _remove(paths: list[Path]) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def _run_of(path: Path) -> Path | None:
+    """Give the run folder that a checkpoint, or all of them, are below."""
+    return next((one.parent for one in (path, *path.parents) if one.name == CHECKPOINTS), None)
+
+
+def _remove(users: Mapping[Path, int | None]) -> None:
+    for path, user in users.items():
+        with as_user(user), contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

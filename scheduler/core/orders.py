@@ -24,6 +24,7 @@ def gang_spec(job: Job) -> GangSpec:
         checkpoint_mib=job.checkpoint_mib,
         checkpoint_cost_s=job.checkpoint_cost_s,
         start_cost_s=job.start_cost_s,
+        tenant=job.tenant,
         program=None if job.program is None else Program.model_construct(**job.program),
     )
 

@@ -60,6 +60,7 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         has_ca=request.ca is not None,
         has_cert=request.cert is not None,
         trusted=tuple(keys),
+        isolation=request.isolation or "tenant",
     )
     text = config_text(server).encode()
     config, wrong_values = _parsed(text)
@@ -70,6 +71,11 @@ def described(request: Request, layout: Layout, now_s: float) -> Prepared:
         remarks.append(
             "--trusted-key was not given: commands are obeyed unsigned, from whoever can write to "
             "the broker"
+        )
+    if request.isolation == "none":
+        remarks.append(
+            "--isolation none: jobs run as the agent's user, and can read its key, the store's "
+            "login and the runs of all tenants"
         )
     if broker.startswith("mqtt://"):
         remarks.append(
@@ -95,7 +101,12 @@ def _parsed(text: bytes) -> tuple[Config | None, list[str]]:
             return load(Path(file.name)), []
         except ConfigError as error:
             # In the words of the options: the file is not there yet.
-            said = {"agent.name": "--name", "agent.gpu_type": "--gpu-type", "agent.gpus": "--gpus"}
+            said = {
+                "agent.workers.isolation": "--isolation",
+                "agent.name": "--name",
+                "agent.gpu_type": "--gpu-type",
+                "agent.gpus": "--gpus",
+            }
             lines = [line.removeprefix(f"{file.name}: ") for line in error.lines]
             named = [(said.get(line.partition(":")[0]), line.partition(":")[2]) for line in lines]
             return None, [

@@ -27,7 +27,7 @@ from services.install.texts import program_of, unit_text
 from services.install.wanted import OPEN, File, InstallError, Prepared
 
 #: Of folders: of the configuration, and of the state.
-_OPEN_FOLDER, _CLOSED_FOLDER = 0o755, 0o750
+_OPEN_FOLDER, _CLOSED_FOLDER, _WAY_FOLDER = 0o755, 0o750, 0o711
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -58,7 +58,15 @@ def set_up(prepared: Prepared, layout: Layout, user: str | None) -> Setup:
             f"--user: the installed agent runs as {before}, who owns its files; uninstall it "
             f"first, and chown -R {user} {STATE}"
         )
-    name = user or before or USER
+    workers = prepared.config.agent.workers
+    apart = workers is not None and workers.isolation == "tenant"
+    name = user or before or ("root" if apart else USER)
+    if apart and name != "root":
+        raise InstallError(
+            f"--user: {name} cannot keep tenants apart, which takes an agent that is root; leave "
+            "--user out, or say --isolation none (isolation = 'none' in [agent.workers]): then "
+            "jobs can read what the agent can"
+        )
     account = accounts.find(name, layout)
     if account is None and user is not None and user != USER and not layout.staged:
         raise InstallError(f"--user: there is no {user} on this machine; make it first")
@@ -163,7 +171,9 @@ def _state_folder(layout: Layout, folder: Path, owner: Account | None) -> None:
             os.close(at)
             at = below
             if is_new:
-                os.fchmod(at, _CLOSED_FOLDER)
+                # Jobs of other users go through to their own, and see nothing else.
+                is_root = owner is not None and owner.uid == 0
+                os.fchmod(at, _WAY_FOLDER if is_root else _CLOSED_FOLDER)
             if is_new and owner is not None:
                 os.fchown(at, owner.uid, owner.gid)
         if owner is not None:

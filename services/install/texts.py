@@ -33,6 +33,7 @@ class Server:
     has_ca: bool = False
     has_cert: bool = False
     trusted: Sequence[str] = field(default=())
+    isolation: str = "tenant"
 
 
 def config_text(server: Server) -> str:
@@ -50,7 +51,11 @@ def config_text(server: Server) -> str:
         "mqtt": mqtt,
         "http": {"port": PORT},
         "agent": {**agent, "runs": "processes", "owner": "none"},
-        "agent.workers": {"folder": str(WORKERS), "checkpoints": server.checkpoints},
+        "agent.workers": {
+            "folder": str(WORKERS),
+            "checkpoints": server.checkpoints,
+            "isolation": server.isolation,
+        },
         "agent.trusted_keys": {key_id: str(trusted_key(key_id)) for key_id in server.trusted},
     }
     parts = [
@@ -71,7 +76,7 @@ def unit_text(name: str, program: Sequence[str], user: str, group: str) -> str:
     Args:
         name: The agent's name, for people.
         program: What starts `tidegate`: an absolute path, and arguments.
-        user: Whom agent and workers run as.
+        user: Whom the agent runs as, and workers too where they are not kept apart.
         group: That user's group.
     """
     start = " ".join(_word(word) for word in (*program, "edge-agent", "--config", str(CONFIG)))

@@ -43,6 +43,8 @@ class Request:
     gpu_type: str | None = None
     #: Who else needs the GPUs: `none` is all that can be said in a word.
     owner: str | None = None
+    #: As whom jobs run: `none` as the agent's user; else each tenant's as one of its own.
+    isolation: str | None = None
     #: A configuration of the operator's own, instead of all of the above.
     config: Path | None = None
     #: Lines NAME=VALUE for the agent's environment.
@@ -62,6 +64,7 @@ class Request:
             "--gpus": self.gpus,
             "--gpu-type": self.gpu_type,
             "--owner": self.owner,
+            "--isolation": self.isolation,
         }
         return [option for option, value in given.items() if value is not None]
 

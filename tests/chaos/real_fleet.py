@@ -86,6 +86,7 @@ source = "host"
 drain_s = 1
 warm_up_s = 1
 [agent.workers]
+isolation = "none"
 folder = "{folder}/{name}"
 checkpoints = "file://{folder}/store"
 locks = "{folder}/locks"

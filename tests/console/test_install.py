@@ -51,6 +51,7 @@ class Site:
             "--gpus": 2,
             "--gpu-type": "cpu",
             "--owner": "none",
+            "--isolation": "none",
             "--root": self.tree,
         }
 
@@ -299,7 +300,7 @@ def test_a_run_folder_that_a_job_spoilt_stops_no_status(tidegate: Run, site: Sit
     own.write_text(
         f"bus = 'sqlite:{site.folder}/bus.db'\n[agent]\nname = 'edge-17'\nruns = 'processes'\n"
         f"owner = 'none'\ngpus = 1\nstate_file = '{site.folder}/agent.db'\n[agent.workers]\n"
-        f"folder = '{site.folder}/workers'\ncheckpoints = 'file://{site.folder}'\n"
+        f"isolation = 'none'\nfolder = '{site.folder}/workers'\ncheckpoints = 'file://{site.folder}'\n"
     )
     ran = tidegate("edge-agent", "status", "--config", own, "--json", "-")
     assert ran.code == 1, ran.err

@@ -33,6 +33,7 @@ state_file = "{folder}/machine.db"
 [agent.schedule]
 progress_every_s = 1
 [agent.workers]
+isolation = "none"
 folder = "{folder}/runs"
 checkpoints = "file://{folder}/store"
 """

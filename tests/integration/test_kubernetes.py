@@ -33,7 +33,7 @@ def test_gang_runs_with_torchruns_environment_and_completes(kube: KubernetesBenc
     assert [said[:6] for said in words] == [[str(n), "0", "4", "1", str(n), "4"] for n in range(4)]
     assert [said[6] for said in words] == ["n1", "n1", "n2", "n2"]
     for rank, log in enumerate(logs):
-        assert f"TIDEGATE_PROGRESS={kube.run()}/progress-{rank}.jsonl\n" in log
+        assert f"TIDEGATE_PROGRESS={kube.run()}/said/progress-{rank}.jsonl\n" in log
         assert "MINE=$(RANK) $$ a 'b'\n" in log
         assert "TIDEGATE_JOB=j\n" in log
     kube.until(lambda: not kube.plane.jobs(), "its Job stays")

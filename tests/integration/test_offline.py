@@ -78,6 +78,7 @@ retry_s = 1
 [agent.simulated]
 drain_s = 0.1
 [agent.workers]
+isolation = "none"
 folder = "{folder}/machine"
 checkpoints = "file://{folder}/store"
 """

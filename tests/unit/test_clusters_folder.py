@@ -37,7 +37,9 @@ class Looked:
     def look(self) -> None:
         """Nothing is to be seen."""
 
-    def attempt(self, folder: Path, job: str, program: Any, started: Started) -> Any:
+    def attempt(
+        self, folder: Path, job: str, tenant: str | None, program: Any, started: Started
+    ) -> Any:
         return SimpleNamespace(
             started=started,
             folder=folder,

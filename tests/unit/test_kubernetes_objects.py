@@ -1,5 +1,6 @@
 """What is said to Kubernetes, and what is read from it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,27 @@ def test_paths_are_those_of_the_pods(tmp_path: Path) -> None:
     assert env["TIDEGATE_RESUME"] == "/mnt/runs/j/2/checkpoints/9"
     assert env["TIDEGATE_CHECKPOINT_DIR"] == "/mnt/runs/j/3/checkpoints"
     assert said["workingDir"] == "/mnt/runs/j/3/work"
-    assert said["volumeMounts"] == [{"name": "tidegate", "mountPath": "/mnt"}]
+    mounts = {one["mountPath"]: (one["subPath"], one["readOnly"]) for one in said["volumeMounts"]}
+    run = "runs/j/3"
+    assert mounts == {
+        f"/mnt/{run}/checkpoints": (f"{run}/checkpoints", False),
+        f"/mnt/{run}/work": (f"{run}/work", False),
+        f"/mnt/{run}/said": (f"{run}/said", False),
+        f"/mnt/{run}/told": (f"{run}/told", True),
+        "/mnt/runs/j/2/checkpoints/9": ("runs/j/2/checkpoints/9", True),
+    }
+    assert env["TIDEGATE_PROGRESS"] == f"/mnt/{run}/said/progress-$(RANK).jsonl"
+    assert env["TIDEGATE_WISH"] == f"/mnt/{run}/told/wish"
+
+
+def test_a_pod_sees_nothing_of_the_cluster_and_secrets_as_references(tmp_path: Path) -> None:
+    mine = replace(work(EVEN, secrets={"TOKEN": "hub"}), tenant="vision")
+    said = job_body(mine, options(tmp_path))
+    assert said["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    found = {one["name"]: one.get("valueFrom") for one in container(said)["env"]}
+    assert found["TOKEN"] == {"secretKeyRef": {"name": "tidegate-vision", "key": "hub"}}
+    with pytest.raises(ValueError, match="automountServiceAccountToken"):
+        options(tmp_path, pod={"automountServiceAccountToken": True})
 
 
 def test_a_pod_for_each_node_has_that_many_gpus(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ CONFIG = """
 name = "{agent}"
 runs = "processes"
 [agent.workers]
-folder = "{root}/agent"
+isolation = "none"
+folder = "{root}/own"
 locks = "{root}/locks"
 checkpoints = "file://{root}/store"
 {gpu_ids}

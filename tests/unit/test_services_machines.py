@@ -22,6 +22,7 @@ WORKERS = """
 name = "a"
 runs = "{runs}"
 [agent.workers]
+isolation = "none"
 folder = "{folder}/runs"
 checkpoints = "file://{folder}/store"
 """

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cloud_agent.clusters.held import Held, Started, forget, load
+from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
 from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.run import Run, write_lease
@@ -243,3 +244,15 @@ def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object)
     chosen: dict[str, Any] = {"root": tmp_path, "agent": "a", field: value}
     with pytest.raises(ValueError, match=f"^{field}: "):
         SlurmOptions(store=CheckpointStore(f"file://{tmp_path}"), **chosen)
+
+
+def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
+    program = Program(argv=["true"], secrets={"TOKEN": "hub"})
+    work, run = Work("j", 1, {"n1": (0,)}, program, None), Run(tmp_path / "run")
+    said = options(tmp_path)
+    attempt = Attempt(said, Slurm(said), dict, run, work, Started(1, work.placement, 0, None))
+    attempt.turn(0.0, None)
+    assert attempt.ended is not None
+    assert "secrets" in attempt.ended.error
+    assert not attempt.ended.retriable
+    assert not run.folder.exists()

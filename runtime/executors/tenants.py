@@ -1,0 +1,78 @@
+"""A user for each tenant, so that the jobs of one cannot read or end those of another.
+
+Users are numbers that no account has: nobody can log in as one. A tenant keeps its number for as
+long as the agent keeps its folder, for what it wrote is there.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from runtime.executors.folder import read_json, write_json
+
+_FILE = "tenants.json"
+
+
+class Tenants:
+    """Gives each tenant its number."""
+
+    def __init__(self, root: Path, first_uid: int) -> None:
+        """Go on with the numbers that were given before.
+
+        Raises:
+            OSError: a folder above `root` is closed to workers, or we are not root.
+        """
+        if os.geteuid() != 0:
+            raise PermissionError(
+                "agent.workers.isolation: jobs of each tenant run as a user of their own, which "
+                'takes an agent that is root; run it as root, or say isolation = "none": then jobs '
+                "can read what the agent can, its keys and the store's login too"
+            )
+        root.mkdir(parents=True, exist_ok=True)
+        for folder in root.parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                raise PermissionError(
+                    f"agent.workers.folder: {folder} is closed to the users of jobs; "
+                    f"chmod o+x {folder}, or name another folder"
+                )
+        os.setgroups([])  # or the agent could look, as a job's user, where these groups may
+        self._path, self._first = root / _FILE, first_uid
+        said = read_json(self._path) or {}
+        self._uids = {name: uid for name, uid in said.items() if type(uid) is int}
+
+    def uid(self, tenant: str) -> int:
+        """Give the tenant's user.
+
+        Raises:
+            OSError: a new one cannot be written down.
+        """
+        if tenant not in self._uids:
+            given = {**self._uids, tenant: max([self._first - 1, *self._uids.values()]) + 1}
+            write_json(self._path, given)
+            self._uids = given
+        return self._uids[tenant]
+
+
+def open_way(folder: Path) -> None:
+    """Let workers go through a folder to their own, and see nothing else of it.
+
+    Raises:
+        OSError: it is not ours.
+    """
+    folder.chmod(0o711)
+
+
+def give(path: Path, uid: int) -> None:
+    """Give a folder or file of ours, with all that is in it, to a worker's user.
+
+    What has been given already is left alone: whoever has it may have put links there.
+
+    Raises:
+        OSError: it is not ours.
+    """
+    if path.lstat().st_uid == uid:
+        return
+    for folder, folders, files in os.walk(path, topdown=False):
+        for name in (*folders, *files):
+            os.lchown(Path(folder, name), uid, uid)
+    os.lchown(path, uid, uid)
