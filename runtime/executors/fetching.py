@@ -8,6 +8,7 @@ from runtime.checkpoints.store import CheckpointError, CheckpointStore
 from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.kept import epoch_of, run_folders
 from runtime.executors.saving import in_thread
+from runtime.executors.tenants import FETCHED, take_back
 
 
 class Fetch:
@@ -60,7 +61,8 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
         )
     if here is not None and here[0] == checkpoint.epoch:
         return here[1]
-    return store.fetch(checkpoint, folder / "fetched", stop=stop)
+    take_back(folder)
+    return store.fetch(checkpoint, folder / FETCHED, stop=stop)
 
 
 def _here(folder: Path, step: int) -> tuple[int, Path] | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from runtime.core import (
@@ -22,18 +21,18 @@ from runtime.executors.fetching import Fetch
 from runtime.executors.kept import newest_kept
 from runtime.executors.live import Live, last_step
 from runtime.executors.options import ProcessOptions
+from runtime.executors.orders import Order
 from runtime.executors.phases import STAFFED, Phase
 from runtime.executors.resuming import offer_of, resumed_from, went_with_machine
-from runtime.executors.runs import Order, Run, Why
+from runtime.executors.runs import Run, Why
 from runtime.executors.saving import Committed, Saver
 from runtime.executors.stopping import Stop
 from runtime.executors.wishes import Wish
 from runtime.executors.words import Words
 
-#: Workers that should be gone for so long are ended without their supervisor's help.
-_OVERDUE_S = 10.0
-#: The agent core says its wishes again at once after a restart.
-_BETWEEN_S = 60.0
+#: Workers that should be gone for so long are ended without their supervisor's help; the agent
+#: core says its wishes again at once after a restart.
+_OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 
 
 class Gang:
@@ -51,13 +50,12 @@ class Gang:
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
         self._options, self._spec, self.saver = options, order.spec, saver
-        self._now_s = -math.inf  # the moment of the present call
+        self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._words = Words(order.job)
         self._fetch: Fetch | None = None
         self._stop: Stop | None = None
         self._anew: StartWorkers | None = None
         self._change: Change | None = None
-        self._due_s = math.inf
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
         #: It went with its machine, and was not begun again.
@@ -206,7 +204,7 @@ class Gang:
         if isinstance(outcome, Committed):
             self._save_by_s = None
             self._words.say_saved(self.epoch, outcome)
-            self.settling.append(partial(self.saver.reported, outcome))
+            self.settling.append(lambda: self.saver.reported(outcome))
         elif outcome is not None:
             self._lose(outcome.error)
         if self.phase == "fetching" and self._fetch is not None:

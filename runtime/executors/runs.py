@@ -4,14 +4,12 @@ All that is needed to go on with it after a restart of the agent is in its folde
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import sys
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -46,6 +44,7 @@ from runtime.executors.hostile import NULL, fits
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
+from runtime.executors.orders import Order
 from runtime.executors.processes import (
     Identity,
     boot_id,
@@ -54,66 +53,13 @@ from runtime.executors.processes import (
     identity,
     workers_of,
 )
-from runtime.executors.tenants import give, open_way
-from runtime.executors.wishes import Resized, Wish, placement_of
-from schemas.commands import GangSpec
+from runtime.executors.tenants import hand_over
+from runtime.executors.wishes import Resized, Wish
 from schemas.programs import Program
 
 Why = Literal["stop", "scale"]
 #: Where the supervisor finds its modules, wherever it is started.
 _MODULES = str(Path(runtime.__file__).parent.parent)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a run is to do."""
-
-    job: str
-    epoch: int
-    placement: Placement
-    spec: GangSpec
-    #: The step it goes on from.
-    step: int
-    #: The newest step that was durable when it began.
-    committed_step: int
-    #: The checkpoint of `step` on this machine.
-    resume: Path | None = None
-    #: Epochs whose workers had left before this one began.
-    left: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON can hold it."""
-        return {
-            "job": self.job,
-            "epoch": self.epoch,
-            "placement": {node: list(gpus) for node, gpus in self.placement.items()},
-            "spec": self.spec.model_dump(mode="json"),
-            "step": self.step,
-            "committed_step": self.committed_step,
-            "resume": None if self.resume is None else str(self.resume),
-            "left": list(self.left),
-        }
-
-    @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> "Order":
-        """Read what `to_dict` gave.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            return cls(
-                said["job"],
-                said["epoch"],
-                placement_of(said["placement"]),
-                GangSpec.model_validate_json(json.dumps(said["spec"])),
-                said["step"],
-                said["committed_step"],
-                None if said["resume"] is None else Path(said["resume"]),
-                tuple(said["left"]),
-            )
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"order: not one of this release: {error!r}") from error
 
 
 class Run:
@@ -168,17 +114,8 @@ class Run:
         (self.folder / WORK).mkdir()
         self.progress.touch(0o600)
         if self._uid is not None:
-            for own in (self.checkpoints, self.folder / WORK):
-                own.chmod(0o700)
-            for own in (self.checkpoints, self.folder / WORK, self.progress):
-                give(own, self._uid)
-            for way in (self.folder.parent, self.folder):
-                open_way(way)
-            if (resume := self.order.resume) is not None and "fetched" in resume.parts:
-                fetched = self.folder.parent / "fetched"
-                open_way(fetched)
-                for one in fetched.iterdir():
-                    give(one, self._uid)
+            own = (self.checkpoints, self.folder / WORK, self.progress)
+            hand_over(self.folder, own, self._uid)
         environment = self._gang_environment()
         shared = shared_environment(environment, self._options.pass_env, self._home)
         write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})

@@ -5,11 +5,15 @@ long as the agent keeps its folder, for what it wrote is there.
 """
 
 import os
+import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from runtime.executors.folder import read_json, write_json
 
+#: What was brought from the store, in the folder of a job.
+FETCHED = "fetched"
 _FILE = "tenants.json"
 
 
@@ -76,3 +80,28 @@ def give(path: Path, uid: int) -> None:
         for name in (*folders, *files):
             os.lchown(Path(folder, name), uid, uid)
     os.lchown(path, uid, uid)
+
+
+def hand_over(run: Path, own: Iterable[Path], uid: int) -> None:
+    """Give a run's workers what is theirs of it, what was fetched for them, and the way there.
+
+    Raises:
+        OSError: it is not ours.
+    """
+    for path in own:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        give(path, uid)
+    for way in (run.parent, run):
+        open_way(way)
+    fetched = run.parent / FETCHED
+    if fetched.is_dir():
+        open_way(fetched)
+        for path in fetched.iterdir():
+            give(path, uid)
+
+
+def take_back(job: Path) -> None:
+    """Remove what was fetched for a job and given to its user, who may have put links there."""
+    fetched = job / FETCHED
+    if fetched.is_dir() and any(one.lstat().st_uid != os.geteuid() for one in fetched.iterdir()):
+        shutil.rmtree(fetched)

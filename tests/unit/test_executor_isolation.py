@@ -13,6 +13,7 @@ import pytest
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.source import look
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, StartWorkers
+from runtime.executors.folder import WORK
 from runtime.executors.saving import _remove
 from runtime.executors.tenants import Tenants, give
 from runtime.identity import as_user
@@ -80,7 +81,7 @@ def test_a_job_is_its_tenants_user_and_has_its_own_folders_alone(site: Bench) ->
         {site.root}/secrets/red/token {site.root}/agent/tenants.json; do
         cat $closed && echo READ
     done
-    for folder in {site.root}/agent/runs {other} {other}/work ..; do
+    for folder in {site.root}/agent/runs {other} {other}/{WORK} ..; do
         ls $folder && echo LISTED
     done
     rm -f ../order.json ../shim.json ../progress.jsonl && echo REMOVED

@@ -11,6 +11,7 @@ from cloud_agent.kubernetes.objects import End, job_seen, pod_seen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import Placement
+from runtime.executors.folder import WORK
 from schemas.programs import Program
 
 ROOT = Path("/srv/tidegate")
@@ -68,7 +69,7 @@ def test_paths_are_those_of_the_pods(tmp_path: Path) -> None:
     run = "runs/j/3"
     assert mounts == {
         f"/mnt/{run}/checkpoints": (f"{run}/checkpoints", False),
-        f"/mnt/{run}/work": (f"{run}/work", False),
+        f"/mnt/{run}/{WORK}": (f"{run}/{WORK}", False),
         f"/mnt/{run}/said": (f"{run}/said", False),
         f"/mnt/{run}/told": (f"{run}/told", True),
         "/mnt/runs/j/2/checkpoints/9": ("runs/j/2/checkpoints/9", True),
