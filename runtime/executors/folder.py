@@ -64,7 +64,6 @@ _SHAPES: Mapping[str, Shape] = MappingProxyType(
         EXIT: {
             "refused": (dict, NULL),
             "stopped": bool,
-            "lease_ended": bool,
             "failed": (int, NULL),
             "oom_kills": int,
             "workers": [_WORKER_ENDED],

@@ -229,13 +229,16 @@ class Saver:
         self._on_disk = [offer for offer in self._on_disk if offer not in old]
         # A job may write to one name again and again; what is kept may have the same.
         kept = {offer.announced.path for offer in self._on_disk}
-        paths = [offer.announced.path for offer in old if offer.announced.path not in kept]
+        users = {
+            offer.announced.path: owner_of(offer.run)
+            for offer in old
+            if offer.announced.path not in kept
+        }
         if len(durable) >= self._keep:
             # Of a run that was put aside we know what the gang began from, not what is older.
             with contextlib.suppress(OSError):  # they go the next time
-                paths += [run / CHECKPOINTS for run in self._aside(durable[-1].run.parent)]
-        if paths:
-            users = {path: owner_of(run) for path in paths if (run := _run_of(path)) is not None}
+                users |= {run / CHECKPOINTS: None for run in self._aside(durable[-1].run.parent)}
+        if users:
             in_thread(lambda: _remove(users))
 
     def _aside(self, job: Path) -> Iterator[Path]:
@@ -244,11 +247,6 @@ class Saver:
             if "." in run.name and run not in self.runs and not unstored_result(run):
                 if (run / CHECKPOINTS).exists():
                     yield run
-
-
-def _run_of(path: Path) -> Path | None:
-    """Give the run folder that a checkpoint, or all of them, are below."""
-    return next((one.parent for one in (path, *path.parents) if one.name == CHECKPOINTS), None)
 
 
 def _remove(users: Mapping[Path, int | None]) -> None:

@@ -105,3 +105,10 @@ def test_shapes_are_exact() -> None:
     for wrong in ({"a": True}, {"b": [None]}, {"b": 1}, {"c": "1"}, {"a": 1.0}):
         assert not fits({"a": 1, "b": [], "c": 2.5, **wrong}, shape)
     assert not fits({"a": 1, "b": []}, shape)
+
+
+def test_the_record_of_a_supervisor_that_an_earlier_release_began_is_read(tmp_path: Path) -> None:
+    said: dict[str, object] = {"refused": None, "stopped": True, "failed": None}
+    said |= {"oom_kills": 0, "workers": []}
+    write_json(tmp_path / "exit.json", {**said, "notes": []})
+    assert read_json(tmp_path / "exit.json") == {**said, "notes": []}
