@@ -1,9 +1,7 @@
 """The record of decisions on the bus: written by the service, folded to restart, read to replay."""
 
-import hashlib
-from collections.abc import Iterable
+import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -15,19 +13,18 @@ from scheduler.core.record import (
     facts_from_dict,
     stimulus_to_dict,
 )
-from scheduler.core.state import ClusterState, canonical, state_from_dict, state_hash
+from scheduler.core.state import ClusterState, state_from_dict
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
+from scheduler.snapshots import Reading, checking
 from schemas.journal import (
     MAX_JOURNAL_BYTES,
     NO_DIGEST,
     RawEntry,
-    SnapshotTaken,
     chain,
     decode_entry,
     decode_snapshot,
     encode_entry,
-    encode_snapshot,
     follows,
     raw_entry,
 )
@@ -35,6 +32,8 @@ from schemas.parse import Rejected
 from schemas.topics import JOURNAL, SNAPSHOTS
 
 _VERSION = 1
+#: So many entries are folded before others in the process have their turn.
+_FOLDED = 20
 
 
 class TooLarge(Exception):
@@ -69,30 +68,6 @@ def write_entry(
             f"its decision takes {len(value)} bytes, an entry of the journal {MAX_JOURNAL_BYTES}"
         )
     return value, entry.digest
-
-
-def write_snapshot(
-    state: ClusterState, digest: str, sources: dict[str, Any], journal_offset: int = 0
-) -> bytes:
-    """Give the record of a state.
-
-    Args:
-        state: The state.
-        digest: Of the last entry that made it.
-        sources: What was taken last from each, as `Dedupe.to_dict` has it.
-        journal_offset: No later entry is before it.
-    """
-    document = orjson.loads(orjson.dumps(state))
-    snapshot = SnapshotTaken(
-        number=state.number,
-        at_s=state.now_s,
-        digest=digest,
-        state_hash=hashlib.sha256(canonical(document)).hexdigest(),
-        state=document,
-        sources=sources,
-        journal_offset=journal_offset,
-    )
-    return encode_snapshot(snapshot, state.cell)
 
 
 class JournalReader:
@@ -191,70 +166,6 @@ def fold(state: ClusterState, entry: RawEntry) -> None:
     state.number += 1
 
 
-# --- snapshots ---------------------------------------------------------------------------------
-
-
-def _read_snapshot(value: bytes) -> SnapshotTaken:
-    snapshot = decode_snapshot(value)
-    if isinstance(snapshot, Rejected):
-        raise Unreadable(f"snapshot: {snapshot.field}: {snapshot.reason}")
-    return snapshot
-
-
-def _check_hash(snapshot: SnapshotTaken) -> None:
-    # The hash is of what was written: this version may know more fields than the writer did.
-    if hashlib.sha256(canonical(snapshot.state)).hexdigest() != snapshot.state_hash:
-        raise Unreadable(f"snapshot {snapshot.number}: its state does not have its hash")
-
-
-class Snapshots:
-    """The snapshots that a log holds of a cell, held against the states that its journal makes."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._records = iter(records)
-        self._next: SnapshotTaken | None = None
-        self._number = 0  #: No snapshot that is still to come is known to be of fewer entries.
-
-    def check(self, state: ClusterState, digest: str) -> bool:
-        """Tell whether a snapshot was taken here; if so, it must hold this state.
-
-        Args:
-            state: The state after another entry of the journal.
-            digest: The digest of this entry.
-
-        Raises:
-            Unreadable: this snapshot is damaged or holds another state, or the next is illegible.
-        """
-        while self._number < state.number:
-            self._take(state.cell)
-        taken = self._next
-        if taken is None or taken.number != state.number:
-            return False
-        _check_hash(taken)
-        same = taken.digest == digest
-        if same and taken.state_hash != state_hash(state):
-            try:
-                # Another release wrote it if this one would write it otherwise.
-                same = state_hash(state_from_dict(taken.state)) != taken.state_hash
-            except (TypeError, KeyError, ValueError):
-                same = True
-        if not same:
-            raise Unreadable(
-                f"snapshot {taken.number}: it does not hold the state that the journal makes; "
-                "restore the log from a copy"
-            )
-        return True
-
-    def _take(self, cell: str) -> None:
-        """Go on to the next snapshot of the cell."""
-        for record in self._records:
-            if record.key == cell and record.value is not None:
-                self._next = _read_snapshot(record.value)
-                self._number = self._next.number
-                return
-        self._next, self._number = None, 2**63
-
-
 # --- restart -----------------------------------------------------------------------------------
 
 
@@ -266,6 +177,8 @@ class Recovered:
     digest: str = NO_DIGEST  #: Of the last entry folded in.
     dedupe: Dedupe = field(default_factory=Dedupe)
     entries: int = 0  #: Entries read, after the snapshot.
+    bytes: int = 0  #: What they take.
+    turn: int = 1  #: The set of keys that the newest snapshot is on; see `snapshots`.
     snapshot_problem: str = ""  #: Why the newest snapshot was of no use; empty if it was.
 
 
@@ -275,39 +188,53 @@ async def recover(bus: Bus, cell: str) -> Recovered:
     Raises:
         Unreadable: the journal is damaged or was written by a newer version.
     """
-    found = Recovered(ClusterState(cell=cell))
-    offset = 0
-    record = await bus.latest(SNAPSHOTS.name, cell)
-    if record is not None and record.value is not None:
-        try:
-            offset = _go_on_from(found, record.value)
-        except Unreadable as error:
-            # The journal holds all that the snapshot did, and its digests prove it; it only takes
-            # longer. If its beginning is gone, that is what cannot be read.
-            found = Recovered(ClusterState(cell=cell), snapshot_problem=str(error))
+    found, offset = Recovered(ClusterState(cell=cell)), 0
+    try:
+        offset = await _go_on_from_snapshot(bus, found)
+    except Unreadable as error:
+        # The journal holds all that the snapshot did, and its digests prove it; it only takes
+        # longer. If its beginning is gone, that is what cannot be read.
+        found = Recovered(ClusterState(cell=cell), snapshot_problem=str(error))
     reader = JournalReader(cell, found.state.number, found.digest)
     async for record in bus.read(JOURNAL.name, offset):
         entry = reader.read(record)
         if entry is None:
             continue
         fold(found.state, entry)
+        if found.entries % _FOLDED == 0:
+            await asyncio.sleep(0)
         source, bootid, sequence = orjson.loads(entry.stimulus)["cause"]
         if bootid >= 0:
             found.dedupe.take(source, bootid, sequence)
         found.entries += 1
+        found.bytes += len(record.value or b"")
     found.digest = reader.digest
     found.dedupe.excuse()
     return found
 
 
-def _go_on_from(found: Recovered, value: bytes) -> int:
-    """Take over a snapshot; give the offset of the journal to read on from."""
-    snapshot = _read_snapshot(value)
-    _check_hash(snapshot)
+async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
+    """Take over the newest snapshot; give the offset of the journal to read on from."""
+    newest = await bus.latest(SNAPSHOTS.name, found.state.cell)
+    if newest is None:
+        return 0
+    begin = decode_snapshot(newest.value or b"")
+    if isinstance(begin, Rejected):
+        raise Unreadable(f"snapshot: {begin.field}: {begin.reason}")
+    reading, taken = Reading(found.state.cell), None
+    if begin.pieces:
+        async for record in bus.read(SNAPSHOTS.name, begin.pieces_offset):
+            await asyncio.sleep(0)  # there are many, and a process has more to do
+            if record.offset < newest.offset:
+                reading.take(record)
+    taken = reading.take(newest)
+    assert taken is not None
+    for _ in checking(taken):
+        await asyncio.sleep(0)
     try:
-        state = state_from_dict(snapshot.state)
-        found.dedupe.load(snapshot.sources)
+        state = state_from_dict(taken.state)
+        found.dedupe.load(taken.sources)
     except (TypeError, KeyError, ValueError) as error:
-        raise Unreadable(f"snapshot {snapshot.number}: {error}") from error
-    found.state, found.digest = state, snapshot.digest
-    return snapshot.journal_offset
+        raise Unreadable(f"snapshot {taken.number}: {error}") from error
+    found.state, found.digest, found.turn = state, taken.digest, taken.turn
+    return taken.journal_offset

@@ -25,9 +25,10 @@ from scheduler.core.record import (
 from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState, state_hash
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
-from scheduler.journal import JournalReader, Snapshots
+from scheduler.journal import JournalReader
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
+from scheduler.snapshots import Snapshots
 from schemas.journal import RawEntry
 
 

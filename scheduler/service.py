@@ -28,18 +28,20 @@ from scheduler.core.stimuli import (
 from scheduler.core.validate import violations
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
-from scheduler.journal import Recovered, TooLarge, recover, write_entry, write_snapshot
+from scheduler.journal import Recovered, TooLarge, recover, write_entry
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig
+from scheduler.snapshots import Writing
 from scheduler.speakers import foreign
 from scheduler.voice import Signs, Voice
 from schemas.codec import EventEnvelope
 from schemas.commands import CommandData
 from schemas.events import NodeBorn
-from schemas.journal import MAX_JOURNAL_BYTES
 from schemas.topics import EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 
+#: A snapshot is stored in transactions of so much, between which others are.
+_TRANSACTION_BYTES = 8 * 1024 * 1024
 #: Is shown how long, in real seconds, a decision took, or a tick's transaction.
 Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
 
@@ -77,10 +79,9 @@ class SchedulerService:
         self._contact = Contact()
         self.asker, self._cut = Asker(config.cycle_budget_s), ""
         self.learning = Learning(on=config.learn)
-        self.snapshots_skipped = 0
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
         self._read_s = float("-inf")  # up to when all that was stored has been read
-        self._entries = self._ticks = 0
+        self._entries = self._ticks = self._journalled = self._turn = 0
         self.invariant_violations = self.recovered_entries = 0
 
     engine: Engine
@@ -100,7 +101,8 @@ class SchedulerService:
         group = f"scheduler-{config.cell}"
         self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
         found = await recover(self._bus, config.cell)
-        self.recovered_entries = found.entries
+        self.recovered_entries = self._entries = found.entries
+        self._journalled, self._turn = found.bytes, found.turn
         self._go_on_from(found)
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
         self._contact.begin(self.engine.state, now_s)
@@ -280,7 +282,8 @@ class SchedulerService:
         if self._watch is not None:
             for stimulus, decision in decided:
                 self._watch(stimulus, decision)
-        if self._entries >= self._config.snapshot_entries:
+        config = self._config
+        if self._entries >= config.snapshot_entries or self._journalled >= config.snapshot_bytes:
             await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
             self._pruned_s = at_s
@@ -315,6 +318,7 @@ class SchedulerService:
         """Write down what was decided, and the commands."""
         engine, cell = self.engine, self._config.cell
         value, self._digest = write_entry(engine.state, stimulus, decision, self._digest)
+        self._journalled += len(value)
         messages.append(Message(JOURNAL.name, cell, value))
         epoch = engine.state.leader.epoch
         messages += [self._voice.command(one, stimulus.at_s, epoch) for one in decision.commands]
@@ -358,16 +362,33 @@ class SchedulerService:
         return self._voice.cell_state(now_s, self.engine.state.leader.epoch, online=online)
 
     async def _say(self, *, online: bool) -> None:
-        async with self._producer.transaction() as transaction:
-            transaction.send(self._cell_state(self._clock.now_s(), online=online))
+        await self._send([self._cell_state(self._clock.now_s(), online=online)])
 
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
-        self._entries = 0
-        sources, end = self.intake.dedupe.to_dict(), await self._bus.end(JOURNAL.name)
-        value = write_snapshot(self.engine.state, self._digest, sources, end)
-        if len(value) > MAX_JOURNAL_BYTES:
-            self.snapshots_skipped += 1  # nobody could read it; the one before still serves
-            return
+        self._entries = self._journalled = 0
+        self._turn += 1
+        journal, pieces = await self._bus.end(JOURNAL.name), await self._bus.end(SNAPSHOTS.name)
+        writing = Writing(
+            self.engine.state,
+            self._digest,
+            self.intake.dedupe.to_dict(),
+            journal_offset=journal,
+            pieces_offset=pieces,
+            turn=self._turn,
+        )
+        messages: list[Message] = []
+        size = 0
+        for key, value in writing.pieces():
+            await asyncio.sleep(0)  # nothing is decided meanwhile, but everything else goes on
+            messages.append(Message(SNAPSHOTS.name, key, value))
+            size += len(value)
+            if size >= _TRANSACTION_BYTES:
+                await self._send(messages)
+                messages, size = [], 0
+        await self._send(messages)
+
+    async def _send(self, messages: Sequence[Message]) -> None:
         async with self._producer.transaction() as transaction:
-            transaction.send(Message(SNAPSHOTS.name, self._config.cell, value))
+            for message in messages:
+                transaction.send(message)

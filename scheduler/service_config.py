@@ -36,6 +36,8 @@ class ServiceConfig:
     records_max: int = 2000
     #: A snapshot after this many journal entries: a restart folds no more than that.
     snapshot_entries: int = 5000
+    #: The same for what these take.
+    snapshot_bytes: int = 64 * 1024 * 1024
     #: Who leads is said this often.
     heartbeat_s: float = 60.0
     #: Let the bus remove what its topics' retention allows, this often.

@@ -23,8 +23,9 @@ import orjson
 
 from bus.contract import Record, Unreadable
 from scheduler.core.state import ClusterState, state_from_dict, state_hash, state_to_json
-from scheduler.journal import JournalReader, Snapshots, fold
+from scheduler.journal import JournalReader, fold
 from scheduler.replay import Difference, Replay, Result, entries, nothing, stimuli
+from scheduler.snapshots import Snapshots
 from schemas.journal import RawEntry
 
 #: The most entries of a stretch.

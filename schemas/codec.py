@@ -16,7 +16,7 @@ from schemas.commands import COMMANDS, CommandData
 from schemas.envelope import Envelope, moment
 from schemas.events import EVENTS, EventData
 from schemas.horizon import HorizonReached
-from schemas.journal import CellState, JournalEntry, SnapshotTaken
+from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown, wrong_type
 from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import MAX_MESSAGE_BYTES, Strict
@@ -82,7 +82,7 @@ _CELLS = _Envelopes(CellState)
 _HORIZONS = _Envelopes(HorizonReached)
 #: By wire type, the model of the whole message, envelope and data.
 MESSAGES: Mapping[str, type[BaseModel]] = _Envelopes(
-    *EVENTS, *COMMANDS, CellState, HorizonReached, JournalEntry, SnapshotTaken
+    *EVENTS, *COMMANDS, CellState, HorizonReached, JournalEntry, SnapshotTaken, SnapshotPiece
 )
 
 #: RFC 3339, as CloudEvents has it; `fromisoformat` alone would also take other forms.

@@ -17,7 +17,7 @@ from schemas.commands import COMMANDS
 from schemas.envelope import CONTENT_TYPE
 from schemas.events import EVENTS, TELEMETRY
 from schemas.horizon import HorizonReached
-from schemas.journal import CellState, JournalEntry, SnapshotTaken
+from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
 from schemas.values import Strict
 
 HERE = Path(__file__).parent
@@ -32,7 +32,13 @@ UNITS: Mapping[str, str] = {
     "_c": "°C",
     "_w": "W",
 }
-_WRITTEN: tuple[type[Strict], ...] = (JournalEntry, SnapshotTaken, CellState, HorizonReached)
+_WRITTEN: tuple[type[Strict], ...] = (
+    JournalEntry,
+    SnapshotTaken,
+    SnapshotPiece,
+    CellState,
+    HorizonReached,
+)
 _DOWN: tuple[type[Strict], ...] = (*COMMANDS, HorizonReached)
 _PAYLOADS = {payload.TYPE: payload for payload in (*EVENTS, *COMMANDS, *_WRITTEN)}
 #: What each topic carries.
@@ -41,7 +47,7 @@ _ON_TOPIC: Mapping[str, tuple[type[Strict], ...]] = {
     topics.EVENTS.name: tuple(event for event in EVENTS if event not in TELEMETRY),
     topics.COMMANDS.name: COMMANDS,
     topics.JOURNAL.name: (JournalEntry,),
-    topics.SNAPSHOTS.name: (SnapshotTaken,),
+    topics.SNAPSHOTS.name: (SnapshotTaken, SnapshotPiece),
     topics.CELLS.name: (CellState,),
 }
 #: By topic, what the scheduler does there: an AsyncAPI document speaks for one application.

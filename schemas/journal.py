@@ -16,7 +16,7 @@ from schemas.envelope import moment
 from schemas.parse import Rejected, first_error, parse_object, wrong_type
 from schemas.values import Epoch, MomentS, Name, Strict
 
-#: A snapshot of a cell of 10 000 nodes needs some 20 MiB.
+#: What one decision may take at most; of a snapshot a piece is much smaller.
 MAX_JOURNAL_BYTES = 64 * 1024 * 1024
 #: The hash before the first entry.
 NO_DIGEST = "0" * 64
@@ -69,7 +69,24 @@ class SnapshotTaken(Strict):
     journal_offset: Count = Field(
         default=0, description="No later entry is before this offset of the journal topic."
     )
+    pieces: Count = Field(
+        default=0, description="Pieces that go before it, with what of the state is not in it."
+    )
+    pieces_offset: Count = Field(
+        default=0, description="No piece is before this offset of the topic of snapshots."
+    )
+    turn: Count = Field(default=0, description="Of the two sets of keys, that of its pieces.")
     version: Version = 1
+
+
+class SnapshotPiece(Strict):
+    """A piece of a snapshot that is too large for one record."""
+
+    TYPE: ClassVar[str] = "tidegate.snapshot.piece.v1"
+    number: Count = Field(description="That of the snapshot.")
+    index: Count = Field(description="Position among its pieces, from 0.")
+    state: dict[str, dict[str, Any]] = Field(description="Records of the state, by part and name.")
+    sources: dict[str, Any] = Field(description="By source, the last message taken from it.")
 
 
 class CellState(Strict):
@@ -82,7 +99,7 @@ class CellState(Strict):
     at_s: MomentS
 
 
-WRITTEN_TYPES = (JournalEntry.TYPE, SnapshotTaken.TYPE, CellState.TYPE)
+WRITTEN_TYPES = (JournalEntry.TYPE, SnapshotTaken.TYPE, SnapshotPiece.TYPE, CellState.TYPE)
 
 
 def chain(
@@ -154,7 +171,8 @@ class RawEntry(NamedTuple):
 
 #: The fields of each as they are written.
 _ENTRY = ("number", "at_s", "policy", "version", "stimulus", "decision", "digest")
-_SNAPSHOT = (*_ENTRY[:2], "version", "digest", "state_hash", "state", "sources", "journal_offset")
+_SNAPSHOT = tuple(SnapshotTaken.model_fields)
+_PIECE = tuple(SnapshotPiece.model_fields)
 _DIGEST_KEY = b',"digest":"'
 _TAIL = len(_DIGEST_KEY) + 64 + len(b'"}}')
 
@@ -196,7 +214,7 @@ def encode_entry(entry: JournalEntry, cell: str = "default") -> bytes:
     Raises:
         TypeError: The stimulus or decision holds what JSON has no form for.
     """
-    return _encode(entry, _ENTRY, f"{cell}-{entry.number}", cell)
+    return _encode(entry, _ENTRY, f"{cell}-{entry.number}", cell, entry.at_s)
 
 
 def encode_snapshot(snapshot: SnapshotTaken, cell: str = "default") -> bytes:
@@ -205,11 +223,25 @@ def encode_snapshot(snapshot: SnapshotTaken, cell: str = "default") -> bytes:
     Raises:
         TypeError: The state holds what JSON has no form for.
     """
-    return _encode(snapshot, _SNAPSHOT, f"{cell}-snapshot-{snapshot.number}", cell)
+    return _encode(snapshot, _SNAPSHOT, f"{cell}-snapshot-{snapshot.number}", cell, snapshot.at_s)
+
+
+def encode_piece(piece: SnapshotPiece, at_s: float, cell: str = "default") -> bytes:
+    """Write a piece of the snapshot that was taken at a moment as a CloudEvent.
+
+    Raises:
+        TypeError: The state holds what JSON has no form for.
+    """
+    name = f"{cell}-snapshot-{piece.number}-{piece.index}"
+    return _encode(piece, _PIECE, name, cell, at_s)
 
 
 def _encode(
-    data: JournalEntry | SnapshotTaken, fields: tuple[str, ...], id_: str, cell: str
+    data: JournalEntry | SnapshotTaken | SnapshotPiece,
+    fields: tuple[str, ...],
+    id_: str,
+    cell: str,
+    at_s: float,
 ) -> bytes:
     # Sequence and ids are the journal's numbers, which go on over restarts: bootid stays 0.
     return orjson.dumps(
@@ -218,7 +250,7 @@ def _encode(
             "id": id_,
             "source": f"/schedulers/{cell}",
             "type": data.TYPE,
-            "time": moment(data.at_s),
+            "time": moment(at_s),
             "subject": cell,
             "datacontenttype": "application/json",
             "sequence": str(data.number),
@@ -240,7 +272,12 @@ def decode_snapshot(value: bytes) -> SnapshotTaken | Rejected:
     return cast("SnapshotTaken | Rejected", _decode(value, SnapshotTaken))
 
 
-def _decode(value: bytes, model: type[JournalEntry | SnapshotTaken]) -> object:
+def decode_piece(value: bytes) -> SnapshotPiece | Rejected:
+    """Read a piece of a snapshot; never raises."""
+    return cast("SnapshotPiece | Rejected", _decode(value, SnapshotPiece))
+
+
+def _decode(value: bytes, model: type[JournalEntry | SnapshotTaken | SnapshotPiece]) -> object:
     raw = parse_object(value, MAX_JOURNAL_BYTES)
     if isinstance(raw, Rejected):
         return raw

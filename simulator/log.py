@@ -15,7 +15,8 @@ from bus.contract import Message
 from bus.sqlite import SqliteBus
 from scheduler.core.engine import Engine
 from scheduler.core.stimuli import Decision, Stimulus
-from scheduler.journal import write_entry, write_snapshot
+from scheduler.journal import write_entry
+from scheduler.snapshots import Writing
 from schemas.journal import NO_DIGEST
 from schemas.topics import JOURNAL, SNAPSHOTS
 
@@ -56,7 +57,9 @@ class Recorder:
         value, self._digest = write_entry(state, stimulus, decision, self._digest)
         self._file.write(_ENTRY + value + b"\n")
         if state.number % SNAPSHOT_ENTRIES == 0:
-            self._file.write(_SNAPSHOT + write_snapshot(state, self._digest, {}) + b"\n")
+            for key, piece in Writing(state, self._digest, {}).pieces():
+                suffix = key.removeprefix(state.cell).encode()
+                self._file.write(_SNAPSHOT + suffix + b" " + piece + b"\n")
 
 
 def join(log: Path, parts: Sequence[tuple[str, Path]]) -> None:
@@ -83,8 +86,11 @@ def _batches(cell: str, path: Path) -> Iterator[list[Message]]:
     batch: list[Message] = []
     with path.open("rb") as file:
         for line in file:
-            topic = JOURNAL if line.startswith(_ENTRY) else SNAPSHOTS
-            batch.append(Message(topic.name, cell, line[1:-1]))
+            if line.startswith(_ENTRY):
+                batch.append(Message(JOURNAL.name, cell, line[1:-1]))
+            else:
+                suffix, _, value = line[1:-1].partition(b" ")
+                batch.append(Message(SNAPSHOTS.name, cell + suffix.decode(), value))
             if len(batch) == _BATCH:
                 yield batch
                 batch = []

@@ -23,8 +23,9 @@ from bus.logfile import Head, write_log
 from bus.reading import import_log, open_log
 from scheduler import stretches
 from scheduler.core.state import ClusterState, canonical, state_hash, state_to_json
-from scheduler.journal import JournalReader, Snapshots, fold
+from scheduler.journal import JournalReader, fold
 from scheduler.replay import Result, entries, verify
+from scheduler.snapshots import Snapshots
 from scheduler.stretches import verify_aside
 from schemas.journal import SnapshotTaken, encode_snapshot
 from schemas.topics import JOURNAL, SNAPSHOTS
