@@ -178,5 +178,5 @@ def _measured(name: str) -> NodeMeasured:
 
 def cause_of(value: bytes) -> tuple[str, int, int]:
     """Read which message a journal entry is about, without checking the rest."""
-    source, boot, sequence = orjson.loads(value)["data"]["stimulus"]["cause"]
+    source, boot, sequence, _ = orjson.loads(value)["data"]["stimulus"]["cause"]
     return source, boot, sequence

@@ -24,8 +24,6 @@ from schemas.topics import EVENTS
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
 _FOLD = 64
-#: Boot ids count starts, or the minutes until a new state file began: never much above these.
-BOOTS_AHEAD = 100_000
 #: Of what was refused, the newest so many are kept for whoever tells operators of it.
 _REFUSED_KEPT = 20
 #: What a source may say: a cluster's agent with 10,000 nodes says some 200 a second, and all its
@@ -66,9 +64,9 @@ class Intake:
         self.counts: Counter[str] = Counter()
         #: What was refused of late, with field and reason; to be taken from here by who tells.
         self.refused: deque[tuple[Record, str, str]] = deque(maxlen=_REFUSED_KEPT)
-        #: By source, boot and sequence of the newest event: telemetry goes another way.
+        #: By source, its newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
-        self._newest: dict[str, tuple[int, int]] = {}
+        self._newest: dict[str, Cause] = {}
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
     def read(self, records: Sequence[Record], state: ClusterState, now_s: float) -> Batch:
@@ -127,7 +125,7 @@ class Intake:
                     self.telemetry.fold(measured)
                     measured.clear()
             else:
-                self._note_order(record, envelope)
+                self._note_order(record, envelope, now_s)
                 batch.candidates.append((record, envelope))
         self.counts["events"] += len(records)
         self.spoke = [
@@ -150,13 +148,14 @@ class Intake:
         self.dedupe = dedupe
         self._newest.clear()
 
-    def _note_order(self, record: Record, envelope: EventEnvelope) -> None:
+    def _note_order(self, record: Record, envelope: EventEnvelope, now_s: float) -> None:
         if record.topic != EVENTS.name:
             return
-        place = envelope.bootid, int(envelope.sequence)
-        if place > self._newest.get(envelope.source, (-1, -1)):
-            self._newest.pop(envelope.source, None)
-            self._newest[envelope.source] = place
+        cause = _cause(envelope, now_s)
+        newest = self._newest.get(cause.source)
+        if newest is None or not _is_before(cause, newest):
+            self._newest.pop(cause.source, None)
+            self._newest[cause.source] = cause
             if len(self._newest) > SOURCES_MAX:
                 del self._newest[next(iter(self._newest))]
         elif isinstance(envelope.data, NodeBorn):
@@ -177,8 +176,7 @@ class Intake:
                     self.counts["births_overtaken"] += 1
                     return None
             self.dedupe.forgive(envelope.source, int(envelope.sequence))
-        cause = Cause(envelope.source, envelope.bootid, int(envelope.sequence))
-        return Stimulus(now_s, data, cause)
+        return Stimulus(now_s, data, _cause(envelope, now_s))
 
     def _misplaced(self, envelope: EventEnvelope, said_s: float, now_s: float) -> Wrong | None:
         """Find what makes a well-formed event not its sender's to send here."""
@@ -186,8 +184,6 @@ class Intake:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
         if said_s > now_s + FUTURE_S:
             return "time", "is more than an hour ahead of the scheduler's clock"
-        if envelope.bootid > now_s // 60 + BOOTS_AHEAD:
-            return "bootid", f"{envelope.bootid} is more than any source can have started"
         return out_of_turn(envelope)
 
     def bury(
@@ -200,3 +196,15 @@ class Intake:
             return []
         self.counts["dead_letters"] += 1
         return [dead_letter(record, field_name, reason, self.group)]
+
+
+def _cause(envelope: EventEnvelope, now_s: float) -> Cause:
+    said_s = min(envelope.time_s, now_s)
+    return Cause(envelope.source, envelope.bootid, int(envelope.sequence), said_s)
+
+
+def _is_before(cause: Cause, newest: Cause) -> bool:
+    """Whether it was said before the newest event of its source."""
+    if cause.bootid == newest.bootid:
+        return cause.sequence < newest.sequence
+    return cause.is_before(newest.bootid, newest.said_s)

@@ -203,7 +203,7 @@ async def recover(bus: Bus, cell: str) -> Recovered:
         fold(found.state, entry)
         if found.entries % _FOLDED == 0:
             await asyncio.sleep(0)
-        source, bootid, sequence = orjson.loads(entry.stimulus)["cause"]
+        source, bootid, sequence, *_ = orjson.loads(entry.stimulus)["cause"]
         if bootid >= 0:
             found.dedupe.take(source, bootid, sequence)
         found.entries += 1

@@ -159,7 +159,7 @@ class Agent:
             self._turns.turn(now_s, self.inbox.take(now_s) if self.linked else ())
 
     def _say(self, data: EventData, now_s: float, causation: str | None) -> None:
-        cause = Cause(f"/agents/{self.name}", self._bootid, self._sequence)
+        cause = Cause(f"/agents/{self.name}", self._bootid, self._sequence, now_s)
         self.outbox.put((cause, data), now_s)
         self._sequence += 1
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from scheduler.core import due, facts, observe
 from scheduler.core.agenda import Agenda
 from scheduler.core.leases import kept_leases, lease_end_s
-from scheduler.core.leave import ask, node_lost
+from scheduler.core.leave import ask
 from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
@@ -254,19 +254,12 @@ def _heard(turn: Turn, data: NodeHeard) -> None:
         ask(turn, node, "your lease ended while you were not heard")
 
 
-def _died(turn: Turn, data: events.NodeDied) -> None:
-    node = turn.state.nodes.get(data.node)
-    if node is not None and node.state is not NodeState.DEAD:
-        node_lost(turn, node, data.reason or "reported dead")
-
-
 #: What takes the other stimuli in, by their kinds; the latter, with the message it came in.
 _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     NodeSilent: _silent,
     NodeHeard: _heard,
     CurvesLearned: observe.learned,
     LengthsLearned: observe.lengths_learned,
-    events.NodeDied: _died,
     events.JobProgressed: observe.progressed,
     events.WorkerStarted: observe.worker_started,
     events.WorkerStopped: observe.worker_left,
@@ -280,4 +273,5 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
 _SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {
     events.InferenceLoad: observe.load,
     events.NodeBorn: observe.node_born,
+    events.NodeDied: observe.node_died,
 }

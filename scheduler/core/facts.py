@@ -51,6 +51,7 @@ class NodeJoined:
     speed_factor: float
     transfer_mib_per_s: float
     bootid: int
+    said_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class LoadObserved:
     bootid: int
     source: str = ""
     sequence: int = -1
+    said_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             holder=[None] * fact.gpu_count,
             epoch=[0] * fact.gpu_count,
             claim=[None] * fact.gpu_count,
+            said_s=fact.said_s,
         )
         if list(islice(reversed(state.nodes), 1, 2)) > [node.id]:
             # Births mostly come in order; sorting at each would cost a fleet's square.
@@ -73,7 +74,7 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             node.holder, node.epoch = [None] * fact.gpu_count, [0] * fact.gpu_count
             node.claim = [None] * fact.gpu_count
         node.state, node.lease_end_s = after, None
-        node.agent, node.bootid = fact.agent, fact.bootid
+        node.agent, node.bootid, node.said_s = fact.agent, fact.bootid, fact.said_s
         node.speed_factor, node.transfer_mib_per_s = fact.speed_factor, fact.transfer_mib_per_s
     pool = state.pools.setdefault(node.pool, Pool(node.pool, fact.pool_kind))
     if node.id not in pool.nodes:
@@ -130,7 +131,7 @@ def _load_observed(state: ClusterState, fact: facts.LoadObserved) -> None:
         lender = state.lenders[fact.lender] = Lender(fact.lender)
     if fact.bootid != lender.bootid:
         lender.bootid, lender.shortfall_gpu_s = fact.bootid, 0.0
-    lender.source, lender.sequence = fact.source, fact.sequence
+    lender.source, lender.sequence, lender.said_s = fact.source, fact.sequence, fact.said_s
     state.totals.inference_shortfall_gpu_s += max(
         0.0, fact.shortfall_gpu_s - lender.shortfall_gpu_s
     )

@@ -37,7 +37,7 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     state = turn.state
     node = state.nodes.get(born.node)
     if node is not None:
-        if cause.bootid < node.bootid:
+        if cause.is_before(node.bootid, node.said_s):
             return
         changed = (node.pool, node.gpu_count) != (born.pool, born.gpu_count)
         if changed and node.state is not NodeState.DEAD:
@@ -57,6 +57,7 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
             speed_factor=born.speed_factor,
             transfer_mib_per_s=born.transfer_mib_per_s,
             bootid=cause.bootid,
+            said_s=cause.said_s,
         )
     )
     node = state.nodes[born.node]
@@ -69,6 +70,14 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     if born.loan is not None and node.loan is None:
         order = commands.ReturnNode(node=node.id, loan=born.loan)
         turn.command(node.agent, order, node.id)
+
+
+def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
+    """Give a node up, unless it was born again since that was said: its work would be lost."""
+    node = turn.state.nodes.get(death.node)
+    if node is None or node.state is NodeState.DEAD or cause.is_before(node.bootid, node.said_s):
+        return
+    node_lost(turn, node, death.reason or "reported dead")
 
 
 def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
@@ -120,7 +129,9 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
     state = turn.state
     lender = state.lenders.get(report.node or report.pool)
     if lender is not None and cause.source == lender.source:
-        if (cause.bootid, cause.sequence) < (lender.bootid, lender.sequence):
+        if cause.is_before(lender.bootid, lender.said_s):
+            return
+        if cause.bootid == lender.bootid and cause.sequence < lender.sequence:
             return
     pool = state.pools.get(report.pool)
     names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
@@ -135,6 +146,7 @@ def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
             bootid=cause.bootid,
             source=cause.source,
             sequence=cause.sequence,
+            said_s=cause.said_s,
         )
     )
 

@@ -35,7 +35,7 @@ def stimulus_to_dict(stimulus: Stimulus) -> dict[str, Any]:
     return {
         "kind": type(data).__name__,
         "at_s": stimulus.at_s,
-        "cause": [cause.source, cause.bootid, cause.sequence],
+        "cause": [cause.source, cause.bootid, cause.sequence, cause.said_s],
         # orjson writes dataclasses itself.
         "data": data.model_dump() if isinstance(data, Strict) else data,
     }

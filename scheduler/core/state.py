@@ -161,6 +161,7 @@ class Node:
     loan_since_s: float = 0.0
     due_s: float | None = None  #: While going back: when its owner is expected to need it.
     returned_s: float | None = None
+    said_s: float = 0.0  #: When its newest birth was said, with `bootid`.
 
 
 @dataclass(slots=True)
@@ -184,8 +185,9 @@ class Lender:
     history: list[float | None] = field(default_factory=list)  #: Peaks by slot, oldest first.
     bootid: int = -1
     shortfall_gpu_s: float = 0.0  #: Of its present boot.
-    source: str = ""  #: Whose report was taken last, with `bootid` and this number.
+    source: str = ""  #: Whose report was taken last, with `bootid`, this number and this time.
     sequence: int = -1
+    said_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -161,6 +161,16 @@ class Cause:
     source: str
     bootid: int = -1
     sequence: int = -1
+    #: When it was said, by its source's clock, but not after it was heard. Seconds since the epoch.
+    said_s: float = 0.0
+
+    def is_before(self, bootid: int, said_s: float) -> bool:
+        """Whether it is of an earlier boot than another message of its source.
+
+        The boot id and the clock must both say so. Alone, one message with a high boot id would
+        make all that its source ever says old; so would a clock that was ahead once.
+        """
+        return self.bootid < bootid and self.said_s <= said_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def read_entry(value: bytes) -> Entry:
     """Read a journal entry from its bytes."""
     written = orjson.loads(value)["data"]
     stimulus = written["stimulus"]
-    source, boot, sequence = stimulus["cause"]
+    source, boot, sequence, _ = stimulus["cause"]
     cause = (source, boot, sequence) if boot >= 0 else None
     facts = [(name, fields) for name, fields in written["decision"]["facts"]]
     return Entry(

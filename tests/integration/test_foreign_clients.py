@@ -162,7 +162,7 @@ async def test_the_brokers_own_tools_speak_with_a_fleet(
         await asyncio.to_thread(tools.produce, EVENTS.name, "default", value)
         await until(lambda: jobs(scheduler, "queued") == 1, "the scheduler knows the job")
         taken = [one for one in await stimuli(bus) if one["kind"] == "JobSubmitted"]
-        assert [one["cause"] for one in taken] == [["/tenants/somebody", 1, 7]]
+        assert [one["cause"][:3] for one in taken] == [["/tenants/somebody", 1, 7]]
         assert taken[0]["data"]["job"] == "by-hand"
 
         await until(commands, "a command")

@@ -113,6 +113,39 @@ def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
     assert cell.last.facts == (), "a birth of an earlier boot is stale"
 
 
+def test_a_death_of_an_earlier_boot_is_old_news(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    held = [GangHeld(job="j0", epoch=job.epoch, gpus=[0, 1], step=0)]
+    before_s, cell.now_s = cell.now_s, cell.now_s + 3600.0
+    cell.feed(node_born("n0", held=held), Cause("/agents/agent-train", 3, 0, cell.now_s))
+    cell.feed(NodeDied(node="n0"), Cause("/agents/agent-train", 1, 99, before_s))
+    assert (cell.last.facts, job.state) == ((), "running")
+    cell.feed(NodeDied(node="n0"), Cause("/agents/agent-train", 3, 1, cell.now_s))
+    assert (cell.state.nodes["n0"].state, job.state) == ("dead", "queued")
+
+
+def test_a_birth_with_a_high_boot_id_makes_nothing_old_that_is_said_after_it(cell: Cell) -> None:
+    agent, high = "/agents/agent-infer", 2**31 - 1
+    cell.feed(INFER, Cause(agent, high, 0, cell.now_s))
+    cell.feed(load(3, "infer"), Cause(agent, high, 1, cell.now_s))
+    cell.now_s += 60.0
+    cell.feed(NodeDied(node="i0"), Cause(agent, 5, 7, cell.now_s))
+    assert cell.state.nodes["i0"].state == "dead"
+    cell.feed(INFER, Cause(agent, 6, 0, cell.now_s))
+    cell.feed(load(1, "infer"), Cause(agent, 6, 1, cell.now_s))
+    assert (cell.state.nodes["i0"].state, cell.state.nodes["i0"].bootid) == ("alive", 6)
+    assert cell.state.lenders["infer"].gpus_needed == 1.0
+
+
+def test_a_clock_that_was_ahead_or_lost_makes_nothing_old_that_a_later_boot_says(
+    cell: Cell,
+) -> None:
+    agent = "/agents/agent-infer"
+    cell.feed(INFER, Cause(agent, 5, 0, cell.now_s))
+    cell.feed(INFER.model_copy(update={"loan": "x"}), Cause(agent, 6, 0, 0.0))
+    assert cell.sent(ReturnNode), "the later boot was heard, though it takes it for 1970"
+
+
 def test_a_restart_before_the_start_was_heard(cell: Cell) -> None:
     cell.plan({"j0": target(n0=2)})
     cell.reborn(node_born("n0"))

@@ -168,8 +168,9 @@ async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
         desk.say(measured("n0"), bootid=2**31 - 1),
     )
     dead = [record.headers["dlq_field"] for record in await desk.records(f"{TELEMETRY.name}.dlq")]
-    assert sorted(dead) == sorted(["data.pool", "data.node", "sequence", "bootid"])
+    assert sorted(dead) == sorted(["data.pool", "data.node", "sequence"])
     assert service.engine.state.lenders == {}
     assert service.intake.telemetry.newest("made-up") is None
+    before = service.intake.telemetry.folded
     await desk.hears(desk.say(measured("n0"), sequence=1))
-    assert service.intake.telemetry.folded == 1, "the honest agent is heard all the same"
+    assert service.intake.telemetry.folded == before + 1, "the honest agent is heard all the same"
