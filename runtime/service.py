@@ -197,18 +197,21 @@ class AgentService:
         self.counters.commands += 1
         expires_s = _seconds(said.expirytime)
         command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
-        if isinstance(said.data, RenewLease) and said.data.boot not in (None, self._store.bootid):
-            # Another start of this agent was heard, and that lease is its: ours ends in time, for
-            # the scheduler believes the newest start alone.
+        if isinstance(said.data, RenewLease) and said.data.boot is not None:
             self._hear_of(said.data.boot)
-            return None
+            if said.data.boot != self._store.bootid:
+                # Another start of this agent was heard, and that lease is its: ours ends in time,
+                # for the scheduler believes the newest start alone, while it speaks.
+                return None
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1
         return command
 
-    def _hear_of(self, boot: int | None) -> None:
-        if boot is not None and boot > self._store.bootid and self.rival is None:
+    def _hear_of(self, boot: int) -> None:
+        if boot == self._store.bootid:
+            self.rival = None  # it is gone, or never was this agent
+        elif boot > self._store.bootid and self.rival is None:
             self.rival = boot
             _log.error(
                 "a newer start of %s speaks (%d, this one is %d): nothing that this one says is "

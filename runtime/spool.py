@@ -13,7 +13,7 @@ commands, and none comes while the link is down.
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from heapq import merge
 from itertools import islice
@@ -22,10 +22,6 @@ from typing import Self
 import orjson
 
 from bus.contract import Message
-
-#: One in so many rows is never dropped: the scheduler does not believe a source that skips a
-#: million numbers at once (`scheduler.dedupe.JUMP_MAX`), and days offline are more than that.
-STEPPING_STONE = 500_000
 
 
 class Loss(IntEnum):
@@ -97,9 +93,6 @@ class Spool:
 
     def add(self, waiting: Waiting) -> None:
         """Put a message at the end; drop what is dearest least if there is no room."""
-        if (waiting.row + 1) % STEPPING_STONE == 0:
-            # Without a subject: it shall not make a newer word of its own look superseded.
-            waiting = replace(waiting, loss=Loss.NEVER, subject="")
         self._lanes[waiting.loss].append(waiting)
         self._words[waiting.subject] += 1
         self.size_bytes += waiting.size_bytes

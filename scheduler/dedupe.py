@@ -1,27 +1,37 @@
-"""Once each: which messages of a source were taken, by boot and sequence, in bounded memory.
+"""Once each: which messages were taken, by source, boot and sequence, in bounded memory.
 
-Delivery is at least once and may be out of order, so a high-water mark alone would drop what
-comes late. Missing numbers are remembered, as ranges; one that comes after all is taken, one that
-was taken is not taken again. Topics are read side by side, so the first message of a new boot may
-overtake the last of the one before: that boot's numbers are kept too.
+Delivery is at least once and may be out of order. What was taken is kept as ranges of numbers,
+never as "all up to the highest", and each boot of a source is a *stream* of its own. So neither a
+number nor a boot id that is far ahead, after a crash or by forgery, makes anything else old.
+
+Of too many streams the one silent longest is forgotten. From then on a message of a stream that is
+not known is new only if it was said after all that was forgotten; of an older one nobody can tell.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
-#: Missing numbers remembered by source. More missing than this are given up as lost.
-MISSING_MAX = 1024
-#: In so many pieces; of more, the oldest are given up. It bounds what a source can make us keep.
-#: An edge agent is at most 100 messages ahead of its oldest unconfirmed one (`MqttOptions.window`):
-#: when one of its bridges is behind, every second one may be missing, which is 50 pieces.
+#: Ranges kept of a stream. Of more, those with the fewest numbers between them become one. It
+#: bounds what a source can make us keep. An edge agent is at most 100 messages ahead of its oldest
+#: unconfirmed one (`MqttOptions.window`): when one of its bridges is behind, every second one may
+#: be missing, which is 50 pieces.
 PIECES_MAX = 64
-#: No honest source skips so many numbers at once; one that does is not believed, since all that it
-#: says afterwards would be taken for old.
+#: Nobody loses so many messages at once: its source left them out, and is not asked for them.
 JUMP_MAX = 1_000_000
-#: Sources remembered. Of more, those silent longest are forgotten: a flood of made-up names must
-#: not fill the memory, and whoever speaks every minute is never forgotten for it.
-SOURCES_MAX = 20_000
+#: Streams remembered of agents, and as many of all others: who submits by hundreds of thousands of
+#: calls, each a source of its own, shall not push out agents.
+SOURCES_MAX = 100_000
+#: Of several boots of a source the highest is believed, unless it has said nothing for so long
+#: before what another says: then it was none of this source, or is no more.
+BELIEVED_S = 300.0
+_AGENT = "/agents/"
+#: Before all that can be said.
+_NEVER_S = -1e12
+_ENDLESS = 2**63
 
 
 class Verdict(StrEnum):
@@ -30,51 +40,87 @@ class Verdict(StrEnum):
     FRESH = "fresh"
     LATE = "late"  #: Fresh, though later ones were taken before.
     DUPLICATE = "duplicates"
+    FORGOTTEN = "forgotten"  #: Older than what is remembered: it may have been taken.
 
 
 @dataclass(slots=True)
-class _Boot:
-    bootid: int
-    top: int = -1  #: Highest sequence taken.
-    missing: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
-
-    def count(self) -> int:
-        return sum(last - first + 1 for first, last in self.missing)
-
-    def take(self, sequence: int) -> Verdict:
-        if sequence > self.top:
-            if sequence > self.top + 1:
-                self.missing.append([max(self.top + 1, sequence - MISSING_MAX), sequence - 1])
-                self._give_up()
-            self.top = sequence
-            return Verdict.FRESH
-        for index, (first, last) in enumerate(self.missing):
-            if first <= sequence <= last:
-                rest = [[first, sequence - 1], [sequence + 1, last]]
-                self.missing[index : index + 1] = [piece for piece in rest if piece[0] <= piece[1]]
-                self._give_up()
-                return Verdict.LATE
-        return Verdict.DUPLICATE
-
-    def _give_up(self) -> None:
-        del self.missing[:-PIECES_MAX]
-        spare = self.count() - MISSING_MAX
-        while spare > 0:
-            first, last = self.missing[0]
-            if last - first + 1 <= spare:
-                spare -= last - first + 1
-                del self.missing[0]
-            else:
-                self.missing[0][0] += spare
-                spare = 0
-
-
-@dataclass(slots=True)
-class _Source:
-    boot: _Boot
-    before: _Boot | None = None
+class _Stream:
+    since_s: float  #: What was said until then may have been taken before this was known.
+    said_s: float = _NEVER_S  #: When the newest of it was said.
+    taken: list[list[int]] = field(default_factory=list)  #: [first, last], ascending.
     excused: int = 0  #: Of those missing, how many nobody shall be asked for.
     resumed: bool = False  #: What is skipped next may have been taken and not recorded.
+
+    @property
+    def top(self) -> int:
+        """The highest number taken; -1 if none."""
+        return self.taken[-1][1] if self.taken else -1
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """Give what is missing, but what was left out: the first number of each, and how many."""
+        top = -1
+        for first, last in self.taken:
+            if 0 < first - top - 1 <= JUMP_MAX:
+                yield top + 1, first - top - 1
+            top = last
+
+    def count(self) -> int:
+        return sum(count for _, count in self.gaps())
+
+    def take(self, number: int) -> Verdict:
+        taken = self.taken
+        if number > self.top:
+            if taken and number == taken[-1][1] + 1:
+                taken[-1][1] = number
+            else:
+                taken.append([number, number])
+                self._join()
+            return Verdict.FRESH
+        after = bisect_right(taken, [number, _ENDLESS])
+        if after and number <= taken[after - 1][1]:
+            return Verdict.DUPLICATE
+        begins = after > 0 and taken[after - 1][1] == number - 1
+        if taken[after][0] == number + 1:
+            if begins:
+                taken[after - 1][1] = taken.pop(after)[1]
+            else:
+                taken[after][0] = number
+        elif begins:
+            taken[after - 1][1] = number
+        else:
+            taken.insert(after, [number, number])
+            self._join()
+        return Verdict.LATE
+
+    def _join(self) -> None:
+        """Give up what is missing between two ranges, where that is least."""
+        if len(self.taken) <= PIECES_MAX:
+            return
+        between = [second[0] - first[1] for first, second in pairwise(self.taken)]
+        index = between.index(min(between))
+        self.taken[index][1] = self.taken.pop(index + 1)[1]
+
+
+class _Shelf:
+    """Streams that compete for room with each other alone; the first is who was silent longest."""
+
+    def __init__(self) -> None:
+        self.streams: dict[tuple[str, int], _Stream] = {}
+        #: By source, the boot that is believed, and when it last said something.
+        self.boots: dict[str, tuple[int, float]] = {}
+        self.forgotten_s = _NEVER_S  #: When the newest of what is forgotten was said.
+
+    def keep(self, source: str, bootid: int, stream: _Stream) -> None:
+        """Put a stream last."""
+        self.streams[source, bootid] = stream
+        believed, said_s = self.boots.get(source, (-1, _NEVER_S))
+        if bootid >= believed or stream.said_s > said_s + BELIEVED_S:
+            self.boots[source] = bootid, stream.said_s
+        if len(self.streams) > SOURCES_MAX:
+            name, boot = key = next(iter(self.streams))
+            self.forgotten_s = max(self.forgotten_s, self.streams.pop(key).said_s)
+            if self.boots.get(name, (-1, 0.0))[0] == boot:
+                del self.boots[name]
 
 
 class Dedupe:
@@ -82,80 +128,92 @@ class Dedupe:
 
     def __init__(self) -> None:
         """Begin with nothing taken."""
-        self._sources: dict[str, _Source] = {}
+        self._agents, self._others = _Shelf(), _Shelf()
         self.gaps = 0  #: Numbers skipped so far, whether or not they came later.
 
-    def take(self, source: str, bootid: int, sequence: int) -> Verdict:
-        """Judge a message and, unless it is a duplicate, mark it taken."""
-        known = self._sources.pop(source, None)
-        if known is None:
-            known = _Source(_Boot(bootid))
-            if len(self._sources) >= SOURCES_MAX:
-                del self._sources[next(iter(self._sources))]
-        elif bootid > known.boot.bootid:
-            # Sequences begin at 0 with each boot; what is skipped before the first is missing.
-            known = _Source(_Boot(bootid), known.boot)
-        self._sources[source] = known  # to the end: the first is who was silent longest
-        if bootid < known.boot.bootid:
-            old = known.before
-            if old is None or bootid != old.bootid:
-                return Verdict.DUPLICATE
-            verdict = old.take(sequence)
-            return Verdict.LATE if verdict is Verdict.FRESH else verdict
-        boot = known.boot
-        if sequence > boot.top + 1:
-            self.gaps += sequence - boot.top - 1
-        verdict = boot.take(sequence)
+    def _shelf(self, source: str) -> _Shelf:
+        return self._agents if source.startswith(_AGENT) else self._others
+
+    def take(self, source: str, bootid: int, sequence: int, said_s: float) -> Verdict:
+        """Judge a message and, if it is new, mark it taken.
+
+        Args:
+            source: Who says it.
+            bootid: Its boot.
+            sequence: The number of the message in this boot.
+            said_s: When it was said, by the source's clock, but not after it was heard, in seconds
+                since the Unix epoch.
+        """
+        shelf = self._shelf(source)
+        stream = shelf.streams.pop((source, bootid), None)
+        if stream is None:
+            if said_s <= shelf.forgotten_s:
+                return Verdict.FORGOTTEN
+            resumed = shelf.forgotten_s > _NEVER_S
+            stream = _Stream(shelf.forgotten_s, resumed=resumed)
+        if said_s > stream.said_s:
+            stream.said_s = said_s
+        shelf.keep(source, bootid, stream)
+        if said_s <= stream.since_s:
+            return Verdict.FORGOTTEN
+        skipped = sequence - stream.top - 1
+        verdict = stream.take(sequence)
         if verdict is Verdict.FRESH:
-            if known.resumed:
-                known.excused, known.resumed = boot.count(), False
+            if stream.resumed:
+                stream.excused, stream.resumed = stream.count(), False
+            elif 0 < skipped <= JUMP_MAX:
+                self.gaps += skipped
         elif verdict is Verdict.LATE:
-            known.excused = min(known.excused, boot.count())
+            stream.excused = min(stream.excused, stream.count())
         return verdict
 
-    def boot(self, source: str) -> int | None:
-        """Give the newest boot that was heard of the source; None: none was."""
-        known = self._sources.get(source)
-        return None if known is None else known.boot.bootid
+    def forgotten_s(self, source: str) -> float:
+        """Give until when what such a source said is not remembered, if it is not known itself."""
+        return self._shelf(source).forgotten_s
 
-    def leaps(self, source: str, bootid: int, sequence: int) -> bool:
-        """Say whether a message is further ahead of its source than any honest one could be."""
-        known = self._sources.get(source)
-        if known is None:
-            return False
-        return bootid == known.boot.bootid and sequence > known.boot.top + JUMP_MAX
+    def boot(self, source: str) -> int | None:
+        """Give the boot of the source that is believed; None: none was heard."""
+        known = self._shelf(source).boots.get(source)
+        return None if known is None else known[0]
 
     def missing(self, source: str) -> int:
-        """Count the numbers of the source's boot that have not come and are not excused."""
-        known = self._sources.get(source)
-        return 0 if known is None else max(0, known.boot.count() - known.excused)
+        """Count the numbers of the boot that is believed that have not come and are not excused."""
+        boot, streams = self.boot(source), self._shelf(source).streams
+        stream = None if boot is None else streams.get((source, boot))
+        return 0 if stream is None else max(0, stream.count() - stream.excused)
 
     def excuse(self) -> None:
         """Ask nobody for what is missing now: the journal does not keep all that was taken."""
-        for known in self._sources.values():
-            known.excused, known.resumed = known.boot.count(), True
+        for shelf in (self._agents, self._others):
+            for stream in shelf.streams.values():
+                stream.excused, stream.resumed = stream.count(), True
 
-    def forgive(self, source: str, sequence: int) -> None:
-        """Give up what is missing before a message that said again all that matters."""
-        known = self._sources.get(source)
-        if known is not None:
-            later = [piece for piece in known.boot.missing if piece[1] > sequence]
-            known.boot.missing = [[max(first, sequence + 1), last] for first, last in later]
-            known.excused = 0
+    def forgive(self, source: str, bootid: int, sequence: int) -> None:
+        """Ask nobody for what is missing before a message that said again all that matters."""
+        stream = self._shelf(source).streams.get((source, bootid))
+        if stream is not None:
+            stream.excused = sum(count for first, count in stream.gaps() if first < sequence)
 
     def to_dict(self) -> dict[str, Any]:
         """Write what was taken, for a snapshot."""
         return {
-            name: [
-                [boot.bootid, boot.top, [list(piece) for piece in boot.missing]]
-                for boot in (known.boot, known.before)
-                if boot is not None
-            ]
-            for name, known in sorted(self._sources.items())
+            name: {
+                "forgotten_s": shelf.forgotten_s,
+                "streams": [
+                    [*key, one.since_s, one.said_s, [list(piece) for piece in one.taken]]
+                    for key, one in shelf.streams.items()
+                ],
+            }
+            for name, shelf in (("agents", self._agents), ("others", self._others))
         }
 
     def load(self, document: dict[str, Any]) -> None:
-        """Read what `to_dict` wrote."""
-        for name, (newest, *older) in document.items():
-            before = _Boot(*older[0]) if older else None
-            self._sources[name] = _Source(_Boot(*newest), before)
+        """Read what `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: something else wrote it.
+        """
+        for name, shelf in (("agents", self._agents), ("others", self._others)):
+            shelf.forgotten_s = float(document[name]["forgotten_s"])
+            for source, bootid, since_s, said_s, taken in document[name]["streams"]:
+                shelf.keep(source, bootid, _Stream(since_s, said_s, taken))

@@ -18,6 +18,7 @@ from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
 from scheduler.reduce import Telemetry, stimulus_of
 from scheduler.speakers import AGENT_PREFIX, Wrong, account_of, out_of_turn
 from schemas.codec import EventEnvelope, Rejected, decode_event
+from schemas.envelope import moment
 from schemas.events import LinkLost, LinkOpened, NodeBorn, NodeMeasured
 from schemas.topics import EVENTS
 
@@ -64,9 +65,9 @@ class Intake:
         self.counts: Counter[str] = Counter()
         #: What was refused of late, with field and reason; to be taken from here by who tells.
         self.refused: deque[tuple[Record, str, str]] = deque(maxlen=_REFUSED_KEPT)
-        #: By source, its newest event: telemetry goes another way.
+        #: By source, boot and sequence of its newest event: telemetry goes another way.
         self._overtaken: set[str] = set()  # births of this batch
-        self._newest: dict[str, Cause] = {}
+        self._newest: dict[str, tuple[int, int]] = {}
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
     def read(self, records: Sequence[Record], state: ClusterState, now_s: float) -> Batch:
@@ -96,8 +97,6 @@ class Intake:
                 self._link(batch, data)
                 continue
             sequence = int(envelope.sequence)
-            if wrong is None and self.dedupe.leaps(source, envelope.bootid, sequence):
-                wrong = "sequence", f"{sequence} is too far ahead of what {source} said before"
             if wrong is not None:
                 batch.dead += self.bury(record, source, now_s, *wrong)
                 continue
@@ -109,10 +108,13 @@ class Intake:
                     why = f"{data.node} is {node.agent}'s"
                     batch.dead += self.bury(record, source, now_s, "data.node", why)
                     continue
-            verdict = self.dedupe.take(source, envelope.bootid, sequence)
+            verdict = self.dedupe.take(source, envelope.bootid, sequence, min(said_s, now_s))
             if verdict is not Verdict.FRESH:
                 self.counts[verdict] += 1
                 if verdict is Verdict.DUPLICATE:
+                    continue
+                if verdict is Verdict.FORGOTTEN:
+                    batch.dead += self.bury(record, source, now_s, "time", self._forgotten(source))
                     continue
             taken[source] = None
             if batch.lost:
@@ -125,7 +127,7 @@ class Intake:
                     self.telemetry.fold(measured)
                     measured.clear()
             else:
-                self._note_order(record, envelope, now_s)
+                self._note_order(record, envelope)
                 batch.candidates.append((record, envelope))
         self.counts["events"] += len(records)
         self.spoke = [
@@ -148,18 +150,24 @@ class Intake:
         self.dedupe = dedupe
         self._newest.clear()
 
-    def _note_order(self, record: Record, envelope: EventEnvelope, now_s: float) -> None:
+    def _note_order(self, record: Record, envelope: EventEnvelope) -> None:
         if record.topic != EVENTS.name:
             return
-        cause = _cause(envelope, now_s)
-        newest = self._newest.get(cause.source)
-        if newest is None or not _is_before(cause, newest):
-            self._newest.pop(cause.source, None)
-            self._newest[cause.source] = cause
-            if len(self._newest) > SOURCES_MAX:
-                del self._newest[next(iter(self._newest))]
-        elif isinstance(envelope.data, NodeBorn):
-            self._overtaken.add(envelope.id)
+        source, bootid, sequence = envelope.source, envelope.bootid, int(envelope.sequence)
+        boot, newest = self._newest.pop(source, (bootid, -1))
+        is_old = bootid < (self.dedupe.boot(source) or 0)
+        if is_old or (bootid == boot and sequence < newest):
+            self._newest[source] = boot, newest
+            if isinstance(envelope.data, NodeBorn):
+                self._overtaken.add(envelope.id)
+            return
+        self._newest[source] = bootid, sequence
+        if len(self._newest) > SOURCES_MAX:
+            del self._newest[next(iter(self._newest))]
+
+    def _forgotten(self, source: str) -> str:
+        until = moment(self.dedupe.forgotten_s(source)).isoformat()
+        return f"is not after {until}: who said it is not known since, so it may have been taken"
 
     def stimulus(
         self, state: ClusterState, envelope: EventEnvelope, now_s: float
@@ -175,7 +183,7 @@ class Intake:
                     # What it says was held has been contradicted by what overtook it.
                     self.counts["births_overtaken"] += 1
                     return None
-            self.dedupe.forgive(envelope.source, int(envelope.sequence))
+            self.dedupe.forgive(envelope.source, envelope.bootid, int(envelope.sequence))
         return Stimulus(now_s, data, _cause(envelope, now_s))
 
     def _misplaced(self, envelope: EventEnvelope, said_s: float, now_s: float) -> Wrong | None:
@@ -201,10 +209,3 @@ class Intake:
 def _cause(envelope: EventEnvelope, now_s: float) -> Cause:
     said_s = min(envelope.time_s, now_s)
     return Cause(envelope.source, envelope.bootid, int(envelope.sequence), said_s)
-
-
-def _is_before(cause: Cause, newest: Cause) -> bool:
-    """Whether it was said before the newest event of its source."""
-    if cause.bootid == newest.bootid:
-        return cause.sequence < newest.sequence
-    return cause.is_before(newest.bootid, newest.said_s)

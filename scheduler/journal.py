@@ -203,9 +203,9 @@ async def recover(bus: Bus, cell: str) -> Recovered:
         fold(found.state, entry)
         if found.entries % _FOLDED == 0:
             await asyncio.sleep(0)
-        source, bootid, sequence, *_ = orjson.loads(entry.stimulus)["cause"]
+        source, bootid, sequence, *said_s = orjson.loads(entry.stimulus)["cause"]
         if bootid >= 0:
-            found.dedupe.take(source, bootid, sequence)
+            found.dedupe.take(source, bootid, sequence, *(said_s or [entry.at_s]))
         found.entries += 1
         found.bytes += len(record.value or b"")
     found.digest = reader.digest

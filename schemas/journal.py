@@ -65,7 +65,7 @@ class SnapshotTaken(Strict):
         description="Hash of the state, in hex."
     )
     state: dict[str, Any] = Field(description="The state of the engine.")
-    sources: dict[str, Any] = Field(description="By source, the last message taken from it.")
+    sources: dict[str, Any] = Field(description="Which messages were taken, by source and boot.")
     journal_offset: Count = Field(
         default=0, description="No later entry is before this offset of the journal topic."
     )

@@ -214,13 +214,13 @@ class Cores:
         """Take what an agent said, each message once; say whether there was any."""
         spoke = False
         for cause, data in agent.outbox.take(now_s) if agent.linked else ():
-            verdict = self._dedupe.take(cause.source, cause.bootid, cause.sequence)
+            verdict = self._dedupe.take(cause.source, cause.bootid, cause.sequence, now_s)
             if verdict is Verdict.DUPLICATE:
                 continue
             spoke = True
             told = stimulus_of(self._driver.engine.state, data, now_s)
             if isinstance(told, NodeBorn):
-                self._dedupe.forgive(cause.source, cause.sequence)
+                self._dedupe.forgive(cause.source, cause.bootid, cause.sequence)
             if told is not None:
                 self._driver.say(told, cause)
         return spoke

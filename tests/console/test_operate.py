@@ -70,7 +70,9 @@ def test_two_submissions_are_two_sources_that_dedupe_takes(tidegate: Run, log: P
     envelopes = said(log)
     dedupe = Dedupe()
     for envelope in envelopes:
-        verdict = dedupe.take(envelope.source, envelope.bootid, int(envelope.sequence))
+        verdict = dedupe.take(
+            envelope.source, envelope.bootid, int(envelope.sequence), envelope.time_s
+        )
         assert verdict is Verdict.FRESH
     assert dedupe.gaps == 0
     assert len({envelope.source for envelope in envelopes}) == 2

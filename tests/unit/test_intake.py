@@ -168,7 +168,7 @@ async def test_nobody_speaks_for_what_is_not_theirs(desk: Desk) -> None:
         desk.say(measured("n0"), bootid=2**31 - 1),
     )
     dead = [record.headers["dlq_field"] for record in await desk.records(f"{TELEMETRY.name}.dlq")]
-    assert sorted(dead) == sorted(["data.pool", "data.node", "sequence"])
+    assert sorted(dead) == sorted(["data.pool", "data.node"])
     assert service.engine.state.lenders == {}
     assert service.intake.telemetry.newest("made-up") is None
     before = service.intake.telemetry.folded

@@ -1,13 +1,10 @@
 """What waits for the bus: which goes first when there is no room, and what never goes."""
 
-from collections import Counter
 from pathlib import Path
-
-import pytest
 
 from bus.contract import Message
 from runtime.addresses import addressed
-from runtime.spool import STEPPING_STONE, Limit, Loss, Spool, Waiting
+from runtime.spool import Limit, Loss, Spool, Waiting
 from runtime.store import AgentStore
 from schemas.codec import encode, event
 from schemas.events import (
@@ -136,17 +133,3 @@ def test_the_file_is_bounded_whatever_passes_through(tmp_path: Path) -> None:
     assert max(sizes) < 3 * limit + 5 * 1024 * 1024, "and the log beside it begins anew"
     assert sizes[-1] < 1.05 * sizes[len(sizes) // 2]
     store.close()
-
-
-@pytest.mark.parametrize("loss", [Loss.TELEMETRY, Loss.PROGRESS, Loss.STANDING])
-def test_days_of_dropped_words_are_no_leap_that_nobody_believes(loss: Loss) -> None:
-    spool = Spool(Limit(messages=10))
-    message = Message("t", "k", b"x")
-    first, last = 5 * STEPPING_STONE - 20, 6 * STEPPING_STONE + 20
-    for row in (*range(first, first + 40), *range(last - 40, last)):
-        spool.add(Waiting(row, message, loss, "j"))
-    kept = rows(spool)
-    stones = [row + 1 for row in kept if (row + 1) % STEPPING_STONE == 0]
-    assert stones == [5 * STEPPING_STONE, 6 * STEPPING_STONE]
-    assert kept[-1] == last - 1, "and the newest, which only newer ones supersede"
-    assert Counter(kept).most_common(1)[0][1] == 1

@@ -13,6 +13,7 @@ from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
 from scheduler.core.state import ClusterState, state_hash, state_to_json
 from scheduler.core.stimuli import LeaderStarted, Stimulus
+from scheduler.dedupe import Dedupe
 from scheduler.journal import recover
 from schemas.journal import NO_DIGEST, SnapshotTaken, chain, encode_entry, encode_snapshot
 from schemas.topics import JOURNAL, SNAPSHOTS
@@ -85,7 +86,7 @@ async def test_a_snapshot_must_have_its_hash(good: bool) -> None:
         digest="0" * 64,
         state_hash=state_hash(cell.state) if good else "f" * 64,
         state=orjson.loads(state_to_json(cell.state)),
-        sources={},
+        sources=Dedupe().to_dict(),
     )
     found = await read_back(written, encode_snapshot(snapshot))
     assert state_hash(found.state) == state_hash(cell.state)
