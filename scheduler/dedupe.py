@@ -195,17 +195,14 @@ class Dedupe:
             stream.excused = sum(count for first, count in stream.gaps() if first < sequence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what was taken, for a snapshot."""
-        return {
-            name: {
-                "forgotten_s": shelf.forgotten_s,
-                "streams": [
-                    [*key, one.since_s, one.said_s, [list(piece) for piece in one.taken]]
-                    for key, one in shelf.streams.items()
-                ],
-            }
-            for name, shelf in (("agents", self._agents), ("others", self._others))
-        }
+        """Write what was taken, for a snapshot: many small records, which sort by their names."""
+        written: dict[str, Any] = {}
+        for name, shelf in self._shelves():
+            written[name] = shelf.forgotten_s
+            for number, (key, one) in enumerate(shelf.streams.items()):
+                taken = [list(piece) for piece in one.taken]
+                written[f"{name}/{number:09}"] = [*key, one.since_s, one.said_s, taken]
+        return written
 
     def load(self, document: dict[str, Any]) -> None:
         """Read what `to_dict` wrote.
@@ -213,7 +210,11 @@ class Dedupe:
         Raises:
             KeyError, TypeError, ValueError: something else wrote it.
         """
-        for name, shelf in (("agents", self._agents), ("others", self._others)):
-            shelf.forgotten_s = float(document[name]["forgotten_s"])
-            for source, bootid, since_s, said_s, taken in document[name]["streams"]:
+        for name, shelf in self._shelves():
+            shelf.forgotten_s = float(document[name])
+            for key in sorted(key for key in document if key.startswith(f"{name}/")):
+                source, bootid, since_s, said_s, taken = document[key]
                 shelf.keep(source, bootid, _Stream(since_s, said_s, taken))
+
+    def _shelves(self) -> tuple[tuple[str, "_Shelf"], ...]:
+        return ("agents", self._agents), ("others", self._others)
