@@ -38,8 +38,8 @@ def outcome(
         if not run.told():
             return Outcome(True)
         words = (
-            "it was told to leave: by Slurm (a time limit, a preemption, an operator), or because "
-            "the agent's lease ended"
+            "Slurm asked the workers to leave (a time limit, a preemption, an operator), or the "
+            "agent's lease ended"
         )
         return Outcome(False, words)
     failures, runnable = run.failures()
