@@ -19,6 +19,12 @@ def look(patient: Patient) -> Iterator[Finding]:
             'set agent.runs = "processes" and [agent.workers]',
         )
         return
+    lendable = not patient.is_cluster or section.pool_kind != "training"
+    if lendable and section.owner is None:
+        yield _tell.problem(
+            "it is not said who else needs the GPUs, so no agent starts",
+            'describe their owner ([agent.owner], docs/lending.md), or say agent.owner = "none"',
+        )
     if section.runs != "processes":
         return  # they are other machines'
     offered = _offered(patient)

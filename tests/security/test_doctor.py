@@ -42,6 +42,8 @@ class Ward:
             "agent.gpus": 1,
             "agent.gpu_type": "cpu",
             "agent.runs": "processes",
+            "agent.owner": "none",
+            "agent.workers.isolation": "none",
             "agent.workers.folder": self.folder,
             "agent.workers.checkpoints": f"file://{self.folder}",
         }

@@ -66,6 +66,7 @@ def ward(tmp_path: Path) -> Ward:
             "agent.state_file": tmp_path / "agent.db",
             "agent.gpus": 2,
             "agent.runs": "processes",
+            "agent.owner": "none",
             "agent.workers.folder": tmp_path / "runs",
             "agent.workers.checkpoints": f"file://{tmp_path}/store",
         },
@@ -393,3 +394,9 @@ def test_a_check_that_hangs_or_breaks_holds_up_nobody(ward: Ward) -> None:
     assert "RuntimeError: of its own" in found[2].found
     assert worst(found) == 1
     assert worst(found[:1]) == 0
+
+
+def test_gpus_of_which_nobody_says_who_serves_on_them_are_a_problem(ward: Ward) -> None:
+    del ward.settings["agent.owner"]
+    found = [one for one in ward.says(gpus.look) if one.verdict == "problem"]
+    assert any("agent.owner" in one.fix for one in found)
