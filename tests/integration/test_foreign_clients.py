@@ -40,7 +40,7 @@ def fleet(
     namespace: str,
 ) -> Fleet:
     """One cell: Kafka's producer chooses the partition by the key, and so finds the only one."""
-    kafka = f'[kafka]\nbootstrap = "{kafka_bootstrap}"\nnamespace = "{namespace}"\n'
+    kafka = f'[kafka]\nbootstrap = "{kafka_bootstrap}"\nnamespace = "{namespace}"\nreplication = 1\n'
     mqtt = f'[mqtt]\nurl = "{mqtt_url}"\nnamespace = "{namespace}"\n'
     return fleets(tmp_path, kafka + mqtt)
 
@@ -158,11 +158,11 @@ async def test_the_brokers_own_tools_speak_with_a_fleet(
         (line,) = await asyncio.to_thread(tools.consume, EVENTS.name, 1)
         assert line == b"NO_HEADERS|default|" + value, "byte for byte"
 
-        value = said(job("by-hand"), "/tenants/somebody", 7)
+        value = said(job("by-hand"), "/tenants/t", 7)
         await asyncio.to_thread(tools.produce, EVENTS.name, "default", value)
         await until(lambda: jobs(scheduler, "queued") == 1, "the scheduler knows the job")
         taken = [one for one in await stimuli(bus) if one["kind"] == "JobSubmitted"]
-        assert [one["cause"][:3] for one in taken] == [["/tenants/somebody", 1, 7]]
+        assert [one["cause"][:3] for one in taken] == [["/tenants/t", 1, 7]]
         assert taken[0]["data"]["job"] == "by-hand"
 
         await until(commands, "a command")
