@@ -15,7 +15,7 @@ from scheduler.core.state import SLOTS, Lender
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
-from schemas.events import EventData, JobCancelled, NodeBorn
+from schemas.events import EventData, JobSubmitted, NodeBorn, RatePoint
 from schemas.topics import EVENTS
 
 _START_S = 1_000_000.0
@@ -38,6 +38,19 @@ def _born(name: str) -> Message:
         gpu_memory_mib=16_384,
     )
     return _message(born, f"/agents/{name}")
+
+
+def _job(number: int) -> JobSubmitted:
+    return JobSubmitted(
+        job=f"job-{number}",
+        tenant="bench",
+        model="m",
+        gpus_min=1,
+        gpus_max=1,
+        total_steps=100,
+        samples_per_step=1.0,
+        rates=[RatePoint(gpus=1, samples_per_s=1.0)],
+    )
 
 
 async def _measure(nodes: int) -> dict[str, float]:
@@ -63,8 +76,7 @@ async def _measure(nodes: int) -> dict[str, float]:
     for name in state.nodes:
         history: list[float | None] = [float(slot % 4) for slot in range(SLOTS)]
         state.lenders[name] = Lender(name, 1.0, 1.0, _START_S, 5, history)
-    cancel = JobCancelled(job="nobody")
-    ticks_s = [await tick(_message(cancel, "/tenants/bench", n)) for n in range(_TICKS)]
+    ticks_s = [await tick(_message(_job(n), "/tenants/bench", n)) for n in range(_TICKS)]
     contact = Contact()
     contact.begin(state, _START_S)
     began_s = time.perf_counter()

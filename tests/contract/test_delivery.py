@@ -205,6 +205,20 @@ async def test_last_is_the_newest_of_the_topic(bus: Bus, bench: Any, event: Even
     assert (newest.key, newest.value) == ("a", None)
 
 
+async def test_a_consumer_knows_that_it_is_behind(bus: Bus) -> None:
+    """Who waits to be read must not be taken for silent."""
+    await bus.publish(*(Message(EVENTS.name, "cell-a", b"%d" % number) for number in range(5)))
+    await bus.publish(Message(TELEMETRY.name, "n0", b"5"))
+    consumer = await bus.consumer("scheduler", [EVENTS.name, TELEMETRY.name])
+    found = await consumer.poll(3)
+    assert consumer.behind
+    async with asyncio.timeout(PATIENCE_S):
+        while len(found) < 6 or consumer.behind:
+            found += await consumer.poll(100, 0.1)
+    assert [record.value for record in found] == [b"%d" % number for number in range(6)]
+    await consumer.close()
+
+
 async def test_dead_letter_keeps_the_original_bytes(bus: Bus) -> None:
     garbage = b"\xff{not json\x00"
     await bus.publish(Message(EVENTS.name, "cell-a", garbage, {"traceparent": "00-ab"}))

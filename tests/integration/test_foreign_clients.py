@@ -40,7 +40,9 @@ def fleet(
     namespace: str,
 ) -> Fleet:
     """One cell: Kafka's producer chooses the partition by the key, and so finds the only one."""
-    kafka = f'[kafka]\nbootstrap = "{kafka_bootstrap}"\nnamespace = "{namespace}"\nreplication = 1\n'
+    kafka = (
+        f'[kafka]\nbootstrap = "{kafka_bootstrap}"\nnamespace = "{namespace}"\nreplication = 1\n'
+    )
     mqtt = f'[mqtt]\nurl = "{mqtt_url}"\nnamespace = "{namespace}"\n'
     return fleets(tmp_path, kafka + mqtt)
 
