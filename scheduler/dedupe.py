@@ -195,26 +195,28 @@ class Dedupe:
             stream.excused = sum(count for first, count in stream.gaps() if first < sequence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what was taken, for a snapshot: many small records, which sort by their names."""
-        written: dict[str, Any] = {}
-        for name, shelf in self._shelves():
-            written[name] = shelf.forgotten_s
-            for number, (key, one) in enumerate(shelf.streams.items()):
+        """Write what was taken by source, for a snapshot; and under no name what was forgotten."""
+        found: dict[str, Any] = {"": [self._agents.forgotten_s, self._others.forgotten_s]}
+        for shelf in (self._agents, self._others):
+            for (source, bootid), one in sorted(shelf.streams.items(), key=lambda item: item[0]):
                 taken = [list(piece) for piece in one.taken]
-                written[f"{name}/{number:09}"] = [*key, one.since_s, one.said_s, taken]
-        return written
+                found.setdefault(source, []).append([bootid, one.since_s, one.said_s, taken])
+        return found
 
     def load(self, document: dict[str, Any]) -> None:
         """Read what `to_dict` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: something else wrote it.
+            TypeError, ValueError: something else wrote it.
         """
-        for name, shelf in self._shelves():
-            shelf.forgotten_s = float(document[name])
-            for key in sorted(key for key in document if key.startswith(f"{name}/")):
-                source, bootid, since_s, said_s, taken = document[key]
-                shelf.keep(source, bootid, _Stream(since_s, said_s, taken))
-
-    def _shelves(self) -> tuple[tuple[str, "_Shelf"], ...]:
-        return ("agents", self._agents), ("others", self._others)
+        streams = []
+        for source, found in document.items():
+            if source:
+                streams += [
+                    (said_s, source, bootid, since_s, taken)
+                    for bootid, since_s, said_s, taken in found
+                ]
+            else:
+                self._agents.forgotten_s, self._others.forgotten_s = map(float, found)
+        for said_s, source, bootid, since_s, taken in sorted(streams):
+            self._shelf(source).keep(source, bootid, _Stream(since_s, said_s, taken))

@@ -86,7 +86,7 @@ class SnapshotPiece(Strict):
     number: Count = Field(description="That of the snapshot.")
     index: Count = Field(description="Position among its pieces, from 0.")
     state: dict[str, dict[str, Any]] = Field(description="Records of the state, by part and name.")
-    sources: dict[str, Any] = Field(description="By source, the last message taken from it.")
+    sources: dict[str, Any] = Field(description="Which messages were taken, by source and boot.")
 
 
 class CellState(Strict):

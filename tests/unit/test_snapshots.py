@@ -155,7 +155,7 @@ def test_sources_are_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "PIECE_BYTES", PIECE)
     dedupe = Dedupe()
     for number in range(500):
-        dedupe.take(f"/agents/a{number}", 1, 0, 0.0)
+        dedupe.take(f"/agents/a{number}", 1, 0, float(number))
     written = list(Writing(ClusterState(), "0" * 64, dedupe.to_dict()).pieces())
     assert len(written) > 3
     reading = snapshots.Reading("default")
