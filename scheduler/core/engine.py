@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from scheduler.core import due, facts, observe
+from scheduler.core import due, facts, observe, observe_fleet
 from scheduler.core.agenda import Agenda
 from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask
@@ -271,7 +271,7 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     events.JobCancelled: observe.cancelled,
 }
 _SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {
-    events.InferenceLoad: observe.load,
-    events.NodeBorn: observe.node_born,
-    events.NodeDied: observe.node_died,
+    events.InferenceLoad: observe_fleet.load,
+    events.NodeBorn: observe_fleet.node_born,
+    events.NodeDied: observe_fleet.node_died,
 }

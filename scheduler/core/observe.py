@@ -1,4 +1,4 @@
-"""What each report from the field means: nodes, owners, tenants, workers, acknowledgements.
+"""What each report of jobs means: of tenants, workers and estimators, and acknowledgements.
 
 Reports may come twice, late, or about allocations long gone; those change nothing.
 """
@@ -12,143 +12,20 @@ from scheduler.core.leave import (
     drop_claim,
     end_gang,
     gang_died,
-    is_overdue,
-    node_lost,
     release,
-    release_parts,
     settle,
 )
 from scheduler.core.state import Job, Node, OpenCommand
-from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
+from scheduler.core.stimuli import CurvesLearned, LengthsLearned
 from scheduler.core.transitions import (
     HOLDING,
     JOB,
     TERMINAL,
     JobState,
     LoanState,
-    NodeState,
 )
 from scheduler.core.turn import Turn
 from schemas import commands, events
-
-
-def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
-    """Take a node in, and square what it says it holds with the ledger."""
-    state = turn.state
-    node = state.nodes.get(born.node)
-    if node is not None:
-        if cause.is_before(node.bootid, node.said_s):
-            return
-        changed = (node.pool, node.gpu_count) != (born.pool, born.gpu_count)
-        if changed and node.state is not NodeState.DEAD:
-            node_lost(turn, node, "came back with another inventory")
-        if node.pool != born.pool:
-            turn.because(born.node, "keeps", "node.pool_changed")
-            return
-    turn.emit(
-        facts.NodeJoined(
-            node=born.node,
-            agent=born.agent,
-            pool=born.pool,
-            pool_kind=born.pool_kind,
-            gpu_count=born.gpu_count,
-            gpu_type=born.gpu_type,
-            gpu_memory_mib=born.gpu_memory_mib,
-            speed_factor=born.speed_factor,
-            transfer_mib_per_s=born.transfer_mib_per_s,
-            bootid=cause.bootid,
-            said_s=cause.said_s,
-        )
-    )
-    node = state.nodes[born.node]
-    _drop_what_ended(turn, node, born)
-    for gang in born.held:
-        _square(turn, node, gang)
-    if node.loan_state in (LoanState.LENT, LoanState.RECLAIMING) and born.loan != node.loan:
-        if not any(node.holder):
-            turn.emit(facts.LoanLost(node.id))
-    if born.loan is not None and node.loan is None:
-        order = commands.ReturnNode(node=node.id, loan=born.loan)
-        turn.command(node.agent, order, node.id)
-
-
-def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
-    """Give a node up, unless it was born again since that was said: its work would be lost."""
-    node = turn.state.nodes.get(death.node)
-    if node is None or node.state is NodeState.DEAD or cause.is_before(node.bootid, node.said_s):
-        return
-    node_lost(turn, node, death.reason or "reported dead")
-
-
-def _drop_what_ended(turn: Turn, node: Node, born: events.NodeBorn) -> None:
-    """Release what the agent does not run, unless an order for it is still on the way."""
-    said = {(gang.job, gpu) for gang in born.held for gpu in gang.gpus}
-    on_the_way = {
-        (holder, command.data["epoch"])
-        for holder in node.holder
-        if holder is not None
-        for kind in ("StartGang", "ScaleGang")
-        for command in turn.state.opened(kind, holder)
-    }
-    parts: dict[str, list[int]] = {}
-    for gpu, holder in enumerate(node.holder):
-        if holder is None or (holder, gpu) in said:
-            continue
-        if (holder, node.epoch[gpu]) not in on_the_way:
-            parts.setdefault(holder, []).append(gpu)
-    release_parts(turn, node, parts, "its agent no longer runs it")
-
-
-def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
-    """Stop a gang that should not run (any more), or that has not heard it."""
-    state = turn.state
-    job = state.jobs.get(gang.job)
-    told = any(
-        command.agent == node.agent and command.data["epoch"] >= gang.epoch
-        for command in state.opened("StopGang", gang.job)
-    )
-    if job is not None and _of_gang(job, gang.epoch):
-        if all(node.holder[gpu] == job.id for gpu in gang.gpus):
-            if job.state not in UP and not told:
-                # An agent that began anew, or was asked, does not lose for it what it saves.
-                saves = job.state is JobState.CHECKPOINTING and not is_overdue(turn, job)
-                turn.stop_gang(job, job.stop_reason, checkpoint=saves)
-            return
-    fresh = [gpu for gpu in gang.gpus if node.holder[gpu] is None]
-    if fresh:
-        turn.emit(facts.StrayFound(node.id, gang.job, gang.epoch, fresh))
-    if not told:
-        order = commands.StopGang(
-            job=gang.job, epoch=gang.epoch, reason="superseded", checkpoint=False, grace_s=0.0
-        )
-        turn.command(node.agent, order, gang.job)
-
-
-def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:
-    """Remember what an owner needs; what was overtaken by a later word says nothing any more."""
-    state = turn.state
-    lender = state.lenders.get(report.node or report.pool)
-    if lender is not None and cause.source == lender.source:
-        if cause.is_before(lender.bootid, lender.said_s):
-            return
-        if cause.bootid == lender.bootid and cause.sequence < lender.sequence:
-            return
-    pool = state.pools.get(report.pool)
-    names = [report.node] if report.node is not None else pool.nodes if pool is not None else []
-    owned = sum(state.nodes[name].gpu_count for name in names if name in state.nodes)
-    turn.emit(
-        facts.LoadObserved(
-            lender=report.node or report.pool,
-            # More than it owns nobody can serve with; what it needs may be more, within reason.
-            gpus_needed=float(min(report.gpus_needed, 10 * owned)),
-            gpus_serving=float(min(report.gpus_serving, owned)),
-            shortfall_gpu_s=report.shortfall_gpu_s,
-            bootid=cause.bootid,
-            source=cause.source,
-            sequence=cause.sequence,
-            said_s=cause.said_s,
-        )
-    )
 
 
 def submitted(turn: Turn, job: events.JobSubmitted) -> None:
@@ -382,7 +259,7 @@ def _within(job: Job, step: int) -> int:
     return step if job.total_steps is None else min(step, job.total_steps)
 
 
-def _of_gang(job: Job, epoch: int) -> bool:
+def of_gang(job: Job, epoch: int) -> bool:
     """Whether an epoch is of the job's present gang, before or after changes of its size."""
     return job.state in HOLDING and job.start_epoch <= epoch <= job.epoch
 
@@ -390,7 +267,7 @@ def _of_gang(job: Job, epoch: int) -> bool:
 def _gang(turn: Turn, job_id: str, epoch: int) -> Job | None:
     """Give the job if the report is about its present gang."""
     job = turn.state.jobs.get(job_id)
-    return job if job is not None and _of_gang(job, epoch) else None
+    return job if job is not None and of_gang(job, epoch) else None
 
 
 def _waiting(turn: Turn, job_id: str, epoch: int) -> Job | None:
