@@ -1,4 +1,4 @@
-"""Time, and waiting: the single place that reads a real clock.
+"""Time, and waiting: with `bus.steady`, the single place that reads a real clock.
 
 `SystemClock` is real time. `PacedClock` is simulated time that stands still while any service
 works and jumps to the next thing due when all of them wait, no faster than a given pace; so a
@@ -12,6 +12,8 @@ import heapq
 import itertools
 import time
 from typing import Protocol
+
+from bus.steady import MACHINE, STEP_S, Steady
 
 
 class Waiter(Protocol):
@@ -59,25 +61,29 @@ class _SystemWaiter:
         self._event.set()
 
     async def wait(self, until_s: float | None = None) -> bool:
+        left_s = None if until_s is None else until_s - self._clock.now_s()
         while not self._event.is_set():
-            left_s = None if until_s is None else until_s - self._clock.now_s()
             if left_s is not None and left_s <= 0.0:
                 return False
             try:
                 async with asyncio.timeout(left_s):
                     await self._event.wait()
             except TimeoutError:
-                continue  # the loop's own clock may be a little ahead
+                left_s = self._clock.left_s(until_s)
         self._event.clear()
         return True
 
 
 class SystemClock:
-    """Real time."""
+    """Real time, as the machine's clock says; a step counts once it has lasted (`bus.steady`)."""
+
+    def __init__(self, machine: Steady = MACHINE) -> None:
+        """Go by the time of this machine."""
+        self._machine = machine
 
     def now_s(self) -> float:
         """Seconds since the Unix epoch."""
-        return time.time()
+        return self._machine.now_s()
 
     def waiter(self) -> Waiter:
         """Make a waiter."""
@@ -85,9 +91,19 @@ class SystemClock:
 
     async def sleep_until(self, moment_s: float) -> None:
         """Return at the moment, or at once if it is past."""
-        # Again if the loop's own clock was a little ahead.
-        while (left_s := moment_s - self.now_s()) > 0.0:  # noqa: ASYNC110
+        left_s = moment_s - self.now_s()
+        while left_s > 0.0:
             await asyncio.sleep(left_s)
+            left_s = self.left_s(moment_s)
+
+    def left_s(self, moment_s: float | None) -> float:
+        """Say how much longer to wait after a wait for a moment, in seconds.
+
+        The loop's own clock may be a little ahead; but who has waited does not wait again because
+        the machine's clock was set back.
+        """
+        left_s = 0.0 if moment_s is None else moment_s - self.now_s()
+        return left_s if left_s < STEP_S else 0.0
 
     def enter(self) -> None:
         """Do nothing: real time stands still for nobody."""

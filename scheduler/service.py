@@ -14,6 +14,7 @@ from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
 from scheduler.admission import unlisted
 from scheduler.asking import Asker
+from scheduler.celltime import CellTime
 from scheduler.contact import Contact
 from scheduler.core.engine import STAND_IN, Engine
 from scheduler.core.facts import SubmissionRefused
@@ -72,7 +73,8 @@ class SchedulerService:
         self._bus, self._clock, self._config = bus, clock, config
         self._policies, self._watch = policies, watch
         self._stopwatch = stopwatch
-        self._voice = Voice(config.cell, config.leader, signer)
+        self.time = CellTime(clock)
+        self._voice = Voice(config.cell, config.leader, signer, self.time)
         self._stopping = self._listening = self._leads = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
@@ -104,7 +106,8 @@ class SchedulerService:
         self.recovered_entries = self._entries = found.entries
         self._journalled, self._turn = found.bytes, found.turn
         self._go_on_from(found)
-        now_s = max(self._clock.now_s(), self.engine.state.now_s)
+        self.time.begin(self.engine.state.now_s)
+        now_s = self._now_s()
         self._contact.begin(self.engine.state, now_s)
         self._read_s = now_s
         self.learning.begin(self.engine.state)
@@ -168,12 +171,12 @@ class SchedulerService:
         try:
             records = await self._consumer.poll(config.records_max, self._patience_s())
             now_s = self._clock.now_s()
-            until_s = max(now_s + config.gather_s, self._ticked_s + config.spacing_s)
+            until_s = max(now_s + config.gather_s, min(now_s, self._ticked_s) + config.spacing_s)
             if records and until_s > now_s and len(records) < config.records_max:
                 await self._clock.sleep_until(until_s)
                 records += await self._consumer.poll(config.records_max - len(records), 0.0)
             if not self._consumer.behind:
-                self._read_s = max(self._clock.now_s(), self.engine.state.now_s)
+                self._read_s = self._now_s()
             return records
         except asyncio.CancelledError:
             if not self._stopping or self._runner is None:
@@ -187,12 +190,11 @@ class SchedulerService:
         wake_s = self.engine.wake_s
         heartbeat_s = self._said_s + self._config.heartbeat_s
         until_s = heartbeat_s if wake_s is None else min(wake_s, heartbeat_s)
-        return max(0.0, until_s - self._clock.now_s())
+        return max(0.0, until_s - self._now_s())
 
     async def tick(self, records: Sequence[Record]) -> None:
         """Decide on a batch and commit."""
-        state = self.engine.state
-        now_s = max(self._clock.now_s(), state.now_s)
+        now_s = self._now_s()
         before = self.intake.counts.copy(), self.intake.refused.copy()
         try:
             await self._tick(records, now_s)
@@ -203,7 +205,7 @@ class SchedulerService:
 
     async def _tick(self, records: Sequence[Record], now_s: float) -> None:
         state = self.engine.state
-        batch = self.intake.read(records, self.engine.state, now_s)
+        batch = self.intake.read(records, self.engine.state, self._clock.now_s())
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
         self._contact.hear(self.intake.spoke, now_s)
@@ -240,7 +242,7 @@ class SchedulerService:
         if (error := self._poison.get((record.topic, record.offset))) is not None:
             wrong = "data", f"the scheduler cannot take it: {error}; please report this"
         if wrong is not None:
-            messages += self.intake.bury(record, envelope.source, now_s, *wrong)
+            messages += self.intake.bury(record, envelope.source, self._clock.now_s(), *wrong)
             return
         self.learning.hear(state, envelope.data, now_s)
         stimulus = self.intake.stimulus(state, envelope, now_s)
@@ -251,7 +253,8 @@ class SchedulerService:
         for fact in decision.facts:
             if isinstance(fact, SubmissionRefused):
                 source, why = envelope.source, fact.reason
-                messages += self.intake.bury(record, source, now_s, "data.job", why)
+                heard_s = self._clock.now_s()
+                messages += self.intake.bury(record, source, heard_s, "data.job", why)
 
     async def _commit(
         self,
@@ -323,6 +326,9 @@ class SchedulerService:
         epoch = engine.state.leader.epoch
         messages += [self._voice.command(one, stimulus.at_s, epoch) for one in decision.commands]
 
+    def _now_s(self) -> float:
+        return self.time.now_s(self.engine.state.now_s)
+
     def _real_s(self) -> float:
         return 0.0 if self._stopwatch is None else asyncio.get_running_loop().time()
 
@@ -362,7 +368,7 @@ class SchedulerService:
         return self._voice.cell_state(now_s, self.engine.state.leader.epoch, online=online)
 
     async def _say(self, *, online: bool) -> None:
-        await self._send([self._cell_state(self._clock.now_s(), online=online)])
+        await self._send([self._cell_state(self._now_s(), online=online)])
 
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from bus.contract import Message
+from scheduler.celltime import CellTime
 from scheduler.core.stimuli import Command
 from schemas.codec import cell_state, command, encode
+from schemas.commands import RenewLease
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS
 
@@ -21,23 +23,27 @@ class Signs(Protocol):
 class Voice:
     """Speaks for one leader of a cell."""
 
-    def __init__(self, cell: str, leader: str, signer: Signs | None) -> None:
-        """Speak in the name of this leader."""
+    def __init__(self, cell: str, leader: str, signer: Signs | None, time: CellTime) -> None:
+        """Speak in the name of this leader; others are told moments of the clock."""
+        self._time = time
         self._cell, self._leader, self._signer = cell, leader, signer
         self.sequence = 0  #: Of the next command.
 
     def command(self, order: Command, at_s: float, epoch: int) -> Message:
         """Write a command as the leader of this epoch."""
+        data, ahead_s = order.data, self._time.ahead_s
+        if ahead_s and isinstance(data, RenewLease):
+            data = data.model_copy(update={"until_s": data.until_s - ahead_s})
         envelope = command(
-            order.data,
+            data,
             id=order.id,
             source=f"/schedulers/{self._cell}",
             sequence=self.sequence,
             bootid=epoch,
-            time_s=at_s,
+            time_s=at_s - ahead_s,
             subject=order.agent,
             cell=self._cell,
-            expiry_s=order.expires_s,
+            expiry_s=order.expires_s - ahead_s,
         )
         self.sequence += 1
         value = encode(envelope)
@@ -46,5 +52,7 @@ class Voice:
 
     def cell_state(self, now_s: float, epoch: int, *, online: bool) -> Message:
         """Write whether it leads."""
-        word = CellState(online=online, leader=self._leader, leader_epoch=epoch, at_s=now_s)
+        word = CellState(
+            online=online, leader=self._leader, leader_epoch=epoch, at_s=now_s - self._time.ahead_s
+        )
         return Message(CELLS.name, self._cell, encode(cell_state(word, cell=self._cell)))

@@ -164,6 +164,7 @@ class LedCell:
         yield Sample("tidegate_leader", float(self.leads), (cell,))
         if service is not None and service.leads:
             yield Sample("tidegate_event_lag", self._lag, (cell,))
+            yield Sample("tidegate_cell_ahead_seconds", service.time.ahead_s, (cell,))
             yield from _state_samples(cell, service.engine.state)
 
 

@@ -55,6 +55,12 @@ METRICS: dict[str, Meaning] = {
     "tidegate_loop_lag_seconds": _gauge(
         "The latest that the event loop was, over the last 15 to 30 s.", ALL
     ),
+    "tidegate_clock_off_seconds": _gauge(
+        "How far the machine's clock is from the time that is gone by, while a step has not "
+        "lasted for a minute.",
+        ALL,
+    ),
+    "tidegate_clock_steps_total": _counter("Steps of the machine's clock above a second.", ALL),
     "tidegate_dead_letters_total": _counter(
         "Messages that could not be taken and were set aside. Of a bridge, cell is empty.",
         ALL,
@@ -125,6 +131,11 @@ METRICS: dict[str, Meaning] = {
         "Conservation laws found broken; anything but 0 is a bug.", SCHEDULER, "cell"
     ),
     "tidegate_leader": _gauge("1 while this process leads the cell.", SCHEDULER, "cell"),
+    "tidegate_cell_ahead_seconds": _gauge(
+        "How far the cell's time is ahead of the leader's clock: one of before was ahead.",
+        SCHEDULER,
+        "cell",
+    ),
     "tidegate_leader_epoch": _gauge(
         "Number of this leader; the next one's is higher.", SCHEDULER, "cell"
     ),

@@ -13,6 +13,7 @@ from typing import Protocol
 from structlog.stdlib import BoundLogger
 
 from bus.contract import BusError
+from bus.steady import MACHINE
 from runtime.store import StoreError
 from services.beat import STUCK_S, Beat
 from services.config import Config
@@ -122,7 +123,12 @@ async def _until_told(role: Role, log: BoundLogger) -> int:
 async def _refresh(role: Role, log: BoundLogger) -> None:
     """Keep figures fresh, and say when the role becomes ready or is no longer."""
     said: set[str] | None = set()  # of this outage; None: it is ready
+    steps = 0
     while True:
+        off_s = MACHINE.off_s()
+        if MACHINE.steps > steps:
+            steps = MACHINE.steps
+            log.warning("the machine's clock was set; see its time service", off_s=round(off_s, 3))
         try:
             await role.refresh()
         except BusError as error:
@@ -148,6 +154,8 @@ def _listen(
     def samples() -> Iterable[Sample]:
         yield Sample("tidegate_build_info", 1.0, (release(), role))
         yield Sample("tidegate_loop_lag_seconds", beat.worst_lag_s())
+        yield Sample("tidegate_clock_off_seconds", MACHINE.off_s())
+        yield Sample("tidegate_clock_steps_total", MACHINE.steps)
         yield from running.samples()
 
     page = Page(role, samples)

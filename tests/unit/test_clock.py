@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bus.clock import Clock, PacedClock, SystemClock
+from bus.steady import Steady
 from tests.patience import PATIENCE_S, take_part
 
 
@@ -224,3 +225,19 @@ async def test_system_waiter_waits_for_notice_or_time() -> None:
     assert clock.now_s() >= began_s + 0.03
     asyncio.get_running_loop().call_later(0.01, waiter.notify)
     assert await waiter.wait()
+
+
+async def test_who_has_waited_does_not_wait_again_when_the_clock_is_set_back() -> None:
+    loop, set_s = asyncio.get_running_loop(), 0.0
+    clock = SystemClock(Steady(lambda: loop.time() + set_s, loop.time, settle_s=0.0))
+    until_s = clock.now_s() + 0.05
+    waits = [
+        asyncio.create_task(clock.sleep_until(until_s)),
+        asyncio.create_task(clock.waiter().wait(until_s)),
+    ]
+    await asyncio.sleep(0.01)
+    set_s = -86_400.0
+    clock.now_s()
+    assert clock.now_s() < until_s - 80_000.0
+    done, _ = await asyncio.wait(waits, timeout=PATIENCE_S)
+    assert len(done) == 2

@@ -1,0 +1,156 @@
+"""Clocks that are set: what a leader does while its own is wrong, and after one that was."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from bus.clock import PacedClock, Waiter
+from bus.steady import SETTLE_S, STEP_S, Steady
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
+from schemas.commands import RenewLease
+from tests.builders import node_born, submitted
+from tests.desk import Desk, measured, open_desk
+
+DAY_S = 86_400.0
+
+
+class Machine:
+    """A clock that can be set, and one that cannot."""
+
+    def __init__(self) -> None:
+        self.set_s = self.since_s = 0.0
+        self.steady = Steady(lambda: 1e9 + self.since_s + self.set_s, lambda: self.since_s)
+
+    def after(self, seconds: float) -> float:
+        """Give how far ahead of the true time it is gone by, after so long."""
+        self.since_s += seconds
+        return self.steady.now_s() - 1e9 - self.since_s
+
+
+def test_a_step_that_does_not_last_is_not_followed() -> None:
+    machine = Machine()
+    machine.set_s = DAY_S
+    assert machine.after(1.0) == pytest.approx(0.0)
+    assert machine.steady.off_s() == pytest.approx(DAY_S)
+    assert machine.after(SETTLE_S - 1.0) == pytest.approx(0.0)
+    machine.set_s = 0.0
+    assert machine.after(1.0) == pytest.approx(0.0)
+    assert machine.after(2 * SETTLE_S) == pytest.approx(0.0)
+    assert (machine.steady.steps, machine.steady.off_s()) == (1, 0.0)
+
+
+@pytest.mark.parametrize("set_s", [DAY_S, -DAY_S])
+def test_a_step_that_lasts_is_followed(set_s: float) -> None:
+    machine = Machine()
+    machine.set_s = set_s
+    assert machine.after(1.0) == pytest.approx(0.0)
+    assert machine.after(SETTLE_S) == pytest.approx(set_s)
+    assert machine.steady.off_s() == 0.0
+
+
+def test_a_clock_that_is_put_right_little_by_little_is_followed() -> None:
+    machine = Machine()
+    for _ in range(10):
+        machine.set_s += 0.9 * STEP_S
+        assert machine.after(1.0) == pytest.approx(machine.set_s)
+    assert machine.steady.steps == 0
+
+
+# --- a cell ------------------------------------------------------------------------------------
+
+
+class Wrong:
+    """The desk's time, as a process sees it whose clock is wrong."""
+
+    def __init__(self, clock: PacedClock, off_s: Callable[[], float]) -> None:
+        self._clock, self._off_s = clock, off_s
+
+    def now_s(self) -> float:
+        return self._clock.now_s() + self._off_s()
+
+    def waiter(self) -> Waiter:
+        return self._clock.waiter()
+
+    async def sleep_until(self, moment_s: float) -> None:
+        await self._clock.sleep_until(moment_s - self._off_s())
+
+    def enter(self) -> None:
+        self._clock.enter()
+
+    def leave(self) -> None:
+        self._clock.leave()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk("memory", tmp_path) as desk:
+        yield desk
+
+
+def led(desk: Desk, off_s: Callable[[], float]) -> SchedulerService:
+    """Let a process whose clock is wrong lead."""
+    service = SchedulerService(desk.bus, Wrong(desk.clock, off_s), ServiceConfig(policy="fifo"))
+    desk.tasks.append(asyncio.create_task(service.run()))
+    return service
+
+
+async def goes_on(desk: Desk, service: SchedulerService) -> None:
+    """Assert that jobs start, leases are short and silence is noticed."""
+    state, before = service.engine.state, len(await desk.commands(RenewLease))
+    await desk.hears(desk.say(node_born("n0")), desk.say(submitted("a")), wait_s=90.0)
+    assert state.jobs["a"].state == "starting"
+    await desk.hears(desk.say(measured()), wait_s=service.engine.settings.lease_s / 3)
+    await desk.hears(desk.say(measured()))
+    for lease in (await desk.commands(RenewLease))[before:]:
+        assert lease.data.until_s <= desk.clock.now_s() + service.engine.settings.lease_s
+        assert lease.data.until_s > desk.clock.now_s()
+        assert lease.time_s <= desk.clock.now_s()
+    assert len(await desk.commands(RenewLease)) > before
+    await desk.wait(300.0)
+    assert state.nodes["n0"].state == "unknown"
+    await desk.wait(service.engine.settings.lease_s + 300.0)
+    assert state.nodes["n0"].state == "dead"
+
+
+async def test_a_clock_that_is_set_and_set_back_changes_nothing(desk: Desk) -> None:
+    machine = Machine()
+    begun_s = desk.clock.now_s()
+
+    def off_s() -> float:
+        machine.since_s = desk.clock.now_s() - begun_s
+        return machine.steady.now_s() - 1e9 - machine.since_s
+
+    service = led(desk, off_s)
+    await desk.hears(desk.say(node_born("n0")))
+    machine.set_s = DAY_S
+    await desk.hears(desk.say(measured()), wait_s=2.0)
+    machine.set_s = 0.0
+    await desk.hears(desk.say(measured()), wait_s=2.0)
+    assert service.engine.state.now_s <= desk.clock.now_s()
+    await goes_on(desk, service)
+
+
+async def test_a_cell_goes_on_after_a_leader_whose_clock_was_ahead(desk: Desk) -> None:
+    led(desk, lambda: DAY_S)
+    await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+    await desk.crash()
+    service = desk.start(leader="b")
+    await desk.wait(1.0)
+    assert service.time.ahead_s == pytest.approx(DAY_S, rel=0.01)
+    await goes_on(desk, service)
+    await desk.replayed(service)
+    await desk.wait(11 * DAY_S)
+    assert service.time.ahead_s == 0.0
+    assert service.engine.state.now_s <= desk.clock.now_s()
+
+
+async def test_a_cell_goes_on_when_its_leaders_clock_is_put_back(desk: Desk) -> None:
+    ahead_s = DAY_S
+    service = led(desk, lambda: ahead_s)
+    await desk.hears(desk.say(node_born("n0")), wait_s=30.0)
+    ahead_s = 0.0
+    await desk.hears(desk.say(measured()), wait_s=70.0)
+    await goes_on(desk, service)
