@@ -119,7 +119,7 @@ def test_a_group_may_have_jobs_of_its_own() -> None:
 
 # --- the Gittins index ----------------------------------------------------------------------------
 
-SERVICE = st.floats(1.0, 1e5)
+SERVICE = st.integers(1_000, 10**8).map(lambda thousandths: thousandths / 1000.0)
 
 
 def brute_force(attained: float, samples: list[float]) -> float:

@@ -47,7 +47,9 @@ def gittins_rank(attained: Floats, samples: Floats) -> Floats:
         A, i = attained[rows, None], first[rows, None]
         ended = np.maximum(at - i + 1, 0)
         served = sums[1:] - sums[i] - ended * A + (count - 1 - at) * (sizes - A)
-        rank[rows] = np.where(ended > 0, ended / np.where(ended > 0, served, 1.0), 0.0).max(axis=1)
+        # Of equal sizes rounding may leave nothing, or less.
+        served = np.where(ended > 0, np.maximum(served, ended * 1e-9), 1.0)
+        rank[rows] = (ended / served).max(axis=1)
     return rank
 
 
