@@ -3,6 +3,8 @@
 A member that dies is missed after `SESSION_S`; its cells go to the others. Those who keep their
 cells through a change are not disturbed, so for a moment the old and the new owner of a cell that
 moves may both run: what they run must bear that, as a scheduler does, whose successor fences it.
+A member that cannot read what a cell has stored, as an older release in an upgrade, says so to the
+group, and the cell goes to one that can.
 
 The heartbeats come from the event loop: whatever blocks it for `SESSION_S` loses all cells.
 """
@@ -15,9 +17,9 @@ from typing import Any, Protocol
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
 from bus.clock import Clock
-from bus.contract import BusError
+from bus.contract import BusError, Unreadable
 from bus.kafka_client import client_settings, errors_named, learn_topic, start, stop
-from bus.kafka_sharing import Sharing
+from bus.kafka_sharing import UNABLE_S, Sharing
 from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
 from schemas.topics import ALL_TOPICS, EVENTS
@@ -71,6 +73,8 @@ class KafkaCells:
         self._pause_s = pause_s
         self._given: tuple[str, ...] = ()
         self._since_s: dict[int, float] = {}
+        self._unable: set[str] = set()  # cells that it cannot serve
+        self._news = False  # that the group must hear
         self._served: dict[str, _Served] = {}
         self._changed = asyncio.Event()
         self._stopping = False
@@ -152,15 +156,27 @@ class KafkaCells:
                 topic = self._options.topic(EVENTS.name)
                 # As the group's leader it would share out only the partitions it knows.
                 await learn_topic(consumer, topic)
-                consumer.subscribe([topic], listener=_Listener(self, consumer))
+                self._news = True
                 while True:
+                    if self._news:  # to subscribe again is to share out anew, and disturbs nobody
+                        self._news = False
+                        consumer.subscribe([topic], listener=_Listener(self, consumer))
                     # Nothing comes, the partitions are paused; but a member must keep asking.
                     await consumer.getmany(timeout_ms=int(_LOOK_S * 1000))
         finally:
             await stop(consumer)
 
     def _held(self) -> Mapping[int, float]:
-        return self._since_s
+        unable = {self._options.cells.index(cell): UNABLE_S for cell in self._unable}
+        return {**self._since_s, **unable}
+
+    def _tell(self, cell: str, *, able: bool) -> None:
+        """Let the group know whether a cell can be served here, if that is news."""
+        if able:
+            self._unable.discard(cell)
+        elif cell not in self._unable:
+            self._unable.add(cell)
+            self._news = True
 
     def _take(self, partitions: tuple[int, ...]) -> None:
         now_s = self._clock.now_s()
@@ -211,7 +227,9 @@ class _Served:
             try:
                 self._run = self._make(self._cell)
                 await self._run.run()
+                self._cells._tell(self._cell, able=True)
             except BusError as error:
+                self._cells._tell(self._cell, able=not isinstance(error, Unreadable))
                 self._cells.trouble = f"cell {self._cell}: {error}"
             if not self._stopped.is_set():
                 self._cells.remade += 1

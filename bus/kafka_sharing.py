@@ -10,6 +10,10 @@ from aiokafka.coordinator.protocol import (
 )
 
 
+#: What a member says instead of since when it holds a cell, if it cannot serve that cell.
+UNABLE_S = -1.0
+
+
 class Sharing:
     """What aiokafka calls an assignor: each member says what it holds, the leader shares out.
 
@@ -52,7 +56,8 @@ class Sharing:
 def share(cells: Iterable[int], claims: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
     """Give each member as many cells as the others, or one more; claims are met up to that.
 
-    Of two who claim the same cell, the one who got it later has it: the other slept.
+    Of two who claim the same cell, the one who got it later has it: the other slept. Who cannot
+    serve a cell has it only if nobody can.
     """
     left = list(cells)
     least, more = divmod(len(left), len(claims))
@@ -69,6 +74,7 @@ def share(cells: Iterable[int], claims: Mapping[str, Mapping[int, float]]) -> di
         shares[member] = kept
         left = [cell for cell in left if cell not in kept]
     for cell in left:
-        fewest = min(shares, key=lambda member: (len(shares[member]), member))
+        able = [member for member in shares if claims[member].get(cell, 0.0) != UNABLE_S]
+        fewest = min(able or shares, key=lambda member: (len(shares[member]), member))
         shares[fewest].append(cell)
     return shares

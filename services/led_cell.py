@@ -10,7 +10,7 @@ from typing import Literal
 from structlog.stdlib import BoundLogger
 
 from bus.clock import Clock
-from bus.contract import Bus, BusError, Fenced, Record
+from bus.contract import Bus, BusError, Fenced, Record, Unreadable
 from scheduler.core import facts
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
@@ -47,7 +47,7 @@ class LedCell:
         self.takeovers = 0
         self._before: Counter[str] = Counter()
         self._lag = 0
-        self._trouble = ""
+        self._trouble = self._unreadable = ""
         self._reclaims: dict[str, float] = {}
         self._refusals = Refusals(self.log, "event refused")
         self._durations = {
@@ -72,6 +72,12 @@ class LedCell:
             stopwatch=self._time,
         )
         return Turn(self, bus, service)
+
+    def cannot(self, why: str) -> None:
+        """Say that this process cannot lead, once for each reason."""
+        if why != self._unreadable:
+            self._unreadable = why
+            self.log.error("cannot lead; the cell is left to a scheduler that can", error=why)
 
     def end_turn(self) -> None:
         """Keep what the turn that ends has counted."""
@@ -235,6 +241,9 @@ class Turn:
             cell.log.info("gave the cell back")
         except Fenced:
             cell.log.warning("fenced: another scheduler took the cell over")
+            raise
+        except Unreadable as error:
+            cell.cannot(str(error))
             raise
         except BusError as error:
             # Readiness says why it cannot begin; here it would come every second.

@@ -12,10 +12,10 @@ import pytest
 
 from bus import kafka_cells, kafka_client
 from bus.clock import Clock, SystemClock
-from bus.contract import BusError, Fenced
+from bus.contract import BusError, Fenced, Unreadable
 from bus.kafka import KafkaBus
 from bus.kafka_cells import KafkaCells
-from bus.kafka_sharing import share
+from bus.kafka_sharing import UNABLE_S, share
 from bus.kafka_topics import make_topics
 from bus.options import KafkaOptions
 from schemas.topics import EVENTS, Topic
@@ -54,6 +54,14 @@ def test_shares_are_even_and_claims_are_kept() -> None:
     assert share(range(2), {"slept": {0: 1.0, 1: 1.0}, "y": {0: 5.0}}) == {"slept": [1], "y": [0]}
 
 
+def test_who_cannot_serve_a_cell_has_it_only_if_nobody_can() -> None:
+    cannot = {0: UNABLE_S}
+    assert share(range(1), {"x": cannot, "y": {}}) == {"x": [], "y": [0]}
+    assert share(range(2), {"x": {**cannot, 1: 1.0}, "y": {}}) == {"x": [1], "y": [0]}
+    assert share(range(2), {"x": {0: UNABLE_S, 1: UNABLE_S}, "y": {}}) == {"x": [], "y": [0, 1]}
+    assert share(range(1), {"x": cannot, "y": cannot}) == {"x": [0], "y": []}
+
+
 @dataclass
 class Member:
     """A member of the group, and what it ran."""
@@ -61,6 +69,7 @@ class Member:
     options: KafkaOptions
     name: str
     fails: list[Exception] = field(default_factory=list)
+    cannot: tuple[str, ...] = ()
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,6 +92,8 @@ class Serving:
 
     async def run(self) -> None:
         self._member.log.append(f"start {self._cell}")
+        if self._cell in self._member.cannot:
+            raise Unreadable("journal entry 7 has version 9")
         if self._member.fails:
             raise self._member.fails.pop()
         await self._over.wait()
@@ -104,8 +115,13 @@ def options(kafka_bootstrap: str) -> KafkaOptions:
 async def join(options: KafkaOptions) -> AsyncIterator[Joiner]:
     members: list[Member] = []
 
-    def make(name: str, of: KafkaOptions = options, fails: tuple[Exception, ...] = ()) -> Member:
-        members.append(Member(of, name, list(fails)))
+    def make(
+        name: str,
+        of: KafkaOptions = options,
+        fails: tuple[Exception, ...] = (),
+        cannot: tuple[str, ...] = (),
+    ) -> Member:
+        members.append(Member(of, name, list(fails), cannot))
         return members[-1]
 
     yield make
@@ -178,6 +194,24 @@ async def test_failed_run_is_made_anew_while_the_cell_is_ours(join: Joiner) -> N
     await until(lambda: sorted(member.log) == ["start a"] * 2 + ["start b"] * 2)
     assert member.cells.remade == 2
     assert "opened elsewhere" in str(member.cells.trouble)
+
+
+@pytest.mark.broker
+async def test_who_cannot_read_a_cell_yields_it_to_one_that_can(join: Joiner) -> None:
+    able = join("able")
+    await able.owns("a", "b")
+    old = join("old", cannot=("a", "b"))
+    await until(lambda: old.log != [])
+    await able.owns("a", "b")
+    await old.owns()
+    (tried,) = {line.removeprefix("start ") for line in old.log}
+    kept = "b" if tried == "a" else "a"
+    assert able.log.count(f"start {kept}") == 1, "what was served well is not disturbed"
+    assert able.log[-2:] == [f"stop {tried}", f"start {tried}"]
+    able.cells.stop()
+    await able.task
+    await old.owns("a", "b")
+    assert "version 9" in str(old.cells.trouble), "nobody else can, so it tries again"
 
 
 @pytest.mark.broker
