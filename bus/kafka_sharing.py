@@ -9,7 +9,6 @@ from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberMetadata,
 )
 
-
 #: What a member says instead of since when it holds a cell, if it cannot serve that cell.
 UNABLE_S = -1.0
 
