@@ -11,7 +11,7 @@ from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.changes import waits
 from scheduler.policies.parts.draft import Draft, begin
 from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
-from scheduler.policies.parts.loans import Loans
+from scheduler.policies.parts.lending import reclaim_only
 from scheduler.policies.parts.placement import finish
 
 
@@ -21,8 +21,8 @@ class Fifo:
 
     Order is priority, then submission. A gang gets one size and keeps it: the smallest allowed, or
     what was `requested` (else the largest allowed below, else the smallest). Nothing is lent,
-    scaled, moved or preempted. A loan that another policy left behind is not ended; jobs on nodes
-    that go back keep their smallest size elsewhere in their pool, or are stopped.
+    scaled, moved or preempted. Loans that another policy made end when their owners need the nodes;
+    jobs there keep their smallest size elsewhere in their pool, or are stopped.
 
     Behind a gang that does not fit, `strict` lets nobody pass; `easy` whoever does not delay that
     gang, by the remaining times.
@@ -36,7 +36,7 @@ class Fifo:
         """Start what fits."""
         if self.sizes == "requested":
             snapshot = replace(snapshot, jobs=_fixed(snapshot.jobs))
-        draft = begin(snapshot, Loans())
+        draft = begin(snapshot, reclaim_only(snapshot))
         jobs, curve, now_s = snapshot.jobs, draft.curve, snapshot.now_s
         keeps = (curve.present >= 0) & ~draft.forced
         draft.floor = np.where(keeps, curve.present, curve.base)

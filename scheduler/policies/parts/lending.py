@@ -60,6 +60,18 @@ def lend_and_reclaim(
     return loans
 
 
+def reclaim_only(seen: Snapshot) -> Loans:
+    """Decide which loans end, and make none: for policies that do not lend.
+
+    A cell's policy may be changed, or another stand in for it, while nodes are on loan.
+    """
+    if not np.count_nonzero(seen.nodes.loan == _LENT):
+        return Loans()
+    loans = lend_and_reclaim(seen, LoanOptions())
+    back = [reason for reason in loans.reasons if reason.verb == "reclaims"]
+    return Loans(reclaim=loans.reclaim, reasons=back)
+
+
 def returns_s(seen: Snapshot, options: LoanOptions) -> Floats:
     """(p,) the moment at which the owner of each node, lent or not, is forecast to need it.
 
