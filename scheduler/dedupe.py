@@ -9,6 +9,7 @@ not known is new only if it was said after all that was forgotten; of an older o
 """
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -105,22 +106,28 @@ class _Shelf:
     """Streams that compete for room with each other alone; the first is who was silent longest."""
 
     def __init__(self) -> None:
-        self.streams: dict[tuple[str, int], _Stream] = {}
-        #: By source, the boot that is believed, and when it last said something.
-        self.boots: dict[str, tuple[int, float]] = {}
+        # A plain dict is slow to find its first again and again.
+        self.streams: OrderedDict[tuple[str, int], _Stream] = OrderedDict()
+        self.boots: dict[str, int] = {}  #: By source, the boot that is believed.
         self.forgotten_s = _NEVER_S  #: When the newest of what is forgotten was said.
 
-    def keep(self, source: str, bootid: int, stream: _Stream) -> None:
-        """Put a stream last."""
+    def add(self, source: str, bootid: int, stream: _Stream) -> None:
+        """Put a stream last; forget the first if there are too many."""
         self.streams[source, bootid] = stream
-        believed, said_s = self.boots.get(source, (-1, _NEVER_S))
-        if bootid >= believed or stream.said_s > said_s + BELIEVED_S:
-            self.boots[source] = bootid, stream.said_s
         if len(self.streams) > SOURCES_MAX:
-            name, boot = key = next(iter(self.streams))
-            self.forgotten_s = max(self.forgotten_s, self.streams.pop(key).said_s)
-            if self.boots.get(name, (-1, 0.0))[0] == boot:
+            (name, boot), gone = self.streams.popitem(last=False)
+            self.forgotten_s = max(self.forgotten_s, gone.said_s)
+            if self.boots.get(name) == boot:
                 del self.boots[name]
+
+    def believe(self, source: str, bootid: int, stream: _Stream) -> None:
+        """Note which boot of a source speaks."""
+        known = self.boots.get(source)
+        if known is None or bootid > known or self._is_silent(source, known, stream.said_s):
+            self.boots[source] = bootid
+
+    def _is_silent(self, source: str, bootid: int, now_s: float) -> bool:
+        return now_s > self.streams[source, bootid].said_s + BELIEVED_S
 
 
 class Dedupe:
@@ -145,17 +152,23 @@ class Dedupe:
                 since the Unix epoch.
         """
         shelf = self._shelf(source)
-        stream = shelf.streams.pop((source, bootid), None)
+        stream = shelf.streams.get((source, bootid))
         if stream is None:
             if said_s <= shelf.forgotten_s:
                 return Verdict.FORGOTTEN
-            resumed = shelf.forgotten_s > _NEVER_S
-            stream = _Stream(shelf.forgotten_s, resumed=resumed)
+            stream = _Stream(shelf.forgotten_s, resumed=shelf.forgotten_s > _NEVER_S)
+            shelf.add(source, bootid, stream)
+        else:
+            shelf.streams.move_to_end((source, bootid))
         if said_s > stream.said_s:
             stream.said_s = said_s
-        shelf.keep(source, bootid, stream)
+        if shelf.boots.get(source) != bootid:
+            shelf.believe(source, bootid, stream)
         if said_s <= stream.since_s:
             return Verdict.FORGOTTEN
+        if not stream.resumed and stream.taken and stream.taken[-1][1] == sequence - 1:
+            stream.taken[-1][1] = sequence  # as most are
+            return Verdict.FRESH
         skipped = sequence - stream.top - 1
         verdict = stream.take(sequence)
         if verdict is Verdict.FRESH:
@@ -173,8 +186,7 @@ class Dedupe:
 
     def boot(self, source: str) -> int | None:
         """Give the boot of the source that is believed; None: none was heard."""
-        known = self._shelf(source).boots.get(source)
-        return None if known is None else known[0]
+        return self._shelf(source).boots.get(source)
 
     def missing(self, source: str) -> int:
         """Count the numbers of the boot that is believed that have not come and are not excused."""
@@ -219,4 +231,6 @@ class Dedupe:
             else:
                 self._agents.forgotten_s, self._others.forgotten_s = map(float, found)
         for said_s, source, bootid, since_s, taken in sorted(streams):
-            self._shelf(source).keep(source, bootid, _Stream(since_s, said_s, taken))
+            stream, shelf = _Stream(since_s, said_s, taken), self._shelf(source)
+            shelf.add(source, bootid, stream)
+            shelf.believe(source, bootid, stream)
