@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from bus.clock import SystemClock
-from bus.contract import BusError, Message
+from bus.contract import BusError, Message, Unreadable
 from bus.memory import MemoryBus
 from scheduler.service_config import ServiceConfig
-from schemas.topics import EVENTS, TELEMETRY
+from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 from services import probe, process, refusals
 from services.led_cell import LedCell
 from services.logs import configure
@@ -168,3 +168,18 @@ async def test_refusals_are_told_of_a_few_times_a_minute_and_then_counted(
     assert (fresh["node"], len(fresh["kind"]), fresh.get("field")) == ("n0", 200, None)
     telling.tell([], 1001)
     assert lines(capsys) == [], "all of that minute was told"
+
+
+async def test_a_scheduler_that_cannot_read_a_cell_says_so_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = SystemClock()
+    bus = MemoryBus(clock)
+    await bus.publish(Message(JOURNAL.name, "default", b"{}"))
+    log = configure(LogSection(), role="scheduler", name="s1")
+    cell = LedCell(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
+    for _ in range(2):
+        bus.closed = False
+        with pytest.raises(Unreadable):
+            await cell.turn().run()
+    assert capsys.readouterr().err.count("cannot lead; the cell is left to a scheduler") == 1
