@@ -139,6 +139,32 @@ def test_elastic_jobs_prefer_loaned_servers_and_rigid_ones_their_own() -> None:
     assert where == {"rigid": {"train-000": 4}, "elastic": {"infer-001": 4}}
 
 
+def test_a_job_has_more_slow_gpus_to_make_up_or_waits_for_its_own() -> None:
+    """Three GPUs of the loaned server are one worker; the rigid one may not have so many."""
+    own = Job("own", sizes=(8,), held={"train-000": 8})
+    jobs = [own, *(Job(name, sizes=(2, 6), power=1.0) for name in ("a", "b"))]
+    slow = replace(lender(1, 1), speed=1 / 3)
+    seen = snapshot([TRAIN, slow], jobs, sizes=SIZES)
+    where = placed(seen, Aryl().plan(seen))
+    assert where == {"own": {"train-000": 8}, "a": {"infer-001": 6}, "b": {}}
+    rigid = [own, Job("rigid", sizes=(2,))]
+    for speed, place in ((1 / 3, {}), (1.0, {"infer-001": 2})):
+        seen = snapshot([TRAIN, replace(slow, speed=speed)], rigid, sizes=SIZES)
+        assert placed(seen, Aryl().plan(seen))["rigid"] == place
+
+
+def test_a_reclaim_may_leave_a_job_fewer_slow_gpus_than_make_up() -> None:
+    tide = replace(lender(0, 2, [6.0] * 600), speed=1 / 3)
+    jobs = [
+        Job("elastic", sizes=(2, 4, 6), held={"infer-000": 4, "infer-001": 2}, power=1.0),
+        Job("rigid", sizes=(4,), held={"infer-000": 4}),
+    ]
+    seen = snapshot([Pool("train", gpus=1), tide], jobs, sizes=SIZES)
+    plan = decide(Aryl(), seen)
+    assert list(plan.reclaim) == ["infer-001"]
+    assert placed(seen, plan) == {"elastic": {"infer-000": 4}, "rigid": {"infer-000": 4}}
+
+
 def test_a_job_that_just_changed_does_not_grow() -> None:
     job = Job("a", sizes=(2, 4, 8), held={"train-000": 4}, changed_s=9_990.0)
     seen = snapshot([TRAIN], [job])

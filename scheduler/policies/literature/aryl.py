@@ -17,6 +17,9 @@ from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.parts.placement import finish
 from scheduler.policies.parts.victims import RULES, Rule
 
+#: Speeds nearer than this part are alike.
+_ALIKE = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Aryl:
@@ -30,6 +33,11 @@ class Aryl:
     Phase 1: all waiting jobs at their base size, the shortest at that size first, skipping those
     that do not fit; running jobs keep their base, and give up what they have above it.
     Phase 2: what is left, by a knapsack of completion time saved, T(base) - T(size), per pool.
+
+    Slow GPUs: a job has GPUs of one type. On loaned servers that are a third as fast, a worker is
+    three GPUs (as recalled [M]: demands and capacities are counted in training's GPUs), so a job's
+    base there is the smallest size as fast as its base on training's. Where it may not have so
+    many GPUs, it waits for training's. A reclaim may leave it fewer, but no less than its base.
 
     Placement: jobs of one size go to training servers first, elastic ones to loaned servers first.
     On loaned servers bases fill from the first server and workers above the base from the last,
@@ -54,11 +62,13 @@ class Aryl:
         if not len(snapshot.jobs.sizes) or not len(snapshot.nodes.ids):
             return Plan()
         draft = begin(snapshot, lend_and_reclaim(snapshot, self.loans, self.rules, edge=False))
+        bases = _bases(draft)
+        _hold(draft, bases)
         room = draft.slack()
-        outcomes = _start_bases(draft, room)
+        outcomes = _start_bases(draft, room, bases)
         level = self._grow(draft, room)
         inference = snapshot.pools.kind == Kind.INFERENCE
-        base = draft.curve.sizes[draft.curve.base]
+        base = draft.curve.sizes[draft.floor]
         told = waits(draft, outcomes, "gpus_above_base")
 
         def placing(
@@ -77,33 +87,61 @@ class Aryl:
         jobs, curve, pools = draft.seen.jobs, draft.curve, draft.seen.pools
         held = (draft.pool >= 0) & (draft.pool == draft.was) & ~draft.forced
         at_edge = pools.kind[draft.pool] == Kind.EDGE
-        level = np.where(held & at_edge, curve.present, curve.base)
+        level = np.where(held & at_edge, curve.present, draft.floor)
         fresh = held & (draft.seen.now_s - jobs.changed_s < self.interval_s)
-        most = np.where(fresh, np.maximum(curve.present, curve.base), len(curve.sizes))
+        most = np.where(fresh, np.maximum(curve.present, draft.floor), len(curve.sizes))
         able = curve.allowed & (np.arange(len(curve.sizes))[None, :] <= most[:, None])
         with np.errstate(divide="ignore", invalid="ignore"):
             run_s = np.where(able, jobs.remaining_steps[:, None] / curve.rate, np.inf)
         for pool in ((pools.kind != Kind.EDGE) & (room > 0)).nonzero()[0].tolist():
             rows = np.flatnonzero(draft.pool == pool)
             value = -run_s[rows] / jobs.affinity[rows, pool][:, None]
-            level[rows] = exact(curve.sizes, value, curve.base[rows], int(room[pool])).level
+            level[rows] = exact(curve.sizes, value, level[rows], int(room[pool])).level
         return level
 
 
-def _start_bases(draft: Draft, room: Ints) -> dict[int, Outcome]:
+def _bases(draft: Draft) -> Ints:
+    """(n, m) level of each job's base at each pool, as fast as on training's GPUs; -1: none is.
+
+    Where GPUs are faster, and on edge nodes, it is the smallest all the same.
+    """
+    curve, pools = draft.curve, draft.seen.pools
+    slowly = np.where(pools.kind == Kind.INFERENCE, np.minimum(draft.seen.jobs.affinity, 1.0), 1.0)
+    rows = np.arange(len(curve.base))
+    needed = curve.rate[rows, curve.base][:, None] * (1.0 - _ALIKE)
+    enough = curve.allowed[:, None, :] & (
+        curve.rate[:, None, :] * slowly[:, :, None] >= needed[:, :, None]
+    )
+    found: Ints = np.where(enough.any(axis=2), enough.argmax(axis=2), -1)
+    return found
+
+
+def _hold(draft: Draft, bases: Ints) -> None:
+    """Let who runs keep the base of its pool, or what a reclaim leaves it of that."""
+    curve, held = draft.curve, draft.seen.holdings
+    runs = (draft.pool >= 0).nonzero()[0]
+    kept = np.bincount(held.job, np.where(draft.closed[held.node], 0, held.gpus), len(bases))
+    fits = curve.allowed[runs] & (curve.sizes <= kept[runs, None])
+    last = np.where(fits, np.arange(len(curve.sizes)), 0).max(axis=1, initial=0)
+    base = bases[runs, draft.pool[runs]]
+    draft.floor[runs] = np.where(base < 0, last, np.minimum(base, last))
+
+
+def _start_bases(draft: Draft, room: Ints, bases: Ints) -> dict[int, Outcome]:
     """Phase 1: find a pool for the base of every job that fits; return what became of each.
 
     Args:
         draft: Given the pools.
         room: (m,) GPUs that pools can give; lowered by each start.
+        bases: (n, m) level of each job's base at each pool, -1: none.
     """
     curve, pools = draft.curve, draft.seen.pools
     homeless = draft.forced & (draft.pool < 0) & curve.runnable
     waiting = (draft.waiting() | homeless).nonzero()[0]
-    base = curve.sizes[curve.base]
-    run_s = curve.work_s / base
+    run_s = curve.work_s / curve.sizes[curve.base]
     elastic = curve.top > curve.base
-    fits = draft.able((Kind.TRAINING, Kind.INFERENCE))
+    fits = draft.able((Kind.TRAINING, Kind.INFERENCE)) & (bases >= 0)
+    base = curve.sizes[bases]
     every = np.arange(len(room))
     liked = {
         kind: np.lexsort((every, -pools.speed, pools.kind != kind))
@@ -114,12 +152,12 @@ def _start_bases(draft: Draft, room: Ints) -> dict[int, Outcome]:
         order = liked[Kind.INFERENCE if elastic[job] else Kind.TRAINING]
         able = order[fits[job, order]]
         offered = int(room[able].max(initial=-1)) if len(able) else -1
-        enough = able[room[able] >= base[job]]
+        enough = able[room[able] >= base[job, able]]
         pool = int(enough[0]) if len(enough) else -1
         found[job] = Outcome(job, pool, "capacity", -1, offered)
         if pool >= 0:
-            room[pool] -= base[job]
-            draft.pool[job] = pool
+            room[pool] -= base[job, pool]
+            draft.pool[job], draft.floor[job] = pool, bases[job, pool]
     return found
 
 
