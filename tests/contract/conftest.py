@@ -128,6 +128,7 @@ class ManualClock(SystemClock):
     """Real waiting, but the time that records get is moved by the test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ahead_s = 0.0
 
     def now_s(self) -> float:

@@ -29,6 +29,7 @@ class ShiftedClock(SystemClock):
     """Real waiting, other times."""
 
     def __init__(self, shift_s: float) -> None:
+        super().__init__()
         self._shift_s = shift_s
 
     def now_s(self) -> float:

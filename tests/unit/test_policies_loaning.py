@@ -8,6 +8,7 @@ import pytest
 from scheduler.policies.interface import Kind, LoanPhase, Plan, Policy, Snapshot
 from scheduler.policies.literature.aryl import Aryl, group
 from scheduler.policies.literature.deepboot import DeepBoot
+from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.parts.lending import returns_s
 from scheduler.policies.parts.loans import LoanOptions
 from tests.snapshots import Job, Pool, decide, snapshot
@@ -130,6 +131,17 @@ def test_what_is_left_goes_where_it_saves_most_time() -> None:
     seen = snapshot([Pool("train", gpus=5)], jobs)
     sizes = {n: sum(p.values()) for n, p in placed(seen, Aryl().plan(seen)).items()}
     assert sizes == {"short": 1, "long": 4}
+
+
+def test_who_does_not_lend_gives_back_what_another_policy_borrowed() -> None:
+    jobs = [Job("runs", sizes=(8,), held={"infer-001": 8})]
+    busy = snapshot([Pool("train"), lender(1, 1, [16.0] * 600)], jobs)
+    idle = snapshot([Pool("train"), lender(1, 1, [0.0] * 600)], jobs)
+    assert list(decide(Fifo(), busy).reclaim) == ["infer-001"]
+    assert [one.verb for one in decide(Fifo(), busy).reasons if one.subject == "infer-001"] == [
+        "reclaims"
+    ]
+    assert decide(Fifo(), idle).reclaim == {}
 
 
 def test_elastic_jobs_prefer_loaned_servers_and_rigid_ones_their_own() -> None:
