@@ -49,16 +49,6 @@ def test_a_job_leaves_a_slow_site_when_that_pays(work_s: float, moves: bool) -> 
     assert opened(snapshot(alike, [job])).got() == {"a": ("slow", 8)}, "not worth a move"
 
 
-def test_a_job_leaves_few_fast_gpus_for_many_slow_ones() -> None:
-    """16 GPUs of 0.4 are a fifth faster for one than 4, and the other may have 8."""
-    pools = [Pool("train"), Pool("slow", speed=0.4, nodes=2)]
-    jobs = [
-        Job(name, work_s=20 * HOUR_S, sizes=(4, 8, 16)[:most], power=0.8, held={"train-000": 4})
-        for name, most in (("a", 3), ("b", 2))
-    ]
-    assert opened(snapshot(pools, jobs)).got() == {"a": ("slow", 16), "b": ("train", 8)}
-
-
 def test_a_job_leaves_a_dear_site_for_one_that_is_as_good_for_it() -> None:
     """The other can only run where both could; the first goes and is not slower for it."""
     first = Job("first", work_s=20 * HOUR_S, sizes=(8,), held={"train-000": 8})

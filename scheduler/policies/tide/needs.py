@@ -4,7 +4,7 @@ import numpy as np
 
 from scheduler.policies.interface import Floats, Need
 from scheduler.policies.tide.market import Market
-from scheduler.policies.tide.prices import MOVE, Cleared
+from scheduler.policies.tide.prices import STAY, Cleared
 
 
 def to_keep(market: Market, found: Cleared, job: int) -> tuple[Need, ...]:
@@ -23,7 +23,7 @@ def to_stay(market: Market, value: Floats, found: Cleared, job: int) -> tuple[Ne
     home = int(market.home[job])
     own = value[home, job, : market.present[job] + 1]  # what it has, a limit may have to pay for
     others = np.delete(value[:, job, 1:], home, axis=0).max(initial=-np.inf)
-    gain = own[1:] - (others - MOVE * max(min(float(own[-1]), others), 0.0))
+    gain = own[1:] - (others - (1 - STAY) * max(float(own[-1]), 0.0))
     dearest = float(
         (gain / market.sizes[1 : len(own)]).max(initial=0.0)
     )  # price at which it would stay

@@ -19,10 +19,9 @@ from scheduler.policies.tide.promises import Kept, Promises
 
 #: Rounds of the search for prices, at most.
 ROUNDS = 6
-#: A running job moves only if it gains more elsewhere by so much of what it is worth where that is
-#: less: at home, or there. Of what it has on fast GPUs it would never gain so much on slow ones.
-MOVE = 0.1
-#: Among sites of equal gain where it runs, else the first: by less than any gain that is one.
+#: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
+STAY = 0.7
+#: Among sites of equal gain the first: by less than any gain that is one.
 _TIE = 1e-9
 #: More GPUs than there are.
 FAR = np.iinfo(np.int64).max
@@ -188,14 +187,14 @@ def _choose(
     site = np.maximum(bound, 0)
     if count == 1:
         return site, missed(site)
+    # A better price elsewhere must make up for what a move is taken to lose.
+    tie = np.empty((count, r))
+    tie[:] = _TIE * np.arange(count)[:, None]
+    home, runs, _ = market.here
+    tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
+    tie[home, runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
     by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1))
-    tie = np.empty((count, r))
-    tie[:] = _TIE * np.arange(1, count + 1)[:, None]
-    home, runs, _ = market.here
-    lesser = np.minimum(value[market.here], np.maximum.reduce(by_level[:, :, runs]))
-    tie[:, runs] += MOVE * np.maximum(lesser, 0.0)
-    tie[home, runs] = 0.0
     free, sizes, price = bound < 0, market.sizes[1:, None, None], np.zeros(count)
     for turn in range(1, ROUNDS + 1):
         before = site
@@ -204,10 +203,6 @@ def _choose(
         if turn > 1 and not np.count_nonzero(site != before):
             break
         price += (missed(site) - price) / turn
-    # The search may end far from rest: who runs leaves only what is not best at the last prices.
-    net = np.maximum.reduce(by_level - price[:, None] * sizes) - tie
-    stays = free[runs] & (net[home, runs] >= np.maximum.reduce(net[:, runs]))
-    site[runs[stays]] = home[stays]
     return site, price
 
 
