@@ -122,7 +122,7 @@ def test_bytes_are_read_as_they_were_written() -> None:
     assert read.cause == ("/tenants/t", 2, 3)
     assert read.at_s == 1_800_000_000.5
     assert read.data["job"] == "j"
-    stimulus = {"kind": "TimePassed", "at_s": 1.0, "cause": ["", -1, -1], "data": {}}
+    stimulus = {"kind": "TimePassed", "at_s": 1.0, "cause": ["", -1, -1, 0.0], "data": {}}
     decision = {"facts": [["JobCompleted", {"job": "j"}]]}
     entry = read_entry(encode_entry(chain(NO_DIGEST, 0, 1.0, stimulus, decision, policy="fifo")))
     assert entry.cause is None

@@ -23,6 +23,7 @@ def doctor(folder: Path, bootstrap: str, namespace: str) -> tuple[int, list[dict
     """Give the exit code, and what is found of the bus and of clocks on the other side."""
     answer = folder / "answer.json"
     flags = [f"kafka.bootstrap={bootstrap}", f"kafka.namespace={namespace}", "agent.name=train"]
+    flags += ["kafka.replication=1"]
     flags += ["agent.nodes=n1", "agent.gpus_per_node=8", f"agent.state_file={folder}/train.db"]
     code = main(["doctor", *(f"--set={flag}" for flag in flags), "--json", str(answer)])
     found = json.loads(answer.read_text())["findings"]

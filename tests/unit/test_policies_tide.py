@@ -114,7 +114,8 @@ def test_fifo_uses_training_pools_at_base_size() -> None:
     found = plan(snapshot(places, jobs), make_policy("fifo"))
     assert sizes(found) == {"a": 4, "b": 2}
     assert {target.pool for target in found.targets.values() if target} == {"train"}
-    assert (found.lend, dict(found.reclaim)) == ((), {})
+    # It lends nothing, and leaves the owner what it keeps in reserve.
+    assert (found.lend, list(found.reclaim)) == ((), ["infer-000"])
 
 
 def test_fifo_backfills_only_what_ends_before_the_head_can_start() -> None:
