@@ -57,8 +57,8 @@ async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Fi
         return [
             _tell.problem(
                 f"Kafka does not serve us: {error}",
-                "see kafka.sasl, kafka.username and kafka.password_file, kafka.tls, and the rights "
-                "of this user (compose/kafka/secure-acls gives them)",
+                "do what it says; or see kafka.sasl, kafka.username and kafka.password_file, "
+                "kafka.tls, and the rights of this user (compose/kafka/secure-acls gives them)",
             )
         ]
     finally:
