@@ -7,6 +7,8 @@ ARGS ?=
 WORKERS ?= $(if $(ARGS),0,2)
 MINUTES ?= 30
 SEED ?= 1
+SEEDS ?= 100
+JOBS ?= 2
 
 UV := .uv/bin/uv
 BIN := .venv/bin
@@ -19,7 +21,7 @@ unexport VIRTUAL_ENV
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-lint check-format check-types check-imports \
-	bench chaos chaos-real soak format lock clean
+	bench chaos chaos-real soak simulate-faults format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
@@ -65,6 +67,9 @@ chaos: $(READY) ## Break real brokers and services at random (MINUTES=30 SEED=1 
 
 chaos-real: $(READY) ## Kill agents and workers in the middle of real training (MINUTES=30 SEED=1 JSON=out.json)
 	@$(BIN)/python -m tests.chaos.real_work --minutes $(MINUTES) --seed $(SEED) $(if $(JSON),--json "$(JSON)") $(ARGS)
+
+simulate-faults: $(READY) ## Storms of faults over the whole system in virtual time (SEEDS=1000 SEED=1 JOBS=2 JSON=out.json VERBOSE=1)
+	@$(BIN)/python -m tests.whole --seeds $(SEEDS) --seed $(SEED) --jobs $(JOBS) $(if $(VERBOSE),--verbose) $(if $(JSON),--json "$(JSON)") $(ARGS)
 
 soak: $(READY) ## Run a fleet on real brokers for long (MINUTES=30 JSON=out.json)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(if $(JSON),--json "$(JSON)") $(ARGS)

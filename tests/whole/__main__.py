@@ -1,0 +1,150 @@
+"""Simulates the whole system through many storms: `make simulate-faults SEEDS=1000 SEED=1 JOBS=2`.
+
+Each seed is a storm of faults over schedulers, agents, tenants and a broker in virtual time, and
+a calm after it. A seed that breaks a law is made smaller and named by one command. Exit code: 0
+no law was broken, 1 some were, 2 bad usage.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tests.whole.shrink import shrink
+from tests.whole.storm import KINDS, Storm, draw
+from tests.whole.world import Outcome, run
+
+#: Names of kinds and of facts shown in the table at the end.
+_WIDE = 24
+
+
+def main() -> int:
+    """Run the seeds; see the module's text."""
+    parser = argparse.ArgumentParser(prog="make simulate-faults", description=__doc__)
+    parser.add_argument("--seeds", type=_count, default=100, help="how many storms")
+    parser.add_argument("--seed", type=int, default=1, help="the first one")
+    parser.add_argument("--jobs", type=_count, default=1, help="how many side by side")
+    parser.add_argument("--hours", type=float, default=2.0, help="virtual hours of each storm")
+    parser.add_argument("--without", default="", help="kinds of faults to leave out, with commas")
+    parser.add_argument("--blows", help="only these faults of the storm, by number, with commas")
+    parser.add_argument("--tenants", help="only these jobs of the storm, by number, with commas")
+    parser.add_argument("--verbose", action="store_true", help="say step by step what happens")
+    parser.add_argument("--whole", action="store_true", help="do not make broken storms smaller")
+    parser.add_argument("--json", type=Path, help="write the account to this file")
+    given = parser.parse_args()
+    without = set(filter(None, given.without.split(",")))
+    if unknown := without - KINDS.keys():
+        parser.error(f"--without: no such kind: {', '.join(sorted(unknown))}; {', '.join(KINDS)}")
+    if given.hours <= 0:
+        parser.error("--hours: must be above 0")
+    storms = [_storm(given, seed, without) for seed in range(given.seed, given.seed + given.seeds)]
+    began_s = time.monotonic()
+    outcomes = []
+    for outcome in _all(storms, given.jobs, given.verbose):
+        outcomes.append(outcome)
+        if outcome.broken:
+            _tell(outcome, storms[outcome.seed - given.seed], given)
+        elif sys.stderr.isatty() or len(outcomes) % 100 == 0:
+            rate = len(outcomes) / (time.monotonic() - began_s)
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(
+                f"{len(outcomes)} of {given.seeds} seeds, {rate:.2f}/s ", end=end, file=sys.stderr
+            )
+    account = _account(outcomes, time.monotonic() - began_s)
+    _show(account)
+    if given.json is not None:
+        given.json.write_text(json.dumps(account, indent=2) + "\n")
+    return 1 if account["broken"] else 0
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give at least 1")
+    return count
+
+
+def _storm(given: argparse.Namespace, seed: int, without: set[str]) -> Storm:
+    storm = draw(seed, given.hours)
+    if given.blows is not None:
+        storm = replace(storm, blows=tuple(storm.blows[n] for n in _numbers(given.blows)))
+    if given.tenants is not None:
+        storm = replace(storm, jobs=tuple(storm.jobs[n] for n in _numbers(given.tenants)))
+    return replace(storm, blows=tuple(b for b in storm.blows if b.kind not in without))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def _all(storms: list[Storm], jobs: int, verbose: bool) -> Iterator[Outcome]:
+    if jobs == 1 or verbose:
+        yield from (run(storm, print if verbose else None) for storm in storms)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from (done.result() for done in as_completed([pool.submit(run, s) for s in storms]))
+
+
+def _tell(outcome: Outcome, storm: Storm, given: argparse.Namespace) -> None:
+    """Name what was broken, and the least storm found that breaks it."""
+    print(f"seed {outcome.seed}: broken", *outcome.broken, sep="\n    ")
+    if given.whole or given.verbose:
+        return
+    law = outcome.broken[0].split(":")[0]
+    least = shrink(storm, lambda s: any(b.split(":")[0] == law for b in run(s).broken))
+    full = draw(storm.seed, storm.hours)
+    blows = ",".join(str(full.blows.index(blow)) for blow in least.blows)
+    jobs = ",".join(str(full.jobs.index(job)) for job in least.jobs)
+    kinds = ", ".join(blow.kind for blow in least.blows) or "no fault at all"
+    print(f"    the least storm found: {len(least.jobs)} jobs, and {kinds}")
+    hours = "" if given.hours == 2.0 else f" --hours {given.hours:g}"
+    print(
+        f"    make simulate-faults SEEDS=1 SEED={storm.seed} VERBOSE=1 "
+        f"ARGS='--blows={blows} --tenants={jobs}{hours}'",
+        flush=True,
+    )
+
+
+def _account(outcomes: list[Outcome], wall_s: float) -> dict[str, object]:
+    def total(name: str) -> dict[str, int]:
+        counts: Counter[str] = sum((getattr(one, name) for one in outcomes), Counter())
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    broken = [one for one in outcomes if one.broken]
+    cpu_s = sum(one.seconds for one in outcomes)
+    return {
+        "seeds": len(outcomes),
+        "broken": len(broken),
+        "seeds_per_s": round(len(outcomes) / wall_s, 3),
+        "seeds_per_cpu_s": round(len(outcomes) / cpu_s, 3) if cpu_s else None,
+        "virtual_hours": round(sum(one.virtual_hours for one in outcomes), 1),
+        "jobs": sum(one.jobs for one in outcomes),
+        "takeovers": sum(one.takeovers for one in outcomes),
+        "faults": total("blows"),
+        "facts": total("facts"),
+        "fault_and_state": total("pairs"),
+        "broken_seeds": [{"seed": one.seed, "laws": one.broken} for one in broken],
+        "slowest": [
+            asdict(one)["seed"] for one in sorted(outcomes, key=lambda one: -one.seconds)[:5]
+        ],
+    }
+
+
+def _show(account: dict[str, object]) -> None:
+    faults = account["faults"]
+    assert isinstance(faults, dict)
+    for kind in KINDS:
+        print(f"{kind:{_WIDE}} {faults.get(kind, 0):8,}")
+    print(
+        f"{account['seeds']} seeds, {account['broken']} broken, {account['virtual_hours']} virtual "
+        f"hours, {account['jobs']} jobs, {account['seeds_per_s']} seeds/s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

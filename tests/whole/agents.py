@@ -1,0 +1,223 @@
+"""Real agents of the simulated system: their files outlive them, their workers do not.
+
+What an agent did to its GPUs is witnessed from outside, by the world's clock.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bus.clock import PacedClock
+from runtime.build import Options, build
+from runtime.core import NodeSpec
+from runtime.effects import EffectsFile, recorded
+from runtime.executor import Machine
+from runtime.service import AgentService, Schedule
+from runtime.simulated import Physics, SimulatedExecutor
+from runtime.simulated_owner import simulated_machine
+from runtime.store import StoreError
+from tests.chaos.owners import Effect
+from tests.whole.broker import Broker, Connection
+from tests.whole.process import Process
+
+#: An owner that lends needs all its GPUs and none in turn, so long each.
+TIDE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an agent looks after."""
+
+    agent: str
+    specs: tuple[NodeSpec, ...]
+    options: Options = field(
+        default_factory=lambda: Options(schedule=Schedule(retry_s=5.0, drain_s=2.0))
+    )
+
+
+def places() -> list[Place]:
+    """Give the machines of the simulated system: two clusters, an owner's, two edge servers."""
+
+    def specs(
+        pool: str, kind: Any, gpus: dict[str, int], speed: float = 1.0
+    ) -> tuple[NodeSpec, ...]:
+        return tuple(
+            NodeSpec(node, pool, kind, count, "A100", 80_000, speed) for node, count in gpus.items()
+        )
+
+    edge = Options(durability="power_loss", schedule=Schedule(retry_s=5.0, drain_s=2.0))
+    return [
+        Place("a-t0", specs("train", "training", {"t0": 4})),
+        Place("a-t1", specs("train", "training", {"t1": 2, "t2": 2})),
+        Place("a-infer", specs("infer", "inference", {"i0": 2, "i1": 4})),
+        Place("a-e0", specs("edge", "edge", {"e0": 2}, 0.5), edge),
+        Place("a-e1", specs("edge", "edge", {"e1": 2}, 0.5), edge),
+    ]
+
+
+class Witness(EffectsFile):
+    """Takes down what an agent does to its GPUs, and when it truly was."""
+
+    def __init__(self, agent: str, world: PacedClock, effects: list[Effect]) -> None:
+        self._name, self._world, self._effects = agent, world, effects
+
+    def write(self, effect: str, at_s: float, **fields: Any) -> None:
+        now_s = self._world.now_s()
+        if "job" in fields:
+            place = fields["job"], fields["epoch"], fields["node"], tuple(fields["gpus"])
+            self._effects.append(Effect(self._name, effect, now_s, *place))
+        elif effect == "began":
+            self._effects.append(Effect(self._name, effect, now_s))
+
+
+class Agent:
+    """One machine, and the agents that look after it one after another."""
+
+    def __init__(
+        self,
+        place: Place,
+        broker: Broker,
+        world: PacedClock,
+        folder: Path,
+        rng: np.random.Generator,
+    ) -> None:
+        self.place, self.name = place, place.agent
+        self.effects: list[Effect] = []
+        self.deaths: list[float] = []
+        self.ends: list[str] = []  #: Why agents ended by themselves.
+        self._broker, self._world, self._folder, self._rng = broker, world, folder, rng
+        self._lives = 0
+        self.full_until_s = 0.0
+        self.process = Process(self.name, world)
+        self.processes = [self.process]
+        self.link = Connection(broker, self.process, rng)
+        self.service: AgentService | None = None
+        self.executor: SimulatedExecutor | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether an agent runs."""
+        return self.service is not None and self.process.alive
+
+    @property
+    def file(self) -> Path:
+        """The state file of the present life."""
+        return self._folder / f"{self.name}-{self._lives}.db"
+
+    def start(self) -> None:
+        """Begin a life with the file as the last one left it."""
+        before = self.file
+        self._lives += 1
+        for end in ("", "-wal"):
+            # The dead hold their file locked until the world ends: a copy is what the disk has.
+            source = Path(f"{before}{end}")
+            if source.exists():
+                shutil.copyfile(source, f"{self.file}{end}")
+        process = self.process = Process(self.name, self._world)
+        self.processes.append(process)
+        process.clock.begin()
+        process.died = lambda _: self._ceased()
+        self.link = Connection(self._broker, process, self._rng)
+        self.service = None
+        self.task = asyncio.create_task(self._run(process), name=f"{self.name} {self._lives}")
+
+    async def _run(self, process: Process) -> None:
+        try:
+            service = build(
+                self.name,
+                self.place.specs,
+                self.place.options,
+                self.link,
+                process.clock,
+                self.file,
+                recorded(self._machine, Witness(self.name, self._world, self.effects)),
+            )
+        except StoreError as error:
+            self._ended(process, f"{error}")
+            return
+        self.service = service
+        if self._world.now_s() < self.full_until_s:
+            self._fill()
+        try:
+            await service.run()
+            reason = "in good order"
+        except (StoreError, sqlite3.Error) as error:
+            reason = f"{type(error).__name__}: {error}"
+        self._ended(process, reason)
+
+    def _ended(self, process: Process, reason: str) -> None:
+        if process.alive:
+            self.ends.append(reason)
+            process.kill()
+            self._ceased()
+
+    def _ceased(self) -> None:
+        self.deaths.append(self._world.now_s())
+
+    def _machine(self, specs: Sequence[NodeSpec], now_s: float) -> Machine:
+        physics = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
+        gpus, begin_s = sum(spec.gpu_count for spec in specs), self._world.now_s()
+        kind = specs[0].pool_kind
+
+        def demand(at_s: float) -> float:
+            return gpus * float(at_s % (2 * TIDE_S) > TIDE_S)
+
+        machine = simulated_machine(
+            specs,
+            min(now_s, begin_s),
+            demand=None if kind == "training" else demand,
+            per_node=kind == "edge",
+            physics=physics,
+        )
+        assert isinstance(machine.executor, SimulatedExecutor)
+        self.executor = machine.executor
+        return machine
+
+    # --- what befalls it ---
+
+    def crash(self) -> None:
+        """End at once."""
+        if self.process.alive:
+            self.process.kill()
+            self._ceased()
+
+    def leave(self, farewell: str | None) -> None:
+        """End in good order, for a while or for good."""
+        if self.up and self.service is not None:
+            self.process.leaving = True
+            self.stopping = asyncio.create_task(self.service.stop(farewell))
+
+    def fill(self, seconds: float) -> None:
+        """Let the disk be full for so long."""
+        self.full_until_s = self._world.now_s() + seconds
+        if self.up:
+            self._fill()
+
+    def _fill(self) -> None:
+        store = getattr(self.service, "_store", None)
+        if store is not None:
+            with contextlib.suppress(sqlite3.Error):
+                store._connection.execute("PRAGMA max_page_count = 1")
+
+    def fail_worker(self) -> None:
+        """Let a worker die."""
+        if self.up and self.service is not None and self.executor is not None:
+            gangs = sorted(self.service.core.gangs)
+            if gangs:
+                self.executor.fail(gangs[0], "chance", self.service._clock.now_s())
+
+    def tear(self) -> None:
+        """Leave half a write at the end of the file, as a machine that lost its power."""
+        self.crash()
+        torn = Path(f"{self.file}-wal")
+        if torn.exists():
+            with torn.open("ab") as file:
+                file.write(bytes(self._rng.integers(0, 256, 1500, dtype=np.uint8)))

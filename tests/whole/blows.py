@@ -1,0 +1,145 @@
+"""What each kind of fault does to a simulated system."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bus.clock import PacedClock
+from bus.contract import Message
+from bus.steady import SETTLE_S
+from schemas.topics import EVENTS, TELEMETRY
+from tests.whole.agents import Agent
+from tests.whole.broker import Broker, Connection
+from tests.whole.schedulers import Group, Member
+from tests.whole.storm import Blow
+from tests.whole.tenants import Tenants
+
+#: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
+CLOCKS_S = 25.0
+
+
+@dataclass
+class Blows:
+    """Carries out blows; each public method is a kind."""
+
+    world: PacedClock
+    broker: Broker
+    group: Group
+    agents: list[Agent]
+    tenants: Tenants
+    later: Callable[[float, Callable[[], Any]], None]  #: Does something at a moment.
+
+    def strike(self, blow: Blow) -> None:
+        """Let it happen."""
+        getattr(self, blow.kind)(blow)
+
+    # --- schedulers ---
+
+    def scheduler_crash(self, blow: Blow) -> None:
+        self._member(blow).crash()
+
+    def scheduler_pause(self, blow: Blow) -> None:
+        self._member(blow).process.pause(300.0 * blow.size**2)
+
+    def scheduler_cut(self, blow: Blow) -> None:
+        self._cut(self._member(blow).link, 1800.0 * blow.size**2)
+
+    # --- agents ---
+
+    def agent_crash(self, blow: Blow) -> None:
+        self._agent(blow).crash()
+
+    def agent_torn(self, blow: Blow) -> None:
+        self._agent(blow).tear()
+
+    def agent_pause(self, blow: Blow) -> None:
+        self._agent(blow).process.pause(60.0 * blow.size**2)
+
+    def agent_cut(self, blow: Blow) -> None:
+        self._cut(self._agent(blow).link, 5400.0 * blow.size**2)
+
+    def agent_leave(self, blow: Blow) -> None:
+        self._agent(blow).leave(None)
+
+    def agent_farewell(self, blow: Blow) -> None:
+        self._agent(blow).leave("maintenance")
+
+    def disk_full(self, blow: Blow) -> None:
+        self._agent(blow).fill(1800.0 * blow.size)
+
+    def worker_fails(self, blow: Blow) -> None:
+        self._agent(blow).fail_worker()
+
+    # --- what is between them ---
+
+    def slow(self, blow: Blow) -> None:
+        self._for_a_while(blow, "slow", 0.5)
+
+    def answers_lost(self, blow: Blow) -> None:
+        self._for_a_while(blow, "lost_answers", 0.1)
+
+    def deadly(self, blow: Blow) -> None:
+        self._for_a_while(blow, "deadly", 0.05)
+
+    def late_copy(self, blow: Blow) -> None:
+        if record := self.broker.stored(EVENTS.name, blow.size):
+            self.tenants.raw(Message(record.topic, record.key, record.value, record.headers))
+
+    def garbage(self, blow: Blow) -> None:
+        size = int(10 ** (1 + 3 * blow.size))
+        value = np.random.default_rng(blow.who).bytes(size)
+        if blow.who % 3 == 0:
+            value = b'{"type": "tidegate.job.submitted.v1", "data": ' + b"[" * size
+        self.tenants.hostile.add(value)
+        topic = EVENTS if blow.who % 2 else TELEMETRY
+        self.tenants.raw(Message(topic.name, "default", value))
+
+    def offsets_forgotten(self, blow: Blow) -> None:
+        self.broker.forget_offsets("scheduler-default")
+
+    def resubmitted(self, blow: Blow) -> None:
+        self.tenants.submit_again(blow.who)
+
+    def cancelled(self, blow: Blow) -> None:
+        self.tenants.cancel(blow.who)
+
+    # --- clocks ---
+
+    def clock_leaps(self, blow: Blow) -> None:
+        """Set a clock far ahead or behind, and right again before that has lasted."""
+        clock = self._anyone(blow).process.clock
+        ahead_s = clock.ahead_s
+        leap_s = 10.0 ** (5.0 * blow.size)
+        clock.set(ahead_s + (leap_s if blow.who % 2 else -leap_s))
+        self.later(self.world.now_s() + 0.9 * SETTLE_S * blow.size, lambda: clock.set(ahead_s))
+
+    def clock_off(self, blow: Blow) -> None:
+        """Set a clock a little wrong, for good, and let it go too fast or too slow."""
+        clock = self._anyone(blow).process.clock
+        share = 2.0 * blow.size - 1.0
+        clock.set(CLOCKS_S * share, 1.0 + 2e-4 * share)
+
+    # --- whom ---
+
+    def _agent(self, blow: Blow) -> Agent:
+        return self.agents[blow.who % len(self.agents)]
+
+    def _member(self, blow: Blow) -> Member:
+        holder = self.group.holder
+        if blow.who % 4 and holder is not None:  # mostly who leads
+            return holder
+        return self.group.members[blow.who % len(self.group.members)]
+
+    def _anyone(self, blow: Blow) -> Agent | Member:
+        everybody: list[Agent | Member] = [*self.group.members, *self.agents]
+        return everybody[blow.who % len(everybody)]
+
+    def _cut(self, link: Connection, seconds: float) -> None:
+        link.cut_until_s = max(link.cut_until_s, self.world.now_s() + seconds)
+
+    def _for_a_while(self, blow: Blow, what: str, chance: float) -> None:
+        link = self._anyone(blow).link
+        setattr(link, what, chance)
+        self.later(self.world.now_s() + 900.0 * blow.size, lambda: setattr(link, what, 0.0))

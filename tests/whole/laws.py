@@ -1,0 +1,145 @@
+"""What must hold of a simulated system whatever befell it, by code that shares nothing with it.
+
+All is read from what was written down: the broker's records as JSON, and what the witnesses saw at
+the GPUs.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bus.contract import Record
+from tests.chaos.ledger import (
+    Cause,
+    Entry,
+    Said,
+    acks_untold,
+    delivery,
+    jobs,
+    read_entry,
+    read_said,
+)
+from tests.chaos.owners import (
+    Effect,
+    double_owners,
+    double_places,
+    read_orders,
+    repeated_effects,
+    tenures,
+)
+
+#: So many of each finding are named.
+SHOWN = 3
+CANCELLED = "tidegate.job.cancelled.v1"
+DIED = "tidegate.node.died.v1"
+_ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "SubmissionRefused")
+
+
+@dataclass(slots=True)
+class Books:
+    """All that was written down."""
+
+    events: list[Record]
+    telemetry: list[Record]
+    journal: list[Record]
+    commands: list[Record]
+    dead: list[Record]
+    effects: list[Effect]
+    deaths: Mapping[str, Sequence[float]]
+    accepted: Sequence[str]  #: Jobs whose submission the broker confirmed.
+    cancelled: Sequence[str]
+    hostile: set[bytes] = field(default_factory=set)  #: What was said that nobody honest says.
+
+
+def broken(books: Books) -> Iterator[str]:
+    """Name the laws that were broken, and by what."""
+    said = [one for one in map(_said, [*books.telemetry, *books.events]) if one is not None]
+    journal = [read_entry(record.value or b"") for record in books.journal]
+    dead = {record.value or b"" for record in books.dead}
+    buried = {one.cause for one in map(_said, books.dead) if one is not None}
+    found = delivery(said, journal, buried=buried | _pointless(said, journal))
+    yield from _shown("accepted and never told to the engine", found.untold)
+    yield from _shown("told to the engine twice", found.retold)
+    yield from _shown("told to the engine, and nobody said it", found.invented)
+    yield from _shown("acknowledged, and the engine never learnt", acks_untold(said, journal))
+    yield from _shown(
+        "a dead letter that nobody can explain",
+        [str(value[:200]) for value in sorted(dead - books.hostile)],
+    )
+    told = jobs(books.accepted, journal)
+    yield from _shown("jobs accepted, and unknown", told.lost)
+    yield from _shown("jobs that never ended", told.unfinished)
+    yield from _shown("jobs completed twice", told.twice)
+    wanted = set(books.cancelled)
+    yield from _shown(
+        "jobs that ended for no good reason",
+        [f"{job}: {why}" for job, why in told.ended.items() if job not in wanted],
+    )
+    orders = read_orders(record.value or b"" for record in books.commands)
+    # Agents save by themselves, too, as often as the job's declaration says.
+    ordered = [effect for effect in books.effects if effect.effect != "checkpoint"]
+    yield from _shown("commands with two effects", repeated_effects(ordered, orders))
+    held = tenures(books.effects, books.deaths)
+    yield from _shown("GPUs with two owners", double_owners(held))
+    yield from _shown("jobs at two places", double_places(held))
+    yield from _shown(
+        "GPUs never given back", [str(one) for one in held if one.to_s == float("inf")]
+    )
+
+
+def transitions(books: Books) -> Counter[str]:
+    """Count what the engine found to be so."""
+    return Counter(
+        name for record in books.journal for name, _ in read_entry(record.value or b"").facts
+    )
+
+
+def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
+    """Find what the engine need not be told when it is read.
+
+    That a job shall be cancelled which is unknown or over, or was cancelled before; that a node has
+    gone which is known to be dead. An event is read before the entry that the next new one caused.
+    """
+    begun: dict[str, int] = {}
+    over: dict[str, int] = {}
+    lives: dict[str, list[tuple[int, bool]]] = defaultdict(list)  #: By node, number and whether.
+    for entry in journal:
+        if entry.kind == "JobCancelled":
+            over.setdefault(entry.data["job"], entry.number)
+        for name, fields in entry.facts:
+            if name == "JobAccepted":
+                begun[fields["job"]] = entry.number
+            elif name in _ENDED:
+                over.setdefault(fields["job"], entry.number)
+            elif name in ("NodeJoined", "NodeLost"):
+                lives[fields["node"]].append((entry.number, name == "NodeJoined"))
+    told = {entry.cause: entry.number for entry in journal if entry.cause is not None}
+    found: set[Cause] = set()
+    then = never = len(journal)
+    first = {one.cause: index for index, one in reversed(list(enumerate(said)))}
+    for index, one in reversed(list(enumerate(said))):
+        if one.type == CANCELLED:
+            job = one.data["job"]
+            if over.get(job, never) < then or begun.get(job, never) > then:
+                found.add(one.cause)
+        elif one.type == DIED:
+            before = [lived for number, lived in lives[one.data["node"]] if number < then]
+            if not before or not before[-1]:
+                found.add(one.cause)
+        if first[one.cause] == index:  # a copy is no new word
+            then = told.get(one.cause, then)
+    return found
+
+
+def _shown(what: str, found: Iterable[str]) -> Iterator[str]:
+    found = list(found)
+    if found:
+        more = f"; {len(found)} in all" if len(found) > SHOWN else ""
+        yield f"{what}: " + "; ".join(found[:SHOWN]) + more
+
+
+def _said(record: Record) -> Said | None:
+    try:
+        return read_said(record.value or b"")
+    except (ValueError, KeyError, TypeError):
+        return None

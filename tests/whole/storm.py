@@ -1,0 +1,87 @@
+"""What befalls a simulated system: drawn from a seed before anything runs, so that a part of it can
+be left out and the rest stays what it was.
+
+Each seed enables some kinds at rates of its own (swarm testing: Groce and others, ISSTA 2012), so
+that rare combinations come up that a mixture of everything would drown.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: By kind, how often at most in an hour.
+KINDS = {
+    "scheduler_crash": 8.0,
+    "scheduler_pause": 6.0,
+    "scheduler_cut": 6.0,
+    "agent_crash": 12.0,
+    "agent_torn": 4.0,
+    "agent_pause": 6.0,
+    "agent_cut": 12.0,
+    "agent_leave": 4.0,
+    "agent_farewell": 3.0,
+    "disk_full": 3.0,
+    "worker_fails": 8.0,
+    "slow": 8.0,
+    "answers_lost": 8.0,
+    "deadly": 6.0,
+    "late_copy": 30.0,
+    "garbage": 30.0,
+    "offsets_forgotten": 2.0,
+    "resubmitted": 8.0,
+    "cancelled": 4.0,
+    "clock_leaps": 4.0,
+    "clock_off": 4.0,
+}
+#: The share of kinds that a seed enables.
+ENABLED = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One fault: when (seconds after the beginning), what, to whom, and how hard (0 to 1)."""
+
+    at_s: float
+    kind: str
+    who: int
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job that a tenant submits."""
+
+    at_s: float
+    name: str
+    gpus_min: int
+    gpus_max: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """All that a seed brings."""
+
+    seed: int
+    hours: float
+    blows: tuple[Blow, ...]
+    jobs: tuple[Job, ...]
+
+
+def draw(seed: int, hours: float = 2.0) -> Storm:
+    """Draw a storm of so many virtual hours."""
+    rng = np.random.default_rng([seed, 1])
+    blows = []
+    for kind, most in KINDS.items():
+        enabled, share = rng.random() < ENABLED, 10.0 ** -rng.random()
+        for _ in range(rng.poisson(most * share * hours) if enabled else 0):
+            at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
+            blows.append(Blow(at_s, kind, int(rng.integers(1 << 16)), float(rng.random())))
+    blows.sort(key=lambda blow: blow.at_s)
+    jobs = []
+    for number in range(int(rng.integers(4, 13))):
+        at_s = float(rng.uniform(0.0, 0.8) * hours * 3600.0)
+        least = int(2 ** rng.integers(0, 3))
+        most_gpus = int(2 ** rng.integers(2, 4))
+        jobs.append(Job(at_s, f"j{number}", least, most_gpus, int(10 ** rng.uniform(2.5, 4.3))))
+    return Storm(seed, hours, tuple(blows), tuple(sorted(jobs, key=lambda job: job.at_s)))

@@ -1,0 +1,84 @@
+"""Tenants of the simulated system, and whoever else can write; what they said, and was taken."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from bus.clock import PacedClock
+from bus.contract import BusError, Message
+from schemas.codec import encode, event
+from schemas.events import EventData, JobCancelled, JobSubmitted
+from schemas.topics import EVENTS
+from tests.builders import submitted
+from tests.whole.broker import Broker, Connection
+from tests.whole.process import Process
+from tests.whole.storm import Job
+
+#: Who was not answered says it again after so long.
+AGAIN_S = 5.0
+
+
+class Tenants:
+    """They say everything until the broker has confirmed it."""
+
+    def __init__(self, broker: Broker, world: PacedClock, rng: np.random.Generator) -> None:
+        self.accepted: list[str] = []
+        self.cancelled: list[str] = []
+        #: What was said that nobody honest says.
+        self.hostile: set[bytes] = set()
+        self.link = Connection(broker, Process("tenants", world), rng)
+        self._world = world
+        self._sequence = itertools.count()
+        self._submissions: list[JobSubmitted] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def submit(self, job: Job) -> None:
+        """Submit a job."""
+        made = submitted(job.name, gpus_min=job.gpus_min, gpus_max=job.gpus_max)
+        data = JobSubmitted.model_validate({**made.model_dump(), "total_steps": job.steps})
+        self._submissions.append(data)
+        self._say(data, lambda: self.accepted.append(job.name))
+
+    def submit_again(self, which: int) -> None:
+        """Submit a job that is known."""
+        if self._submissions:
+            self._say(self._submissions[which % len(self._submissions)])
+
+    def cancel(self, which: int) -> None:
+        """Cancel a job, which may have ended."""
+        if self._submissions:
+            job = self._submissions[which % len(self._submissions)].job
+            self.cancelled.append(job)
+            self._say(JobCancelled(job=job))
+
+    def raw(self, message: Message) -> None:
+        """Say something as it is."""
+        self._tasks.append(asyncio.create_task(self._insist(message, None)))
+
+    def _say(self, data: EventData, then: Callable[[], None] | None = None) -> None:
+        envelope = event(
+            data,
+            source="/tenants/t",
+            sequence=next(self._sequence),
+            bootid=0,
+            time_s=self._world.now_s(),
+            cell="default",
+        )
+        message = Message(EVENTS.name, "default", encode(envelope))
+        self._tasks.append(asyncio.create_task(self._insist(message, then)))
+
+    async def _insist(self, message: Message, then: Callable[[], None] | None) -> None:
+        self._world.enter()
+        try:
+            while True:
+                try:
+                    await self.link.publish(message)
+                    break
+                except BusError:
+                    await self._world.sleep_until(self._world.now_s() + AGAIN_S)
+            if then is not None:
+                then()
+        finally:
+            self._world.leave()

@@ -1,0 +1,65 @@
+"""Storms break no law; and where a defence is taken away they find it."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.whole.planted import PLANTED
+from tests.whole.shrink import shrink
+from tests.whole.storm import Blow, Job, Storm, draw
+from tests.whole.world import run
+
+#: As many storms as a test holds; together more on a machine that integrates.
+CHUNK = 10
+SEEDS = 60 if os.environ.get("CI") else 20
+#: A planted fault is found within so many storms.
+FOUND_IN = 40
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+def test_storms_break_no_law(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        assert run(draw(seed)).broken == [], f"make simulate-faults SEEDS=1 SEED={seed} VERBOSE=1"
+
+
+@pytest.mark.parametrize("seed", range(1001, 1004 if os.environ.get("CI") else 1002))
+def test_long_storms_break_no_law(seed: int) -> None:
+    assert run(draw(seed, hours=12.0)).broken == []
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_storms_find_what_a_missing_defence_lets_through(name: str) -> None:
+    with PLANTED[name]():
+        found = next((s for s in range(1, FOUND_IN + 1) if run(draw(s)).broken), None)
+    assert found is not None
+
+
+def test_one_storm_is_one_run() -> None:
+    storm = draw(7)
+    first, second = run(storm), run(storm)
+    assert first.journal == second.journal
+    assert first.facts == second.facts
+
+
+def test_a_storm_is_shrunk_to_what_breaks_the_law() -> None:
+    cut = Blow(600.0, "agent_cut", 0, 1.0)
+    others = tuple(Blow(100.0 * n, "agent_pause", n, 0.3) for n in range(1, 6))
+    jobs = (Job(60.0, "j0", 1, 4, 15_000), Job(90.0, "j1", 1, 4, 500))
+    storm = Storm(1, 2.0, (*others, cut), jobs)
+
+    def breaks(tried: Storm) -> bool:
+        with PLANTED["lease_ignored"]():
+            return any(law.startswith("jobs at two places") for law in run(tried).broken)
+
+    assert breaks(storm)
+    least = shrink(storm, breaks)
+    assert least.blows == (cut,)
+    assert [job.name for job in least.jobs] == ["j0"]
+
+
+def test_what_is_left_out_does_not_change_the_rest() -> None:
+    storm = draw(3)
+    fewer = replace(storm, blows=storm.blows[::2])
+    assert fewer.jobs == draw(3).jobs
+    assert run(fewer).jobs == len(storm.jobs)

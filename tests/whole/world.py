@@ -1,0 +1,247 @@
+"""The whole system in one process, in virtual time: broker, schedulers, agents, tenants, a storm.
+
+One run is a function of its storm: the same storm is the same run, to the byte.
+"""
+
+import asyncio
+import heapq
+import itertools
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bus.clock import PacedClock
+from bus.contract import Record
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Decision, Stimulus
+from scheduler.core.transitions import TERMINAL
+from scheduler.core.validate import violations
+from scheduler.replay import verify
+from scheduler.service_config import ServiceConfig
+from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
+from tests.builders import START_S
+from tests.whole.agents import Agent, places
+from tests.whole.blows import Blows
+from tests.whole.broker import Broker
+from tests.whole.laws import Books, broken, transitions
+from tests.whole.schedulers import Group, Member
+from tests.whole.storm import Blow, Storm
+from tests.whole.tenants import Tenants
+
+#: How often the group of schedulers is looked after, and the dead.
+LOOK_S = 5.0
+#: The leader's own laws are asked so often.
+CHECK_S = 60.0
+#: After the storm every job ends within so many virtual hours.
+CALM_HOURS = 12.0
+#: And then so long passes, for all that is held to be given back.
+LAST_S = 1800.0
+#: Who is dead starts again after about so long.
+DEAD_S = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a storm."""
+
+    seed: int
+    broken: list[str]  #: Laws, each with what broke it.
+    blows: Counter[str]
+    facts: Counter[str]
+    pairs: Counter[str]  #: Kind of blow and state of some job then.
+    virtual_hours: float
+    seconds: float  #: Of processor time.
+    journal: str  #: Its digest.
+    jobs: int
+    takeovers: int
+
+
+def run(storm: Storm, say: Callable[[str], None] | None = None) -> Outcome:
+    """Let a storm pass over a new system, and hold what was written down to the laws."""
+    # Agents flush to disk at each turn; what a disk keeps is decided here, so memory will do.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tidegate-whole-", dir=memory) as folder:
+        return asyncio.run(_World(storm, Path(folder), say).run())
+
+
+class _World:
+    def __init__(self, storm: Storm, folder: Path, say: Callable[[str], None] | None) -> None:
+        self.storm, self.say = storm, say
+        self.clock = PacedClock(START_S, None)
+        self.rng = np.random.default_rng([storm.seed, 2])
+        self.broker = Broker(self.clock)
+        self.members = [self._member(f"s{number}") for number in range(2)]
+        self.group = Group(self.members, self.clock)
+        self.agents = [
+            Agent(place, self.broker, self.clock, folder, self.rng) for place in places()
+        ]
+        self.everybody: list[Agent | Member] = [*self.agents, *self.members]
+        self.tenants = Tenants(self.broker, self.clock, self.rng)
+        self.blows = Blows(
+            self.clock, self.broker, self.group, self.agents, self.tenants, self._later
+        )
+        self.found: list[str] = []
+        self.pairs: Counter[str] = Counter()
+        self._coming: list[tuple[float, int, Callable[[], Any]]] = []
+        self._order = itertools.count()
+        self._checked_s = 0.0
+
+    def _member(self, name: str) -> Member:
+        config = ServiceConfig(leader=name, snapshot_entries=400)
+        return Member(name, self.broker, self.clock, self.rng, config, self._watch)
+
+    # --- a run ---
+
+    async def run(self) -> Outcome:
+        began_s = time.process_time()
+        asyncio.get_running_loop().set_exception_handler(self._wrong)
+        for agent in self.agents:
+            agent.start()
+        self.group.look()
+        for job in self.storm.jobs:
+            self._later(START_S + job.at_s, partial(self.tenants.submit, job))
+        for blow in self.storm.blows:
+            self._later(START_S + blow.at_s, partial(self._strike, blow))
+        await self._until(START_S + 3600.0 * self.storm.hours)
+        self._heal()
+        limit_s = self.clock.now_s() + 3600.0 * CALM_HOURS
+        while self.clock.now_s() < limit_s and not self._quiet():
+            await self._until(self.clock.now_s() + 60.0)
+        await self._until(self.clock.now_s() + LAST_S)
+        books = await self._books()
+        self.found += broken(books)
+        self.found += await self._replayed(books)
+        await self._end()
+        return Outcome(
+            self.storm.seed,
+            self.found,
+            Counter(blow.kind for blow in self.storm.blows),
+            transitions(books),
+            self.pairs,
+            (self.clock.now_s() - START_S) / 3600.0,
+            time.process_time() - began_s,
+            blake2b(b"".join(r.value or b"" for r in books.journal), digest_size=8).hexdigest(),
+            len(self.tenants.accepted),
+            self.group.takeovers,
+        )
+
+    def _later(self, at_s: float, what: Callable[[], Any]) -> None:
+        heapq.heappush(self._coming, (at_s, next(self._order), what))
+
+    async def _until(self, end_s: float) -> None:
+        while (now_s := self.clock.now_s()) < end_s:
+            next_s = min(end_s, now_s + LOOK_S)
+            if self._coming:
+                next_s = min(next_s, max(now_s, self._coming[0][0]))
+            await self.clock.run_until(next_s)
+            while self._coming and self._coming[0][0] <= self.clock.now_s():
+                heapq.heappop(self._coming)[2]()
+            await asyncio.sleep(0)
+            self._revive()
+            self.group.look()
+            self._check()
+
+    def _strike(self, blow: Blow) -> None:
+        self._tell(f"*** {blow.kind} {blow.who} {blow.size:.2f}")
+        state = self._state()
+        for job in () if state is None else state.jobs.values():
+            self.pairs[f"{blow.kind} x {job.state.value}"] += 1
+        self.blows.strike(blow)
+
+    def _revive(self) -> None:
+        """Start again whoever is dead, after a while."""
+        for one in self.everybody:
+            if not one.process.alive and not one.process.mourned:
+                one.process.mourned = True
+                self._later(self.clock.now_s() + self.rng.exponential(DEAD_S), one.start)
+
+    def _heal(self) -> None:
+        """End the storm."""
+        for one in self.everybody:
+            one.link.slow = one.link.lost_answers = one.link.deadly = 0.0
+            one.link.mend()
+            one.process.clock.set(0.0)
+            one.process.paused_until_s = 0.0
+        for agent in self.agents:
+            agent.full_until_s = 0.0
+
+    async def _end(self) -> None:
+        # All at once: each would wait for the others to end in good order.
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    # --- what is seen on the way ---
+
+    def _state(self) -> ClusterState | None:
+        service = None if self.group.holder is None else self.group.holder.service
+        return service.engine.state if service is not None and service.leads else None
+
+    def _quiet(self) -> bool:
+        state = self._state()
+        if state is None or self._coming:
+            return False
+        jobs = state.jobs
+        return all(job in jobs and jobs[job].state in TERMINAL for job in self.tenants.accepted)
+
+    def _check(self) -> None:
+        if self.clock.now_s() < self._checked_s + CHECK_S:
+            return
+        self._checked_s = self.clock.now_s()
+        state = self._state()
+        if state is not None and not self.found and (wrong := violations(state)):
+            self.found.append(f"the engine's state: {wrong[0]} at {self._now()}")
+
+    def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
+        for fact in decision.facts if self.say is not None else ():
+            self._tell(f"{type(stimulus.data).__name__}: {fact}")
+
+    def _tell(self, what: str) -> None:
+        if self.say is not None:
+            self.say(f"{self._now()}  {what}")
+
+    def _wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.found.append(f"a task ended at {self._now()}: {context['message']}: {error!r}")
+
+    def _now(self) -> str:
+        return f"{self.clock.now_s() - START_S:9.1f} s"
+
+    # --- what was written down ---
+
+    async def _all(self, topic: str) -> list[Record]:
+        return [record async for record in self.broker.read(topic)]
+
+    async def _books(self) -> Books:
+        letters = [name for name in ALL_TOPICS if name.endswith(".dlq")]
+        return Books(
+            await self._all(EVENTS.name),
+            await self._all(TELEMETRY.name),
+            await self._all(JOURNAL.name),
+            await self._all(COMMANDS.name),
+            [record for name in letters for record in await self._all(name)],
+            [effect for agent in self.agents for effect in agent.effects],
+            {agent.name: agent.deaths for agent in self.agents},
+            self.tenants.accepted,
+            self.tenants.cancelled,
+            self.tenants.hostile,
+        )
+
+    async def _replayed(self, books: Books) -> list[str]:
+        try:
+            result = verify(books.journal, snapshots=await self._all(SNAPSHOTS.name))
+        except Exception as error:  # noqa: BLE001  a law is broken, whatever it is
+            return [f"the journal cannot be replayed: {type(error).__name__}: {error}"]
+        if result.identical:
+            return []
+        return [f"the journal replays otherwise: {result.first_difference}"]
