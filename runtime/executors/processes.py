@@ -17,6 +17,9 @@ _PROC = Path("/proc")
 _STATE, _STARTED, _MEMORY, _ENVIRON_BEGINS, _ENVIRON_ENDS = 0, 19, 20, 47, 48
 #: A process that becomes another program is looked at again so often, a second all in all.
 _LOOKS, _LOOK_S = 1000, 0.001
+#: Who has none at so many looks in a row began without any. One look does not tell: while Linux
+#: lays a program out in memory, its environment begins where it ends.
+_NONE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,14 @@ def _environment(pid: int) -> list[bytes]:
     Raises:
         OSError: it is gone, or another user's.
     """
+    none = 0
     for _ in range(_LOOKS):
         environ = (_PROC / str(pid) / "environ").read_bytes()
         if environ:
             return environ.split(b"\0")
         fields = _stat(pid)
-        has_none = b"0" != fields[_ENVIRON_BEGINS] == fields[_ENVIRON_ENDS]
-        if has_none or fields[_MEMORY] == b"0":  # the latter: the kernel's own, or a zombie
+        none = none + 1 if b"0" != fields[_ENVIRON_BEGINS] == fields[_ENVIRON_ENDS] else 0
+        if none == _NONE or fields[_MEMORY] == b"0":  # the latter: the kernel's own, or a zombie
             break
         time.sleep(_LOOK_S)
     return []

@@ -5,11 +5,13 @@ then fails after a while. Or only answers are lost: what was asked for is done, 
 learns of a failure. The broker may forget what a real one may lose.
 """
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
+from bus.clock import PacedClock
 from bus.contract import BusError, Message, Record
 from bus.log import LogConsumer, LogProducer, Positions
 from bus.memory import MemoryBus
@@ -22,6 +24,15 @@ PATIENCE_S = 10.0
 
 class Broker(MemoryBus):
     """What all processes connect to."""
+
+    def __init__(self, clock: PacedClock) -> None:
+        super().__init__(clock)
+        #: Every record that was ever stored, by topic; retention takes nothing from here.
+        self.ever: dict[str, list[Record]] = defaultdict(list)
+
+    def _store(self, message: Message, time_s: float) -> None:
+        super()._store(message, time_s)
+        self.ever[message.topic].append(self._stored[message.topic].records[-1])
 
     def ring(self) -> None:
         """Wake all who wait for records."""

@@ -27,6 +27,8 @@ class Process:
         self.died: Callable[[Process], None] | None = None
         #: What its tasks wait for when it is dead; held, or Python would end them.
         self.graves: list[asyncio.Future[None]] = []
+        #: Whoever ended there.
+        self.buried: list[asyncio.Task[object] | None] = []
 
     def kill(self) -> None:
         """Run no further."""
@@ -47,6 +49,7 @@ class Process:
             self.world.leave()
             grave = asyncio.get_running_loop().create_future()
             self.graves.append(grave)
+            self.buried.append(asyncio.current_task())
             await grave
 
 
@@ -102,8 +105,8 @@ class SkewedClock:
         self._process.world.enter()
 
     def leave(self) -> None:
-        """Take part no longer; the dead left when they died."""
-        if self._process.alive:
+        """Take part no longer; who died in a wait left then."""
+        if asyncio.current_task() not in self._process.buried:
             self._process.world.leave()
 
 

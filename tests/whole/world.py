@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from bus.clock import PacedClock
-from bus.contract import Record
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL
@@ -117,9 +116,9 @@ class _World:
         while self.clock.now_s() < limit_s and not self._quiet():
             await self._until(self.clock.now_s() + 60.0)
         await self._until(self.clock.now_s() + LAST_S)
-        books = await self._books()
+        books = self._books()
         self.found += broken(books)
-        self.found += await self._replayed(books)
+        self.found += self._replayed(books)
         await self._end()
         return Outcome(
             self.storm.seed,
@@ -219,17 +218,15 @@ class _World:
 
     # --- what was written down ---
 
-    async def _all(self, topic: str) -> list[Record]:
-        return [record async for record in self.broker.read(topic)]
-
-    async def _books(self) -> Books:
+    def _books(self) -> Books:
+        ever = self.broker.ever
         letters = [name for name in ALL_TOPICS if name.endswith(".dlq")]
         return Books(
-            await self._all(EVENTS.name),
-            await self._all(TELEMETRY.name),
-            await self._all(JOURNAL.name),
-            await self._all(COMMANDS.name),
-            [record for name in letters for record in await self._all(name)],
+            ever[EVENTS.name],
+            ever[TELEMETRY.name],
+            ever[JOURNAL.name],
+            ever[COMMANDS.name],
+            [record for name in letters for record in ever[name]],
             [effect for agent in self.agents for effect in agent.effects],
             {agent.name: agent.deaths for agent in self.agents},
             self.tenants.accepted,
@@ -237,9 +234,9 @@ class _World:
             self.tenants.hostile,
         )
 
-    async def _replayed(self, books: Books) -> list[str]:
+    def _replayed(self, books: Books) -> list[str]:
         try:
-            result = verify(books.journal, snapshots=await self._all(SNAPSHOTS.name))
+            result = verify(books.journal, snapshots=self.broker.ever[SNAPSHOTS.name])
         except Exception as error:  # noqa: BLE001  a law is broken, whatever it is
             return [f"the journal cannot be replayed: {type(error).__name__}: {error}"]
         if result.identical:
