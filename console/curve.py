@@ -8,14 +8,14 @@ from rich.text import Text
 from console.output import duration
 from scheduler.core.state import Job
 
-#: Sizes shown; all of them are in `--json`.
+#: Sizes shown; all are in `--json`.
 _SHOWN = 12
 
 
 def curve_document(job: Job, now_s: float) -> dict[str, Any] | None:
     """Give the curve as JSON types; None: nothing is known but what was declared.
 
-    Work is in steps at the declared batch. `age_s` is how long ago a size was measured last, in
+    Steps are those of the declared batch. `age_s` is how long ago a size was measured last, in
     seconds; None: it was not measured, or nobody noted when.
     """
     curve = job.curve
@@ -29,8 +29,8 @@ def curve_document(job: Job, now_s: float) -> dict[str, Any] | None:
         "points": [
             {
                 "gpus": int(size),
-                "work_per_s": work,
-                "samples_per_s": work * job.samples_per_step,
+                "steps_per_s": work / curve["per_step"],
+                "samples_per_s": work / curve["per_step"] * job.samples_per_step,
                 "measured": int(size) in curve["measured"],
                 "age_s": max(0.0, now_s - at_s[int(size)]) if int(size) in at_s else None,
             }
@@ -50,14 +50,15 @@ def curve_table(job: Job, now_s: float) -> Table | None:
     table.add_column("steps/s", justify="right", style="bold")
     table.add_column("samples/s", justify="right")
     table.add_column("known from")
-    points = document["points"]
+    # A size at which nothing gets done is one that the job cannot have.
+    points = [point for point in document["points"] if point["samples_per_s"] > 0.0]
     for point in points[:_SHOWN]:
         known = Text("modelled", "dim")
         if point["measured"]:
             age_s = point["age_s"]
             known = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
         here = f"▸ {point['gpus']}" if point["gpus"] == job.size else str(point["gpus"])
-        table.add_row(here, f"{point['work_per_s']:.3g}", f"{point['samples_per_s']:.4g}", known)
+        table.add_row(here, f"{point['steps_per_s']:.4g}", f"{point['samples_per_s']:.4g}", known)
     if len(points) > _SHOWN:
         table.add_row("…", "", "", Text(f"{len(points) - _SHOWN} more, see --json", "dim"))
     for pool, speed in sorted(document["affinity"].items()):

@@ -14,15 +14,15 @@ def failure(reason: str, detail: str) -> str:
     return f"{words}: {detail}" if detail else words
 
 
-async def read_failures(bus: Bus, jobs: Collection[str], end: int) -> dict[str, str]:
-    """Read why some jobs failed for good, before the journal's entry of number `end`.
+async def read_failures(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dict[str, str]:
+    """Read why some jobs failed for good, before its cell's entry of number `end`.
 
     Raises:
         Unreadable: an entry that may concern them cannot be read.
     """
     details: dict[str, str] = {}
     found: dict[str, str] = {}
-    async for entry in entries(bus, _TOLD_BY, end):
+    async for entry in entries(bus, cell, _TOLD_BY, end):
         for kind, fields in entry.decision.get("facts", ()):
             job = fields.get("job")
             if job not in jobs:

@@ -16,8 +16,8 @@ from bus.contract import Bus, Message
 from console.kafka import is_kafka
 from console.output import JsonPath, duration, emit_json, fail, out, say, seconds_of
 from console.reading import (
-    CELL,
     DEFAULT_LOG,
+    CellName,
     LogAddress,
     Reading,
     ask_log,
@@ -102,6 +102,7 @@ def submit(
         typer.Option("--saves-on-signal", help="The command saves and goes on, on SIGUSR1."),
     ] = False,
     log: LogAddress = DEFAULT_LOG,
+    cell: CellName = None,
     json_path: JsonPath = None,
 ) -> None:
     """Submit a training job: a command that agents run, or one that they simulate.
@@ -146,14 +147,15 @@ def submit(
         fields["deadline_s"] = 0.0
     submission = _checked(fields, from_file=file is not None)
     log = located(log)
-    reading, online = ask_log(log, _look)
+    reading, online = ask_log(log, lambda bus: _look(bus, cell))
+    _open_to_requests(reading, log)
     known = reading.state.jobs.get(submission.job)
     if known is not None:
         fail(f"--job: {known.id} exists already ({known.state.value}); choose another id.")
     clock, now_s = _clock(reading)
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
-    _publish(log, clock, now_s, submission, online=online)
+    _publish(log, reading.cell, clock, now_s, submission, online=online)
     if json_path != "-":
         out().print(submission.job, markup=False)
         say(f"Submitted to {log}.")
@@ -172,6 +174,7 @@ def cancel(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
     reason: Annotated[str, typer.Option(help="Why, for those who ask later.")] = "",
     log: LogAddress = DEFAULT_LOG,
+    cell: CellName = None,
     json_path: JsonPath = None,
 ) -> None:
     """Cancel a job; if it runs, its gang is told to leave.
@@ -179,7 +182,8 @@ def cancel(
     Example: tidegate cancel job-0042 --log run.db
     """
     log = located(log)
-    reading, online = ask_log(log, _look)
+    reading, online = ask_log(log, lambda bus: _look(bus, cell))
+    _open_to_requests(reading, log)
     known = reading.state.jobs.get(job)
     if known is None:
         fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
@@ -191,7 +195,7 @@ def cancel(
         wrong = first_error(error)
         fail(f"--{wrong.field}: {wrong.reason}.")
     clock, now_s = _clock(reading)
-    _publish(log, clock, now_s, request, online=online)
+    _publish(log, reading.cell, clock, now_s, request, online=online)
     ran_s = reading.state.now_s - known.submit_s
     if json_path != "-":
         asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
@@ -341,13 +345,18 @@ def _checked(fields: dict[str, Any], *, from_file: bool) -> JobSubmitted:
 # --- saying it -----------------------------------------------------------------------------------
 
 
-async def _look(bus: Bus) -> tuple[Reading, bool]:
+async def _look(bus: Bus, cell: str | None) -> tuple[Reading, bool]:
     """Read the state, and whether a scheduler says that it leads."""
-    reading = await read_bus(bus)
-    record = await bus.latest(CELLS.name, CELL)
+    reading = await read_bus(bus, cell)
+    record = await bus.latest(CELLS.name, reading.cell)
     word = None if record is None or record.value is None else decode_cell(record.value)
     online = word is not None and not isinstance(word, Rejected) and word.data.online
     return reading, online
+
+
+def _open_to_requests(reading: Reading, log: str) -> None:
+    if reading.virtual and reading.state.number:
+        fail(f"--log: {log} is the record of a simulation, with which nobody goes on.")
 
 
 def _clock(reading: Reading) -> tuple[Clock, float]:
@@ -359,12 +368,18 @@ def _clock(reading: Reading) -> tuple[Clock, float]:
 
 
 def _publish(
-    log: str, clock: Clock, now_s: float, said: JobSubmitted | JobCancelled, *, online: bool
+    log: str,
+    cell: str,
+    clock: Clock,
+    now_s: float,
+    said: JobSubmitted | JobCancelled,
+    *,
+    online: bool,
 ) -> None:
     # A name of its own, so that sequence 0 is fresh whoever said something before.
     source = f"/operators/cli-{secrets.token_hex(8)}"
-    envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=CELL)
-    message = Message(EVENTS.name, CELL, encode(envelope))
+    envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=cell)
+    message = Message(EVENTS.name, cell, encode(envelope))
 
     async def run() -> str:
         bus = open_to_write(log, clock)

@@ -19,6 +19,7 @@ JsonPath = Annotated[
 #: When every demo's simulated time begins: 2026-01-05T00:00:00Z.
 DEMO_START_S = 1_767_571_200.0
 _DAY_S = 86_400.0
+_YEAR_S = 365 * _DAY_S
 _FAR_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -75,9 +76,14 @@ def emit_json(document: object, path: str) -> None:
     target.write_bytes(text)
 
 
-def is_simulated(origin_s: float) -> bool:
+def is_demo(origin_s: float) -> bool:
     """Tell whether a log that began then is a demo's, by the day that they all begin on."""
     return DEMO_START_S <= origin_s < DEMO_START_S + _DAY_S
+
+
+def is_simulated(origin_s: float) -> bool:
+    """Tell whether a log that began then is a demo's, or a simulation's: those begin in 1970."""
+    return origin_s < _YEAR_S or is_demo(origin_s)
 
 
 def day_clock(at_s: float | None, origin_s: float) -> str:

@@ -16,13 +16,14 @@ from bus.clock import Clock, SystemClock
 from bus.contract import Bus, Unreadable
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, open_kafka, resolved
-from console.output import day_clock, duration, fail, is_simulated, say
+from console.output import day_clock, duration, fail, is_demo, is_simulated, say
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover
 from schemas.journal import JournalEntry, decode_entry
 from schemas.parse import Rejected
 from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
 
+#: The cell that is meant where none is named.
 CELL = "default"
 #: Where `tidegate demo` records unless told otherwise.
 DEFAULT_LOG = "tidegate-demo.db"
@@ -34,13 +35,22 @@ LogAddress = Annotated[
         "--log", help="The log, finished or live: a file, or kafka:.", envvar="TIDEGATE_LOG"
     ),
 ]
+CellName = Annotated[
+    str | None,
+    typer.Option(
+        "--cell",
+        help="Which cell of the log; if not given, `default`, or the only one.",
+        envvar="TIDEGATE_CELL",
+    ),
+]
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a log says. Moments in seconds since the Unix epoch."""
+    """What a log says of one cell. Moments in seconds since the Unix epoch."""
 
+    cell: str
     state: ClusterState
     origin_s: float  #: When the log began; day 0 is the day of it.
     newest_s: float  #: Of the newest record; a log of simulated time lives in that time.
@@ -48,8 +58,13 @@ class Reading:
 
     @property
     def simulated(self) -> bool:
-        """Whether the log is a demo's, which lives in a time of its own."""
-        return is_simulated(self.origin_s or self.newest_s)
+        """Whether the log is a demo's or a simulation's, which live in times of their own."""
+        return self.virtual or is_demo(self.origin_s or self.newest_s)
+
+    @property
+    def virtual(self) -> bool:
+        """Whether it is the record of `tidegate simulate`: nobody goes on with that."""
+        return self.state.number > 0 and is_simulated(self.origin_s) and not is_demo(self.origin_s)
 
     def as_of(self) -> str:
         """Say which moment the state is of."""
@@ -63,13 +78,13 @@ class Reading:
             say(f"The newest entry is {duration(age_s)} old; is a scheduler running?")
 
 
-def read_log(log: str) -> Reading:
-    """Recover the state that a finished or a live log has come to.
+def read_log(log: str, cell: str | None = None) -> Reading:
+    """Recover the state that a cell of a finished or a live log has come to.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
     """
-    return with_log(log, read_bus)
+    return with_log(log, lambda bus: read_bus(bus, cell))
 
 
 def with_log(log: str, ask: Callable[[Bus], Awaitable[Answer]]) -> Answer:
@@ -117,29 +132,44 @@ def located(log: str) -> str:
     return log
 
 
-async def read_bus(bus: Bus) -> Reading:
-    """Recover the state from an open bus."""
-    found = await recover(bus, CELL)
+async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
+    """Recover the state of a cell from an open bus."""
+    cell = await _chosen(bus, cell)
+    found = await recover(bus, cell)
     newest_s = await newest(bus, TOPICS)
     said_s = await newest(bus, [CELLS])
-    origin_s: float | None = None
-    async for record in bus.read(JOURNAL.name):
-        origin_s = record.time_s
-        break
     now_s = found.state.now_s
-    origin_s = now_s if origin_s is None else origin_s
-    return Reading(found.state, origin_s, max(newest_s, now_s), max(said_s, now_s))
+    origin_s = now_s
+    async for entry in entries(bus, cell, (b"",), found.state.number):
+        origin_s = entry.at_s
+        break
+    return Reading(cell, found.state, origin_s, max(newest_s, now_s), max(said_s, now_s))
 
 
-async def entries(bus: Bus, wanted: Collection[bytes], end: int) -> AsyncIterator[JournalEntry]:
-    """Read the journal's entries that hold one of these bytes, before that of number `end`.
+async def _chosen(bus: Bus, cell: str | None) -> str:
+    """Find which cell is meant; where nobody has decided anything, any name is as good."""
+    if await bus.latest(JOURNAL.name, cell or CELL) is not None:
+        return cell or CELL
+    held = dict.fromkeys([record.key async for record in bus.read(JOURNAL.name)])
+    names = ", ".join(held)
+    if cell is not None and held:
+        fail(f"--cell: {cell} is not in this log; it holds {names}.")
+    if len(held) > 1:
+        fail(f"This log holds several cells; choose one with --cell: {names}.")
+    return cell or next(iter(held), CELL)
+
+
+async def entries(
+    bus: Bus, cell: str, wanted: Collection[bytes], end: int
+) -> AsyncIterator[JournalEntry]:
+    """Read a cell's entries that hold one of these bytes, before that of number `end`.
 
     Raises:
         Unreadable: one of them cannot be read.
     """
     async for record in bus.read(JOURNAL.name):
         value = record.value
-        if value is None or not any(part in value for part in wanted):
+        if value is None or record.key != cell or not any(part in value for part in wanted):
             continue
         entry = decode_entry(value)
         if isinstance(entry, Rejected):

@@ -154,8 +154,8 @@ class Story:
             self._cells = {}
 
 
-async def read_story(bus: Bus, job: str, end: int) -> Story:
-    """Read the journal for one job, before the entry of number `end`.
+async def read_story(bus: Bus, cell: str, job: str, end: int) -> Story:
+    """Read a cell's journal for one job, before the entry of number `end`.
 
     Whoever shows the story beside a state gives the state's number: a live log goes on meanwhile.
 
@@ -165,7 +165,7 @@ async def read_story(bus: Bus, job: str, end: int) -> Story:
     story = Story(job)
     # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
     wanted = (f'"{job}"'.encode(), b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"')
-    async for entry in entries(bus, wanted, end):
+    async for entry in entries(bus, cell, wanted, end):
         story.take(entry)
     return story
 

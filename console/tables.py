@@ -27,7 +27,7 @@ from console.length import length_document, percent, share_done
 from console.outlook import outlook
 from console.output import JsonPath, day_clock, duration, emit_json, fail, out
 from console.phrases import SHORT, Voice, reason_from
-from console.reading import DEFAULT_LOG, LogAddress, Reading, read_bus, read_log, with_log
+from console.reading import DEFAULT_LOG, CellName, LogAddress, Reading, read_bus, read_log, with_log
 from scheduler.core.state import Job, Node
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 from schemas.codec import Rejected, decode_event
@@ -85,6 +85,7 @@ def jobs(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Finished jobs too.")] = False,
     log: LogAddress = DEFAULT_LOG,
+    cell: CellName = None,
     json_path: JsonPath = None,
 ) -> None:
     """List jobs: state, pool, size, progress, deadline, and in short why.
@@ -100,7 +101,7 @@ def jobs(
         fail(f"--state: {state!r} is no state of a job; choose one of: {', '.join(known)}.")
 
     async def ask(bus: Bus) -> tuple[Reading, list[Job], dict[str, str]]:
-        reading = await read_bus(bus)
+        reading = await read_bus(bus, cell)
         found = [
             job
             for job in reading.state.jobs.values()
@@ -108,7 +109,8 @@ def jobs(
         ]
         failed = {job.id for job in found if job.state is JobState.FAILED}
         # It is a pass over the journal, which most questions do without.
-        failures = await read_failures(bus, failed, reading.state.number) if failed else {}
+        end = reading.state.number
+        failures = await read_failures(bus, reading.cell, failed, end) if failed else {}
         return reading, found, failures
 
     reading, found, failures = with_log(log, ask)
@@ -218,12 +220,12 @@ def _job_document(job: Job, reading: Reading, failures: Mapping[str, str]) -> di
     }
 
 
-def nodes(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
+def nodes(log: LogAddress = DEFAULT_LOG, cell: CellName = None, json_path: JsonPath = None) -> None:
     """List nodes: pool, contact, loan, and who is on each GPU.
 
     Example: tidegate nodes --log run.db
     """
-    reading, used = with_log(log, _with_telemetry)
+    reading, used = with_log(log, lambda bus: _with_telemetry(bus, cell))
     found = sorted(reading.state.nodes.values(), key=lambda node: (node.pool, node.id))
     if json_path is not None:
         documents = [_node_document(node, used.get(node.id)) for node in found]
@@ -260,9 +262,9 @@ def _uses(node: Node, reading: Reading) -> dict[Use, int]:
     return uses_of_node(node)
 
 
-async def _with_telemetry(bus: Bus) -> tuple[Reading, dict[str, float]]:
+async def _with_telemetry(bus: Bus, cell: str | None) -> tuple[Reading, dict[str, float]]:
     """Read the state, and by node the mean utilisation of its last measurement."""
-    reading = await read_bus(bus)
+    reading = await read_bus(bus, cell)
     end = await bus.end(TELEMETRY.name)
     used: dict[str, float] = {}
     # Nodes measure once a minute and owners report in between: this holds several of each.
@@ -307,12 +309,12 @@ def _node_document(node: Node, used: float | None) -> dict[str, Any]:
     }
 
 
-def loans(log: LogAddress = DEFAULT_LOG, json_path: JsonPath = None) -> None:
+def loans(log: LogAddress = DEFAULT_LOG, cell: CellName = None, json_path: JsonPath = None) -> None:
     """List nodes on loan: since when, when they are due back, and how lending went so far.
 
     Example: tidegate loans --log run.db
     """
-    reading = read_log(log)
+    reading = read_log(log, cell)
     state, totals = reading.state, reading.state.totals
     found = [node for node in state.nodes.values() if node.loan_state is not None]
     summary = {

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bus.contract import Bus
 from console.output import JsonPath, duration, emit_json, fail, out, say
-from console.reading import DEFAULT_LOG, LogAddress, Reading, read_bus, with_log
+from console.reading import DEFAULT_LOG, CellName, LogAddress, Reading, read_bus, with_log
 from console.story import Story, read_story
 
 _ENDS = ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled")
@@ -43,6 +43,7 @@ class Sample:
 def timeline(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
     log: LogAddress = DEFAULT_LOG,
+    cell: CellName = None,
     loss: Annotated[
         Path | None,
         typer.Option(
@@ -60,8 +61,8 @@ def timeline(
     """
 
     async def ask(bus: Bus) -> tuple[Reading, Story]:
-        reading = await read_bus(bus)
-        return reading, await read_story(bus, job, reading.state.number)
+        reading = await read_bus(bus, cell)
+        return reading, await read_story(bus, reading.cell, job, reading.state.number)
 
     reading, story = with_log(log, ask)
     if not story.happenings:

@@ -14,7 +14,7 @@ from console.outlook import outlook
 from console.output import JsonPath, emit_json, fail, out
 from console.panel import panel
 from console.phrases import Voice, label
-from console.reading import DEFAULT_LOG, LogAddress, Reading, read_bus, with_log
+from console.reading import DEFAULT_LOG, CellName, LogAddress, Reading, read_bus, with_log
 from console.story import Given, Story, history, read_story
 from console.waits import wait_document, waits
 
@@ -22,6 +22,7 @@ from console.waits import wait_document, waits
 def why(
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
     log: LogAddress = DEFAULT_LOG,
+    cell: CellName = None,
     json_path: JsonPath = None,
 ) -> None:
     """Explain a job: what it waits for, or why it was started, moved, resized or preempted.
@@ -32,8 +33,8 @@ def why(
     """
 
     async def ask(bus: Bus) -> tuple[Reading, Story]:
-        reading = await read_bus(bus)
-        return reading, await read_story(bus, job, reading.state.number)
+        reading = await read_bus(bus, cell)
+        return reading, await read_story(bus, reading.cell, job, reading.state.number)
 
     reading, story = with_log(log, ask)
     known = reading.state.jobs.get(job)
@@ -49,10 +50,7 @@ def why(
 
 def _unknown(job: str, known: list[str]) -> str:
     if not known:
-        return (
-            f"{job}: the log holds no job yet; `tidegate submit` adds one. A log of `tidegate "
-            f"simulate` answers `tidegate replay LOG --job {job}`."
-        )
+        return f"{job}: the log holds no job yet; `tidegate submit` adds one."
     near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
     if near:
         return f"{job}: no such job in this log. Nearest: {', '.join(near)}."

@@ -332,3 +332,31 @@ def test_a_published_workload(tidegate: Run) -> None:
     (run,) = json.loads(ran.out)["runs"]
     assert run["completed"] == run["jobs"] == 80
     assert run["restarts"] == run["preemptions"] == 0
+
+
+def test_the_record_of_a_simulation_answers_what_a_log_does(
+    tidegate: Run, trace: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "runs.db"
+    tidegate.does(*small(trace, "--policy", "fifo,tide"), "--log", log)
+    several = tidegate("jobs", "--all", "--log", log)
+    assert several.code == 2
+    assert "--cell" in several.err
+    assert "fifo" in several.err
+    for cell in ("fifo", "tide"):
+        told = tidegate.does("jobs", "--all", "--log", log, "--cell", cell, "--json", "-")
+        jobs = json.loads(told.out)["jobs"]
+        assert {job["state"] for job in jobs} == {"completed"}
+        assert len(jobs) == 12
+        why = json.loads(
+            tidegate.does("why", "job3", "--log", log, "--cell", cell, "--json", "-").out
+        )
+        began_s = next(line["at_s"] for line in why["history"] if line["what"] == "started")
+        assert began_s == next(job["first_start_s"] for job in jobs if job["job"] == "job3")
+    assert "d2 00:05" in tidegate.does("why", "job3", "--log", log, "--cell", "fifo").out
+    unknown = tidegate("loans", "--log", log, "--cell", "west")
+    assert unknown.code == 2
+    assert "west" in unknown.err
+    refused = tidegate("cancel", "job3", "--log", log, "--cell", "fifo")
+    assert refused.code == 2
+    assert "simulation" in refused.err

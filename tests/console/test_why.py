@@ -249,7 +249,8 @@ def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
     t.write(path)
     early = read_log(str(path))
 
-    async def read_early(bus: Bus) -> Reading:
+    async def read_early(bus: Bus, cell: str | None) -> Reading:
+        assert cell is None
         return early
 
     expected = answer(tidegate, path, "victim")

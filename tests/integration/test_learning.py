@@ -30,7 +30,7 @@ def learned(folder: Path) -> None:
     for world in (2, 4):
         assert points[world]["measured"]
         expected = 1.0 / statistics.median(took[world])
-        assert points[world]["work_per_s"] == pytest.approx(expected, rel=0.15)
+        assert points[world]["steps_per_s"] == pytest.approx(expected, rel=0.15)
     replayed = tidegate("replay", log)
     assert replayed.returncode == 0, replayed.stderr
 
