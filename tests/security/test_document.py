@@ -1,4 +1,4 @@
-"""docs/security.md names the test behind each defence; they are there."""
+"""docs/security.md and docs/results/faults.md name the test behind each defence; they are there."""
 
 import ast
 import re
@@ -6,7 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "security.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+FAULTS = (ROOT / "docs" / "results" / "faults.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE + FAULTS)))
 
 
 def test_the_page_names_tests() -> None:
@@ -30,6 +31,13 @@ def test_every_threat_has_a_defence_and_a_test() -> None:
     rows = [line.strip("|").split("|") for line in table.splitlines()[2:]]
     assert len(rows) > 15
     assert all(len(row) == 3 and "tests/" in row[2] for row in rows)
+
+
+def test_every_fault_that_was_shown_has_a_test() -> None:
+    table = FAULTS.split("| held by |\n", 1)[1].split("\n\n", 1)[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines()[1:]]
+    assert [int(row[0]) for row in rows] == list(range(1, 22))
+    assert all("`tests/" in row[3] for row in rows)
 
 
 def test_every_reason_that_is_counted_is_explained() -> None:
