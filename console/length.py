@@ -7,16 +7,28 @@ from rich.text import Text
 from scheduler.core.state import Job, expected_steps
 from scheduler.core.transitions import JobState
 
+#: Nobody is done before it says so.
+_NEARLY = 0.99
 
-def share_done(job: Job) -> float:
+
+def steps_now(job: Job, now_s: float) -> float:
+    """Give the steps that it took by now: what it did since its last report counts as done."""
+    quiet_s = max(0.0, now_s - job.step_at_s) if job.state is JobState.RUNNING else 0.0
+    return job.step + quiet_s * job.samples_per_s / job.samples_per_step
+
+
+def share_done(job: Job, now_s: float) -> float:
     """Give the part of its steps that it took; a guess if it declared no total."""
-    return 1.0 if job.state is JobState.COMPLETED else job.step / expected_steps(job)
+    if job.state is JobState.COMPLETED:
+        return 1.0
+    done = job.step / expected_steps(job)
+    return max(done, min(steps_now(job, now_s) / expected_steps(job), _NEARLY))
 
 
-def percent(job: Job) -> str:
+def percent(job: Job, now_s: float) -> str:
     """Say that part, and whether it is a guess."""
     guess = job.total_steps is None and job.state is not JobState.COMPLETED
-    return f"{'~' if guess else ''}{share_done(job):.0%}"
+    return f"{'~' if guess else ''}{share_done(job, now_s):.0%}"
 
 
 def length_document(job: Job) -> dict[str, Any]:

@@ -207,7 +207,9 @@ class LiveView:
             Text(job.id),
             Text(f"{job.size}", "bold"),
             Text(where, tone if job.state is not JobState.RUNNING else "dim"),
-            progress(share_done(job), room, tone).append(f" {percent(job):>4}"),
+            progress(share_done(job, state.now_s), room, tone).append(
+                f" {percent(job, state.now_s):>4}"
+            ),
             mark,
         )
 

@@ -1,20 +1,29 @@
 """`tidegate submit` and `cancel`: what a tenant says, put on the log's topic of events."""
 
 import asyncio
-import difflib
 import secrets
 import shlex
-import sys
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from bus.clock import Clock, PacedClock, SystemClock
 from bus.contract import Bus, Message
+from console.asked import (
+    NO_MODEL,
+    checked,
+    complete,
+    deadline_s_of,
+    file_or_command,
+    from_file,
+    hints,
+    rates_of,
+    sizes_of,
+    without_command,
+)
 from console.kafka import is_kafka
-from console.output import JsonPath, duration, emit_json, fail, out, say, seconds_of
+from console.output import JsonPath, duration, emit_json, fail, out, say
 from console.reading import (
     DEFAULT_LOG,
     CellName,
@@ -29,33 +38,8 @@ from console.response import ANSWER_S, publish_and_hear
 from scheduler.core.transitions import TERMINAL
 from schemas.codec import Rejected, decode_cell, encode, event
 from schemas.events import JobCancelled, JobSubmitted
-from schemas.parse import first_error, parse_object, repeated_key
-from schemas.programs import Program
+from schemas.parse import first_error
 from schemas.topics import CELLS, EVENTS
-from schemas.values import MAX_MESSAGE_BYTES
-
-#: The most that a field of sizes takes.
-GPUS_MAX = 65_536
-#: The model of a job that was given none: it has no kin to learn its length from.
-_NO_MODEL = "unnamed"
-#: Which flag a field of the job comes from.
-FLAGS = {
-    "job": "--job",
-    "tenant": "--tenant",
-    "model": "--model",
-    "gpus_min": "--gpus",
-    "gpus_max": "--gpus",
-    "total_steps": "--steps",
-    "samples_per_step": "--samples-per-step",
-    "rates": "--rate",
-    "deadline_s": "--deadline",
-    "memory_mib": "--memory-mib",
-    "priority": "--priority",
-    "edge_allowed": "--no-edge",
-    "program": "the command",
-}
-#: Which flag a field of the program comes from.
-PROGRAM_FLAGS = {"workdir": "--workdir", "resize": "--in-place", "saves": "--saves-on-signal"}
 
 
 def submit(
@@ -115,21 +99,21 @@ def submit(
     Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
     --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db
     """
-    file, command = _file_or_command(what or [])
-    fields = {} if file is None else _from_file(file)
+    file, command = file_or_command(what or [])
+    fields = {} if file is None else from_file(file)
     given: dict[str, Any] = {
         "job": job,
         "model": model,
         "total_steps": steps,
         "samples_per_step": samples_per_step,
-        "rates": None if rate is None else _rates(rate),
+        "rates": None if rate is None else rates_of(rate),
         "memory_mib": memory_mib,
         "priority": priority,
         "edge_allowed": edge,
         "tenant": tenant,
     }
     if gpus is not None:
-        given["gpus_min"], given["gpus_max"] = _sizes(gpus)
+        given["gpus_min"], given["gpus_max"] = sizes_of(gpus)
     fields |= {name: value for name, value in given.items() if value is not None}
     asked = {
         "workdir": workdir,
@@ -140,12 +124,12 @@ def submit(
     if command:
         fields["program"] = {"argv": command, **program}
     elif program:
-        _without_command(next(iter(program)), has_file=file is not None)
-    _complete(fields)
-    deadline_after_s = None if deadline is None else _deadline_s(deadline)
+        without_command(next(iter(program)), has_file=file is not None)
+    complete(fields)
+    deadline_after_s = None if deadline is None else deadline_s_of(deadline)
     if deadline_after_s is not None:
         fields["deadline_s"] = 0.0
-    submission = _checked(fields, from_file=file is not None)
+    submission = checked(fields, has_file=file is not None)
     log = located(log)
     reading, online = ask_log(log, lambda bus: _look(bus, cell))
     _open_to_requests(reading, log)
@@ -159,8 +143,10 @@ def submit(
     if json_path != "-":
         out().print(submission.job, markup=False)
         say(f"Submitted to {log}.")
+    for hint in hints(submission, reading):
+        say(hint)
     if submission.total_steps is None:
-        if submission.model == _NO_MODEL:
+        if submission.model == NO_MODEL:
             say("--steps is not given: how long it takes is guessed as it runs; with a --model,")
             say("it is learned from jobs of that model, too.")
         else:
@@ -201,145 +187,6 @@ def cancel(
         asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
         out().print(asked, markup=False, soft_wrap=True)
     _told(job, log, online, json_path, simulated=reading.simulated)
-
-
-# --- reading what was asked for ------------------------------------------------------------------
-
-
-def _file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
-    """Tell a JSON file from a command."""
-    if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
-        return words[0], []
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        fail(
-            "The job as JSON goes into a file whose name ends in .json, or to standard input: "
-            "tidegate submit - < FILE"
-        )
-    if len(words) == 1 and _looks_like_json(Path(words[0])):
-        fail(
-            f"{words[0]}: looks like the file of a job, but those end in .json; "
-            f"name it so. If it is a command, write: -- env {words[0]}"
-        )
-    return None, words
-
-
-def _without_command(field: str, *, has_file: bool) -> NoReturn:
-    """Refuse what only a command can have; a job's file says it itself."""
-    instead = "put it after --" if not has_file else f"in a job's file it is program.{field}"
-    fail(f"{PROGRAM_FLAGS[field]}: goes with a command; {instead}.")
-
-
-def _looks_like_json(path: Path) -> bool:
-    """Whether a word is more likely a mistyped or badly named file than a command."""
-    if path.suffix.lower().startswith(".js"):
-        return True
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(1) == b"{"
-    except OSError:
-        return False
-
-
-def _guess(fields: dict[str, Any]) -> None:
-    """Fill in what is not said of a command: it is as fast as it has GPUs."""
-    most = fields.get("gpus_max", 1)
-    if "rates" not in fields and isinstance(most, int) and 0 < most <= GPUS_MAX:
-        sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
-        fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
-
-
-def _from_file(name: str) -> dict[str, Any]:
-    try:
-        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        fail(f"{name}: {error.strerror or error}; name a JSON file, or - for standard input.")
-    raw = parse_object(value, MAX_MESSAGE_BYTES)
-    if not isinstance(raw, Rejected):
-        raw = repeated_key(value, raw) or raw
-    if isinstance(raw, Rejected):
-        where = f"{name}: {raw.field}" if raw.field else name
-        fail(f"{where}: {raw.reason}.")
-    ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
-    program = raw.get("program")
-    inner = set(program) if isinstance(program, dict) else set()
-    unknown = [*sorted(raw.keys() - ours), *(f"program.{key}" for key in sorted(inner - theirs))]
-    if unknown:
-        known = [*ours, *(f"program.{key}" for key in theirs)]
-        _unknown(name, unknown[0], known)
-    return raw
-
-
-def _unknown(name: str, field: str, known: list[str]) -> NoReturn:
-    # What is said on the wrong level is near, too.
-    last = {one.rpartition(".")[2]: one for one in reversed(known)}
-    near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
-    meant = f"did you mean {last[near[0]]}? " if near else ""
-    fail(f"{name}: {field!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
-
-
-def _sizes(text: str) -> tuple[int, int]:
-    low, dots, high = text.partition("..")
-    try:
-        sizes = _count(low), _count(high if dots else low)
-    except ValueError:
-        fail(f"--gpus: {text!r} is no size; write 4, or 1..8 for any size from 1 to 8.")
-    for size in sizes:
-        if not 1 <= size <= GPUS_MAX:
-            fail(f"--gpus: {size} is out of range; sizes go from 1 to {GPUS_MAX}.")
-    return sizes
-
-
-def _count(text: str) -> int:
-    # `int` would take more forms, of any length.
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise ValueError(text)
-    return int(text)
-
-
-def _rates(text: str) -> list[dict[str, float]]:
-    points = []
-    for part in text.split(","):
-        size, _, rate = part.partition("=")
-        try:
-            points.append({"gpus": _count(size.strip()), "samples_per_s": float(rate)})
-        except ValueError:
-            fail(f"--rate: {part!r} is no rate; write GPUs=samples per second, as in 1=120,2=220.")
-    return sorted(points, key=lambda point: point["gpus"])
-
-
-def _deadline_s(text: str) -> float:
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        fail(f"--deadline: {error}; write 90m, 2h or 1h30m, counted from now.")
-
-
-def _complete(fields: dict[str, Any]) -> None:
-    """Add what need not be said."""
-    fields.setdefault("job", f"job-{secrets.token_hex(4)}")
-    fields.setdefault("tenant", "operator")
-    fields.setdefault("model", _NO_MODEL)
-    fields.setdefault("samples_per_step", 1.0)
-    if "program" in fields:
-        _guess(fields)
-    rates = fields.get("rates")
-    if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
-        fields.setdefault("gpus_min", rates[0].get("gpus"))
-        fields.setdefault("gpus_max", rates[-1].get("gpus"))
-
-
-def _checked(fields: dict[str, Any], *, from_file: bool) -> JobSubmitted:
-    if "rates" not in fields:
-        fail(f"{FLAGS['rates']} is missing; give it, or a JSON file with 'rates'.")
-    try:
-        return JobSubmitted.model_validate(fields)
-    except ValidationError as error:
-        wrong = first_error(error)
-        flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
-        where = f"{flag} ({wrong.field})" if flag and not from_file else wrong.field
-        fail(f"{where}: {wrong.reason}.")
 
 
 # --- saying it -----------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ class Outlook:
     """What can be said of a job's end. Lengths in seconds, moments since the Unix epoch."""
 
     left_s: float | None  #: At the reported speed; None if none is reported.
-    needs_s: float | None  #: Without one: start and run at its best declared size, at least.
+    #: Without one: start and run at its best declared size, at least; None if it declared none.
+    needs_s: float | None
     ends_s: float | None  #: About when it ends, or ended; of a job that waits, at the earliest.
     #: To spare before its deadline, negative if late; None without one, and of a job that goes on
     #: and declared no total.
@@ -34,7 +35,7 @@ def outlook(job: Job, now_s: float) -> Outlook:
             ends_s = now_s + left_s
         else:
             rates = (declared_rate(job, int(gpus)) for gpus, _ in job.rates if _allowed(job, gpus))
-            best = max(rates, default=0.0)
+            best = 0.0 if _made_up(job) else max(rates, default=0.0)
             start_s = 0.0 if job.state is JobState.RUNNING else job.start_cost_s
             needs_s = start_s + samples / best if best > 0 else None
             ends_s = None if needs_s is None else now_s + needs_s
@@ -42,6 +43,11 @@ def outlook(job: Job, now_s: float) -> Outlook:
     if job.deadline_s is not None and (job.end_s is not None or job.total_steps is not None):
         slack_s = job.deadline_s - (now_s if ends_s is None else ends_s)
     return Outlook(left_s, needs_s, ends_s, slack_s)
+
+
+def _made_up(job: Job) -> bool:
+    """Whether the rates are those that a command gets which says none: one, for each GPU one."""
+    return job.program is not None and all(rate == gpus for gpus, rate in job.rates)
 
 
 def _allowed(job: Job, gpus: float) -> bool:

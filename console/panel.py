@@ -12,7 +12,7 @@ from console.curve import curve_table
 from console.length import length_line, percent, share_done
 from console.outlook import ending
 from console.output import day_clock, duration
-from console.phrases import VERBS, Voice, joined
+from console.phrases import Voice, done, joined
 from console.story import Given, Happening, Line, Reclaim
 from console.waits import missed, missed_because
 from scheduler.core.state import Job, Lender
@@ -123,11 +123,13 @@ def _gpus(count: int) -> str:
 
 
 def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
-    text = progress(share_done(job), 24)
-    text.append(f" {percent(job):>4}", "bold")
-    age_s = answer.now_s - job.step_at_s
-    if job.state in HOLDING and job.samples_per_s > 0 and age_s >= 60:
-        text.append(f" (reported {duration(age_s)} ago)", "dim")
+    text = progress(share_done(job, answer.now_s), 24)
+    text.append(f" {percent(job, answer.now_s):>4}", "bold")
+    if job.step:
+        text.append(f" step {job.step:,}", "dim")
+        age_s = answer.now_s - job.step_at_s
+        if job.state in HOLDING and age_s >= 1.0:
+            text.append(f" was reported {duration(age_s)} ago", "dim")
     return text.append_text(ending(job, answer.now_s, voice.origin_s))
 
 
@@ -136,7 +138,7 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
 
 def _because(answer: Answer, given: Given, voice: Voice) -> list[RenderableType]:
     reason = given.reason
-    verb = VERBS.get(reason.verb, reason.verb)
+    verb = done(reason)
     when = day_clock(given.at_s, voice.origin_s)
     parts = _section("Why")
     said = Text.assemble((verb.capitalize(), "bold"), f": {voice.sentence(reason)}.")
@@ -163,8 +165,7 @@ def _loss(loss: Happening, voice: Voice) -> list[RenderableType]:
     when = day_clock(loss.at_s, voice.origin_s)
     said = Text()
     if loss.reason is not None:
-        verb = VERBS.get(loss.reason.verb, loss.reason.verb)
-        said.append(f"{verb.capitalize()}", "bold")
+        said.append(done(loss.reason).capitalize(), "bold")
         said.append(f": {voice.sentence(loss.reason)}.")
         said.append(f"  {loss.reason.rule}, {when}", "dim")
     else:
@@ -243,9 +244,7 @@ def _earlier(answer: Answer, given: Given, voice: Voice) -> RenderableType | Non
     table.add_column(no_wrap=True)
     table.add_column()
     for one in distinct[:3]:
-        verb = VERBS.get(one.reason.verb, one.reason.verb)
-        when = day_clock(one.at_s, voice.origin_s)
-        table.add_row(when, verb, voice.sentence(one.reason))
+        table.add_row(voice.second(one.at_s), done(one.reason), voice.sentence(one.reason))
     return table
 
 
@@ -265,10 +264,11 @@ def _history(answer: Answer, voice: Voice) -> Table:
                 table.add_row("…", "", Text(f"{left_out} more, see --json", "dim"))
             continue
         what = Text(f"{MARKS[line.tone]} {line.what}", TONES[line.tone])
-        table.add_row(day_clock(line.at_s, voice.origin_s), what, _detail(line, voice))
+        table.add_row(voice.second(line.at_s), what, _detail(line, voice))
     if answer.state not in ("completed", "failed", "cancelled", "refused"):
-        now = day_clock(answer.now_s, voice.origin_s)
-        table.add_row(now, Text(f"▸ {answer.state}", "bold"), Text("now", "dim"))
+        table.add_row(
+            voice.second(answer.now_s), Text(f"▸ {answer.state}", "bold"), Text("now", "dim")
+        )
     return table
 
 

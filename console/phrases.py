@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from console.output import day_clock, duration
+from console.output import day_clock, duration, is_simulated
 from console.policy_phrases import POLICY_PHRASES, VERB_PHRASES
 from scheduler.policies.interface import Figure, Need, Reason
 
@@ -143,6 +143,13 @@ VERBS: Mapping[str, str] = {
     "reclaims": "reclaimed",
     "keeps": "kept",
 }
+_FAILED = ("gang.died", "gang.start_timeout")
+
+
+def done(reason: Reason) -> str:
+    """Say what was done to a reason's subject, in a word or two."""
+    return "failed" if reason.rule in _FAILED else VERBS.get(reason.verb, reason.verb)
+
 
 _FIGURES: Mapping[str, str] = {
     "waited_s": "has waited",
@@ -204,6 +211,11 @@ class Voice:
     """How to write moments: relative to the beginning of the log."""
 
     origin_s: float
+
+    def second(self, at_s: float) -> str:
+        """Write a moment of a history; in real time to the second, as much happens in a minute."""
+        text = day_clock(at_s, self.origin_s)
+        return text if is_simulated(self.origin_s) else f"{text}:{int(at_s % 60):02d}"
 
     def value(self, name: str, value: float, rule: str = "") -> str:
         """Write a figure with its unit, which ends its name."""

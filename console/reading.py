@@ -124,7 +124,10 @@ def located(log: str) -> str:
     if path.is_dir():
         fail(f"--log: {path} is a folder; name a log file in it.")
     if not path.exists():
-        fail(f"--log: {path} does not exist; `tidegate demo --log {path}` makes one.")
+        fail(
+            f"--log: {path} does not exist; name the file that `bus` names in a scheduler's "
+            f"configuration, or make one: tidegate demo --log {path}"
+        )
     if path.name.endswith((".jsonl", ".jsonl.zst")):
         made = path.with_name(f"{path.name.partition('.jsonl')[0]}-imported.db")
         command = shlex.join(["tidegate", "log", "import", str(path), "--log", str(made)])

@@ -62,7 +62,11 @@ class Answer:
             _print_difference(result.first_difference, result, self.sides)
         else:
             span = duration(result.end_s - result.begin_s)
-            show(f"[bold green]Identical[/bold green]: {result.decisions:,} decisions over {span}.")
+            whose = "" if self.comparison is None else "The log itself, by its own policy: "
+            what = (
+                f"[bold green]Identical[/bold green]: {result.decisions:,} decisions over {span}."
+            )
+            show(whose + what)
         speed = f"{self.stimuli_per_s:,.0f} stimuli/s"
         if self.processes > 1:
             speed += f" in {self.processes} processes"

@@ -124,10 +124,10 @@ class Live:
     def progress(self, epoch: int) -> GangProgress | None:
         """How far it is, under this epoch; None of one that does not say."""
         spec = self.run.order.spec
+        pace = self.file.pace(spec.samples_per_step)
         rate = self.file.samples_per_s(spec.samples_per_step)
         if self.file.step is None or rate is None:
             return None
-        pace = self.file.pace(spec.samples_per_step)
         return GangProgress(self.run.order.job, epoch, self.step, rate, pace)
 
     def failure(self) -> Failure | None:

@@ -73,6 +73,8 @@ class ProgressFile:
         self._rest = b""
         self._skipping = False
         self._rate: float | None = None
+        #: The mean time of a step, of those that were asked about last.
+        self._step_s: float | None = None
         self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
         self._pace: dict[str, _Mean] = {}
         #: The last step said; None before the first.
@@ -132,7 +134,13 @@ class ProgressFile:
         self.pieces_left = math.ceil(abs(size - self._offset) / _READ_MAX)
 
     def samples_per_s(self, samples_per_step: float) -> float | None:
-        """The rate as the job says, else as its steps show; None as long as neither is known."""
+        """The rate as the job says, else as its steps show; None as long as neither is known.
+
+        Its end is counted in steps, so of what it says the time of a step counts first: a step may
+        hold other samples than were declared.
+        """
+        if self._step_s is not None:
+            return samples_per_step / self._step_s
         if self._rate is not None:
             return self._rate
         interval_s = self.step_interval_s
@@ -151,6 +159,7 @@ class ProgressFile:
             step_s = said["sample_s"] * (batch or samples_per_step)
         if step_s is not None and not _is_within(step_s, PACE["step_s"]):
             step_s = None
+        self._step_s = step_s or self._step_s
         return Pace(batch, step_s, said.get("pass_s"), said.get("gradient_noise"))
 
     @property

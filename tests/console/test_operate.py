@@ -215,6 +215,23 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
     assert [(point.gpus, point.samples_per_s) for point in job.rates] == [(1, 1), (2, 2), (4, 4)]
 
 
+def test_what_is_allowed_and_rarely_meant_is_told(
+    tidegate: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    ran = tidegate.does("submit", "--gpus", "64", "--log", log, "--", "python", "train.py")
+    assert "until a site has 64 GPUs" in ran.err
+    assert '--workdir "$PWD"' in ran.err
+    there = ("--gpus", "1", "--workdir", tmp_path, "--log", log, "--", "python", "train.py")
+    ran = tidegate.does("submit", *there)
+    assert "until a site" not in ran.err
+    assert "--workdir" not in ran.err
+    ran = tidegate("submit", "--gpus", "1", "--log", log, "--", "sleep 5; echo x")
+    assert ran.code == 2
+    assert "sh -c 'sleep 5; echo x'" in ran.err
+
+
 @pytest.mark.parametrize(
     ("flags", "resize", "saves"),
     [

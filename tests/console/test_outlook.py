@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from console.length import share_done
 from console.outlook import ending, outlook
 from scheduler.core.state import Job
 from scheduler.core.transitions import JobState
@@ -59,6 +60,20 @@ def test_a_job_that_waits_must_still_start_and_run() -> None:
 def test_only_sizes_that_it_allows_count() -> None:
     assert outlook(known(gpus_max=2), NOW_S).needs_s == pytest.approx(530.0)
     assert outlook(known(rates=[]), NOW_S).needs_s is None
+
+
+def test_rates_that_were_made_up_promise_nothing() -> None:
+    made_up = [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]
+    assert outlook(known(rates=made_up, program={"argv": ["x"]}), NOW_S).needs_s is None
+    assert outlook(known(rates=made_up), NOW_S).needs_s is not None
+
+
+def test_what_it_did_since_its_report_counts_as_done_until_it_says_so() -> None:
+    assert share_done(running(step=100), START_S + 50.0) == pytest.approx(0.2)
+    assert share_done(running(step=100), START_S + 5000.0) == pytest.approx(0.99)
+    assert share_done(running(step=1000), START_S) == pytest.approx(1.0)
+    stopping = running(step=100, state=JobState.STOPPING)
+    assert share_done(stopping, START_S + 50.0) == pytest.approx(0.1)
 
 
 def test_a_finished_job_has_its_end() -> None:

@@ -56,6 +56,23 @@ def test_a_job_that_never_says_anything_works(jig: Bench) -> None:
     assert _kinds(jig) == ["GangStarted", "GangCompleted"]
 
 
+def test_how_fast_it_is_counts_in_declared_steps_whatever_a_step_of_it_holds(jig: Bench) -> None:
+    # Declared are 8 samples a step; a step of it has 640, first four a second, then eight.
+    line = '{"step": 3, "samples_per_s": 2560, "step_s": 0.25, "samples_per_step": 640}'
+    jig.begins(shell(f"echo '{line}' >> $TIDEGATE_PROGRESS; sleep 1000"))
+    jig.until(lambda: bool(jig.executor.progress(time.time())))
+    rate = '{"step": 4, "samples_per_s": 5120, "samples_per_step": 640}'
+    said: list[float] = []
+
+    def faster() -> bool:
+        with (jig.run() / "progress.jsonl").open("a") as file:
+            file.write(rate + "\n")
+        said.extend(one.samples_per_s for one in jig.executor.progress(time.time()))
+        return said[-1:] == [64.0]
+
+    jig.until(faster)
+
+
 def test_a_stop_saves_and_the_next_start_loses_no_step(jig: Bench) -> None:
     jig.trains(python(TRAINER), beyond=4)
     stopped = jig.ends()

@@ -1,0 +1,210 @@
+"""What `tidegate submit` was asked for: words, a file or flags become one submission."""
+
+import difflib
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from console.output import fail, seconds_of
+from console.reading import Reading
+from schemas.events import JobSubmitted
+from schemas.parse import Rejected, first_error, parse_object, repeated_key
+from schemas.programs import Program
+from schemas.values import MAX_MESSAGE_BYTES
+
+#: The most that a field of sizes takes.
+GPUS_MAX = 65_536
+#: The model of a job that was given none: it has no kin to learn its length from.
+NO_MODEL = "unnamed"
+#: Which flag a field of the job comes from.
+FLAGS = {
+    "job": "--job",
+    "tenant": "--tenant",
+    "model": "--model",
+    "gpus_min": "--gpus",
+    "gpus_max": "--gpus",
+    "total_steps": "--steps",
+    "samples_per_step": "--samples-per-step",
+    "rates": "--rate",
+    "deadline_s": "--deadline",
+    "memory_mib": "--memory-mib",
+    "priority": "--priority",
+    "edge_allowed": "--no-edge",
+    "program": "the command",
+}
+#: Which flag a field of the program comes from.
+PROGRAM_FLAGS = {"workdir": "--workdir", "resize": "--in-place", "saves": "--saves-on-signal"}
+
+
+def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
+    """Tell a JSON file from a command."""
+    if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
+        return words[0], []
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        fail(
+            "The job as JSON goes into a file whose name ends in .json, or to standard input: "
+            "tidegate submit - < FILE"
+        )
+    if len(words) == 1 and any(map(str.isspace, words[0])) and not _is_file(words[0]):
+        fail(f"{words[0]!r} is one word, and no shell reads it: write -- sh -c {words[0]!r}")
+    if len(words) == 1 and _looks_like_json(Path(words[0])):
+        fail(
+            f"{words[0]}: looks like the file of a job, but those end in .json; "
+            f"name it so. If it is a command, write: -- env {words[0]}"
+        )
+    return None, words
+
+
+def hints(submission: JobSubmitted, reading: Reading) -> Iterator[str]:
+    """Tell what is allowed, and rarely meant."""
+    sites: Counter[tuple[str, str]] = Counter()
+    for node in reading.state.nodes.values():
+        sites[node.pool, node.agent] += node.gpu_count
+    largest = max(sites.values(), default=0)
+    if 0 < largest < submission.gpus_min:
+        wanted = submission.gpus_min
+        yield f"It waits until a site has {wanted} GPUs: now the largest has {largest}."
+    program = submission.program
+    if program is None or program.workdir is not None:
+        return
+    for word in program.argv[1:]:
+        if not word.startswith("/") and _is_file(word):
+            yield f"{word} is a file here, but the command begins in a new folder of the agent's"
+            yield 'machine, where it is not; if that machine has this folder: --workdir "$PWD".'
+            return
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def without_command(field: str, *, has_file: bool) -> NoReturn:
+    """Refuse what only a command can have; a job's file says it itself."""
+    instead = "put it after --" if not has_file else f"in a job's file it is program.{field}"
+    fail(f"{PROGRAM_FLAGS[field]}: goes with a command; {instead}.")
+
+
+def _looks_like_json(path: Path) -> bool:
+    """Whether a word is more likely a mistyped or badly named file than a command."""
+    if path.suffix.lower().startswith(".js"):
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError:
+        return False
+
+
+def _guess(fields: dict[str, Any]) -> None:
+    """Fill in what is not said of a command: it is as fast as it has GPUs."""
+    most = fields.get("gpus_max", 1)
+    if "rates" not in fields and isinstance(most, int) and 0 < most <= GPUS_MAX:
+        sizes = [2**power for power in range(most.bit_length()) if 2**power < most]
+        fields["rates"] = [{"gpus": n, "samples_per_s": float(n)} for n in (*sizes, most)]
+
+
+def from_file(name: str) -> dict[str, Any]:
+    """Read the fields that a file, or standard input (`-`), says."""
+    try:
+        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        fail(f"{name}: {error.strerror or error}; name a JSON file, or - for standard input.")
+    raw = parse_object(value, MAX_MESSAGE_BYTES)
+    if not isinstance(raw, Rejected):
+        raw = repeated_key(value, raw) or raw
+    if isinstance(raw, Rejected):
+        where = f"{name}: {raw.field}" if raw.field else name
+        fail(f"{where}: {raw.reason}.")
+    ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
+    program = raw.get("program")
+    inner = set(program) if isinstance(program, dict) else set()
+    unknown = [*sorted(raw.keys() - ours), *(f"program.{key}" for key in sorted(inner - theirs))]
+    if unknown:
+        known = [*ours, *(f"program.{key}" for key in theirs)]
+        _unknown(name, unknown[0], known)
+    return raw
+
+
+def _unknown(name: str, field: str, known: list[str]) -> NoReturn:
+    # What is said on the wrong level is near, too.
+    last = {one.rpartition(".")[2]: one for one in reversed(known)}
+    near = difflib.get_close_matches(field.rpartition(".")[2], last, n=1)
+    meant = f"did you mean {last[near[0]]}? " if near else ""
+    fail(f"{name}: {field!r} is no field of a job; {meant}docs/jobs.md has a whole file.")
+
+
+def sizes_of(text: str) -> tuple[int, int]:
+    """Read a size, or the smallest and the largest: `4`, `1..8`."""
+    low, dots, high = text.partition("..")
+    try:
+        sizes = _count(low), _count(high if dots else low)
+    except ValueError:
+        fail(f"--gpus: {text!r} is no size; write 4, or 1..8 for any size from 1 to 8.")
+    for size in sizes:
+        if not 1 <= size <= GPUS_MAX:
+            fail(f"--gpus: {size} is out of range; sizes go from 1 to {GPUS_MAX}.")
+    return sizes
+
+
+def _count(text: str) -> int:
+    # `int` would take more forms, of any length.
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise ValueError(text)
+    return int(text)
+
+
+def rates_of(text: str) -> list[dict[str, float]]:
+    """Read how fast it is at some sizes: `1=120,2=220`."""
+    points = []
+    for part in text.split(","):
+        size, _, rate = part.partition("=")
+        try:
+            points.append({"gpus": _count(size.strip()), "samples_per_s": float(rate)})
+        except ValueError:
+            fail(f"--rate: {part!r} is no rate; write GPUs=samples per second, as in 1=120,2=220.")
+    return sorted(points, key=lambda point: point["gpus"])
+
+
+def deadline_s_of(text: str) -> float:
+    """Read in how many seconds from now it must be done."""
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        fail(f"--deadline: {error}; write 90m, 2h or 1h30m, counted from now.")
+
+
+def complete(fields: dict[str, Any]) -> None:
+    """Add what need not be said."""
+    fields.setdefault("job", f"job-{secrets.token_hex(4)}")
+    fields.setdefault("tenant", "operator")
+    fields.setdefault("model", NO_MODEL)
+    fields.setdefault("samples_per_step", 1.0)
+    if "program" in fields:
+        _guess(fields)
+    rates = fields.get("rates")
+    if isinstance(rates, list) and rates and all(isinstance(point, dict) for point in rates):
+        fields.setdefault("gpus_min", rates[0].get("gpus"))
+        fields.setdefault("gpus_max", rates[-1].get("gpus"))
+
+
+def checked(fields: dict[str, Any], *, has_file: bool) -> JobSubmitted:
+    """Make the submission, or say which flag or field is wrong."""
+    if "rates" not in fields:
+        fail(f"{FLAGS['rates']} is missing; give it, or a JSON file with 'rates'.")
+    try:
+        return JobSubmitted.model_validate(fields)
+    except ValidationError as error:
+        wrong = first_error(error)
+        flag = FLAGS.get(wrong.field.split("[")[0].split(".")[0])
+        where = f"{flag} ({wrong.field})" if flag and not has_file else wrong.field
+        fail(f"{where}: {wrong.reason}.")
