@@ -89,7 +89,7 @@ def tidegate(
         typer.Option("--version", callback=_version, is_eager=True, help="Say which release."),
     ] = False,
 ) -> None:
-    """Tidegate lends idle inference and edge GPUs to training, and has them back in time.
+    """Tidegate lends idle inference and edge GPUs to training, and returns them in time.
 
     Every decision is recorded with its reasons: ask why, and replay it.
     """
