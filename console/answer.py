@@ -87,6 +87,20 @@ class Answer:
             return ""
         return next(line.detail for line in reversed(self.lines) if line.what == "failed for good")
 
+    @property
+    def output(self) -> tuple[tuple[str, ...], str] | None:
+        """Who has what its newest workers wrote, and where below `agent.workers.folder`.
+
+        Agents, or nodes that are no longer known; None of a job that never ran a program.
+        """
+        started = self.story.last("GangStarting")
+        if started is None or not self.spec.get("program"):
+            return None
+        nodes = self.reading.state.nodes
+        cells = sorted(started.fields["cells"])
+        who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in cells)
+        return tuple(who), f"runs/{self.story.job}/{started.fields['epoch']}/logs"
+
     def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:
         """Give the reclaims that drove what was done for this reason."""
         for happening in self.story.happenings:

@@ -45,6 +45,10 @@ def panel(answer: Answer) -> RenderableType:
         parts += _because(answer, given, voice)
     if answer.job is not None and (curve := curve_table(answer.job, answer.now_s)) is not None:
         parts += [*_section("How fast it is"), curve]
+    if answer.output is not None:
+        who, folder = answer.output
+        where = f"{folder}, below agent.workers.folder of {joined(who)}."
+        parts += [*_section("Where its output is"), Text(where)]
     if missed(answer):
         parts += [*_section("Why it missed its deadline"), *missed_because(answer, voice)]
     parts += _section("History")

@@ -88,6 +88,9 @@ def document(answer: Answer) -> dict[str, Any]:
         "curve": None if job is None else curve_document(job, answer.now_s),
         "spec": answer.spec,
         "failure": answer.failure or None,
+        "output": None
+        if answer.output is None
+        else {"agents": list(answer.output[0]), "folder": answer.output[1]},
         "because": None if given is None else given_document(given, voice),
         "reclaims": [
             {

@@ -25,8 +25,10 @@ def learned(folder: Path) -> None:
         if before == world:
             took[world].append(at_s - before_s)
     log = folder / "bus.db"
-    curve = json.loads(tidegate("why", "train", "--log", log, "--json", "-").stdout)["curve"]
-    points = {point["gpus"]: point for point in curve["points"]}
+    why = json.loads(tidegate("why", "train", "--log", log, "--json", "-").stdout)
+    assert why["output"]["agents"] == ["machine"]
+    assert (folder / "runs" / why["output"]["folder"] / "rank-0.log").exists()
+    points = {point["gpus"]: point for point in why["curve"]["points"]}
     for world in (2, 4):
         assert points[world]["measured"]
         expected = 1.0 / statistics.median(took[world])
