@@ -93,8 +93,11 @@ class Answer:
 
         Agents, or nodes that are no longer known; None of a job that never ran a program.
         """
-        started = self.story.last("GangStarting")
-        if started is None or not self.spec.get("program"):
+        program = self.spec.get("program")
+        # Workers that are told to become more or fewer stay; others are started anew.
+        stays = program is not None and program.get("resize") == "in_place"
+        started = self.story.last("GangStarting", *(() if stays else ("GangScaling",)))
+        if started is None or program is None:
             return None
         nodes = self.reading.state.nodes
         cells = sorted(started.fields["cells"])

@@ -64,7 +64,7 @@ def demo(
         str | None, typer.Option("--json", help="Write the result as JSON; - is standard output.")
     ] = None,
 ) -> None:
-    """Watch a day: idle inference and edge GPUs lent to training, and returned before their owners need them.
+    """Watch a day: idle GPUs of inference and edge servers are lent to training, and returned.
 
     Scheduler, agents with simulated GPUs and tenants run as separate services on one SQLite bus,
     or on the brokers of $TIDEGATE_KAFKA_BOOTSTRAP and $TIDEGATE_MQTT_URL. A SQLite log that was
