@@ -27,7 +27,7 @@ def learned(folder: Path) -> None:
     log = folder / "bus.db"
     why = json.loads(tidegate("why", "train", "--log", log, "--json", "-").stdout)
     assert why["output"]["agents"] == ["machine"]
-    assert (folder / "runs" / why["output"]["folder"] / "rank-0.log").exists()
+    assert (folder / "runs" / why["output"]["folder"]).is_dir()
     points = {point["gpus"]: point for point in why["curve"]["points"]}
     for world in (2, 4):
         assert points[world]["measured"]
