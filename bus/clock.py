@@ -35,6 +35,10 @@ class Clock(Protocol):
         """Seconds since the Unix epoch."""
         ...
 
+    def latest_s(self) -> float:
+        """Give the latest that it may be: the machine's clock may be ahead, and be right."""
+        ...
+
     def waiter(self) -> Waiter:
         """Make a waiter."""
         ...
@@ -84,6 +88,10 @@ class SystemClock:
     def now_s(self) -> float:
         """Seconds since the Unix epoch."""
         return self._machine.now_s()
+
+    def latest_s(self) -> float:
+        """Give the latest that it may be: a step may have been right, and not have lasted yet."""
+        return self._machine.now_s() + max(0.0, self._machine.off_s())
 
     def waiter(self) -> Waiter:
         """Make a waiter."""
@@ -158,6 +166,10 @@ class PacedClock:
 
     def now_s(self) -> float:
         """Simulated seconds since the Unix epoch."""
+        return self._now_s
+
+    def latest_s(self) -> float:
+        """Give the same: nobody sets it."""
         return self._now_s
 
     def waiter(self) -> Waiter:

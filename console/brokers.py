@@ -56,6 +56,10 @@ class Onlooker:
         """Seconds since the Unix epoch, by the other clock."""
         return self._clock.now_s()
 
+    def latest_s(self) -> float:
+        """Give the latest that it may be, by the other clock."""
+        return self._clock.latest_s()
+
     def waiter(self) -> Waiter:
         """Make a waiter."""
         return _Onlooking(self, self._real)

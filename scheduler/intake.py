@@ -70,8 +70,22 @@ class Intake:
         self._newest: dict[str, tuple[int, int]] = {}
         self.spoke: list[str] = []  #: Agents heard in the newest batch.
 
-    def read(self, records: Sequence[Record], state: ClusterState, now_s: float) -> Batch:
-        """Decode and judge a batch; telemetry is folded here and goes no further."""
+    def read(
+        self,
+        records: Sequence[Record],
+        state: ClusterState,
+        now_s: float,
+        latest_s: float | None = None,
+    ) -> Batch:
+        """Decode and judge a batch; telemetry is folded here and goes no further.
+
+        Args:
+            records: The batch.
+            state: The cell's.
+            now_s: The time.
+            latest_s: The latest that it may be, if that is not sure; whoever says that it is much
+                later is wrong.
+        """
         batch = Batch()
         self._overtaken.clear()
         measured: list[tuple[float, NodeMeasured]] = []
@@ -92,7 +106,7 @@ class Intake:
                 why = "says more than one may; say it again, slower"
                 batch.dead += self.bury(record, source, now_s, "source", why)
                 continue
-            wrong = self._misplaced(envelope, said_s, now_s)
+            wrong = self._misplaced(envelope, said_s, latest_s or now_s)
             if isinstance(data, LinkOpened | LinkLost) and wrong is None:
                 self._link(batch, data)
                 continue
@@ -186,11 +200,11 @@ class Intake:
             self.dedupe.forgive(envelope.source, envelope.bootid, int(envelope.sequence))
         return Stimulus(now_s, data, _cause(envelope, now_s))
 
-    def _misplaced(self, envelope: EventEnvelope, said_s: float, now_s: float) -> Wrong | None:
+    def _misplaced(self, envelope: EventEnvelope, said_s: float, latest_s: float) -> Wrong | None:
         """Find what makes a well-formed event not its sender's to send here."""
         if envelope.cell != self.cell:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
-        if said_s > now_s + FUTURE_S:
+        if said_s > latest_s + FUTURE_S:
             return "time", "is more than an hour ahead of the scheduler's clock"
         return out_of_turn(envelope)
 

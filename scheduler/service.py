@@ -205,7 +205,8 @@ class SchedulerService:
 
     async def _tick(self, records: Sequence[Record], now_s: float) -> None:
         state = self.engine.state
-        batch = self.intake.read(records, self.engine.state, self._clock.now_s())
+        clock, state = self._clock, self.engine.state
+        batch = self.intake.read(records, state, clock.now_s(), clock.latest_s())
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
         self._contact.hear(self.intake.spoke, now_s)

@@ -11,6 +11,7 @@ from bus.steady import SETTLE_S, STEP_S, Steady
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.commands import RenewLease
+from schemas.topics import EVENTS, dead_letters
 from tests.builders import node_born, submitted
 from tests.desk import Desk, measured, open_desk
 
@@ -70,6 +71,9 @@ class Wrong:
 
     def now_s(self) -> float:
         return self._clock.now_s() + self._off_s()
+
+    def latest_s(self) -> float:
+        return max(self.now_s(), self._clock.now_s())
 
     def waiter(self) -> Waiter:
         return self._clock.waiter()
@@ -154,3 +158,13 @@ async def test_a_cell_goes_on_when_its_leaders_clock_is_put_back(desk: Desk) -> 
     ahead_s = 0.0
     await desk.hears(desk.say(measured()), wait_s=70.0)
     await goes_on(desk, service)
+
+
+async def test_who_is_right_is_heard_while_the_clock_of_the_leader_is_being_put_right(
+    desk: Desk,
+) -> None:
+    # It was two hours behind and has just been set: that it was meant is known in a minute.
+    service = led(desk, lambda: -7200.0)
+    await desk.hears(desk.say(node_born("n0")), desk.say(submitted("a")), wait_s=90.0)
+    assert service.engine.state.jobs["a"].state == "starting"
+    assert [one async for one in desk.bus.read(dead_letters(EVENTS).name)] == []

@@ -66,6 +66,10 @@ class SkewedClock:
         """Seconds since the Unix epoch, as this process believes."""
         return self._machine.now_s()
 
+    def latest_s(self) -> float:
+        """Give the latest that it may be."""
+        return self._machine.now_s() + max(0.0, self._machine.off_s())
+
     def set(self, ahead_s: float, rate: float = 1.0) -> None:
         """Let the machine show the world's time and so many seconds, and go so fast from now on."""
         now_s = self._process.world.now_s()
