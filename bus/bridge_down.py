@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bus.bridge_check import is_name
-from bus.bridge_lane import pause
 from bus.bridge_limits import BridgeCounters, BridgeLimits
-from bus.clock import Clock
+from bus.bridge_stop import Stop
+from bus.clock import Clock, side_by_side
 from bus.contract import Bus, BusError, Consumer, Message, Record
 from bus.letters import dead_letter, unfit
 from bus.wire import LinkDown, Outgoing, Wire
@@ -53,18 +53,20 @@ class Down:
         self._bus, self._wire, self._clock = bus, wire, clock
         self._limits, self._counters = limits, counters
         self._group = f"bridge-{cell}"
-        self._stopped = asyncio.Event()
+        self._stop = Stop(clock)
         self._listening: asyncio.Task[list[Record]] | None = None
 
     async def run(self) -> None:
         """Carry commands down until `stop`, through every failure of Kafka or the connection."""
+        self._clock.enter()
         try:
             await self._run()
         finally:
+            self._clock.leave()
             self.problem = ""  # another bridge's now
 
     async def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stop.come:
             try:
                 consumer = await self._bus.consumer(self._group, [COMMANDS.name, CELLS.name])
                 try:
@@ -74,11 +76,11 @@ class Down:
             except BusError as error:
                 self.problem = f"cell {self.cell} gives no commands: {error}"
                 self._counters.retries += 1
-                await pause(self._stopped, self._limits.retry_s)
+                await self._stop.within(self._limits.retry_s)
 
     def stop(self) -> None:
         """Finish what was read; `run` returns when it is sent, or at once without connection."""
-        self._stopped.set()
+        self._stop.now()
         if self._listening is not None:
             self._listening.cancel()
 
@@ -91,7 +93,7 @@ class Down:
 
     async def _listen(self, consumer: Consumer) -> list[Record]:
         """Wait for records; none when it is time to stop."""
-        if self._stopped.is_set():
+        if self._stop.come:
             return []
         self._listening = asyncio.create_task(consumer.poll(self._limits.batch_max))
         try:
@@ -120,12 +122,12 @@ class Down:
         left = list(lanes.values())
         while left:
             # Side by side; within a lane, that is for one agent, one after another.
-            await asyncio.gather(*(self._send(lane, dead) for lane in left))
+            await side_by_side(self._clock, [self._send(lane, dead) for lane in left])
             left = [lane for lane in left if lane]
             if left:
                 self.problem = "the MQTT broker does not take commands; trying again"
                 self._counters.retries += 1
-                if await pause(self._stopped, self._limits.retry_s):
+                if await self._stop.within(self._limits.retry_s):
                     return False
         if dead:
             await self._bus.publish(*dead)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from bus.bridge_check import Place
 from bus.bridge_limits import BridgeCounters, BridgeLimits
+from bus.bridge_stop import Stop
+from bus.clock import Clock, Waiter
 from bus.contract import Bus, BusError, Message
 from bus.wire import Incoming
 
@@ -35,27 +37,28 @@ class Lane:
         self,
         cell: str,
         bus: Bus,
+        clock: Clock,
         limits: BridgeLimits,
         counters: BridgeCounters,
-        stopped: asyncio.Event,
+        stop: Stop,
     ) -> None:
         self.cell, self._bus, self._limits, self._counters = cell, bus, limits, counters
-        self._stopped = stopped
+        self._clock, self._stop = clock, stop
         self.problem = ""
         self.waiting: deque[Held] = deque()
         self._storing: list[Held] = []
         #: It has taken nothing for `BridgeLimits.stuck_s`.
         self.stuck = False
-        self._heard = asyncio.Event()
+        self._heard = clock.waiter()
 
     def hear(self, held: Held) -> None:
         """Take a message in."""
         self.waiting.append(held)
-        self._heard.set()
+        self._heard.notify()
 
     def wake(self) -> None:
         """Let it see that it is time to stop."""
-        self._heard.set()
+        self._heard.notify()
 
     def let_go(self) -> list[Held]:
         """Give up what waits. What is being stored is tried again, as a probe."""
@@ -74,41 +77,43 @@ class Lane:
             stored: Is handed each batch that is durable.
             stuck: Is told when a batch has not been stored for long, and again as that goes on.
         """
-        while True:
-            count = min(len(self.waiting), self._limits.batch_max)
-            batch = self._storing = [self.waiting.popleft() for _ in range(count)]
-            if batch:
-                if not await self._store(batch, stuck):
-                    return  # unanswered, so they come again
-                await stored(batch)
-                self._storing = []
-            elif self._stopped.is_set():
-                return
-            else:
-                self._heard.clear()
-                await self._heard.wait()
+        self._clock.enter()
+        try:
+            while True:
+                count = min(len(self.waiting), self._limits.batch_max)
+                batch = self._storing = [self.waiting.popleft() for _ in range(count)]
+                if batch:
+                    if not await self._store(batch, stuck):
+                        return  # unanswered, so they come again
+                    await stored(batch)
+                    self._storing = []
+                elif self._stop.come:
+                    return
+                else:
+                    await self._heard.wait()
+        finally:
+            self._clock.leave()
 
     async def _store(self, batch: Sequence[Held], stuck: Callable[["Lane"], None]) -> bool:
         """Return True when all are durable; False if it is time to stop and they are not."""
         messages = [held.message for held in batch if held.message is not None]
-        time_s = asyncio.get_running_loop().time
-        end_s = time_s() + self._limits.stuck_s
+        end_s = self._clock.now_s() + self._limits.stuck_s
         while True:
-            publishing = asyncio.ensure_future(self._bus.publish(*messages))
+            ended = self._clock.waiter()
+            publishing = asyncio.create_task(self._publish(messages, ended))
             try:
-                while not publishing.done():
-                    left_s = max(0.0, end_s - time_s()) if not self.stuck else None
-                    await asyncio.wait({publishing}, timeout=left_s)
-                    self._look(time_s() >= end_s and not publishing.done(), stuck)
+                while not await ended.wait(None if self.stuck else end_s):
+                    self._late(stuck)
                 publishing.result()
                 break
             except BusError as error:
                 self.problem = f"cell {self.cell} takes no messages: {error}"
             finally:
                 publishing.cancel()
-            self._look(time_s() >= end_s, stuck)
+            if self._clock.now_s() >= end_s:
+                self._late(stuck)
             self._counters.retries += 1
-            if await pause(self._stopped, self._limits.retry_s):
+            if await self._stop.within(self._limits.retry_s):
                 return False
         self.problem, self.stuck = "", False
         letters = sum(held.letter for held in batch)
@@ -116,18 +121,15 @@ class Lane:
         self._counters.forwarded_up += len(messages) - letters
         return True
 
-    def _look(self, late: bool, stuck: Callable[["Lane"], None]) -> None:
-        if late:
-            self.stuck = True
-            self.problem = self.problem or f"cell {self.cell} does not answer"
-            stuck(self)
+    async def _publish(self, messages: Sequence[Message], ended: Waiter) -> None:
+        self._clock.enter()
+        try:
+            await self._bus.publish(*messages)
+        finally:
+            ended.notify()
+            self._clock.leave()
 
-
-async def pause(stopped: asyncio.Event, seconds: float) -> bool:
-    """Wait before trying again; True at once when it is time to stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stopped.wait()
-    except TimeoutError:
-        return False
-    return True
+    def _late(self, stuck: Callable[["Lane"], None]) -> None:
+        self.stuck = True
+        self.problem = self.problem or f"cell {self.cell} does not answer"
+        stuck(self)

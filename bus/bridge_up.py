@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from bus.allowance import Allowance
 from bus.bridge_check import Refused, check, letter_of, node_of
-from bus.bridge_lane import Held, Lane, pause
+from bus.bridge_lane import Held, Lane
 from bus.bridge_limits import BridgeCounters, BridgeLimits
+from bus.bridge_stop import Stop
 from bus.clock import Clock
 from bus.contract import Bus, BusError
 from bus.wire import Incoming, Outgoing, Wire
@@ -63,9 +64,10 @@ class Up:
         #: What was refused of late, the same once; to be taken from here by who tells.
         self.refused: deque[Refusal] = deque(maxlen=_REFUSED_KEPT)
         self._order: deque[Held] = deque()  # as they came: so they are answered
-        self._stopped = asyncio.Event()
+        self._stop = Stop(clock)
         self._lanes = {
-            cell: Lane(cell, bus, limits, counters, self._stopped) for cell, bus in buses.items()
+            cell: Lane(cell, bus, clock, limits, counters, self._stop)
+            for cell, bus in buses.items()
         }
         self._sequence = 0
         self._wire: Wire | None = None
@@ -88,7 +90,7 @@ class Up:
 
     def hear(self, incoming: Incoming) -> None:
         """Take a message in; after `stop`, leave it to the broker."""
-        if self._stopped.is_set():
+        if self._stop.come:
             return
         if self.unacked >= self._limits.in_flight_max:
             # Each connection is held back before that: the oldest are of a lost one, came or will
@@ -128,7 +130,7 @@ class Up:
 
     def stop(self) -> None:
         """Take no more; `run` returns when what came is stored, or at once while Kafka fails."""
-        self._stopped.set()
+        self._stop.now()
         for lane in self._lanes.values():
             lane.wake()
 
@@ -211,7 +213,7 @@ class Up:
     async def _ready(self, wire: Wire) -> bool:
         """Wait for the connection, but not long: the first messages come before it is in use."""
         for _ in range(_LOOKS):
-            if wire.connected or await pause(self._stopped, self._limits.retry_s / _LOOKS):
+            if wire.connected or await self._stop.within(self._limits.retry_s / _LOOKS):
                 break
         return wire.connected
 

@@ -3,7 +3,8 @@
 `SystemClock` is real time. `PacedClock` is simulated time that stands still while any service
 works and jumps to the next thing due when all of them wait, no faster than a given pace; so a
 simulated day takes as long as asked, and a slow machine makes it longer, never wrong.
-Services wait only through the clock: `sleep_until`, or a `Waiter` that somebody notifies.
+Services wait only through the clock: `sleep_until`, a `Waiter` that somebody notifies, or others
+that they let run `side_by_side`.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import contextlib
 import heapq
 import itertools
 import time
+from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 from bus.steady import MACHINE, STEP_S, Steady
@@ -54,6 +56,24 @@ class Clock(Protocol):
     def leave(self) -> None:
         """Take part no longer."""
         ...
+
+
+async def side_by_side(clock: Clock, parts: Sequence[Coroutine[None, None, None]]) -> None:
+    """Run the parts of a participant at once, each a participant; return when all have ended."""
+    left = len(parts)
+
+    async def one(part: Coroutine[None, None, None]) -> None:
+        nonlocal left
+        try:
+            await part
+        finally:
+            left -= 1
+            if left:
+                clock.leave()  # the last one stays for the caller, who has left to the first
+
+    for _ in parts[1:]:
+        clock.enter()
+    await asyncio.gather(*map(one, parts))
 
 
 class _SystemWaiter:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 import orjson
@@ -21,7 +22,7 @@ from bus.mqtt_client import MqttClient
 from bus.mqtt_inbox import Inbox, MqttConsumer
 from bus.mqtt_outbox import Outbox, Place
 from bus.options import MqttOptions
-from bus.wire import Incoming, LinkDown, Outgoing
+from bus.wire import Client, ClientMaker, Incoming, LinkDown, Outgoing
 from schemas.codec import Rejected, decode_horizon, encode, event
 from schemas.events import CommandAcknowledged, LinkLost, LinkOpened
 from schemas.topics import COMMANDS, EVENTS, MQTT_DOWN, MQTT_UP, TELEMETRY, dead_letters
@@ -38,8 +39,17 @@ class MqttLink:
     """A `Link` over MQTT for one edge agent. It connects on first use, and again for ever."""
 
     def __init__(
-        self, options: MqttOptions, clock: Clock, agent: str, cell: str, in_flight_max: int
+        self,
+        make: ClientMaker,
+        clock: Clock,
+        agent: str,
+        cell: str = "default",
+        *,
+        window: int = 100,
+        in_flight_max: int = 1000,
+        wire_clock: Clock | None = None,
     ) -> None:
+        """Put the parts together; `open` says what they are."""
         if not _is_name(agent):
             raise BusError(f"agent {agent!r}: a name has letters, digits and ._:- only")
         #: Horizons that named nothing of ours, or were none.
@@ -49,16 +59,13 @@ class MqttLink:
         self._clock = clock
         self._commands = MQTT_DOWN.format(node=agent, kind="command")
         self._horizons = MQTT_DOWN.format(node=agent, kind="horizon")
-        self._client = MqttClient(
-            options,
-            f"{options.namespace or 'tidegate'}-agent-{agent}",
+        self._client = make(
             subscriptions=[self._commands, self._horizons],
             hear=self._hear,
             opened=self._opened,
             will=self._will,
-            clock=clock,
         )
-        self._outbox = Outbox(self._client, options.window)
+        self._outbox = Outbox(self._client, window, wire_clock or clock)
         self._inbox = Inbox(self._client, clock, agent)
         self._slots = asyncio.Semaphore(in_flight_max)
         self._publishing = 0
@@ -76,13 +83,31 @@ class MqttLink:
         cell: str = "default",
         *,
         in_flight_max: int = 1000,
+        wire_clock: Clock | None = None,
     ) -> Self:
-        """Make the link of `agent`; calls of `publish` beyond `in_flight_max` wait their turn.
+        """Make the link of an agent to a broker.
+
+        Args:
+            options: The broker, and who we are to it.
+            clock: The agent's time.
+            agent: Its name.
+            cell: The cell that it speaks of.
+            in_flight_max: Calls of `publish` beyond wait their turn.
+            wire_clock: What the connection goes by, where the agent's time is not the broker's.
 
         Raises:
             BusError: the name or a TLS file cannot be used.
         """
-        return cls(options, clock, agent, cell, in_flight_max)
+        name = f"{options.namespace or 'tidegate'}-agent-{agent}"
+        return cls(
+            partial(MqttClient, options, name, clock=wire_clock or clock),
+            clock,
+            agent,
+            cell,
+            window=options.window,
+            in_flight_max=in_flight_max,
+            wire_clock=wire_clock,
+        )
 
     @property
     def connected(self) -> bool:
@@ -95,7 +120,7 @@ class MqttLink:
         return self._client.problem
 
     @property
-    def client(self) -> MqttClient:
+    def client(self) -> Client:
         """The connection, for its counters."""
         return self._client
 

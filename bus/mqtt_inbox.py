@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from bus.clock import Clock
 from bus.contract import Closed, Record
-from bus.mqtt_client import MqttClient
-from bus.wire import Incoming
+from bus.wire import Client, Incoming
 from schemas.topics import COMMANDS
 
 #: Commands held for a slow agent. More are left to the broker until these are committed.
@@ -30,7 +29,7 @@ class _Command:
 class Inbox:
     """Commands in the order they came, each once however often it comes again meanwhile."""
 
-    def __init__(self, client: MqttClient, clock: Clock, agent: str) -> None:
+    def __init__(self, client: Client, clock: Clock, agent: str) -> None:
         #: How many commands were committed.
         self.committed = 0
         #: How often a command came that there was no room for.

@@ -5,13 +5,14 @@ bridge has named it; what nobody names is sent again, so some arrive twice and n
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bus.clock import Clock, Waiter
 from bus.contract import BusError
-from bus.mqtt_client import MqttClient
-from bus.wire import LinkDown, Outgoing
+from bus.wire import Client, LinkDown, Outgoing
 from schemas.horizon import Range
 
 #: What is unconfirmed for so long is sent again.
@@ -32,7 +33,9 @@ class _Batch:
     """What one call published."""
 
     left: int
-    done: "asyncio.Future[None]"
+    #: Told when nothing is left, or when it failed.
+    ended: Waiter
+    error: BaseException | None = None
     entries: list["_Entry"] = field(default_factory=list)
 
 
@@ -57,9 +60,10 @@ class OutboxCounters:
 class Outbox:
     """Sends batches in order, none more than `window` messages after an unconfirmed one."""
 
-    def __init__(self, client: MqttClient, window: int) -> None:
+    def __init__(self, client: Client, window: int, clock: Clock) -> None:
+        """Send over `client`; wait by `clock`, the one that the connection goes by."""
         self.counters = OutboxCounters()
-        self._client = client
+        self._client, self._clock = client, clock
         self._window = window
         self._waiting: deque[_Entry] = deque()
         self._sent: dict[Place, _Entry] = {}
@@ -67,7 +71,7 @@ class Outbox:
         self._letters = 0
         self._numbers = 0
         self._down_since_s: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._looked_s = -math.inf
 
     @property
     def unconfirmed(self) -> int:
@@ -83,7 +87,7 @@ class Outbox:
             LinkDown: there was no connection for `DOWN_S`.
             Refused: the broker does not take one of them.
         """
-        batch = _Batch(len(messages), asyncio.get_running_loop().create_future())
+        batch = _Batch(len(messages), self._clock.waiter())
         for place, outgoing in messages:
             if place is None:
                 self._letters += 1
@@ -91,12 +95,17 @@ class Outbox:
             batch.entries.append(_Entry(place, outgoing, batch))
         self._batches[batch] = None
         self._waiting.extend(batch.entries)
-        self._pump()
-        self._look_later()
         try:
-            await batch.done
+            self._pump()
+            while batch.left and batch.error is None:
+                if not await batch.ended.wait(self._clock.now_s() + _LOOK_S):
+                    self._look()
+            if batch.error is not None:
+                raise batch.error
         finally:
             del self._batches[batch]
+            if not self._batches:
+                self._down_since_s = None
             if batch.left:
                 self._forget(batch)
 
@@ -123,8 +132,8 @@ class Outbox:
         del self._sent[entry.place]
         self.counters.confirmed += 1
         entry.batch.left -= 1
-        if not entry.batch.left and not entry.batch.done.done():
-            entry.batch.done.set_result(None)
+        if not entry.batch.left:
+            entry.batch.ended.notify()
 
     def _pump(self) -> None:
         """Send what waits, as far as the window lets it."""
@@ -132,7 +141,7 @@ class Outbox:
             entry = self._waiting.popleft()
             if entry.place in self._sent:
                 self._fail(entry.batch, BusError(_TWICE.format(*entry.place)))
-            elif not entry.batch.done.done():
+            elif entry.batch.error is None:
                 self._numbers += 1
                 entry.number = self._numbers
                 self._sent[entry.place] = entry
@@ -153,7 +162,7 @@ class Outbox:
         return self._numbers - oldest.number + 1 < self._window
 
     def _send(self, entry: _Entry, *, again: bool = False) -> None:
-        entry.sent_s = asyncio.get_running_loop().time()
+        entry.sent_s = self._clock.now_s()
         self.counters.resent += again
         try:
             future = self._client.send(entry.outgoing)
@@ -180,8 +189,9 @@ class Outbox:
             self._fail(entry.batch, error)
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
-        if not batch.done.done():
-            batch.done.set_exception(error)
+        if batch.error is None:
+            batch.error = error
+            batch.ended.notify()
 
     def _forget(self, batch: _Batch) -> None:
         for entry in batch.entries:
@@ -192,27 +202,26 @@ class Outbox:
 
     # --- as time passes ---
 
-    def _look_later(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
-
     def _look(self) -> None:
-        self._timer = None
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._clock.now_s()
+        if 0.0 <= now_s - self._looked_s < _LOOK_S:
+            return  # another of many callers did
+        self._looked_s = now_s
         if self._client.connected:
             self._down_since_s = None
             for entry in list(self._sent.values()):
-                if now_s - entry.sent_s >= RESEND_S:
+                if not _within(RESEND_S, entry.sent_s, now_s):
                     self._send(entry, again=True)
         elif self._down_since_s is None:
             self._down_since_s = now_s
-        elif now_s - self._down_since_s >= DOWN_S:
-            for batch in list(self._batches):
+        elif not _within(DOWN_S, self._down_since_s, now_s):
+            for batch in self._batches:
                 self._fail(batch, LinkDown(f"no link for {DOWN_S:.0f} s: {self._client.problem}"))
-        if self._batches:
-            self._look_later()
-        else:
-            self._down_since_s = None
+
+
+def _within(seconds: float, since_s: float, now_s: float) -> bool:
+    """Whether less has passed; a clock that was set back must not make anybody wait for it."""
+    return 0.0 <= now_s - since_s < seconds
 
 
 _TWICE = "boot {0} sequence {1} is on its way already; give each message a number of its own"

@@ -1,6 +1,7 @@
 """What the bridge and an agent's link need of an MQTT client; `bus.mqtt_client` is the real one."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -77,4 +78,69 @@ class Wire(Protocol):
 
     async def close(self) -> None:
         """Disconnect in good order (the Will is not published) and end."""
+        ...
+
+
+class Client(Wire, Protocol):
+    """What an agent's link needs beside."""
+
+    @property
+    def problem(self) -> str:
+        """Why there is no connection, in words; empty while there is one."""
+        ...
+
+    @problem.setter
+    def problem(self, text: str) -> None: ...
+
+    @property
+    def session(self) -> int:
+        """The number of the newest connection; the next one's is higher."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection had to be made again."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """How many messages came."""
+        ...
+
+    @property
+    def published(self) -> int:
+        """How many messages the broker has confirmed or refused; of quality 0, were written."""
+        ...
+
+    def start(self) -> None:
+        """Begin to connect, in the background."""
+        ...
+
+    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
+        """Publish without waiting: the future says what `publish` would.
+
+        It gives False if the broker says that nobody subscribes to it now.
+
+        Raises:
+            LinkDown: there is no connection.
+        """
+        ...
+
+    def renew(self) -> None:
+        """Connect anew, so that all that was not acknowledged comes again."""
+        ...
+
+
+class ClientMaker(Protocol):
+    """Makes the client of a link, which connects once it is started."""
+
+    def __call__(
+        self,
+        *,
+        subscriptions: Sequence[str],
+        hear: Callable[[Incoming], None],
+        opened: Callable[[int], None],
+        will: Callable[[int], Outgoing],
+    ) -> Client:
+        """Make it; see `bus.mqtt_client.MqttClient` for what is asked of it."""
         ...

@@ -147,7 +147,7 @@ async def carriers(place: Place, clock: Clock) -> AsyncIterator[Carriers]:
         await stack.enter_async_context(_bridge(place.kafka, mqtt, clock))
 
         def link(name: str) -> Link:
-            made = HeldLink(MqttLink.open(mqtt, clock, name), hold)
+            made = HeldLink(MqttLink.open(mqtt, clock, name, wire_clock=SystemClock()), hold)
             stack.push_async_callback(made.close)
             return made
 

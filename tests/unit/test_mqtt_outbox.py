@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from bus.mqtt_client import MqttClient
+from bus.clock import SystemClock
 from bus.mqtt_outbox import Outbox, Place
-from bus.wire import Outgoing
+from bus.wire import Client, Outgoing
 from schemas.horizon import Range
 
 
-class Client:
+class Confirming:
     """Confirms everything that it is given, at once."""
 
     connected = True
@@ -29,8 +29,8 @@ class Client:
 
 
 @pytest.fixture
-def client() -> Client:
-    return Client()
+def client() -> Confirming:
+    return Confirming()
 
 
 def batch(*places: Place) -> list[tuple[Place | None, Outgoing]]:
@@ -41,9 +41,9 @@ def range_of(number: int) -> Range:
     return Range(first=number, last=number)
 
 
-async def test_nothing_goes_far_ahead_of_what_one_bridge_holds_back(client: Client) -> None:
+async def test_nothing_goes_far_ahead_of_what_one_bridge_holds_back(client: Confirming) -> None:
     """Every other message hangs in a bridge: a scheduler could not remember all those holes."""
-    outbox = Outbox(cast("MqttClient", client), window=10)
+    outbox = Outbox(cast("Client", client), 10, SystemClock())
     call = asyncio.create_task(outbox.send(batch(*((1, n) for n in range(100)))))
     await asyncio.sleep(0)
     for number in range(1, 100, 2):
@@ -56,9 +56,9 @@ async def test_nothing_goes_far_ahead_of_what_one_bridge_holds_back(client: Clie
     await call
 
 
-async def test_a_boot_waits_until_the_one_before_is_stored(client: Client) -> None:
+async def test_a_boot_waits_until_the_one_before_is_stored(client: Confirming) -> None:
     """Of a source, the scheduler remembers two boots; a third would make the first one's old."""
-    outbox = Outbox(cast("MqttClient", client), window=10)
+    outbox = Outbox(cast("Client", client), 10, SystemClock())
     waiting: Any = batch((1, 0), (2, 0), (3, 0))
     call = asyncio.create_task(outbox.send([waiting[0], (None, waiting[0][1]), *waiting[1:]]))
     await asyncio.sleep(0)
