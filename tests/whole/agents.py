@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bus.clock import PacedClock
+from bus.mqtt import MqttLink
 from runtime.build import Options, build
 from runtime.core import NodeSpec
 from runtime.effects import EffectsFile, recorded
@@ -24,9 +25,14 @@ from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import simulated_machine
 from runtime.store import StoreError
 from tests.chaos.owners import Effect
+from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
+from tests.whole.mosquitto import Mosquitto
 from tests.whole.process import Process
+from tests.whole.wires import MqttWire
 
+#: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
+TURNS = 300
 #: An owner that lends needs all its GPUs and none in turn, so long each.
 TIDE_S = 3600.0
 
@@ -57,8 +63,8 @@ def places() -> list[Place]:
         Place("a-t0", specs("train", "training", {"t0": 4})),
         Place("a-t1", specs("train", "training", {"t1": 2, "t2": 2})),
         Place("a-infer", specs("infer", "inference", {"i0": 2, "i1": 4})),
-        Place("a-e0", specs("edge", "edge", {"e0": 2}, 0.5), edge),
-        Place("a-e1", specs("edge", "edge", {"e1": 2}, 0.5), edge),
+        Place("a-e0", specs("edge", "edge", {"a-e0": 2}, 0.5), edge),
+        Place("a-e1", specs("edge", "edge", {"a-e1": 2}, 0.5), edge),
     ]
 
 
@@ -84,6 +90,7 @@ class Agent:
         self,
         place: Place,
         broker: Broker,
+        mosquitto: Mosquitto,
         world: PacedClock,
         folder: Path,
         rng: np.random.Generator,
@@ -92,15 +99,35 @@ class Agent:
         self.effects: list[Effect] = []
         self.deaths: list[float] = []
         self.ends: list[str] = []  #: Why agents ended by themselves.
+        self.confirmed: list[bytes] = []  #: What an edge agent was told is stored.
         self._broker, self._world, self._folder, self._rng = broker, world, folder, rng
+        self._mosquitto = mosquitto
+        #: Connections of all lives; held, or Python would end them.
+        self.lives: list[object] = []
         self._lives = 0
         self.full_until_s = 0.0
         self.process = Process(self.name, world)
         self.processes = [self.process]
-        self.link = Connection(broker, self.process, rng)
+        self._plug(self.process)
         self.service: AgentService | None = None
         self.executor: SimulatedExecutor | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def _plug(self, process: Process) -> None:
+        """Connect a life: an edge server over MQTT, others to Kafka."""
+        self.link: MqttWire | Connection
+        self.bus: Told | Connection
+        if self.over_mqtt:
+            self.link = MqttWire(self._mosquitto, process, self._rng, self.name)
+            link = MqttLink(self.link.make, process.clock, self.name)
+            self.bus = Told(link, self.confirmed)
+        else:
+            self.bus = self.link = Connection(self._broker, process, self._rng)
+
+    @property
+    def over_mqtt(self) -> bool:
+        """Whether it is an edge server's."""
+        return self.place.specs[0].pool_kind == "edge"
 
     @property
     def up(self) -> bool:
@@ -125,7 +152,8 @@ class Agent:
         self.processes.append(process)
         process.clock.begin()
         process.died = lambda _: self._ceased()
-        self.link = Connection(self._broker, process, self._rng)
+        self._plug(process)
+        self.lives.append((self.link, self.bus))
         self.service = None
         self.task = asyncio.create_task(self._run(process), name=f"{self.name} {self._lives}")
 
@@ -135,7 +163,7 @@ class Agent:
                 self.name,
                 self.place.specs,
                 self.place.options,
-                self.link,
+                self.bus,
                 process.clock,
                 self.file,
                 recorded(self._machine, Witness(self.name, self._world, self.effects)),
@@ -143,7 +171,7 @@ class Agent:
         except StoreError as error:
             self._ended(process, f"{error}")
             return
-        self.service = service
+        self.service, bus = service, self.bus
         if self._world.now_s() < self.full_until_s:
             self._fill()
         try:
@@ -151,6 +179,7 @@ class Agent:
             reason = "in good order"
         except (StoreError, sqlite3.Error) as error:
             reason = f"{type(error).__name__}: {error}"
+        await bus.close()
         self._ended(process, reason)
 
     def _ended(self, process: Process, reason: str) -> None:
@@ -194,6 +223,15 @@ class Agent:
         if self.up and self.service is not None:
             self.process.leaving = True
             self.stopping = asyncio.create_task(self.service.stop(farewell))
+            if isinstance(self.bus, Told):
+                self.hurrying = asyncio.create_task(self._hurry(self.bus, self.process))
+
+    async def _hurry(self, bus: Told, process: Process) -> None:
+        """Let publish what can be at this moment: time stands still for who drains."""
+        while process.alive:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            bus.hurry()
 
     def fill(self, seconds: float) -> None:
         """Let the disk be full for so long."""

@@ -11,10 +11,13 @@ from bus.contract import Message
 from bus.steady import SETTLE_S
 from schemas.topics import EVENTS, TELEMETRY
 from tests.whole.agents import Agent
+from tests.whole.blows_mqtt import MqttBlows
+from tests.whole.bridges import Bridging
 from tests.whole.broker import Broker, Connection
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
 from tests.whole.tenants import Tenants
+from tests.whole.wires import MqttWire
 
 #: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
 CLOCKS_S = 25.0
@@ -26,14 +29,17 @@ class Blows:
 
     world: PacedClock
     broker: Broker
-    group: Group
+    group: Group[Member]
     agents: list[Agent]
     tenants: Tenants
+    bridges: list[Bridging]
+    mqtt: MqttBlows
     later: Callable[[float, Callable[[], Any]], None]  #: Does something at a moment.
 
     def strike(self, blow: Blow) -> None:
         """Let it happen."""
-        getattr(self, blow.kind)(blow)
+        kind = getattr(self, blow.kind, None) or getattr(self.mqtt, blow.kind)
+        kind(blow)
 
     # --- schedulers ---
 
@@ -132,11 +138,12 @@ class Blows:
             return holder
         return self.group.members[blow.who % len(self.group.members)]
 
-    def _anyone(self, blow: Blow) -> Agent | Member:
-        everybody: list[Agent | Member] = [*self.group.members, *self.agents]
+    def _anyone(self, blow: Blow) -> Agent | Member | Bridging:
+        everybody: list[Agent | Member | Bridging]
+        everybody = [*self.group.members, *self.agents, *self.bridges]
         return everybody[blow.who % len(everybody)]
 
-    def _cut(self, link: Connection, seconds: float) -> None:
+    def _cut(self, link: Connection | MqttWire, seconds: float) -> None:
         link.cut_until_s = max(link.cut_until_s, self.world.now_s() + seconds)
 
     def _for_a_while(self, blow: Blow, what: str, chance: float) -> None:

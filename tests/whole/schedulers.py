@@ -5,7 +5,8 @@ cell, and may not know it. What fences it is the broker.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -101,12 +102,34 @@ class Member:
             process.clock.leave()
 
 
-class Group:
+class Dealt(Protocol):
+    """Who may be dealt the cell."""
+
+    heard_s: float
+
+    @property
+    def heard(self) -> bool:
+        """Whether the group hears it now."""
+        ...
+
+    def deal(self) -> None:
+        """Give it the cell."""
+        ...
+
+    def take_back(self) -> None:
+        """Tell it that the cell is another's; to be called when it hears us."""
+        ...
+
+
+AnyMember = TypeVar("AnyMember", bound=Dealt)
+
+
+class Group(Generic[AnyMember]):
     """Who is dealt the cell."""
 
-    def __init__(self, members: list[Member], world: PacedClock) -> None:
+    def __init__(self, members: Sequence[AnyMember], world: PacedClock) -> None:
         self.members, self._world = members, world
-        self.holder: Member | None = None
+        self.holder: AnyMember | None = None
         self.takeovers = 0
 
     def look(self) -> None:

@@ -30,8 +30,11 @@ from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TEL
 from tests.builders import START_S
 from tests.whole.agents import Agent, places
 from tests.whole.blows import Blows
+from tests.whole.blows_mqtt import MqttBlows
+from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
 from tests.whole.laws import Books, broken, transitions
+from tests.whole.mosquitto import Mosquitto
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow, Storm
 from tests.whole.tenants import Tenants
@@ -80,13 +83,32 @@ class _World:
         self.broker = Broker(self.clock)
         self.members = [self._member(f"s{number}") for number in range(2)]
         self.group = Group(self.members, self.clock)
+        self.mosquitto = Mosquitto(self.clock, self.rng)
         self.agents = [
-            Agent(place, self.broker, self.clock, folder, self.rng) for place in places()
+            Agent(place, self.broker, self.mosquitto, self.clock, folder, self.rng)
+            for place in places()
         ]
-        self.everybody: list[Agent | Member] = [*self.agents, *self.members]
+        other = Broker(self.clock)
+        self.bridges = [
+            Bridging(f"b{n}", self.broker, other, self.mosquitto, self.clock, self.rng)
+            for n in range(2)
+        ]
+        self.carriers = Group(self.bridges, self.clock)
+        self.device = Device(self.mosquitto, self.clock, self.rng)
+        self.everybody: list[Agent | Member | Bridging]
+        self.everybody = [*self.agents, *self.members, *self.bridges]
         self.tenants = Tenants(self.broker, self.clock, self.rng)
+        hostile, devices = self.tenants.hostile, [one for one in self.agents if one.over_mqtt]
+        mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
         self.blows = Blows(
-            self.clock, self.broker, self.group, self.agents, self.tenants, self._later
+            self.clock,
+            self.broker,
+            self.group,
+            self.agents,
+            self.tenants,
+            self.bridges,
+            mqtt,
+            self._later,
         )
         self.found: list[str] = []
         self.pairs: Counter[str] = Counter()
@@ -103,9 +125,14 @@ class _World:
     async def run(self) -> Outcome:
         began_s = time.process_time()
         asyncio.get_running_loop().set_exception_handler(self._wrong)
+        self.mosquitto.begin()
+        self.device.start()
+        for bridge in self.bridges:
+            bridge.start()
         for agent in self.agents:
             agent.start()
         self.group.look()
+        self.carriers.look()
         for job in self.storm.jobs:
             self._later(START_S + job.at_s, partial(self.tenants.submit, job))
         for blow in self.storm.blows:
@@ -147,6 +174,7 @@ class _World:
             await asyncio.sleep(0)
             self._revive()
             self.group.look()
+            self.carriers.look()
             self._check()
 
     def _strike(self, blow: Blow) -> None:
@@ -172,12 +200,15 @@ class _World:
             one.process.paused_until_s = 0.0
         for agent in self.agents:
             agent.full_until_s = 0.0
+        for bridge in self.bridges:
+            bridge.heal()
+        self.mosquitto.repeats = 0.0
 
     async def _end(self) -> None:
         # All at once: each would wait for the others to end in good order.
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        for _ in range(3):
+        for _ in range(20):  # parts of parts end one after another
             await asyncio.sleep(0)
 
     # --- what is seen on the way ---
