@@ -130,6 +130,14 @@ class Agent:
         return self.place.specs[0].pool_kind == "edge"
 
     @property
+    def hindered(self) -> bool:
+        """Whether something is in its way."""
+        now_s, link = self._world.now_s(), self.link
+        late = now_s < max(self.process.paused_until_s, self.full_until_s)
+        chances = (link.slow, link.lost_answers, link.deadly)
+        return late or link.cut or any(chances) or not self.up or self.process.leaving
+
+    @property
     def up(self) -> bool:
         """Whether an agent runs."""
         return self.service is not None and self.process.alive

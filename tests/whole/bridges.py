@@ -5,18 +5,20 @@ cell has a Kafka of its own, so that it may be sick while this one is well.
 """
 
 import asyncio
+import contextlib
 
 import numpy as np
 
 from bus.bridge import Bridge
 from bus.bridge_down import Down
+from bus.bridge_limits import BridgeLimits
 from bus.clock import PacedClock
 from bus.contract import BusError, Link, Message
 from bus.mqtt import MqttLink
-from schemas.topics import EVENTS
+from schemas.topics import EVENTS, TELEMETRY
 from tests.post import progressed
 from tests.whole.broker import Broker, Connection
-from tests.whole.mosquitto import Mosquitto
+from tests.whole.mosquitto import IN_FLIGHT_MAX, Mosquitto
 from tests.whole.process import Process
 from tests.whole.wires import MqttWire
 
@@ -24,8 +26,10 @@ from tests.whole.wires import MqttWire
 OTHER = "other"
 #: What the broker keeps of a bridge that went (`services.bridge.SESSION_S`).
 SESSION_S = 60.0
-#: The device of the other cell speaks so often.
-SPEAKS_S = 60.0
+#: The device of the other cell says so much, so often.
+SPEAKS_S, WORDS = 120.0, 10
+#: Small enough to be reached by a few devices; above what the broker sends unanswered.
+LIMITS = BridgeLimits(in_flight_max=IN_FLIGHT_MAX + 10, batch_max=20)
 
 
 class Bridging:
@@ -72,6 +76,7 @@ class Bridging:
             wire=self.wire.carry,
             buses={"default": self.link, OTHER: self.other_link},
             clock=process.clock,
+            limits=LIMITS,
         )
         self._down = None
         self.lives.append((process, self.bridge, self.wire))
@@ -86,6 +91,13 @@ class Bridging:
         """Whether Kafka's group hears it now."""
         paused = self._world.now_s() < self.process.paused_until_s
         return self.process.alive and not self.link.cut and not paused
+
+    @property
+    def hindered(self) -> bool:
+        """Whether something is in its way, but for the other cell's Kafka."""
+        link, wire = self.link, self.wire
+        chances = (link.slow, link.lost_answers, link.deadly, wire.slow, wire.deadly)
+        return not self.heard or wire.cut or wire.lost_answers > 0.0 or any(chances)
 
     def deal(self) -> None:
         """Let it take the cell's commands down."""
@@ -134,7 +146,8 @@ class Told:
             if not self._hurried:
                 raise
             raise BusError("there is no time for it now") from None
-        self.confirmed += [message.value or b"" for message in messages]
+        said = [message for message in messages if message.topic in (EVENTS.name, TELEMETRY.name)]
+        self.confirmed += [message.value or b"" for message in said]
 
     def hurry(self) -> None:
         """Wait no longer."""
@@ -163,12 +176,11 @@ class Device:
         clock.enter()
         try:
             while True:
-                value = progressed(self.said, "a-other", cell=OTHER)
-                try:
-                    await self.link.publish(Message(EVENTS.name, OTHER, value))
-                    self.said += 1
-                except BusError:
-                    pass
+                numbers = range(self.said, self.said + WORDS)
+                said = [progressed(number, "a-other", cell=OTHER) for number in numbers]
+                with contextlib.suppress(BusError):
+                    await self.link.publish(*(Message(EVENTS.name, OTHER, one) for one in said))
+                    self.said += WORDS
                 await clock.sleep_until(clock.now_s() + SPEAKS_S)
         finally:
             clock.leave()

@@ -49,6 +49,10 @@ class Books:
     accepted: Sequence[str]  #: Jobs whose submission the broker confirmed.
     cancelled: Sequence[str]
     hostile: set[bytes] = field(default_factory=set)  #: What was said that nobody honest says.
+    #: What edge agents were told is stored.
+    confirmed: Sequence[bytes] = ()
+    #: By edge agent, what was said at its own MQTT addresses.
+    at_home: Mapping[str, set[bytes]] = field(default_factory=dict)
 
 
 def broken(books: Books) -> Iterator[str]:
@@ -57,7 +61,11 @@ def broken(books: Books) -> Iterator[str]:
     journal = [read_entry(record.value or b"") for record in books.journal]
     dead = {record.value or b"" for record in books.dead}
     buried = {one.cause for one in map(_said, books.dead) if one is not None}
-    found = delivery(said, journal, buried=buried | _pointless(said, journal))
+    confirmed = [read_said(value).cause for value in books.confirmed]
+    pointless = buried | _pointless(said, journal)
+    found = delivery(said, journal, confirmed=confirmed, buried=pointless)
+    yield from _shown("confirmed to its agent, and not in Kafka", found.vanished)
+    yield from _shown("in Kafka for an edge agent that did not say it", _forged(books))
     yield from _shown("accepted and never told to the engine", found.untold)
     yield from _shown("told to the engine twice", found.retold)
     yield from _shown("told to the engine, and nobody said it", found.invented)
@@ -128,6 +136,20 @@ def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
                 found.add(one.cause)
         if first[one.cause] == index:  # a copy is no new word
             then = told.get(one.cause, then)
+    return found
+
+
+def _forged(books: Books) -> list[str]:
+    """Find what passed for an edge agent's and was not said, to the byte, where only it speaks."""
+    found = []
+    for record in [*books.events, *books.telemetry]:
+        one = _said(record)
+        if one is None:
+            continue
+        kind, _, name = one.cause[0].removeprefix("/").partition("/")
+        said = books.at_home.get(name)
+        if kind in ("agents", "links") and said is not None and record.value not in said:
+            found.append(f"{one.cause}: {one.type}")
     return found
 
 

@@ -23,8 +23,8 @@ from bus.wire import Outgoing
 #: A client that says nothing for so long is lost: one and a half times our clients' keepalive.
 KEEPALIVE_S = 30.0
 SILENCE_S = 1.5 * KEEPALIVE_S
-#: `max_inflight_messages`; and `max_queued_messages`, far fewer here, so that they are reached.
-IN_FLIGHT_MAX = 500
+#: `max_inflight_messages` and `max_queued_messages`, far fewer than ours, so that they are reached.
+IN_FLIGHT_MAX = 50
 QUEUED_MAX = 300
 #: How often sessions are looked after.
 LOOK_S = 5.0
@@ -47,12 +47,29 @@ class Line(Protocol):
         ...
 
 
+class Filter:
+    """A subscription, shared by a group or not."""
+
+    def __init__(self, text: str) -> None:
+        """Read it as a client writes it."""
+        self.text, self.share = text, ""
+        if text.startswith("$share/"):
+            _, self.share, text = text.split("/", 2)
+        self._parts = text.split("/")
+
+    def matches(self, parts: list[str]) -> bool:
+        """Whether a message to an address of these parts is meant."""
+        return len(parts) == len(self._parts) and all(
+            ours in ("+", theirs) for ours, theirs in zip(self._parts, parts, strict=True)
+        )
+
+
 @dataclass
 class Session:
     """What is kept for a client id."""
 
     expiry_s: float
-    filters: list[str] = field(default_factory=list)
+    filters: list["Filter"] = field(default_factory=list)
     in_flight: dict[int, Outgoing] = field(default_factory=dict)
     waiting: deque[tuple[float, Outgoing]] = field(default_factory=deque)
     line: Line | None = None
@@ -111,12 +128,12 @@ class Mosquitto:
         session = self.sessions[name]
         if session.line is not line:
             return
-        for one in filters:
-            if one not in session.filters:
-                session.filters.append(one)
-                for address, message in self.retained.items():
-                    if not one.startswith("$share/") and _matches(one, address):
-                        self._give(session, message)
+        known = {one.text for one in session.filters}
+        for one in [Filter(text) for text in filters if text not in known]:
+            session.filters.append(one)
+            for address, message in self.retained.items():
+                if not one.share and one.matches(address.split("/")):
+                    self._give(session, message)
 
     def publish(self, name: str, line: Line, message: Outgoing) -> bool | None:
         """Take a message; False if nobody subscribes, None if the connection is not known."""
@@ -162,7 +179,8 @@ class Mosquitto:
     def tell(self, message: Outgoing) -> bool:
         """Route a message to all whom it concerns."""
         address = message.address
-        node, way = address.split("/")[2:4]
+        parts = address.split("/")
+        node, way = parts[2:4]
         if way == "up":
             self.said[node].add(message.value)
         if message.retain and message.value:
@@ -174,12 +192,11 @@ class Mosquitto:
             session = self._alive(name)
             for one in () if session is None else session.filters:
                 assert session is not None
-                share, wanted = _split(one)
-                if not _matches(wanted, address):
+                if not one.matches(parts):
                     continue
                 heard = True
-                if share:
-                    shares[share].append(session)
+                if one.share:
+                    shares[one.share].append(session)
                 else:
                     self._give(session, message)
         for share, members in shares.items():
@@ -262,17 +279,3 @@ class Mosquitto:
         self.up = True
         for session in self.sessions.values():
             session.line, session.will, session.left_s = None, None, self._world.now_s()
-
-
-def _split(subscription: str) -> tuple[str, str]:
-    if not subscription.startswith("$share/"):
-        return "", subscription
-    _, share, wanted = subscription.split("/", 2)
-    return share, wanted
-
-
-def _matches(wanted: str, address: str) -> bool:
-    ours, theirs = wanted.split("/"), address.split("/")
-    return len(ours) == len(theirs) and all(
-        a in ("+", b) for a, b in zip(ours, theirs, strict=True)
-    )

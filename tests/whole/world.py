@@ -36,6 +36,7 @@ from tests.whole.broker import Broker
 from tests.whole.laws import Books, broken, transitions
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.schedulers import Group, Member
+from tests.whole.stalls import Stalls
 from tests.whole.storm import Blow, Storm
 from tests.whole.tenants import Tenants
 
@@ -99,6 +100,7 @@ class _World:
         self.everybody = [*self.agents, *self.members, *self.bridges]
         self.tenants = Tenants(self.broker, self.clock, self.rng)
         hostile, devices = self.tenants.hostile, [one for one in self.agents if one.over_mqtt]
+        self.stalls = Stalls(self.clock, self.mosquitto, self.bridges, devices)
         mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
         self.blows = Blows(
             self.clock,
@@ -115,6 +117,7 @@ class _World:
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._order = itertools.count()
         self._checked_s = 0.0
+        self._stalled = False
 
     def _member(self, name: str) -> Member:
         config = ServiceConfig(leader=name, snapshot_entries=400)
@@ -176,6 +179,7 @@ class _World:
             self.group.look()
             self.carriers.look()
             self._check()
+            self._look_for_stalls()
 
     def _strike(self, blow: Blow) -> None:
         self._tell(f"*** {blow.kind} {blow.who} {blow.size:.2f}")
@@ -232,6 +236,11 @@ class _World:
         if state is not None and not self.found and (wrong := violations(state)):
             self.found.append(f"the engine's state: {wrong[0]} at {self._now()}")
 
+    def _look_for_stalls(self) -> None:
+        if (late := self.stalls.look()) and not self._stalled:
+            self._stalled = True
+            self.found.append(f"words that stand still: {late[0]}, nothing being in their way")
+
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
         for fact in decision.facts if self.say is not None else ():
             self._tell(f"{type(stimulus.data).__name__}: {fact}")
@@ -263,6 +272,8 @@ class _World:
             self.tenants.accepted,
             self.tenants.cancelled,
             self.tenants.hostile,
+            [value for agent in self.agents for value in agent.confirmed],
+            {one.name: self.mosquitto.said[one.name] for one in self.agents if one.over_mqtt},
         )
 
     def _replayed(self, books: Books) -> list[str]:
