@@ -1,7 +1,7 @@
 """What each kind of fault does to a simulated system."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tests.whole.agents import Agent
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging
 from tests.whole.broker import Broker, Connection
+from tests.whole.process import SkewedClock
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
 from tests.whole.tenants import Tenants
@@ -35,6 +36,7 @@ class Blows:
     bridges: list[Bridging]
     mqtt: MqttBlows
     later: Callable[[float, Callable[[], Any]], None]  #: Does something at a moment.
+    _leaping: list[SkewedClock] = field(default_factory=list)
 
     def strike(self, blow: Blow) -> None:
         """Let it happen."""
@@ -116,10 +118,18 @@ class Blows:
     def clock_leaps(self, blow: Blow) -> None:
         """Set a clock far ahead or behind, and right again before that has lasted."""
         clock = self._anyone(blow).process.clock
+        if clock in self._leaping:
+            return  # else the second would put right what the first had made wrong, for good
+        self._leaping.append(clock)
         ahead_s = clock.ahead_s
         leap_s = 10.0 ** (5.0 * blow.size)
         clock.set(ahead_s + (leap_s if blow.who % 2 else -leap_s))
-        self.later(self.world.now_s() + 0.9 * SETTLE_S * blow.size, lambda: clock.set(ahead_s))
+
+        def end() -> None:
+            clock.set(ahead_s)
+            self._leaping.remove(clock)
+
+        self.later(self.world.now_s() + 0.9 * SETTLE_S * blow.size, end)
 
     def clock_off(self, blow: Blow) -> None:
         """Set a clock a little wrong, for good, and let it go too fast or too slow."""
