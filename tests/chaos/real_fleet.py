@@ -26,6 +26,8 @@ NODES, SLOTS = ("serve-1", "serve-2", "serve-3", "serve-4"), 2
 #: Requests in service with which the owner leaves so many of its nodes to training.
 REQUESTS = {2: 1.0, 1: 3.0, 0: 5.0}
 STEPS, WORK_S, SAVE_EVERY, SAVE_S, BALLAST_MIB, RATE_MIB_PER_S = 120, 0.5, 15, 0.7, 2.0, 4.0
+#: N GPUs are N**GAIN times as fast: each more helps less, so that jobs share what there is.
+GAIN = 0.5
 POLICY = (
     "tide:loans.lend_horizon_s=3:loans.drain_s=3:loans.lead_s=3:loans.loan_min_s=2"
     ":loans.cool_down_s=2:loans.forecast.season=none:loans.forecast.burst_slots=1"
@@ -236,22 +238,27 @@ class RealFleet(Deployment):
                 )
         return text
 
-    def job(self, name: str, steps: int = STEPS) -> JobSubmitted:
-        """Describe a job that trains wherever there is room, on 1 to 4 GPUs."""
+    def job(self, name: str, steps: int = STEPS, *, urgent: bool = False) -> JobSubmitted:
+        """Describe a job that trains wherever there is room, on 1 to 4 GPUs.
+
+        An urgent one takes one GPU, before others have any.
+        """
         argv = [
             *(sys.executable, str(ROOT / "tests/chaos/real_job.py")),
-            *("--steps", str(steps), "--work-s", str(WORK_S), "--save-every", str(SAVE_EVERY)),
+            *("--steps", str(steps), "--save-every", str(SAVE_EVERY)),
+            *("--work-s", str(WORK_S), "--gain", str(GAIN)),
             *("--save-s", str(SAVE_S), "--ballast-mib", str(BALLAST_MIB)),
             *("--loss", str(self.loss_file(name)), "--out", str(self.weights_file(name))),
         ]
         told = {
             "tenant": "chaos",
             "samples_per_step": 256.0,
-            # Each GPU more helps less, so that jobs share what there is, and change their sizes.
-            "rates": [RatePoint(gpus=n, samples_per_s=256.0 * n**0.5 / WORK_S) for n in (1, 2, 4)],
+            "rates": [RatePoint(gpus=n, samples_per_s=256.0 * n**GAIN / WORK_S) for n in (1, 2, 4)],
             "checkpoint_mib": 2,
             "checkpoint_cost_s": 0.0,
             "start_cost_s": 0.0,
             "program": Program(argv=argv),
         }
+        if urgent:
+            told |= {"priority": 1, "gpus_max": 1}
         return submitted(name, gpus_max=4, total_steps=steps).model_copy(update=told)

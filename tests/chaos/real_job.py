@@ -1,4 +1,7 @@
-"""The job of `real_work`: `examples/train_numpy.py`, whose checkpoints take time and room."""
+"""The job of `real_work`: `examples/train_numpy.py`, whose checkpoints take time and room.
+
+Tidegate learns how fast it is, so it must gain by GPUs what its tenant declares.
+"""
 
 import argparse
 import os
@@ -14,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import train_numpy  # type: ignore[import-not-found]
 
 _parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+_parser.add_argument("--work-s", type=float, default=0.0, help="of a step, of one worker")
+_parser.add_argument("--gain", type=float, default=1.0, help="N workers: N**GAIN times as fast")
 _parser.add_argument("--save-s", type=float, default=0.0, help="a checkpoint is written so long")
 _parser.add_argument("--ballast-mib", type=float, default=0.0, help="and is larger by this")
 
@@ -45,6 +50,8 @@ class SlowJob(train_numpy.Job):  # type: ignore[misc]
 
 if __name__ == "__main__":
     _own, sys.argv[1:] = _parser.parse_known_args()
+    _shared = int(os.environ.get("WORLD_SIZE", 1)) ** (1.0 - _own.gain)
+    sys.argv += ["--work-s", str(_own.work_s * _shared)]
     SlowJob.save_s, SlowJob.ballast_mib = _own.save_s, _own.ballast_mib
     train_numpy.Job = SlowJob
     train_numpy.main()

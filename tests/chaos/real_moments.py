@@ -60,6 +60,16 @@ def effects(fleet: RealFleet, agent: str) -> list[dict[str, Any]]:
     return found
 
 
+def gpus_of(fleet: RealFleet, moment: Moment) -> int:
+    """Count the GPUs of the moment's gang."""
+    epoch = int(moment.run.name) if moment.run is not None else 0
+    return sum(
+        len(row["gpus"])
+        for row in effects(fleet, moment.agent)
+        if row["effect"] in ("start", "scale") and (row["job"], row["epoch"]) == (moment.job, epoch)
+    )
+
+
 def supervisor(run: Path) -> tuple[int, list[int]] | None:
     """Give the pids of a run's supervisor and of its workers; None if it did not say them."""
     said = _read(run / "shim.json")

@@ -10,12 +10,14 @@ undisturbed run; with 1 if not (the folder is kept then), with 2 if it was calle
 """
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,22 +28,45 @@ from bus.kafka import KafkaBus
 from tests.chaos.account import Account
 from tests.chaos.load import Tenant
 from tests.chaos.real_account import read_testimony, settle_real
-from tests.chaos.real_fleet import ROOT, STEPS, RealFleet
+from tests.chaos.real_fleet import CLOUD, ROOT, STEPS, RealFleet
 from tests.chaos.real_kills import KILLS, Done, find, kill
-from tests.chaos.real_moments import Moment
+from tests.chaos.real_moments import Moment, gpus_of
 from tests.chaos.running import hush, parser_of, run_in_folder
 from tests.chaos.watch import Watch
 from tests.patience import PATIENCE_S
 
-#: Jobs that are open at a time.
+#: Jobs that are open at a time, beside urgent ones.
 OPEN = 2
-#: Phases that are there when the owner's load has changed, and between how many lent nodes: a gang
-#: changes its size where one node stays lent, and goes where none does.
-MOVES = {"resizing": (1, 2), "leaving": (0, 2), "fetching": (0, 2), "reclaiming": (0, 2)}
 #: How long all jobs may take to finish when nobody is killed any more.
 FINISH_S = 300.0
 #: Between kills, away from its place, and between changes of the owner's load.
 PAUSE_S, AWAY_S, TIDE_S = (0.5, 3.0), (0.5, 4.0), (6.0, 12.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What brings a phase about: a gang trains on the owner's nodes, and then something changes.
+
+    It must be certain and soon. That a gang grows, or shrinks with what its owner lends, is for the
+    policy to weigh; that it shrinks for an urgent job is not. And an urgent gang that has to leave
+    goes to the edge at once; another one waits there for an end.
+    """
+
+    lent: int  #: Nodes that the owner lends before,
+    then: int  #: and after.
+    shrinks: bool = False  #: Whether an urgent job comes, for which a larger gang makes room.
+    urgent: bool = False  #: Whether the gang must be an urgent one.
+
+
+#: Of phases that do not come by themselves.
+CAUSES = {
+    "resizing": Cause(lent=1, then=1, shrinks=True),
+    "leaving": Cause(lent=2, then=0),
+    "fetching": Cause(lent=2, then=0, urgent=True),
+    "reclaiming": Cause(lent=2, then=0),
+}
+#: A cause may have to wait for a loan and for GPUs of others, its effect for a checkpoint.
+CAUSE_S, EFFECT_S = 30.0, 15.0
 
 
 class RealTenant(Tenant):
@@ -52,11 +77,15 @@ class RealTenant(Tenant):
     ) -> None:
         super().__init__(bus, rng, "chaos")
         self._fleet, self._steps = fleet, steps
+        self._numbers = itertools.count()
+        self.urgent: list[str] = []
 
-    async def submit(self) -> str:
-        job = f"job-{len(self.jobs):05d}"
-        await self._say(self._fleet.job(job, self._steps))
+    async def submit(self, *, urgent: bool = False) -> str:
+        job = f"job-{next(self._numbers):05d}"
+        await self._say(self._fleet.job(job, self._steps, urgent=urgent))
         self.jobs.append(job)
+        if urgent:
+            self.urgent.append(job)
         return job
 
 
@@ -72,7 +101,7 @@ class Run:
         self.kills: list[Done] = []
         self.missed: Counter[str] = Counter()
         self.problems: list[str] = []
-        self._began_s, self._lent = time.monotonic(), 0
+        self._began_s = time.monotonic()
         self._bus: KafkaBus | None = None
         self._witness: subprocess.Popen[bytes] | None = None
         self._supervising: asyncio.Task[None] | None = None
@@ -134,17 +163,37 @@ class Run:
         return done
 
     async def steer(self, phase: str, patience_s: float = PATIENCE_S) -> Moment:
-        """Give such a moment as soon as there is one; what needs a move is brought about."""
+        """Give such a moment as soon as there is one; what needs a cause is brought about."""
         deadline_s = time.monotonic() + patience_s
+        cause = CAUSES.get(phase)
         while time.monotonic() < deadline_s:
-            if phase in MOVES:
-                least, most = MOVES[phase]
-                self._lent = least if self._lent == most else most
-                self.fleet.tide(self._lent)
-            moment = await find(self.fleet, lambda one: one.phase == phase, 15.0)
+            moment = None if cause is None else await self._bring_about(phase, cause)
+            if moment is None:
+                moment = await find(self.fleet, lambda one: one.phase == phase, EFFECT_S)
             if moment is not None:
                 return moment
         raise AssertionError(f"nothing was {phase} in {patience_s:.0f} s")
+
+    async def _bring_about(self, phase: str, cause: Cause) -> Moment | None:
+        """Let the cause come; give a moment of the phase if there is one before."""
+        self.fleet.tide(cause.lent)
+        urgent = self.tenant.urgent
+        if cause.urgent and self.watch.over(urgent):
+            await self.tenant.submit(urgent=True)
+
+        def may_go(one: Moment) -> bool:
+            if (one.phase, one.agent) != ("training", CLOUD):
+                return one.phase == phase
+            is_wide = not cause.shrinks or gpus_of(self.fleet, one) > 1
+            return is_wide and (not cause.urgent or one.job in urgent)
+
+        found = await find(self.fleet, may_go, CAUSE_S)
+        if found is None or found.phase == phase:
+            return found
+        self.fleet.tide(cause.then)
+        if cause.shrinks:
+            await self.tenant.submit(urgent=True)
+        return None
 
     async def settle(self) -> Account:
         """Wait until all jobs are finished, end the agents, and draw up the account."""
@@ -220,9 +269,10 @@ async def _one(going: Run, rng: np.random.Generator, victim: str, phase: str) ->
 
 
 async def keep_busy(going: Run) -> None:
-    """Submit a job whenever there are too few, until cancelled."""
+    """Submit a job whenever there are too few beside urgent ones, until cancelled."""
     while True:
-        if len(going.tenant.jobs) - going.watch.jobs_ended() < OPEN:
+        usual = set(going.tenant.jobs).difference(going.tenant.urgent)
+        if sum(not going.watch.over([job]) for job in usual) < OPEN:
             await going.tenant.submit()
         await asyncio.sleep(0.5)
 

@@ -30,7 +30,7 @@ async def test_whoever_is_killed_in_the_middle_of_whatever_the_weights_are_the_s
     tmp_path: Path,
 ) -> None:
     need_brokers()
-    async with Run(tmp_path / "fleet", seed=1, steps=60) as going:
+    async with Run(tmp_path / "fleet", seed=1, steps=40) as going:
         busy = asyncio.create_task(keep_busy(going))
         try:
             for victim, phase in CHOSEN:
