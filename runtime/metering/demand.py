@@ -29,6 +29,9 @@ left; requests and their latency do. For each replica i of g GPUs, in GPUs:
 - A replica not heard counts with the larger of its last reading and all its GPUs. From `stale_s` to
   `blind_s` of silence the need grows from there to all of the owner's GPUs: what is not seen is
   not idle. A page with missing or absurd series doubles the headroom of its replica.
+- A replica that joins the others comes without requests: until it is first heard, for `stale_s` at
+  most, it counts for nothing. Else each node handed back raised the need by a node for `hold_s`,
+  and so kept the next one from being lent. Those there at the first look may have any load.
 
 The need is capped at the GPUs that the owner has.
 """
@@ -36,7 +39,7 @@ The need is capped at the GPUs that the owner has.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 _RATIO_MAX = 2.0
 #: Where the target was missed, so much of the load is believed to be within it.
@@ -188,6 +191,9 @@ class DemandModel:
         self._places = settings.places_per_gpu
         self._updated_s: float | None = None
         self._unseen_since_s: float | None = None
+        #: The names of the replicas at the last look, and of those that came since the first one.
+        self._present: frozenset[str] | None = None
+        self._joined: frozenset[str] = frozenset()
         #: By replica: what it served when, and whether others waited.
         self._served: dict[str, deque[tuple[float, float, bool]]] = {}
         #: Needs that none later exceeds, falling: the first is the highest of the hold.
@@ -196,6 +202,7 @@ class DemandModel:
     def update(self, now_s: float, replicas: Sequence[ReplicaLoad]) -> Demand:
         """Give the need now."""
         settings = self._settings
+        replicas = self._with_joining(replicas)
         passed_s = 0.0 if self._updated_s is None else max(0.0, now_s - self._updated_s)
         self._updated_s = now_s
         heard = [one for one in replicas if _heard(one, settings)]
@@ -212,6 +219,19 @@ class DemandModel:
             places_per_gpu=self._places,
             unheard=tuple(one.name for one in replicas if one not in heard),
         )
+
+    def _with_joining(self, replicas: Sequence[ReplicaLoad]) -> list[ReplicaLoad]:
+        """Take those that have come since the first look, and may not be heard yet, as idle."""
+        present = frozenset(one.name for one in replicas)
+        if self._present is not None:
+            self._joined = (self._joined | (present - self._present)) & present
+        self._present = present
+        return [
+            replace(one, known=True)
+            if one.name in self._joined and one.silent_s <= self._settings.stale_s
+            else one
+            for one in replicas
+        ]
 
     def _learn(self, now_s: float, heard: Sequence[ReplicaLoad], passed_s: float) -> None:
         settings = self._settings

@@ -93,6 +93,33 @@ def test_no_replica_at_all_is_blindness_not_calm() -> None:
     assert model.update(70.0, [CALM]).gpus_needed == 1
 
 
+def test_a_replica_that_joins_the_others_raises_no_need_until_it_is_heard() -> None:
+    """Else a node handed back kept the next one from being lent, for `hold_s`."""
+    model = DemandModel(SETTINGS, 16)
+    there = replace(R4, running=8.0)
+    joins = ReplicaLoad("s", 4, 0.0, known=False)
+    assert model.update(0.0, [there]).gpus_needed == 4
+    asked = model.update(5.0, [there, joins])
+    assert (asked.gpus_needed, asked.unheard) == (4, ())
+    # It is not slow to come any more: it does not answer.
+    late = model.update(21.0, [there, replace(joins, silent_s=16.0)])
+    assert (late.gpus_needed, late.unheard) == (8, ("s",))
+
+
+def test_who_was_heard_once_or_was_there_at_the_first_look_may_have_any_load() -> None:
+    there, other = replace(R4, running=8.0), ReplicaLoad("s", 4, 0.0, known=False)
+    assert DemandModel(SETTINGS, 16).update(0.0, [there, other]).gpus_needed == 8
+    heard = replace(other, known=True)
+    model = DemandModel(replace(SETTINGS, hold_s=0.0), 16)
+    asked = [
+        model.update(now_s, replicas).gpus_needed
+        for now_s, replicas in enumerate(
+            ([there], [there, heard], [there, replace(heard, running=30.0)])
+        )
+    ]
+    assert asked == [4, 4, 8]
+
+
 def test_places_are_learned_from_what_was_served_within_the_target() -> None:
     model = DemandModel(SETTINGS, 16)
     served = replace(CALM, running=40.0, rate_per_s=20.0, service_s=2.0, latency_p99_s=3.0)
