@@ -9,7 +9,7 @@ from runtime.executors.processes import workers_of
 from tests.integration.machine import ROOT, grown, tidegate
 from tests.workers import same_weights, straight_weights
 
-STEPS = 200
+STEPS = 120
 
 
 @pytest.mark.slow
