@@ -116,7 +116,7 @@ def grown(
             wait_until(lambda: len(told()) > 20, "it trains, for long enough to be measured")
             meanwhile()
             over.touch()
-            # A look at the log is a process, and takes the job's time: only once its steps are taken.
+            # A look at the log is a process that takes the job's time: only once all steps are.
             wait_until(lambda: len(told()) >= steps, f"it takes all steps in {folder}")
             wait_until(lambda: state(log) == "completed", f"it completes in {folder}")
     assert [int(line[1]) for line in told()] == list(range(1, steps + 1)), "none lost, none twice"
