@@ -37,6 +37,7 @@ from schemas.values import (
     MAX_MESSAGE_BYTES,
     MAX_NODES_PER_GANG,
     NodeGpus,
+    Strict,
 )
 from tests.builders import load, node_born
 
@@ -329,6 +330,15 @@ def test_what_no_reader_would_take_is_not_written() -> None:
     told = CommandAcknowledged.model_construct(command="c", outcome="done", reason="x" * 10**6)
     with pytest.raises(ValueError, match="the limit is"):
         encode(said(told))
+
+
+@pytest.mark.parametrize("kind", [*EVENTS, *COMMANDS, GangSpec, NodeGpus, RatePoint])
+def test_what_is_made_without_a_check_is_what_pydantic_would_make(kind: type[Strict]) -> None:
+    values = {name: object() for name, part in kind.model_fields.items() if part.is_required()}
+    made = kind.model_construct(None, **dict(reversed(values.items())))
+    usual = super(Strict, kind).model_construct(None, **values)
+    assert list(vars(made).items()) == list(vars(usual).items())
+    assert made.model_fields_set == usual.model_fields_set
 
 
 def test_numbers_of_numpy_can_be_written() -> None:
