@@ -106,7 +106,7 @@ class Cell:
         """Measure the parts of a cycle where the engine calls them."""
         places: tuple[tuple[Any, str, str], ...] = (
             (due, "overdue", "due"),
-            (self.engine._view, "snapshot", "columns"),
+            (self.engine, "snapshot", "columns"),
             (self, "plan", "policy"),
             (engine, "adopt", "adopt"),
         )

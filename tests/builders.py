@@ -169,7 +169,7 @@ def decided(state: ClusterState, stimulus: Stimulus, decision: Decision, before:
 def begun_anew(engine: Engine) -> None:
     """Assert that what an engine keeps beside the state follows from the state."""
     state, settings, agenda = engine.state, engine.settings, engine._agenda
-    assert alike(engine._view.snapshot(state), View().snapshot(state))
+    assert alike(engine.snapshot(), View().snapshot(state))
     for ahead_s in (0.0, 61.0, 700.0, 3000.0, 1e9):
         end_s = state.now_s + ahead_s
         nodes = [name for name in state.nodes if node_due_s(state, name) <= end_s]
@@ -237,7 +237,7 @@ class Cell:
     def seen(self) -> Snapshot:
         """What a policy would see now."""
         begun_anew(self.engine)
-        return self.engine._view.snapshot(self.state)
+        return self.engine.snapshot()
 
     def wait(self, seconds: float, step_s: float = 60.0) -> Decision:
         """Let time pass, in steps of a cycle."""

@@ -18,7 +18,7 @@ from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import TERMINAL, JobState, NodeState
 
 #: These change nothing of when their job is due: it waits for GPUs, or holds what it held.
-_NEVER_DUE = (facts.JobAccepted, facts.TargetSet, facts.TargetDropped)
+_NEVER_DUE = {facts.JobAccepted, facts.JobExplained, facts.TargetSet, facts.TargetDropped}
 
 
 class _Heap:
@@ -78,14 +78,18 @@ class Agenda:
         for heap in self._heaps.values():
             heap.catch_up()
 
-    def saw(self, fact: Any) -> None:
-        """Take note of a fact that was folded into the state."""
-        for name in NAMES[type(fact)] if type(fact) not in _NEVER_DUE else ():
-            self._heaps[name].touch(getattr(fact, name))
-        if isinstance(fact, facts.NodeJoined):  # transfers may take another time now
-            for holder in self._state.nodes[fact.node].holder:
-                if holder is not None:
-                    self.jobs.touch(holder)
+    def saw(self, folded: Iterable[Any]) -> None:
+        """Take note of facts that were folded into the state."""
+        for fact in folded:
+            kind = type(fact)
+            if kind in _NEVER_DUE:
+                continue
+            for name in NAMES[kind]:
+                self._heaps[name].touch(getattr(fact, name))
+            if kind is facts.NodeJoined:  # transfers may take another time now
+                for holder in self._state.nodes[fact.node].holder:
+                    if holder is not None:
+                        self.jobs.touch(holder)
 
 
 def node_due_s(state: ClusterState, name: str) -> float:

@@ -114,7 +114,8 @@ class Engine:
         self._policy: Policy | None = None
         self._settings = Settings()
         self._agenda = Agenda(state, self._settings)
-        self._turn = Turn(state, self._settings, self._saw)  # the present one
+        self._turn = Turn(state, self._settings)  # the present one
+        self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
         if state.leader.policy:
             self._adopt_leader()
@@ -124,9 +125,12 @@ class Engine:
         self._settings = settings_from(self.state.leader.settings)
         self._agenda = Agenda(self.state, self._settings)
 
-    def _saw(self, fact: Any) -> None:
-        self._view.saw(fact)
-        self._agenda.saw(fact)
+    def _see(self) -> None:
+        """Show view and agenda what was folded since, before they are read."""
+        new = self._turn.facts[self._seen :]
+        self._seen += len(new)
+        self._view.saw(new)
+        self._agenda.saw(new)
 
     @property
     def settings(self) -> Settings:
@@ -169,7 +173,9 @@ class Engine:
         """
         state = self.state
         state.advance(stimulus.at_s)
-        turn = self._turn = Turn(state, self._settings, self._saw)
+        self._see()
+        turn, self._seen = Turn(state, self._settings), 0
+        self._turn = turn
         self._timed = isinstance(stimulus.data, TimePassed)
         if not isinstance(stimulus.data, TimePassed):
             self._take(turn, stimulus)
@@ -180,7 +186,7 @@ class Engine:
         ask_s = self._ask_s
         if ask_s is None or state.now_s < ask_s or self._policy is None:
             return None
-        snapshot = self._view.snapshot(state)
+        snapshot = self.snapshot()
         return Question(self._policy, snapshot, Names(snapshot), stimulus.data.cut)
 
     def finish(self, answer: "Answer | None") -> Decision:
@@ -198,11 +204,17 @@ class Engine:
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
 
+    def snapshot(self) -> Snapshot:
+        """Give the columns that a policy would see now."""
+        self._see()
+        return self._view.snapshot(self.state)
+
     def catch_up(self) -> None:
         """Do what the next cycle would have to do first; call it where nobody waits for a plan.
 
         It changes no decision: what is kept beside the state follows from the state.
         """
+        self._see()
         self._view.catch_up(self.state)
         self._agenda.catch_up()
 

@@ -3,7 +3,6 @@
 Emitting a fact folds it into the state at once, so that what follows sees it.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from scheduler.core import facts
@@ -26,13 +25,10 @@ _WIRE_REASONS: dict[str, WireReason] = {
 class Turn:
     """Collects the decision on one stimulus."""
 
-    def __init__(
-        self, state: ClusterState, settings: Settings, watch: Callable[[Any], None]
-    ) -> None:
-        """Begin a turn on the state as it is; `watch` is shown what is folded, but for reasons."""
+    def __init__(self, state: ClusterState, settings: Settings) -> None:
+        """Begin a turn on the state as it is."""
         self.state = state
         self.settings = settings
-        self._watch = watch
         self.facts: list[Any] = []
         self.commands: list[Command] = []
         self.reasons: list[Reason] = []
@@ -42,8 +38,6 @@ class Turn:
         """Record a fact and fold it into the state."""
         apply(self.state, fact)
         self.facts.append(fact)
-        if type(fact) is not facts.JobExplained:  # most are that, and it changes nothing but itself
-            self._watch(fact)
 
     def command(self, agent: str, data: CommandData, subject: str) -> None:
         """Send a command and keep it open until it is acknowledged."""

@@ -1,5 +1,6 @@
 """The state as columns: the snapshot that policies see."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,19 +65,22 @@ class View:
         #: By lender: the slot in which this was its history, and that.
         self._history: dict[str, tuple[int, Floats]] = {}
 
-    def saw(self, fact: Any) -> None:
-        """Take note of a fact that was folded into the state."""
-        kind = type(fact)
-        for name in NAMES[kind]:
-            if name == "node":
-                self._nodes[fact.node] = None
-            elif name == "job":
-                self._jobs[fact.job] = kind not in _IN_PLACE or self._jobs.get(fact.job, False)
-        if kind in _OF_JOBS:
-            for name in getattr(fact, _OF_JOBS[kind]):
-                self._jobs.setdefault(name, False)
-        elif kind is facts.LeaderChanged:
-            self._forget()  # slots may have another length, and notes another reader
+    def saw(self, folded: Iterable[Any]) -> None:
+        """Take note of facts that were folded into the state."""
+        for fact in folded:
+            kind = type(fact)
+            if kind is facts.JobExplained:  # most are that, and no column shows it
+                continue
+            for name in NAMES[kind]:
+                if name == "node":
+                    self._nodes[fact.node] = None
+                elif name == "job":
+                    self._jobs[fact.job] = kind not in _IN_PLACE or self._jobs.get(fact.job, False)
+            if kind in _OF_JOBS:
+                for name in getattr(fact, _OF_JOBS[kind]):
+                    self._jobs.setdefault(name, False)
+            elif kind is facts.LeaderChanged:
+                self._forget()  # slots may have another length, and notes another reader
 
     def catch_up(self, state: ClusterState) -> None:
         """Write the rows that the next snapshot would have to write first."""

@@ -97,7 +97,7 @@ class Field:
             self.engine.catch_up()
         if self.count % 3 == 0:
             begun_anew(self.engine)
-            self.books.check(self.engine._view.snapshot(self.engine.state))
+            self.books.check(self.engine.snapshot())
         for command in decision.commands:
             self.obey(command)
 

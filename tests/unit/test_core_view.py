@@ -175,10 +175,10 @@ def test_rows_of_jobs_that_ended_are_not_kept_for_ever() -> None:
 def test_between_cycles_an_engine_does_what_the_next_would_have_to_do_first() -> None:
     cell = Cell().told(node_born("n0"), submitted("j0"), submitted("j1"))
     cell.run("j0", n0=2)
-    view, agenda = cell.engine._view, cell.engine._agenda
-    assert view._jobs
-    assert agenda.jobs._touched
-    cell.engine.catch_up()
+    engine, view, agenda = cell.engine, cell.engine._view, cell.engine._agenda
+    assert engine._seen < len(engine._turn.facts)
+    engine.catch_up()
+    assert engine._seen == len(engine._turn.facts)
     heaps = (agenda.jobs, agenda.nodes, agenda.commands)
     assert [len(named) for named in (view._jobs, view._nodes)] == [0, 0]
     assert [len(heap._touched) for heap in heaps] == [0, 0, 0]

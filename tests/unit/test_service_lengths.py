@@ -82,7 +82,7 @@ async def test_it_runs_until_its_program_ends_and_replays_without_an_estimator(
         "took": [6000.0, 6000.0],
         "running": 0,
     }
-    seen = service.engine._view.snapshot(service.engine.state).jobs
+    seen = service.engine.snapshot().jobs
     assert seen.remaining_steps[seen.ids.index("second")] == 6000.0
     assert kinds(desk).count("LengthsLearned") >= 4
     await desk.replayed(service)
@@ -106,7 +106,7 @@ async def test_a_deadline_is_not_promised_to_who_says_no_total(desk: Desk, polic
     state = service.engine.state
     jobs = {name: state.jobs[name] for name in ("says", "silent")}
     assert [job.state for job in jobs.values()] == ["running", "running"], "it runs all the same"
-    seen = service.engine._view.snapshot(state).jobs
+    seen = service.engine.snapshot().jobs
     due_s = dict(zip(seen.ids, seen.deadline_s.tolist(), strict=True))
     assert due_s == {"says": late_s, "silent": np.inf}
     if policy == "tide":
@@ -125,7 +125,7 @@ async def test_a_scheduler_that_learns_nothing_goes_by_doublings(desk: Desk) -> 
     job = state.jobs["j"]
 
     def left() -> float:
-        return float(service.engine._view.snapshot(state).jobs.remaining_steps[0])
+        return float(service.engine.snapshot().jobs.remaining_steps[0])
 
     assert left() == pytest.approx(600.0)
     await desk.hears(desk.say(progressed(500, "j", job.epoch, 10.0)), wait_s=1.0)
