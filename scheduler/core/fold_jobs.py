@@ -339,9 +339,10 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
 def _occupy(state: ClusterState, job: Job, cells: facts.Cells) -> None:
     for name, gpus in cells.items():
         node = state.nodes[name]
+        holder, epoch = node.holder, node.epoch
         for gpu in gpus:
-            state.gpus_held += node.holder[gpu] is None
-            node.holder[gpu], node.epoch[gpu] = job.id, job.epoch
+            state.gpus_held += holder[gpu] is None
+            holder[gpu], epoch[gpu] = job.id, job.epoch
     job.cells = {name: list(gpus) for name, gpus in cells.items()}
     job.agents = sorted({*job.agents, *(state.nodes[name].agent for name in cells)})
     job.ready = []
@@ -353,9 +354,11 @@ def _unclaim(state: ClusterState, job: Job) -> None:
     if job.target is None:
         return
     state.claimants.remove(job.id)
-    for name in job.target:
-        node = state.nodes[name]
-        node.claim = [None if claimant == job.id else claimant for claimant in node.claim]
+    for name, gpus in job.target.items():
+        claim = state.nodes[name].claim
+        for gpu in gpus:
+            if claim[gpu] == job.id:
+                claim[gpu] = None
     job.target, job.target_pool, job.target_verb = None, None, ""
 
 

@@ -177,11 +177,12 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
     cells: Cells = {}
     for name, count in sorted(target.placement):
         node = turn.state.nodes[name]
-        holder, claim = node.holder, node.claim
+        claim = node.claim
         chosen = sorted(job.cells[name])[:count] if name in job.cells else []
-        for gpu, pair in enumerate(zip(holder, claim, strict=True)):
-            if len(chosen) < count and pair == (None, None):
-                chosen.append(gpu)
+        if len(chosen) < count:
+            pairs = enumerate(zip(node.holder, claim, strict=True))
+            free = [gpu for gpu, (who, by) in pairs if who is None and by is None]
+            chosen += free[: count - len(chosen)]
         for gpu in sorted(giving.get(name, ())):
             if len(chosen) < count and claim[gpu] is None and gpu not in chosen:
                 chosen.append(gpu)

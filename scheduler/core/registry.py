@@ -63,7 +63,7 @@ def check_gpus(node: Node, gpus: list[int], fact: Any) -> None:
 
 def check_cells(state: ClusterState, job: Job, cells: Cells, fact: Any) -> None:
     """Refuse a fact that gives a job no GPUs, unknown ones, or ones claimed by another job."""
-    kind = type(fact).__name__
+    kind, allowed = type(fact).__name__, (None, job.id)
     if not any(cells.values()):
         raise InvalidTransition(job.id, "given no GPU", kind)
     for name, gpus in cells.items():
@@ -73,19 +73,20 @@ def check_cells(state: ClusterState, job: Job, cells: Cells, fact: Any) -> None:
         check_gpus(node, gpus, fact)
         own, claim = job.cells.get(name, ()), node.claim
         for gpu in gpus:
-            if claim[gpu] not in (None, job.id) and gpu not in own:
+            if claim[gpu] not in allowed and gpu not in own:
                 raise InvalidTransition(job.id, f"{name}/{gpu} is claimed", kind)
 
 
 def check_allocation(state: ClusterState, job: Job, fact: Any) -> None:
     """Refuse an allocation of GPUs that others hold, or with an epoch that was used."""
-    kind = type(fact).__name__
+    kind, allowed = type(fact).__name__, (None, job.id)
     if fact.epoch <= job.epoch:
         raise InvalidTransition(job.id, f"at epoch {job.epoch}", kind)
     check_cells(state, job, fact.cells, fact)
     for name, gpus in fact.cells.items():
+        holder = state.nodes[name].holder
         for gpu in gpus:
-            if state.nodes[name].holder[gpu] not in (None, job.id):
+            if holder[gpu] not in allowed:
                 raise InvalidTransition(job.id, f"{name}/{gpu} is held", kind)
 
 
