@@ -6,7 +6,6 @@ whose size and pool stay keeps its GPUs. The others give theirs up, then are pla
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -25,13 +24,10 @@ from scheduler.policies.interface import (
     Snapshot,
     Target,
 )
+from scheduler.policies.parts.room import Room, Style
 
-#: `pack`: as few nodes as can be, the fullest that fits last. `most_free`: from the node with most
-#: free GPUs, again and again, as the simulator of Tiresias does; never two gangs' worth moved.
-Style = Literal["pack", "most_free"]
 #: A size that means: leave this job as it is.
 KEEP = -1
-_FULL = np.iinfo(np.int64).max
 _RECLAIMING, _EDGE = LoanPhase.RECLAIMING.value, Kind.EDGE.value
 
 
@@ -152,6 +148,7 @@ def _targets(
     gives &= closed[holdings.node] == 0
     np.add.at(free, holdings.node[gives], holdings.gpus[gives])
     sizes: list[int] = size.tolist()
+    pools: list[int] = pool.tolist()
     in_order = (
         wanted.order
         if wanted.order is not None
@@ -159,68 +156,24 @@ def _targets(
     )
     targets: dict[str, Target | None] = {}
     edge: list[bool] = (seen.pools.kind == _EDGE).tolist()
-    members = {p: (nodes.pool == p).nonzero()[0] for p in sorted({*pool[ready].tolist()})}
+    rooms = {p: Room(free, (nodes.pool == p).nonzero()[0]) for p in sorted({*pool[ready].tolist()})}
     for job in in_order:
         if not sizes[job] or not ready[job]:
             continue
-        there = int(pool[job])
-        if edge[there] and not (free[members[there]] >= sizes[job]).any():
+        there = pools[job]
+        if edge[there] and not rooms[there].fits(sizes[job]):
             size[job] = sizes[job] = 0
             continue
-        found = place(free, members[there], sizes[job], held[job], wanted.style)
+        found = rooms[there].take(sizes[job], held[job], wanted.style)
         if found is None:
             raise RuntimeError(
                 f"{jobs.ids[job]} shall get {size[job]} GPUs of "
-                f"{free[members[there]].sum()} free ones; GPUs were given out twice"
+                f"{rooms[there].gpus} free ones; GPUs were given out twice"
             )
-        for node, gpus in found.items():
-            free[node] -= gpus
         placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
         targets[jobs.ids[job]] = Target(seen.pools.ids[there], placement)
     targets.update((jobs.ids[job], None) for job in changed if not sizes[job] and jobs.size[job])
     return {jobs.ids[job]: targets[jobs.ids[job]] for job in changed if jobs.ids[job] in targets}
-
-
-def place(
-    free: Ints, members: Ints, size: int, own: Mapping[int, int], style: Style
-) -> dict[int, int] | None:
-    """Find nodes for a gang; takes nothing.
-
-    Args:
-        free: (p,) free GPUs of all nodes.
-        members: Nodes of the pool, ascending.
-        size: GPUs wanted.
-        own: Node -> GPUs it held; preferred among equals.
-        style: How.
-
-    Returns:
-        Node -> GPUs; None if the pool has too few.
-    """
-    room = free[members]
-    if style == "pack":
-        fits = room >= size
-        if fits.any():
-            key = np.where(fits, room * 1_000_000, _FULL)
-            for node, gpus in own.items():
-                at = int(members.searchsorted(node))
-                if at < len(members) and members[at] == node and fits[at]:
-                    key[at] -= gpus
-            return {int(members[key.argmin()]): size}
-    if int(room.sum()) < size:
-        return None
-    found: dict[int, int] = {}
-    left = size
-    for at in np.argsort(-room, kind="stable").tolist():
-        if style == "pack" and room[at] > left:  # the fullest node that holds the rest
-            rest = np.where(room >= left, room, _FULL)
-            rest[[int(members.searchsorted(node)) for node in found]] = _FULL
-            at = int(rest.argmin())
-        take = min(left, int(room[at]))
-        found[int(members[at])] = take
-        left -= take
-        if not left:
-            break
-    return found
 
 
 def _reasons(

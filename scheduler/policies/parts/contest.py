@@ -22,7 +22,8 @@ from scheduler.policies.interface import (
     Reason,
     Snapshot,
 )
-from scheduler.policies.parts.allot import KEEP, Allotment, Because, Style, allot, closing, no_pool
+from scheduler.policies.parts.allot import KEEP, Allotment, Because, allot, closing, no_pool
+from scheduler.policies.parts.room import Style
 
 #: A job that is about to end is taken to need this much longer, so that none is ever for free.
 _SHORTEST_S = 1.0

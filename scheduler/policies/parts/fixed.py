@@ -25,12 +25,12 @@ from scheduler.policies.parts.allot import (
     KEEP,
     Allotment,
     Because,
-    Style,
     allot,
     closing,
     no_pool,
     training_pool,
 )
+from scheduler.policies.parts.room import Style
 
 #: As many names as a reason lists; the engine stores a reason again when they change.
 NAMES_MOST = 3

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from scheduler.policies.interface import Kind, Snapshot
-from scheduler.policies.parts.allot import closing, place
+from scheduler.policies.parts.allot import closing
+from scheduler.policies.parts.room import Room
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.prices import Cleared
 
@@ -30,13 +31,12 @@ def without_server(
         leaves[market.rows[(market.home == site) & changed]] = True
         gives = leaves[seen.holdings.job]
         np.add.at(free, seen.holdings.node[gives], seen.holdings.gpus[gives])
-        members = (seen.nodes.pool == market.sites[site]).nonzero()[0]
+        room = Room(free, (seen.nodes.pool == market.sites[site]).nonzero()[0])
         gpus = market.sizes[found.level]
         for job in comes[np.lexsort((comes, -gpus[comes]))].tolist():
             size = int(gpus[job])
-            if (free[members] >= size).any():
-                for node, taken in (place(free, members, size, {}, "pack") or {}).items():
-                    free[node] -= taken
+            if room.fits(size):
+                room.take(size, {}, "pack")
             else:
                 lost.append((site, job))
     return lost
