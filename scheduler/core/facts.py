@@ -2,6 +2,8 @@
 
 The journal keeps them for good, and `evolve` accepts every one ever written: fields are added
 with a default, never removed or given another meaning. Cells are `{node: [GPU index, ...]}`.
+Nobody changes a fact. They are not frozen, since that takes three times as long to make, and there
+are thousands in a turn.
 """
 
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from scheduler.core.facts_fleet import (
 Cells = dict[str, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeaderChanged:
     """A scheduler process leads the cell."""
 
@@ -37,7 +39,7 @@ class LeaderChanged:
     settings: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeJoined:
     """A node is here, with this inventory; `bootid` counts its agent's starts."""
 
@@ -54,7 +56,7 @@ class NodeJoined:
     said_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeSilenced:
     """A node is out of contact; its workers' leases end at `lease_end_s`."""
 
@@ -62,14 +64,14 @@ class NodeSilenced:
     lease_end_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeReturned:
     """A silent node is in contact again."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeLost:
     """A node is gone; whatever it ran has ended."""
 
@@ -77,7 +79,7 @@ class NodeLost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StrayFound:
     """A node still runs a gang that the ledger had given up; its GPUs are not free."""
 
@@ -87,7 +89,7 @@ class StrayFound:
     gpus: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoadObserved:
     """An owner needs this many GPUs now."""
 
@@ -101,7 +103,7 @@ class LoadObserved:
     said_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobAccepted:
     """A job is in the queue."""
 
@@ -109,7 +111,7 @@ class JobAccepted:
     spec: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SubmissionRefused:
     """A submission was not taken; nothing of it is kept."""
 
@@ -117,7 +119,7 @@ class SubmissionRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobAdvanced:
     """How far a running job is, as its agent reports."""
 
@@ -128,7 +130,7 @@ class JobAdvanced:
     checkpoint_cost_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobsNoted:
     """What the policy of this name wrote on jobs, to be shown to it again."""
 
@@ -136,28 +138,28 @@ class JobsNoted:
     policy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CurvesReplaced:
     """These jobs have these curves from now on: by job, the fields of `stimuli.Curve`."""
 
     curves: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LengthsReplaced:
     """These jobs are taken to be so long from now on: by job, the fields of `stimuli.Length`."""
 
     lengths: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobDeclined:
     """The policy refuses the job for good."""
 
     job: str
 
 
-@dataclass(slots=True)  # there are thousands in a turn; a frozen one takes three times as long
+@dataclass(slots=True)
 class JobExplained:
     """Why the job is as it is; the latest reason, kept for whoever asks."""
 
@@ -165,7 +167,7 @@ class JobExplained:
     reason: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TargetSet:
     """These GPUs are held for the job, from now on until it has them or gives them up."""
 
@@ -175,7 +177,7 @@ class TargetSet:
     verb: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TargetDropped:
     """The job no longer claims other GPUs than it has."""
 
@@ -185,21 +187,21 @@ class TargetDropped:
     refused: bool = False  #: What the policy wanted for it cannot be carried out.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RefusalsNoted:
     """Whether what the latest plan wanted for these jobs was refused; the policy is shown it."""
 
     jobs: dict[str, bool]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StartsDeferred:
     """Whether gangs that could start wait for the next turn, since enough were started in one."""
 
     waiting: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangStarting:
     """The gang was told to start on these GPUs; they are the job's."""
 
@@ -210,7 +212,7 @@ class GangStarting:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangScaling:
     """The gang was told to run on these GPUs instead; those given up are freed when reported."""
 
@@ -220,7 +222,7 @@ class GangScaling:
     keeps_claim: bool = False  #: It goes on claiming its target, of which this is a part.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkerReady:
     """One worker of the gang is up."""
 
@@ -229,14 +231,14 @@ class WorkerReady:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangRunning:
     """All workers of the gang are up."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangCheckpointing:
     """The gang was told to save its work and leave."""
 
@@ -244,7 +246,7 @@ class GangCheckpointing:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangStopping:
     """The gang was told to leave, or died; what is left of it is leaving."""
 
@@ -253,7 +255,7 @@ class GangStopping:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckpointSaved:
     """The job can go on from this step."""
 
@@ -262,7 +264,7 @@ class CheckpointSaved:
     cost_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckpointMissed:
     """A checkpoint failed; the one before it counts."""
 
@@ -270,7 +272,7 @@ class CheckpointMissed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GpusReleased:
     """These GPUs of the node are nobody's."""
 
@@ -279,7 +281,7 @@ class GpusReleased:
     gpus: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobQueued:
     """The job holds nothing and waits again; it goes on from `step`."""
 
@@ -289,7 +291,7 @@ class JobQueued:
     backoff_until_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobMigrating:
     """The job left its GPUs; those claimed in another pool are next."""
 
@@ -297,14 +299,14 @@ class JobMigrating:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobCompleted:
     """All steps are done."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobFailed:
     """The job will not be tried again."""
 
@@ -312,21 +314,21 @@ class JobFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobCancelled:
     """The tenant took the job back, and its GPUs are free."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobForgotten:
     """A finished job left the state; the journal keeps it."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CancelRequested:
     """The tenant wants the job gone; its gang is still there."""
 

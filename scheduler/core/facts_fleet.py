@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoanRequested:
     """An owner was asked for a node."""
 
@@ -12,14 +12,14 @@ class LoanRequested:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoanGranted:
     """The node is training's, until reclaimed."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoanRefused:
     """The owner keeps the node."""
 
@@ -27,7 +27,7 @@ class LoanRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReclaimStarted:
     """The node goes back; the owner is expected to need it at `due_s`."""
 
@@ -35,28 +35,28 @@ class ReclaimStarted:
     due_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReturnOrdered:
     """The node is empty; its agent was told to hand it back."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoanReturned:
     """The owner has the node again."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoanLost:
     """The node died on loan."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandIssued:
     """A command is on its way and awaits its acknowledgement.
 
@@ -72,21 +72,21 @@ class CommandIssued:
     expires_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandRepeated:
     """A command was sent once more, with the same id."""
 
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandDone:
     """The agent carried it out, or durably took it on."""
 
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandRefused:
     """The agent refused it."""
 
@@ -94,14 +94,14 @@ class CommandRefused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandExpired:
     """Nobody acknowledged it in time."""
 
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CycleRan:
     """The policy was asked; it will be asked again at `next_s` at the latest."""
 
@@ -109,7 +109,7 @@ class CycleRan:
     next_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PolicyFailed:
     """The policy raised instead of giving a plan; all stays as it is until the next cycle."""
 
