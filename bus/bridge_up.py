@@ -96,7 +96,11 @@ class Up:
             # Each connection is held back before that: the oldest are of a lost one, came or will
             # come again, and cannot be answered any more.
             lane = max(self._lanes.values(), key=lambda lane: len(lane.waiting))
-            self._order.remove(lane.waiting.popleft())
+            if lane.waiting:
+                self._order.remove(lane.waiting.popleft())
+            else:  # all are stored, but for some before them that are just being
+                stored = (held for held in self._order if held.done)
+                self._order.remove(next(stored, self._order[0]))
             self._counters.overflowed += 1
         held = self._judge(incoming)
         self._order.append(held)

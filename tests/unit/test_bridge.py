@@ -342,6 +342,25 @@ async def test_lost_connections_do_not_fill_the_memory(post: Post) -> None:
     assert held[-10:] == [progressed(n) for n in range(10)]
 
 
+async def test_what_waits_for_its_turn_to_be_answered_does_not_fill_the_memory(post: Post) -> None:
+    """One cell is silent, though not for long; what the other has stored waits behind it."""
+    east = Mute(post.clock)
+    Mute.let = asyncio.Event()
+    buses = {"default": post.bus, "east": east}
+    async with post.bridged(buses, in_flight_max=20, batch_max=8) as made:
+        post.say("n1", "event", progressed(0, "n1", cell="east"))
+        try:
+            for sequence in range(40):
+                post.say("n0", "event", progressed(sequence))
+                await until(lambda: len(post.stored("n0")) > sequence)  # noqa: B023
+                assert made.unacked <= 20
+            assert (made.counters.overflowed, post.acked) == (21, [])
+            assert post.stored("n0") == list(range(40))
+        finally:
+            post.wires[0].connected = False  # all of it comes again with the next
+            Mute.let.set()
+
+
 def test_bridges_of_another_group_share_nothing_with_these(post: Post) -> None:
     heard: list[str] = []
 
