@@ -267,6 +267,10 @@ class Mosquitto:
 
     def crash(self, kept: tuple[dict[str, Session], dict[str, Outgoing]]) -> None:
         """End at once, with a file that holds this; Wills are in none."""
+        if not self.up:
+            return
+        if not self.up:
+            return
         self.up = False
         self._wills.clear()
         for session in self.sessions.values():
@@ -276,6 +280,10 @@ class Mosquitto:
 
     def start(self) -> None:
         """Go on with what the file holds; who was connected has been away since now."""
+        if self.up:
+            return
+        if self.up:
+            return
         self.up = True
         for session in self.sessions.values():
             session.line, session.will, session.left_s = None, None, self._world.now_s()
