@@ -1,6 +1,7 @@
 """What came of runs side by side: a table on the terminal, and rows in a file."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _COLUMNS: Columns = {
     "used": RIGHT,
     "lent h": RIGHT,
     "short": RIGHT,
+    "again h": RIGHT,
     "restarts": RIGHT,
     "preempted": RIGHT,
     "ms": RIGHT,
@@ -31,6 +33,7 @@ _COLUMNS: Columns = {
     "max ms": RIGHT,
 }
 _LOANS = ("lent h", "short")  #: Columns of runs with inference servers.
+_FAILURES = ("again h",)  #: Columns of runs in which nodes fail.
 _DROP = ("p50", "max ms", "used", "span h", "p99 ms", "restarts", "p99")
 _LEGEND = (
     "JCT: mean completion time of jobs that ended; p50, p99: their median and 99th percentile. "
@@ -41,6 +44,7 @@ _LOANS_LEGEND = (
     " lent h: GPU hours on loan from inference servers. short: the part of the GPU time their "
     "owner needed that it did not have."
 )
+_FAILURES_LEGEND = " again h: GPU hours of work done again after failures."
 
 
 def write_csv(runs: Sequence[Finished], path: Path) -> None:
@@ -72,14 +76,16 @@ def print_runs(runs: Sequence[Finished]) -> None:
         title.append(f", {count} {what} servers" if count else "")
     cores = case.agents == "core"
     title.append(", real agent cores" if cores else f", {case.physics} physics")
-    loans = runs[0].case.inference_nodes > 0
-    hidden = () if loans else _LOANS
+    loans, fails = case.inference_nodes > 0, case.mtbf_h < math.inf
+    title.append(f", nodes fail after {case.mtbf_h:g} h" if fails else "")
+    hidden = (*(() if loans else _LOANS), *(() if fails else _FAILURES))
     columns = {name: told for name, told in _COLUMNS.items() if name not in hidden}
     shown = [index for index, name in enumerate(_COLUMNS) if name in columns]
     rows = [[row[index] for index in shown] for row in rows]
     out().print(fitted(title, columns, rows, _DROP, out()))
     legend = _LEGEND + (_FIFO_LEGEND if any(run.case.policy == "fifo" for run in runs) else "")
-    out().print(Text(legend + (_LOANS_LEGEND if loans else ""), "dim"))
+    legend += (_LOANS_LEGEND if loans else "") + (_FAILURES_LEGEND if fails else "")
+    out().print(Text(legend, "dim"))
     for run in runs:
         left, rejected = run.figures["unfinished"], run.figures["rejected"]
         if left or rejected:
@@ -122,6 +128,7 @@ def _cells(figures: dict[str, Number]) -> list[Text | str]:
         _number(figures["utilisation"], ".0%"),
         _number(figures.get("loaned_gpu_h_offered")),
         _number(figures.get("inference_shortfall_ratio"), ".3%"),
+        _number(figures.get("lost_gpu_s"), ".1f", 1 / 3600.0),
         _number(figures["restarts"]),
         _number(figures["preemptions"]),
         _number(figures["mean_decision_ms"], ".2f"),

@@ -87,6 +87,15 @@ def simulate(
     agents: Annotated[
         str, typer.Option(help="Ideal agents, or real agent cores on simulated GPUs: ideal, core.")
     ] = "ideal",
+    mtbf_h: Annotated[
+        float | None, typer.Option(help="Let nodes fail: hours up between failures, on average.")
+    ] = None,
+    repair_s: Annotated[
+        float, typer.Option(help="Seconds that a node which failed is gone.")
+    ] = 1800.0,
+    checkpoint_s: Annotated[
+        float, typer.Option(help="Seconds between a job's checkpoints, where nodes fail.")
+    ] = 1800.0,
     sizes: Annotated[str, typer.Option(help="Sizes offered: ladder, all, powers.")] = "ladder",
     hours: Annotated[float | None, typer.Option(help="Stop after so many hours.")] = None,
     processes: Annotated[
@@ -113,6 +122,8 @@ def simulate(
     `fifo` gives each job the size that it asks for. Equal seeds and files give
     equal figures, but for the time that decisions take. What decides is the
     engine that a deployment runs, so a run's --log replays: tidegate replay LOG
+    With --mtbf-h each node fails at moments drawn from the seed, the same for
+    every policy; its gangs go back to their last checkpoint, which costs nothing.
     Exit code 0: all jobs ended. 1: some never did, or were rejected. 2: bad input.
 
     Example: tidegate simulate --workload generated --policy tide,fifo --seed 1
@@ -126,6 +137,7 @@ def simulate(
         _check_path(name, path)
     _check_log(log_path, dask)
     _check_seconds(round_s, merge_s, hours)
+    _check_failures(mtbf_h, repair_s, checkpoint_s)
     rules = {
         "on_events": _choice("--when", when, {"paper": None, "events": True, "rounds": False}),
         "tuning": _choice("--batch", batch, {"paper": None, "tuned": True, "fixed": False}),
@@ -148,6 +160,9 @@ def simulate(
             round_s=round_s,
             merge_s=merge_s,
             horizon_s=float("inf") if hours is None else hours * 3600.0,
+            mtbf_h=float("inf") if mtbf_h is None else mtbf_h,
+            repair_s=repair_s,
+            checkpoint_s=checkpoint_s,
             **rules,
         )
         for file in _listed("--workload", ",".join(workload))
@@ -230,6 +245,13 @@ def _check_seconds(round_s: float, merge_s: float, hours: float | None) -> None:
             fail(f"{option}: {given} is no length of time; give seconds.")
     if hours is not None and not hours > 0.0:
         fail(f"--hours: {hours:g} must be above 0.")
+
+
+def _check_failures(mtbf_h: float | None, repair_s: float, checkpoint_s: float) -> None:
+    given = {"--mtbf-h": mtbf_h, "--repair-s": repair_s, "--checkpoint-s": checkpoint_s}
+    for option, value in given.items():
+        if value is not None and not 0.01 <= value < 1e9:
+            fail(f"{option}: {value:g} must be 0.01 to 1e9.")
 
 
 def _check(cases: Sequence[Case]) -> None:

@@ -24,7 +24,9 @@ from scheduler.policies.registry import make_policy, name_of
 from scheduler.policies.spec import split
 from simulator.csv_rows import WorkloadError
 from simulator.driver import START_S
+from simulator.failures import failures
 from simulator.generated import Mix
+from simulator.layout import Layout
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
 from simulator.options import Agents
@@ -42,7 +44,7 @@ TUNING = ("pollux", "deepboot", "sia", "tide")
 #: anew whenever it is asked: asked whenever a gang has come to rest, it lets none rest.
 IN_ROUNDS = ("tiresias", "gittins", "optimus", "pollux", "deepboot", "sia", "afs")
 _SIZES_MOST = 64
-#: Demand of other pools goes on for so long after the last job came.
+#: Demand of other pools, and failures, go on for so long after the last job came.
 _AFTER_H = 14 * 24.0
 
 
@@ -71,6 +73,10 @@ class Case:
     on_events: bool | None = None  #: Whether to decide at events too; None: as above.
     knowledge: Knowledge = "learned"
     agents: Agents = "ideal"
+    mtbf_h: float = math.inf  #: Mean time that a node is up between two failures; inf: none fail.
+    repair_s: float = 1800.0  #: How long a node that failed is gone.
+    #: How often gangs save their work where nodes fail; it costs nothing.
+    checkpoint_s: float = 1800.0
     grid: Grid = "ladder"  #: Which sizes are offered, besides those asked for.
     horizon_s: float = math.inf
     journal: str | None = None  #: File for its records (`simulator.log`).
@@ -106,7 +112,7 @@ class Finished:
         `pollux` never tune their batch, and what they are is known.
         """
         case = self.case
-        may_tune = case.physics == "pollux"
+        may_tune, fails = case.physics == "pollux", case.mtbf_h < math.inf
         return {
             "policy": case.policy,
             "workload": case.workload,
@@ -122,6 +128,9 @@ class Finished:
             "tuning": case.tunes and may_tune,
             "knowledge": case.knowledge if may_tune else "true",
             "agents": case.agents,
+            "mtbf_h": case.mtbf_h if fails else None,
+            "repair_s": case.repair_s if fails else None,
+            "checkpoint_s": case.checkpoint_s if fails else None,
             "sizes": case.grid,
             **self.figures,
         }
@@ -143,6 +152,8 @@ def check(case: Case) -> None:
             f"--agents: real agent cores have no {case.physics} physics, only their own pauses for "
             "jobs that run as declared; give --physics simple, or leave it out."
         )
+    if case.agents == "core" and case.mtbf_h < math.inf:
+        raise ValueError("--mtbf-h: real agent cores do not fail here; leave out --agents core.")
     _pools(case, 0.0)
     make_physics(case).entries(Path(case.workload), case.room, adaptive=False)
 
@@ -195,9 +206,13 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
     physics = make_physics(case)
     entries = physics.entries(Path(case.workload), case.room, adaptive=case.tunes)
     last_s = max((entry.submit_s for entry in entries), default=0.0)
+    fails, pools = case.mtbf_h < math.inf, _pools(case, last_s)
+    until_s = min(case.horizon_s, last_s + 3600.0 * _AFTER_H)
     options = Options(
         room=case.room,
-        pools=_pools(case, last_s),
+        pools=pools,
+        failures=failures(Layout(case.room, pools), case.mtbf_h, case.repair_s, case.seed, until_s),
+        checkpoint_every_s=case.checkpoint_s if fails else math.inf,
         round_s=case.round_s,
         merge_s=case.merge_s,
         on_events=case.at_events,
