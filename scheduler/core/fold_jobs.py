@@ -48,7 +48,7 @@ def _job_advanced(state: ClusterState, fact: facts.JobAdvanced) -> None:
     job = job_of(state, fact)
     check_holding(job, fact)
     job.step, job.step_at_s = fact.step, state.now_s
-    job.checkpoint_step = max(job.checkpoint_step, fact.checkpoint_step)
+    _saved(job, fact.checkpoint_step)
     job.checkpoint_cost_s = fact.checkpoint_cost_s
     if fact.samples_per_s > 0:
         job.samples_per_s, job.rate_at_s = fact.samples_per_s, state.now_s
@@ -202,7 +202,7 @@ def _gang_leaving(state: ClusterState, fact: facts.GangCheckpointing | facts.Gan
 def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
     job = job_of(state, fact)
     job.state = step(JOB, job.id, job.state, "CheckpointSaved")
-    job.checkpoint_step = max(job.checkpoint_step, fact.step)
+    _saved(job, fact.step)
     job.checkpoint_cost_s = fact.cost_s
     if job.state is JobState.QUEUED:
         job.step = max(job.step, job.checkpoint_step)
@@ -366,6 +366,12 @@ def _attain(state: ClusterState, job: Job) -> None:
     job.attained_gpu_s += job.size * (state.now_s - job.attained_at_s)
     job.held_s += state.now_s - job.attained_at_s if job.cells else 0.0
     job.attained_at_s = state.now_s
+
+
+def _saved(job: Job, step: int) -> None:
+    if step > job.checkpoint_step:
+        # Whatever ended it, it gets on: a long job on many nodes lives through many failures.
+        job.checkpoint_step, job.failures = step, 0
 
 
 def _rest(state: ClusterState, job: Job, from_step: int) -> None:

@@ -46,9 +46,10 @@ class Settings:
     #: No turn starts more gangs than this; the next, which follows at once, starts the rest. What a
     #: start adds to an entry of the journal is about 1 KiB, to a transaction 64 KiB at most.
     starts_per_cycle: float = 256.0
-    #: After a failure a job waits this long, doubling with each, at most an hour.
+    #: After a failure a job waits this long, doubling with each until it has saved further work, at
+    #: most an hour.
     backoff_s: float = 60.0
-    #: A job that failed this often without finishing is given up.
+    #: A job that failed this often in a row without saving further work is given up.
     failures_max: float = 20.0
     #: What owners need is remembered as the peak of each stretch this long, 576 of them: two days
     #: of 5 minutes. Where a day is shorter, as in a demonstration, so is this.

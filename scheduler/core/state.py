@@ -78,7 +78,7 @@ class Job:
     #: Until when an agent that was given up may still obey an order to start it.
     unsure_until_s: float = 0.0
     end_s: float | None = None
-    failures: int = 0
+    failures: int = 0  #: Since it last saved further work.
     preemptions: int = 0
     migrations: int = 0
     restarts: int = 0  #: Changes of its allocation since its first start.

@@ -184,7 +184,7 @@ class Books:
             case events.JobProgressed() if job is not None and said.epoch == job.epoch:
                 self._progress(job, said)
             case events.WorkerStopped() | events.WorkerFailed() if job is not None:
-                job.saved = max(job.saved, said.step)
+                self._saved(job, said.step)
                 why = "failed" if isinstance(said, events.WorkerFailed) else said.reason
                 self._left(job, said.node, set(said.gpus), why)
             case CurvesLearned():
@@ -197,11 +197,15 @@ class Books:
             case _:
                 pass
 
+    def _saved(self, job: Job, step: int) -> None:
+        job.failures = 0 if step > job.saved else job.failures
+        job.saved = max(job.saved, step)
+
     def _progress(self, job: Job, said: events.JobProgressed) -> None:
         if said.step < job.step or not (job.cells or job.leaving):
             return
         job.step, job.step_at_s = said.step, self.now_s
-        job.saved = max(job.saved, said.checkpoint_step)
+        self._saved(job, said.checkpoint_step)
         job.steps_per_s = said.samples_per_s / job.said.samples_per_step
         if job.curve is None:
             job.rate_s = self.now_s

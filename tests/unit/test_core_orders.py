@@ -49,6 +49,18 @@ def test_a_job_that_fails_too_often_is_given_up() -> None:
     assert waits[:2] == [60.0, 120.0]
 
 
+def test_a_job_that_gets_further_between_its_failures_is_not_given_up() -> None:
+    cell = Cell(settings=Settings(failures_max=3)).told(node_born("n0"), submitted())
+    waits = []
+    for step in (0, 10, 20, 20, 30):
+        cell.run("j0", n0=1)
+        cell.progress("j0", step, saved=step)
+        cell.fail_worker()
+        waits.append((cell.job().backoff_until_s or 0.0) - cell.now_s)
+    assert (cell.job().state, cell.job().step, cell.job().failures) == ("queued", 30, 1)
+    assert waits == [60.0, 60.0, 60.0, 120.0, 60.0]  # twice at 20: longer
+
+
 def test_a_refused_start_frees_its_gpus_and_asks_why(cell: Cell) -> None:
     cell.plan({"j0": target(n0=2, n1=1)})
     cell.acks("refused", kind="StartGang")

@@ -113,3 +113,14 @@ def test_a_case_says_when_nodes_fail_and_a_seed_draws_it() -> None:
     assert (never["mtbf_h"], never.get("kills")) == (None, None)
     with pytest.raises(ValueError, match="leave out --agents core"):
         check(replace(case, agents="core"))
+
+
+def test_a_long_job_on_all_nodes_lives_through_more_failures_than_a_broken_one_may_have(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submit_time,num_gpus,duration,deadline\nbig,0,64,200000,\n")
+    case = Case("fifo", str(trace), "simple", room=Room(8, 8), mtbf_h=12.0)
+    figures = run_case(case).figures
+    assert float(figures["kills"] or 0) > 20  # `failures_max`
+    assert figures["completed"] == 1
