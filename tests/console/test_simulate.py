@@ -360,3 +360,21 @@ def test_the_record_of_a_simulation_answers_what_a_log_does(
     refused = tidegate("cancel", "job3", "--log", log, "--cell", "fifo")
     assert refused.code == 2
     assert "simulation" in refused.err
+
+
+def test_nodes_fail_and_the_log_of_it_replays(tidegate: Run, tmp_path: Path) -> None:
+    log, document = tmp_path / "run.db", tmp_path / "o.json"
+    asked = (
+        "simulate", "--workload", "generated", "--policy", "tide,fifo", "--nodes", "3", "--days",
+        "0.25", "--jobs", "20", "--seed", "5", "--processes", "1",
+    )  # fmt: skip
+    fails = ("--mtbf-h", "3", "--repair-s", "600", "--checkpoint-s", "900")
+    shown = tidegate.does(*asked, *fails, "--log", log, "--json", document).out
+    assert "nodes fail after 3 h" in shown
+    for run in json.loads(document.read_text())["runs"]:
+        assert (run["mtbf_h"], run["repair_s"], run["checkpoint_s"]) == (3.0, 600.0, 900.0)
+        assert run["kills"] > 0
+        assert run["completed"] == run["jobs"] == 20
+        assert (run["claims_timed_out"], run["invariant_violations"]) == (0, 0)
+    assert tidegate.does("replay", log).out.count("Identical:") == 2
+    assert "--repair-s: -1 must be 0.01 to 1e9" in tidegate(*asked, "--repair-s", "-1").err
