@@ -204,8 +204,7 @@ class SchedulerService:
             self._cut = undone.cut
 
     async def _tick(self, records: Sequence[Record], now_s: float) -> None:
-        state = self.engine.state
-        clock, state = self._clock, self.engine.state
+        state, clock = self.engine.state, self._clock
         batch = self.intake.read(records, state, clock.now_s(), clock.latest_s())
         messages = batch.dead
         decided: list[tuple[Stimulus, Decision]] = []
