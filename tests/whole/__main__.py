@@ -15,9 +15,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from tests.whole import coverage
 from tests.whole.shrink import shrink
 from tests.whole.storm import KINDS, Storm, draw
-from tests.whole.world import Outcome, run
+from tests.whole.world import REAL_S, Outcome, run
 
 #: Names of kinds and of facts shown in the table at the end.
 _WIDE = 24
@@ -34,18 +35,25 @@ def main() -> int:
     parser.add_argument("--blows", help="only these faults of the storm, by number, with commas")
     parser.add_argument("--tenants", help="only these jobs of the storm, by number, with commas")
     parser.add_argument("--verbose", action="store_true", help="say step by step what happens")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=REAL_S,
+        help="real seconds for each two virtual hours, after which a seed is stuck",
+    )
     parser.add_argument("--whole", action="store_true", help="do not make broken storms smaller")
     parser.add_argument("--json", type=Path, help="write the account to this file")
     given = parser.parse_args()
     without = set(filter(None, given.without.split(",")))
     if unknown := without - KINDS.keys():
         parser.error(f"--without: no such kind: {', '.join(sorted(unknown))}; {', '.join(KINDS)}")
-    if given.hours <= 0:
-        parser.error("--hours: must be above 0")
+    for name in ("hours", "patience"):
+        if getattr(given, name) <= 0:
+            parser.error(f"--{name}: must be above 0")
     storms = [_storm(given, seed, without) for seed in range(given.seed, given.seed + given.seeds)]
     began_s = time.monotonic()
     outcomes = []
-    for outcome in _all(storms, given.jobs, given.verbose):
+    for outcome in _all(storms, given):
         outcomes.append(outcome)
         if outcome.broken:
             _tell(outcome, storms[outcome.seed - given.seed], given)
@@ -82,18 +90,23 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
 
-def _all(storms: list[Storm], jobs: int, verbose: bool) -> Iterator[Outcome]:
-    if jobs == 1 or verbose:
-        yield from (run(storm, print if verbose else None) for storm in storms)
+def _all(storms: list[Storm], given: argparse.Namespace) -> Iterator[Outcome]:
+    if given.jobs == 1 or given.verbose:
+        say = print if given.verbose else None
+        yield from (run(storm, say, given.patience) for storm in storms)
         return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from (done.result() for done in as_completed([pool.submit(run, s) for s in storms]))
+    with ProcessPoolExecutor(given.jobs) as pool:
+        asked = [pool.submit(run, storm, None, given.patience) for storm in storms]
+        yield from (done.result() for done in as_completed(asked))
 
 
 def _tell(outcome: Outcome, storm: Storm, given: argparse.Namespace) -> None:
     """Name what was broken, and the least storm found that breaks it."""
     print(f"seed {outcome.seed}: broken", *outcome.broken, sep="\n    ")
     if given.whole or given.verbose:
+        return
+    if outcome.stuck:  # each try would take as long
+        print(f"    make simulate-faults SEEDS=1 SEED={storm.seed} VERBOSE=1", flush=True)
         return
     law = outcome.broken[0].split(":")[0]
     least = shrink(storm, lambda s: any(b.split(":")[0] == law for b in run(s).broken))
@@ -128,6 +141,9 @@ def _account(outcomes: list[Outcome], wall_s: float) -> dict[str, object]:
         "faults": total("blows"),
         "facts": total("facts"),
         "fault_and_state": total("pairs"),
+        "transitions": coverage.account(total("transitions"), coverage.all_transitions()),
+        "commands": coverage.account(total("commands"), coverage.all_commands()),
+        "stuck_seeds": [one.seed for one in outcomes if one.stuck],
         "broken_seeds": [{"seed": one.seed, "laws": one.broken} for one in broken],
         "slowest": [
             asdict(one)["seed"] for one in sorted(outcomes, key=lambda one: -one.seconds)[:5]
@@ -144,6 +160,11 @@ def _show(account: dict[str, object]) -> None:
         f"{account['seeds']} seeds, {account['broken']} broken, {account['virtual_hours']} virtual "
         f"hours, {account['jobs']} jobs, {account['seeds_per_s']} seeds/s"
     )
+    for what in ("transitions", "commands"):
+        covered = account[what]
+        assert isinstance(covered, dict)
+        print(f"{what}: {covered['seen']} of {covered['of']}", end="; ")
+    print(f"stuck seeds: {account['stuck_seeds'] or 'none'}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Broker(MemoryBus):
         super().__init__(clock)
         #: Every record that was ever stored, by topic; retention takes nothing from here.
         self.ever: dict[str, list[Record]] = defaultdict(list)
+        self._links: list[Connection] = []
 
     def _store(self, message: Message, time_s: float) -> None:
         super()._store(message, time_s)
@@ -50,10 +51,15 @@ class Broker(MemoryBus):
             stored.records[int(share * len(stored.records))] if stored and stored.records else None
         )
 
-    def join(
+    async def join(
         self, link: "Connection", group: str, topics: Sequence[str], keys: Sequence[str] | None
     ) -> LogConsumer:
-        """Let a connection read on where its group stopped."""
+        """Let a connection read on where its group stopped; those of the dead are hung up."""
+        for other in self._links:
+            if not other.alive:
+                await other.hang_up()
+        self._links = [other for other in self._links if other.alive and other is not link]
+        self._links.append(link)
         committed = {topic: self._committed.get((group, topic), 0) for topic in topics}
         return LogConsumer(link, self._doorbell, group, committed, keys)
 
@@ -74,6 +80,18 @@ class Connection:
         #: at either end of it.
         self.lost_answers = self.slow = self.deadly = 0.0
         self._broker, self._process, self._rng = broker, process, rng
+        self._consumers: list[LogConsumer] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.alive
+
+    async def hang_up(self) -> None:
+        """Close what reads through it: of a process, or a turn at leading, that is no more."""
+        for consumer in self._consumers:
+            await consumer.close()
+        self._consumers.clear()
 
     @property
     def cut(self) -> bool:
@@ -146,7 +164,9 @@ class Connection:
         self, group: str, topics: Sequence[str], *, keys: Sequence[str] | None = None
     ) -> LogConsumer:
         await self._travel()
-        return self._broker.join(self, group, topics, keys)
+        consumer = await self._broker.join(self, group, topics, keys)
+        self._consumers.append(consumer)
+        return consumer
 
     async def producer(self, producer_id: str) -> LogProducer:
         await self._travel()

@@ -95,7 +95,7 @@ def broken(books: Books) -> Iterator[str]:
     )
 
 
-def transitions(books: Books) -> Counter[str]:
+def facts(books: Books) -> Counter[str]:
     """Count what the engine found to be so."""
     return Counter(
         name for record in books.journal for name, _ in read_entry(record.value or b"").facts

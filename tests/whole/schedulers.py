@@ -71,8 +71,10 @@ class Member:
 
     def deal(self) -> None:
         """Give it the cell."""
-        if not self._holds and self.process.alive:
-            self._holds = True
+        if not self.process.alive or self._holds:
+            return
+        self._holds = True
+        if self._turns is None or self._turns.done():  # else it has not yet heard that it lost it
             self._turns = asyncio.create_task(self._lead(self.process), name=f"{self.name} leads")
 
     def take_back(self) -> None:
@@ -97,6 +99,7 @@ class Member:
             except BusError as error:
                 self.ends.append(f"{type(error).__name__}: {error}")
             self._service = None
+            await self.link.hang_up()
             process.clock.enter()
             await process.clock.sleep_until(process.clock.now_s() + RETRY_S)
             process.clock.leave()

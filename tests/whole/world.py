@@ -4,6 +4,7 @@ One run is a function of its storm: the same storm is the same run, to the byte.
 """
 
 import asyncio
+import gc
 import heapq
 import itertools
 import os
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bus.clock import PacedClock
+from scheduler import garbage
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL
@@ -28,16 +30,18 @@ from scheduler.replay import verify
 from scheduler.service_config import ServiceConfig
 from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 from tests.builders import START_S
+from tests.whole import coverage
 from tests.whole.agents import Agent, places
 from tests.whole.blows import Blows
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
-from tests.whole.laws import Books, broken, transitions
+from tests.whole.laws import Books, broken, facts
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.schedulers import Group, Member
 from tests.whole.stalls import Stalls
 from tests.whole.storm import Blow, Storm
+from tests.whole.stuck import Stuck, limit
 from tests.whole.tenants import Tenants
 
 #: How often the group of schedulers is looked after, and the dead.
@@ -50,6 +54,9 @@ CALM_HOURS = 12.0
 LAST_S = 1800.0
 #: Who is dead starts again after about so long.
 DEAD_S = 60.0
+#: A run that has no end after so many real seconds is stuck; the longer ones get as many more for
+#: each virtual hour. One takes a few seconds.
+REAL_S = 120.0
 
 
 @dataclass(slots=True)
@@ -60,7 +67,10 @@ class Outcome:
     broken: list[str]  #: Laws, each with what broke it.
     blows: Counter[str]
     facts: Counter[str]
-    pairs: Counter[str]  #: Kind of blow and state of some job then.
+    pairs: Counter[str]  #: Kind of blow, and the state of some job, node, loan or command then.
+    transitions: Counter[str]
+    commands: Counter[str]  #: By kind.
+    stuck: bool  #: Its run did not end.
     virtual_hours: float
     seconds: float  #: Of processor time.
     journal: str  #: Its digest.
@@ -68,12 +78,32 @@ class Outcome:
     takeovers: int
 
 
-def run(storm: Storm, say: Callable[[str], None] | None = None) -> Outcome:
-    """Let a storm pass over a new system, and hold what was written down to the laws."""
+def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = REAL_S) -> Outcome:
+    """Let a storm pass over a new system, and hold what was written down to the laws.
+
+    Args:
+        storm: What befalls it.
+        say: Is told step by step what happens.
+        real_s: For how long it may run, in real seconds, for each two virtual hours.
+    """
     # Agents flush to disk at each turn; what a disk keeps is decided here, so memory will do.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    looks = gc.get_threshold()
+    garbage.put_off()  # as a scheduler's process does
     with tempfile.TemporaryDirectory(prefix="tidegate-whole-", dir=memory) as folder:
-        return asyncio.run(_World(storm, Path(folder), say).run())
+        world = _World(storm, Path(folder), say)
+        stuck = False
+        try:
+            with limit(real_s * max(1.0, storm.hours / 2.0)):
+                asyncio.run(world.run())
+        except Stuck as error:
+            stuck = True
+            world.found.append(f"stuck at {world.clock.now_s() - START_S:.1f} s: {error}")
+        except Exception as error:  # noqa: BLE001  a seed that ends the harness must be named
+            world.found.append(f"the run ended: {type(error).__name__}: {error}")
+        finally:
+            gc.set_threshold(*looks)
+    return world.outcome(stuck=stuck)
 
 
 class _World:
@@ -118,6 +148,7 @@ class _World:
         self._order = itertools.count()
         self._checked_s = 0.0
         self._stalled = False
+        self._began_s = time.process_time()
 
     def _member(self, name: str) -> Member:
         config = ServiceConfig(leader=name, snapshot_entries=400)
@@ -125,8 +156,7 @@ class _World:
 
     # --- a run ---
 
-    async def run(self) -> Outcome:
-        began_s = time.process_time()
+    async def run(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._wrong)
         self.mosquitto.begin()
         self.device.start()
@@ -150,14 +180,21 @@ class _World:
         self.found += broken(books)
         self.found += self._replayed(books)
         await self._end()
+
+    def outcome(self, *, stuck: bool) -> Outcome:
+        """Give what came of it."""
+        books = self._books()
         return Outcome(
             self.storm.seed,
             self.found,
             Counter(blow.kind for blow in self.storm.blows),
-            transitions(books),
+            facts(books),
             self.pairs,
+            coverage.transitions(books.journal),
+            coverage.commands(books.commands),
+            stuck,
             (self.clock.now_s() - START_S) / 3600.0,
-            time.process_time() - began_s,
+            time.process_time() - self._began_s,
             blake2b(b"".join(r.value or b"" for r in books.journal), digest_size=8).hexdigest(),
             len(self.tenants.accepted),
             self.group.takeovers,
@@ -184,8 +221,8 @@ class _World:
     def _strike(self, blow: Blow) -> None:
         self._tell(f"*** {blow.kind} {blow.who} {blow.size:.2f}")
         state = self._state()
-        for job in () if state is None else state.jobs.values():
-            self.pairs[f"{blow.kind} x {job.state.value}"] += 1
+        for stands in () if state is None else coverage.standing(state):
+            self.pairs[f"{blow.kind} x {stands}"] += 1
         self.blows.strike(blow)
 
     def _revive(self) -> None:
