@@ -9,7 +9,7 @@ import numpy as np
 from bus.clock import PacedClock
 from bus.contract import Message
 from bus.steady import SETTLE_S
-from schemas.topics import EVENTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, EVENTS, SNAPSHOTS, TELEMETRY
 from tests.whole.agents import Agent
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging
@@ -22,6 +22,10 @@ from tests.whole.wires import MqttWire
 
 #: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
 CLOCKS_S = 25.0
+#: Linux writes to disk what is older than this.
+FLUSH_S = 30.0
+#: A copy from which a log is restored is at most so old.
+COPY_S = 3600.0
 
 
 @dataclass
@@ -106,6 +110,22 @@ class Blows:
 
     def offsets_forgotten(self, blow: Blow) -> None:
         self.broker.forget_offsets("scheduler-default")
+
+    def topic_recreated(self, blow: Blow) -> None:
+        """Lose all snapshots, or what was measured: nothing that the journal does not tell."""
+        self.broker.recreate((SNAPSHOTS if blow.who % 2 else TELEMETRY).name)
+
+    def tail_lost(self, blow: Blow) -> None:
+        """Lose what was not flushed, of each topic up to `FLUSH_S`."""
+        rng, now_s = np.random.default_rng(blow.who), self.world.now_s()
+        self.broker.lose(
+            {topic: now_s - float(rng.uniform(0.0, FLUSH_S * blow.size)) for topic in ALL_TOPICS}
+        )
+
+    def log_restored(self, blow: Blow) -> None:
+        """Go on from a copy of the log that is up to so old."""
+        now_s = self.world.now_s()
+        self.broker.lose(dict.fromkeys(ALL_TOPICS, now_s - COPY_S * blow.size))
 
     def resubmitted(self, blow: Blow) -> None:
         self.tenants.submit_again(blow.who)

@@ -6,7 +6,7 @@ learns of a failure. The broker may forget what a real one may lose.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -29,11 +29,26 @@ class Broker(MemoryBus):
         super().__init__(clock)
         #: Every record that was ever stored, by topic; retention takes nothing from here.
         self.ever: dict[str, list[Record]] = defaultdict(list)
+        #: What was stored, confirmed, and is no more, by topic; and when that happened.
+        self.lost: dict[str, list[Record]] = defaultdict(list)
+        self.losses: list[float] = []
+        self._positions: list[tuple[float, tuple[str, str], int]] = []  #: When, whose, where.
+        self._bewildered: set[str] = set()  #: Producers whose newest records are no more.
         self._links: list[Connection] = []
 
     def _store(self, message: Message, time_s: float) -> None:
         super()._store(message, time_s)
         self.ever[message.topic].append(self._stored[message.topic].records[-1])
+
+    def _take_effect(
+        self, messages: Sequence[Message], positions: Positions, producer: tuple[str, int] | None
+    ) -> None:
+        if producer is not None and producer[0] in self._bewildered:
+            # Kafka's OUT_OF_ORDER_SEQUENCE_NUMBER: what this producer wrote last is not there.
+            raise BusError("out of sequence: records of this producer are missing")
+        super()._take_effect(messages, positions, producer)
+        now_s = self.clock.now_s()
+        self._positions += [(now_s, place, offset) for place, offset in positions.items()]
 
     def ring(self) -> None:
         """Wake all who wait for records."""
@@ -41,8 +56,44 @@ class Broker(MemoryBus):
 
     def forget_offsets(self, group: str) -> None:
         """Lose where a group has read to, as after its retention."""
-        for place in [place for place in self._committed if place[0] == group]:
-            del self._committed[place]
+        self._positions = [one for one in self._positions if one[1][0] != group]
+        self._committed = {place: offset for _, place, offset in self._positions}
+
+    def lose(self, since_s: Mapping[str, float]) -> None:
+        """Lose what was stored since a moment, by topic, and where groups read to since the first.
+
+        So does a broker of one copy that loses its power before it has flushed, each partition
+        for itself; and one that is restored from a copy, all from one moment on.
+        """
+        for topic, cut_s in since_s.items():
+            stored = self._stored.get(topic)
+            gone = [one for one in stored.records if one.time_s >= cut_s] if stored else []
+            if stored is None or not gone:
+                continue
+            stored.keep([one for one in stored.records if one.time_s < cut_s])
+            stored.next = gone[0].offset
+            self.ever[topic] = [one for one in self.ever[topic] if one.time_s < cut_s]
+            self.lost[topic] += gone
+            self._go_back(topic, stored.next)
+        self._positions = [one for one in self._positions if one[0] < min(since_s.values())]
+        self._committed = {place: offset for _, place, offset in self._positions}
+        self._bewildered.update(self._epochs)
+        self.losses.append(self.clock.now_s())
+
+    def recreate(self, topic: str) -> None:
+        """Lose all of a topic, and begin it anew."""
+        stored = self._stored.pop(topic, None)
+        if stored is not None:
+            self.lost[topic] += stored.records
+            self.ever[topic].clear()
+            self._positions = [one for one in self._positions if one[1][1] != topic]
+            self._committed = {place: offset for _, place, offset in self._positions}
+            self._go_back(topic, 0)
+
+    def _go_back(self, topic: str, end: int) -> None:
+        """Let who has read further read on from here: a client learns that a log was cut."""
+        for link in self._links:
+            link.go_back(topic, end)
 
     def stored(self, topic: str, share: float) -> Record | None:
         """Give the record that this share of a topic's records come before."""
@@ -65,6 +116,7 @@ class Broker(MemoryBus):
 
     def open_producer(self, link: "Connection", producer_id: str) -> LogProducer:
         """Give a producer id to a connection, fencing who had it."""
+        self._bewildered.discard(producer_id)
         epoch = self._epochs[producer_id] = self._epochs.get(producer_id, 0) + 1
         return LogProducer(link, producer_id, epoch)
 
@@ -92,6 +144,12 @@ class Connection:
         for consumer in self._consumers:
             await consumer.close()
         self._consumers.clear()
+
+    def go_back(self, topic: str, end: int) -> None:
+        """Read on from the end of a topic, where that is no more what it was."""
+        for consumer in self._consumers:
+            if topic in consumer._positions:
+                consumer._positions[topic] = min(consumer._positions[topic], end)
 
     @property
     def cut(self) -> bool:

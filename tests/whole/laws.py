@@ -6,10 +6,11 @@ the GPUs.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bus.contract import Record
 from tests.chaos.ledger import (
+    SUBMITTED,
     Cause,
     Entry,
     Said,
@@ -21,6 +22,7 @@ from tests.chaos.ledger import (
 )
 from tests.chaos.owners import (
     Effect,
+    Tenure,
     double_owners,
     double_places,
     read_orders,
@@ -30,6 +32,8 @@ from tests.chaos.owners import (
 
 #: So many of each finding are named.
 SHOWN = 3
+#: A lease, the scheduler's margin, and some time to be heard in.
+STRAY_S = 1200.0
 CANCELLED = "tidegate.job.cancelled.v1"
 DIED = "tidegate.node.died.v1"
 _ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "SubmissionRefused")
@@ -53,6 +57,10 @@ class Books:
     confirmed: Sequence[bytes] = ()
     #: By edge agent, what was said at its own MQTT addresses.
     at_home: Mapping[str, set[bytes]] = field(default_factory=dict)
+    #: What the broker confirmed and lost, of any topic, and when it lost that. Everything else
+    #: here is what it has now, but for commands: agents may have obeyed those that were lost.
+    lost: list[Record] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
 
 
 def broken(books: Books) -> Iterator[str]:
@@ -62,8 +70,16 @@ def broken(books: Books) -> Iterator[str]:
     dead = {record.value or b"" for record in books.dead}
     buried = {one.cause for one in map(_said, books.dead) if one is not None}
     confirmed = [read_said(value).cause for value in books.confirmed]
-    pointless = buried | _pointless(said, journal)
-    found = delivery(said, journal, confirmed=confirmed, buried=pointless)
+    gone = [one for one in map(_said, books.lost) if one is not None]
+    found = delivery(
+        [*gone, *said],
+        journal,
+        confirmed=confirmed,
+        buried={one.cause for one in gone}
+        | buried
+        | _pointless(said, journal)
+        | _of_lost_gangs(said, journal, books.losses),
+    )
     yield from _shown("confirmed to its agent, and not in Kafka", found.vanished)
     yield from _shown("in Kafka for an edge agent that did not say it", _forged(books))
     yield from _shown("accepted and never told to the engine", found.untold)
@@ -72,9 +88,11 @@ def broken(books: Books) -> Iterator[str]:
     yield from _shown("acknowledged, and the engine never learnt", acks_untold(said, journal))
     yield from _shown(
         "a dead letter that nobody can explain",
-        [str(value[:200]) for value in sorted(dead - books.hostile)],
+        [str(value[:200]) for value in sorted(dead - books.hostile - _strays(books))],
     )
+    unheard = {one.data["job"] for one in gone if one.type == SUBMITTED}
     told = jobs(books.accepted, journal)
+    told.lost = [job for job in told.lost if job not in unheard]
     yield from _shown("jobs accepted, and unknown", told.lost)
     yield from _shown("jobs that never ended", told.unfinished)
     yield from _shown("jobs completed twice", told.twice)
@@ -88,11 +106,56 @@ def broken(books: Books) -> Iterator[str]:
     ordered = [effect for effect in books.effects if effect.effect != "checkpoint"]
     yield from _shown("commands with two effects", repeated_effects(ordered, orders))
     held = tenures(books.effects, books.deaths)
-    yield from _shown("GPUs with two owners", double_owners(held))
-    yield from _shown("jobs at two places", double_places(held))
+    clear = list(_outside(held, books.losses))
+    yield from _shown("GPUs with two owners", double_owners(clear))
+    yield from _shown("jobs at two places", double_places(clear))
     yield from _shown(
         "GPUs never given back", [str(one) for one in held if one.to_s == float("inf")]
     )
+
+
+def _of_lost_gangs(
+    said: Sequence[Said], journal: Sequence[Entry], losses: Sequence[float]
+) -> set[Cause]:
+    """Find what is said of gangs whose start was decided in what was lost: nobody knows them."""
+    known = {
+        (fields["job"], fields["epoch"])
+        for entry in journal
+        for name, fields in entry.facts
+        if name in ("GangStarting", "GangScaling") and "epoch" in fields
+    }
+    return {
+        one.cause
+        for one in said
+        if losses and "epoch" in one.data and (one.data["job"], one.data["epoch"]) not in known
+    }
+
+
+def _strays(books: Books) -> set[bytes]:
+    """Find dead letters that a loss explains: agents speak of what the scheduler knows no more."""
+    found = set()
+    for record in books.dead:
+        said = _said(record)
+        if said is not None and said.cause[0].startswith("/agents/"):
+            if any(said.at_s < lost_s + STRAY_S for lost_s in books.losses):
+                found.add(record.value or b"")
+    return found
+
+
+def _outside(held: Iterable[Tenure], losses: Sequence[float]) -> Iterator[Tenure]:
+    """Leave out the time after losses: nobody knows what a lost decision has started.
+
+    Its agent is heard within that, and told to stop it, or the lease ends.
+    """
+    for tenure in held:
+        from_s = tenure.from_s
+        for lost_s in sorted(losses):
+            if from_s < lost_s < tenure.to_s:
+                yield replace(tenure, from_s=from_s, to_s=lost_s)
+            if lost_s <= tenure.to_s and from_s < lost_s + STRAY_S:
+                from_s = max(from_s, lost_s + STRAY_S)
+        if from_s < tenure.to_s:
+            yield replace(tenure, from_s=from_s)
 
 
 def facts(books: Books) -> Counter[str]:

@@ -28,6 +28,9 @@ KINDS = {
     "late_copy": 30.0,
     "garbage": 30.0,
     "offsets_forgotten": 2.0,
+    "topic_recreated": 1.0,
+    "tail_lost": 1.0,
+    "log_restored": 0.5,
     "resubmitted": 8.0,
     "cancelled": 4.0,
     "bridge_crash": 8.0,
@@ -49,6 +52,9 @@ KINDS = {
 }
 #: The share of kinds that a seed enables.
 ENABLED = 0.4
+#: After these less holds (`laws.Books.losses`), so fewer seeds have them.
+LOSSES = ("tail_lost", "log_restored")
+ENABLED_LOSSES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,8 @@ def draw(seed: int, hours: float = 2.0) -> Storm:
     rng = np.random.default_rng([seed, 1])
     blows = []
     for kind, most in KINDS.items():
-        enabled, share = rng.random() < ENABLED, 10.0 ** -rng.random()
+        likely = ENABLED_LOSSES if kind in LOSSES else ENABLED
+        enabled, share = rng.random() < likely, 10.0 ** -rng.random()
         for _ in range(rng.poisson(most * share * hours) if enabled else 0):
             at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
             blows.append(Blow(at_s, kind, int(rng.integers(1 << 16)), float(rng.random())))
