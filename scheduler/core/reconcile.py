@@ -14,6 +14,7 @@ from scheduler.core.facts import Cells
 from scheduler.core.leave import stop
 from scheduler.core.orders import gang_spec
 from scheduler.core.state import Job, Node, policy_name
+from scheduler.core.stimuli import next_epoch
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.checked import MalformedPlan, check_reasons
@@ -248,14 +249,19 @@ def _placement(cells: Cells) -> list[NodeGpus]:
     ]
 
 
+def _epoch(turn: Turn, job: Job) -> int:
+    """Give the epoch of the job's next allocation: agents may know some that the log has lost."""
+    return next_epoch(job.epoch, turn.state.now_s)
+
+
 def _start(turn: Turn, job: Job, cells: Cells) -> None:
     node = turn.state.nodes[next(iter(cells))]
-    first = job.checkpoint_step == 0
+    epoch, first = _epoch(turn, job), job.checkpoint_step == 0
     transfer_s = 0.0 if first else job.checkpoint_mib / node.transfer_mib_per_s
     transfer_s = min(transfer_s, TEN_YEARS_S)
     order = StartGang.model_construct(
         job=job.id,
-        epoch=job.epoch + 1,
+        epoch=epoch,
         placement=_placement(cells),
         spec=gang_spec(job),
         step=job.checkpoint_step,
@@ -263,15 +269,16 @@ def _start(turn: Turn, job: Job, cells: Cells) -> None:
     )
     copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
     turn.starts += 1
-    turn.emit(facts.GangStarting(job.id, job.epoch + 1, node.pool, copied, job.checkpoint_step))
+    turn.emit(facts.GangStarting(job.id, epoch, node.pool, copied, job.checkpoint_step))
     turn.command(node.agent, order, job.id)
 
 
 def _scale(turn: Turn, job: Job, cells: Cells, *, keeps_claim: bool = False) -> None:
     copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
     agent = turn.state.nodes[next(iter(copied))].agent
-    order = ScaleGang.model_construct(job=job.id, epoch=job.epoch + 1, placement=_placement(copied))
-    turn.emit(facts.GangScaling(job.id, job.epoch + 1, copied, keeps_claim))
+    epoch = _epoch(turn, job)
+    order = ScaleGang.model_construct(job=job.id, epoch=epoch, placement=_placement(copied))
+    turn.emit(facts.GangScaling(job.id, epoch, copied, keeps_claim))
     turn.command(agent, order, job.id)
 
 

@@ -41,11 +41,15 @@ _EPOCH_ZERO_S = 1_577_836_800.0
 
 
 def next_epoch(former: int, now_s: float) -> int:
-    """Give the epoch of a new leader: above the former, and above any that the journal has lost.
+    """Give the epoch of a new leader, or of a job's next allocation.
 
-    A log that was restored from a copy knows an older epoch than agents have heard; the time
-    lifts the next one above all of them. Ids of commands and loans hold it, so they never come
-    again with another meaning.
+    It is above the former, and above any that the journal has lost: a log that was restored from
+    a copy knows older epochs than agents have heard, and the time lifts the next one above all of
+    them. Ids of commands and loans hold a leader's, so they never come again with another meaning.
+
+    Args:
+        former: The one before.
+        now_s: The present moment, in seconds since the Unix epoch.
     """
     return max(former + 1, int(now_s - _EPOCH_ZERO_S))
 

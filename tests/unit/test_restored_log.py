@@ -13,8 +13,8 @@ from tests.desk import Desk
 BEGIN_S = 1_767_571_200.0  # 2026-01-05
 
 
-async def _led(log: Path, job: str, at_s: float) -> tuple[set[str], int]:
-    """Let a leader start a job; give the ids of its commands, and its epoch."""
+async def _led(log: Path, job: str, at_s: float) -> tuple[set[str], int, int]:
+    """Let a leader start a job; give the ids of its commands, its epoch, and the job's."""
     clock = PacedClock(at_s, None)
     desk = Desk(clock, SqliteBus.open(log, clock, durability="process_crash"))
     service = desk.start()
@@ -24,10 +24,12 @@ async def _led(log: Path, job: str, at_s: float) -> tuple[set[str], int]:
     said = await desk.commands(StartGang)
     await desk.crash()
     await desk.bus.close()
-    return {one.id for one in said}, service.engine.state.leader.epoch
+    newest = max(one.data.epoch for one in said if isinstance(one.data, StartGang))
+    return {one.id for one in said}, service.engine.state.leader.epoch, newest
 
 
-async def test_no_command_of_a_lost_future_is_given_again(tmp_path: Path) -> None:
+async def _copied(tmp_path: Path) -> tuple[Path, Path]:
+    """Give a log and a copy of it."""
     log, copy = tmp_path / "log.db", tmp_path / "copy.db"
     clock = PacedClock(BEGIN_S, None)
     desk = Desk(clock, SqliteBus.open(log, clock, durability="process_crash"))
@@ -36,12 +38,25 @@ async def test_no_command_of_a_lost_future_is_given_again(tmp_path: Path) -> Non
     await desk.crash()
     await desk.bus.close()
     shutil.copyfile(log, copy)
-    lost, lost_epoch = await _led(log, "a", BEGIN_S + 10.0)
-    found, epoch = await _led(copy, "b", BEGIN_S + 400.0)
+    return log, copy
+
+
+async def test_no_command_of_a_lost_future_is_given_again(tmp_path: Path) -> None:
+    log, copy = await _copied(tmp_path)
+    lost, lost_epoch, _ = await _led(log, "a", BEGIN_S + 10.0)
+    found, epoch, _ = await _led(copy, "b", BEGIN_S + 400.0)
     assert lost
     assert found
     assert lost.isdisjoint(found)
     assert epoch > lost_epoch, "agents obey whom they take for the newest leader"
+
+
+async def test_a_job_starts_above_all_its_epochs_of_a_lost_future(tmp_path: Path) -> None:
+    log, copy = await _copied(tmp_path)
+    *_, lost_epoch = await _led(log, "a", BEGIN_S + 10.0)
+    *_, epoch = await _led(copy, "a", BEGIN_S + 400.0)
+    assert epoch > lost_epoch, "agents refuse what is not above the newest that they know"
+    assert epoch < 2**31, "what an envelope can say"
 
 
 def test_no_loan_of_a_lost_future_is_asked_for_again() -> None:

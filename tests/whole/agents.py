@@ -1,4 +1,4 @@
-"""Real agents of the simulated system: their files outlive them, their workers do not.
+"""Real agents of the simulated system: their files outlive them, and so do their workers.
 
 What an agent did to its GPUs is witnessed from outside, by the world's clock.
 """
@@ -18,11 +18,11 @@ from bus.clock import PacedClock
 from bus.mqtt import MqttLink
 from runtime.build import Options, build
 from runtime.core import NodeSpec
-from runtime.effects import EffectsFile, recorded
+from runtime.effects import EffectsFile
 from runtime.executor import Machine
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics, SimulatedExecutor
-from runtime.simulated_owner import simulated_machine
+from runtime.simulated_owner import SimulatedMeter, simulated_machine
 from runtime.store import StoreError
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
@@ -30,6 +30,7 @@ from tests.whole.broker import Broker, Connection
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.process import Process
 from tests.whole.wires import MqttWire
+from tests.whole.supervisors import Supervisors
 
 #: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
 TURNS = 300
@@ -110,7 +111,7 @@ class Agent:
         self.processes = [self.process]
         self._plug(self.process)
         self.service: AgentService | None = None
-        self.executor: SimulatedExecutor | None = None
+        self.supervisors: Supervisors | None = None
         self.task: asyncio.Task[None] | None = None
 
     def _plug(self, process: Process) -> None:
@@ -174,7 +175,7 @@ class Agent:
                 self.bus,
                 process.clock,
                 self.file,
-                recorded(self._machine, Witness(self.name, self._world, self.effects)),
+                self._machine,
             )
         except StoreError as error:
             self._ended(process, f"{error}")
@@ -214,9 +215,17 @@ class Agent:
             per_node=kind == "edge",
             physics=physics,
         )
-        assert isinstance(machine.executor, SimulatedExecutor)
-        self.executor = machine.executor
-        return machine
+        if self.supervisors is None:
+            assert isinstance(machine.executor, SimulatedExecutor)
+            witness = Witness(self.name, self._world, self.effects)
+            self.supervisors = Supervisors(machine.executor, witness, self._world)
+        meter = SimulatedMeter(specs, self.supervisors.workers)
+        return Machine(self.supervisors, meter, machine.owner)
+
+    def look(self) -> None:
+        """Let supervisors do what they do by themselves."""
+        if self.supervisors is not None:
+            self.supervisors.look(self.process.clock.now_s(), alone=not self.process.alive)
 
     # --- what befalls it ---
 
@@ -229,6 +238,8 @@ class Agent:
     def leave(self, farewell: str | None) -> None:
         """End in good order, for a while or for good."""
         if self.up and self.service is not None:
+            if farewell is not None:
+                self._lose_power()  # its nodes go, and all that is on them
             self.process.leaving = True
             self.stopping = asyncio.create_task(self.service.stop(farewell))
             if isinstance(self.bus, Told):
@@ -255,15 +266,20 @@ class Agent:
 
     def fail_worker(self) -> None:
         """Let a worker die."""
-        if self.up and self.service is not None and self.executor is not None:
+        if self.up and self.service is not None and self.supervisors is not None:
             gangs = sorted(self.service.core.gangs)
             if gangs:
-                self.executor.fail(gangs[0], "chance", self.service._clock.now_s())
+                self.supervisors.workers.fail(gangs[0], "chance", self.service._clock.now_s())
 
     def tear(self) -> None:
         """Leave half a write at the end of the file, as a machine that lost its power."""
         self.crash()
+        self._lose_power()
         torn = Path(f"{self.file}-wal")
         if torn.exists():
             with torn.open("ab") as file:
                 file.write(bytes(self._rng.integers(0, 256, 1500, dtype=np.uint8)))
+
+    def _lose_power(self) -> None:
+        if self.supervisors is not None:
+            self.supervisors.lose_power(self.process.clock.now_s())

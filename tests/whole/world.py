@@ -213,6 +213,8 @@ class _World:
             while self._coming and self._coming[0][0] <= self.clock.now_s():
                 heapq.heappop(self._coming)[2]()
             await asyncio.sleep(0)
+            for agent in self.agents:
+                agent.look()
             self._revive()
             self.group.look()
             self.carriers.look()
@@ -308,7 +310,7 @@ class _World:
             [*ever[COMMANDS.name], *self.broker.lost[COMMANDS.name]],
             [record for name in letters for record in ever[name]],
             [effect for agent in self.agents for effect in agent.effects],
-            {agent.name: agent.deaths for agent in self.agents},
+            {},  # workers outlive their agents
             self.tenants.accepted,
             self.tenants.cancelled,
             self.tenants.hostile,
