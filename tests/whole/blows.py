@@ -9,6 +9,7 @@ import numpy as np
 from bus.clock import PacedClock
 from bus.contract import Message
 from bus.steady import SETTLE_S
+from schemas.events import JobCancelled, NodeBorn, NodeDied
 from schemas.topics import ALL_TOPICS, EVENTS, SNAPSHOTS, TELEMETRY
 from tests.whole.agents import Agent
 from tests.whole.blows_mqtt import MqttBlows
@@ -62,6 +63,14 @@ class Blows:
 
     def agent_crash(self, blow: Blow) -> None:
         self._agent(blow).crash()
+
+    def agent_dead(self, blow: Blow) -> None:
+        """Let nobody start it again for long, perhaps beyond its lease."""
+        agent = self._agent(blow)
+        if agent.process.alive:
+            agent.crash()
+            agent.process.mourned = True
+            self.later(self.world.now_s() + 3600.0 * blow.size, agent.start)
 
     def agent_torn(self, blow: Blow) -> None:
         self._agent(blow).tear()
@@ -132,6 +141,28 @@ class Blows:
 
     def cancelled(self, blow: Blow) -> None:
         self.tenants.cancel(blow.who)
+
+    def forged(self, blow: Blow) -> None:
+        """Let another tenant, or another's agent, say what is not theirs to say."""
+        victim, name = self._agent(blow).place, self.tenants.job(blow.who >> 4)
+        node = victim.specs[0]
+        if blow.who % 4 == 0:
+            self.tenants.forge(blow.who, "/agents/forger", NodeDied(node=node.node, reason="gone"))
+        elif blow.who % 4 == 1:
+            born = NodeBorn(
+                node=node.node,
+                agent="forger",
+                pool=node.pool,
+                pool_kind=node.pool_kind,
+                gpu_count=64,
+                gpu_type="A100",
+                gpu_memory_mib=80_000,
+                speed_factor=100.0,
+            )
+            self.tenants.forge(blow.who, "/agents/forger", born)
+        elif name is not None:
+            source = "/tenants/other" if blow.who % 4 == 2 else f"/agents/{victim.agent}"
+            self.tenants.forge(blow.who, source, JobCancelled(job=name))
 
     # --- clocks ---
 

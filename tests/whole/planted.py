@@ -4,8 +4,9 @@ Each is a patch of the product that takes a defence away.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -13,10 +14,12 @@ from bus import mqtt_outbox
 from bus.bridge_lane import Held, Lane
 from bus.bridge_up import Up
 from bus.contract import Producer
+from bus.steady import Steady
 from runtime.core.agent import AgentCore
 from scheduler.dedupe import Dedupe, Verdict
 from scheduler.service import SchedulerService
 from tests.whole.broker import Connection
+from tests.whole.supervisors import Supervisors
 
 
 def _lease_ignored() -> AbstractContextManager[Any]:
@@ -79,13 +82,64 @@ def _said_once() -> AbstractContextManager[Any]:
     return patch.object(mqtt_outbox, "RESEND_S", 1e9)
 
 
+def _steps_believed() -> AbstractContextManager[Any]:
+    """Processes follow their machine's clock wherever it is set."""
+    return patch.object(Steady, "now_s", lambda self: self._wall_s())
+
+
+def _anybody_speaks() -> AbstractContextManager[Any]:
+    """Whoever can write says what it likes of whatever it likes."""
+    return _both(
+        patch("scheduler.service.foreign", lambda state, envelope: None),
+        patch("scheduler.intake.out_of_turn", lambda envelope: None),
+    )
+
+
+def _epochs_repeat() -> AbstractContextManager[Any]:
+    """Epochs are one above the last that the log has, and with them ids of commands."""
+
+    def above(former: int, now_s: float) -> int:
+        return former + 1
+
+    return _both(
+        patch("scheduler.service.next_epoch", above),
+        patch("scheduler.core.reconcile.next_epoch", above),
+    )
+
+
+def _supervisors_forget() -> AbstractContextManager[Any]:
+    """Supervisors let gangs run on while their agent is dead, whatever the lease says."""
+    return patch.object(Supervisors, "keep_lease", lambda self, lease, now_s: None)
+
+
+@contextmanager
+def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A defence that can be taken away."""
+
+    take_away: Callable[[], AbstractContextManager[Any]]
+    #: Only storms with one of these can find it; empty: any may.
+    kinds: tuple[str, ...] = ()
+
+
 #: By name, what takes a defence away.
-PLANTED: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "lease_ignored": _lease_ignored,
-    "nothing_known": _nothing_known,
-    "leaders_unfenced": _leaders_unfenced,
-    "read_before_done": _read_before_done,
-    "answered_before_stored": _answered_before_stored,
-    "cells_wait_for_each_other": _cells_wait_for_each_other,
-    "said_once": _said_once,
+PLANTED: dict[str, Planted] = {
+    "lease_ignored": Planted(_lease_ignored),
+    "nothing_known": Planted(_nothing_known),
+    "leaders_unfenced": Planted(_leaders_unfenced),
+    "read_before_done": Planted(_read_before_done),
+    "steps_believed": Planted(_steps_believed, ("clock_leaps",)),
+    "anybody_speaks": Planted(_anybody_speaks, ("forged",)),
+    "epochs_repeat": Planted(_epochs_repeat, ("log_restored",)),
+    "answered_before_stored": Planted(_answered_before_stored),
+    "cells_wait_for_each_other": Planted(_cells_wait_for_each_other),
+    "said_once": Planted(_said_once),
+    "supervisors_forget": Planted(_supervisors_forget, ("agent_dead",)),
 }

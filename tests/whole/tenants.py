@@ -57,6 +57,24 @@ class Tenants:
         """Say something as it is."""
         self._tasks.append(asyncio.create_task(self._insist(message, None)))
 
+    def forge(self, which: int, source: str, data: EventData) -> None:
+        """Say something well-formed that is not this source's to say."""
+        envelope = event(
+            data,
+            source=source,
+            sequence=which,
+            bootid=which,
+            time_s=self._world.now_s(),
+            cell="default",
+        )
+        value = encode(envelope)
+        self.hostile.add(value)
+        self.raw(Message(EVENTS.name, "default", value))
+
+    def job(self, which: int) -> str | None:
+        """Name a job that was submitted; None if none was."""
+        return self._submissions[which % len(self._submissions)].job if self._submissions else None
+
     def _say(self, data: EventData, then: Callable[[], None] | None = None) -> None:
         envelope = event(
             data,

@@ -14,7 +14,7 @@ from tests.whole.world import run
 CHUNK = 10
 SEEDS = 60 if os.environ.get("CI") else 20
 #: A planted fault is found within so many storms.
-FOUND_IN = 40
+FOUND_IN = 200
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
@@ -30,9 +30,16 @@ def test_long_storms_break_no_law(seed: int) -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_storms_find_what_a_missing_defence_lets_through(name: str) -> None:
-    with PLANTED[name]():
-        found = next((s for s in range(1, FOUND_IN + 1) if run(draw(s)).broken), None)
+    planted = PLANTED[name]
+    storms = (draw(seed) for seed in range(1, FOUND_IN + 1))
+    could = [one for one in storms if not planted.kinds or _kinds(one) & set(planted.kinds)]
+    with planted.take_away():
+        found = next((one.seed for one in could if run(one).broken), None)
     assert found is not None
+
+
+def _kinds(storm: Storm) -> set[str]:
+    return {blow.kind for blow in storm.blows}
 
 
 def test_one_storm_is_one_run() -> None:
@@ -49,7 +56,7 @@ def test_a_storm_is_shrunk_to_what_breaks_the_law() -> None:
     storm = Storm(1, 2.0, (*others, cut), jobs)
 
     def breaks(tried: Storm) -> bool:
-        with PLANTED["lease_ignored"]():
+        with PLANTED["lease_ignored"].take_away():
             return any(law.startswith("jobs at two places") for law in run(tried).broken)
 
     assert breaks(storm)
