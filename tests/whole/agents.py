@@ -29,8 +29,8 @@ from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.process import Process
-from tests.whole.wires import MqttWire
 from tests.whole.supervisors import Supervisors
+from tests.whole.wires import MqttWire
 
 #: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
 TURNS = 300

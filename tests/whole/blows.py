@@ -161,7 +161,7 @@ class Blows:
             )
             self.tenants.forge(blow.who, "/agents/forger", born)
         elif name is not None:
-            source = "/tenants/other" if blow.who % 4 == 2 else f"/agents/{victim.agent}"
+            source = "/tenants/other" if blow.who % 4 == 2 else "/agents/forger"
             self.tenants.forge(blow.who, source, JobCancelled(job=name))
 
     # --- clocks ---
