@@ -316,7 +316,7 @@ def loans(log: LogAddress = DEFAULT_LOG, cell: CellName = None, json_path: JsonP
     """
     reading = read_log(log, cell)
     state, totals = reading.state, reading.state.totals
-    found = [node for node in state.nodes.values() if node.loan_state is not None]
+    found = [state.nodes[name] for name in state.on_loan]
     summary = {
         "loans_granted": totals.loans_granted,
         "loans_reclaimed": totals.loans_reclaimed,

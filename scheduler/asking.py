@@ -1,16 +1,31 @@
-"""Asking a policy beside the event loop, and not waiting for it longer than a cycle may take.
+"""Work beside the event loop: cycles, and asking a policy no longer than a cycle may take.
 
-While a plan is made the loop goes on: heartbeats are sent, probes are answered. A policy that is
-not done in time is not heard in this cycle, and another stands in; what happened is recorded in
-the stimulus, so that a replay decides the same however fast it is.
+While a cycle is worked out the loop goes on: heartbeats are sent, probes are answered. A policy
+that is not done in time is not heard in this cycle, and another stands in; what happened is
+recorded in the stimulus, so that a replay decides the same however fast it is.
 """
 
 import asyncio
 import contextlib
 import math
 import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar, cast
 
 from scheduler.core.engine import STAND_IN, Answer, Question
+
+Made = TypeVar("Made")
+Thing = TypeVar("Thing")
+#: Of many things in a row, so many are done before others in the process have their turn.
+_IN_A_ROW = 50
+
+
+async def in_turns(things: Iterable[Thing]) -> AsyncIterator[Thing]:
+    """Give one thing after the other; the loop goes on in between."""
+    for count, thing in enumerate(things, 1):
+        if count % _IN_A_ROW == 0:
+            await asyncio.sleep(0)
+        yield thing
 
 
 class Asker:
@@ -35,30 +50,49 @@ class Asker:
                 why = f"its plan took longer than {self._budget_s:g} s"
             question = question.cut_short(f"{why}; {STAND_IN} stood in")
         self.cut += 1
-        answer = await self._answer(question, None)
-        assert answer is not None
-        return answer
+        return await self.beside(question.answer)
 
-    async def _answer(self, question: Question, patience_s: float | None) -> Answer | None:
+    async def beside(self, work: Callable[[], Made]) -> Made:
+        """Do some work while the loop goes on; at once, on the loop, if there is no budget.
+
+        Nothing else may touch what it works on until it is done.
+        """
+        return work() if math.isinf(self._budget_s) else await _begin(work, "beside")[1]
+
+    async def _answer(self, question: Question, patience_s: float) -> Answer | None:
         """Have a thread of its own answer; None if that takes too long."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Answer] = loop.create_future()
-
-        def hear(answer: Answer) -> None:
-            if not found.done():
-                found.set_result(answer)
-
-        def work() -> None:
-            answer = question.answer()
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(hear, answer)
-
-        # A daemon: nobody waits for it when the process ends.
-        thread = threading.Thread(target=work, name="policy", daemon=True)
-        thread.start()
+        thread, found = _begin(question.answer, "policy")
         done, _ = await asyncio.wait({found}, timeout=patience_s)
         if done:
             return found.result()
         found.cancel()
         self._late = thread
         return None
+
+
+def _begin(work: Callable[[], Made], name: str) -> "tuple[threading.Thread, asyncio.Future[Made]]":
+    """Have a thread of its own do some work; give it, and what will come of it."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Made] = loop.create_future()
+
+    def done(made: Made | None, error: BaseException | None) -> None:
+        if found.done():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(cast(Made, made))
+
+    def run() -> None:
+        made, error = None, None
+        try:
+            made = work()
+        except BaseException as raised:  # noqa: BLE001  it is raised where it is waited for
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(done, made, error)
+
+    # A daemon: nobody waits for it when the process ends.
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread, found

@@ -101,7 +101,8 @@ class Contact:
             self._forget_strangers()
         found: list[Input] = []
         given_up: dict[str, float] = {}
-        for node in state.nodes.values():
+        for name in sorted(state.nodes):
+            node = state.nodes[name]
             heard_s = self.heard_s.get(node.agent)
             if heard_s is None:
                 if node.state is NodeState.ALIVE:
@@ -136,10 +137,11 @@ class Contact:
         given: list[tuple[str, CommandData]] = []
         # Long leases are renewed as often as short ones: whoever falls silent has most of its own.
         every_s = settings.lease_s / 3
+        spoke = list(spoke)
+        if not self._agents.issuperset(spoke):
+            # Born in this very tick, or a stranger, who has nothing that could have a lease.
+            self._know(state)
         for agent in spoke:
-            if agent not in self._agents:
-                # Born in this very tick, or a stranger, who has nothing that could have a lease.
-                self._know(state)
             heard_s = self.heard_s.get(agent, now_s)
             boot = dedupe.boot(f"/agents/{agent}")
             renewed_s = self._renewed_s.get(agent, _NEVER)

@@ -13,7 +13,8 @@ from scheduler.core.record import (
     facts_from_dict,
     stimulus_to_dict,
 )
-from scheduler.core.state import ClusterState, state_from_dict
+from scheduler.core.restore import state_in_steps
+from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
 from scheduler.snapshots import Reading, checking
@@ -232,9 +233,11 @@ async def _go_on_from_snapshot(bus: Bus, found: Recovered) -> int:
     for _ in checking(taken):
         await asyncio.sleep(0)
     try:
-        state = state_from_dict(taken.state)
+        for state in state_in_steps(taken.state):
+            await asyncio.sleep(0)
+            found.state = found.state if state is None else state
         found.dedupe.load(taken.sources)
     except (TypeError, KeyError, ValueError) as error:
         raise Unreadable(f"snapshot {taken.number}: {error}") from error
-    found.state, found.digest, found.turn = state, taken.digest, taken.turn
+    found.digest, found.turn = taken.digest, taken.turn
     return taken.journal_offset

@@ -7,13 +7,14 @@ repeats the tick, after it nothing is lost and nothing happens twice.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
 from scheduler.admission import unlisted
-from scheduler.asking import Asker
+from scheduler.asking import Asker, in_turns
 from scheduler.celltime import CellTime
 from scheduler.contact import Contact
 from scheduler.core.engine import STAND_IN, Engine
@@ -211,17 +212,20 @@ class SchedulerService:
         self._contact.hear(self.intake.spoke, now_s)
         self._contact.links([*batch.opened, *batch.lost.values()])
         contact = self._contact.changes(state, now_s, self.engine.settings.silence_s, self._read_s)
-        for record, envelope in batch.candidates:
+        async for record, envelope in in_turns(batch.candidates):
             try:
                 self._take(record, envelope, now_s, messages, decided)
             except Exception as error:  # one event must not stop all
                 self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
                 raise _Undone from error
-        for data in (*contact, *self.learning.news()):
+        async for data in in_turns((*contact, *self.learning.news())):
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
-        # Nobody waits for these.
+        await self.asker.beside(partial(self._catch_up, now_s))
+
+    def _catch_up(self, now_s: float) -> None:
+        """Do what nobody waits for."""
         self.learning.learn(self.engine.state, now_s)
         self.engine.catch_up()
         garbage.look()
@@ -281,7 +285,8 @@ class SchedulerService:
         self._ticks += 1
         every = self._config.validate_ticks
         if every and self._ticks % every == 0:
-            self.invariant_violations += len(violations(self.engine.state))
+            found = await self.asker.beside(partial(violations, self.engine.state))
+            self.invariant_violations += len(found)
         if self._watch is not None:
             for stimulus, decision in decided:
                 self._watch(stimulus, decision)
@@ -300,16 +305,17 @@ class SchedulerService:
         return decision
 
     async def _cycle(self, at_s: float, messages: list[Message]) -> tuple[Stimulus, Decision]:
-        """Let time pass; while the policy is asked the loop goes on, and nothing is decided."""
-        began_s = self._real_s()
-        question = self.engine.begin(Stimulus(at_s, TimePassed(self._cut)))
+        """Let time pass; meanwhile the loop goes on, and nothing else is decided."""
+        began_s, beside = self._real_s(), self.asker.beside
+        stimulus = Stimulus(at_s, TimePassed(self._cut))
+        question = await beside(partial(self.engine.begin, stimulus))
         answer = None if question is None else await self.asker.ask(question)
-        decision = self.engine.finish(answer)
+        decision = await beside(partial(self.engine.finish, answer))
         self._took("decision", began_s)
         cut = "" if answer is None else answer.cut
         stimulus = Stimulus(at_s, TimePassed(cut))
         try:
-            self._record(stimulus, decision, messages)
+            await beside(partial(self._record, stimulus, decision, messages))
         except TooLarge as error:
             if cut or answer is None:
                 raise

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from bus.contract import Record, Unreadable
-from scheduler.core.state import ClusterState, canonical, state_from_dict, state_hash
+from scheduler.core.restore import state_from_dict
+from scheduler.core.state import ClusterState, canonical, state_hash
 from schemas.journal import (
     SnapshotPiece,
     SnapshotTaken,

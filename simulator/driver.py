@@ -15,8 +15,9 @@ from typing import Protocol
 import orjson
 
 from scheduler.core.engine import Engine
+from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, state_from_dict, state_to_json
+from scheduler.core.state import ClusterState, state_to_json
 from scheduler.core.stimuli import (
     Cause,
     Command,

@@ -55,15 +55,25 @@ class _Outlook(NamedTuple):
 
 
 def end_hopeless(turn: Turn) -> dict[str, set[str]]:
-    """Refuse what can never be carried out; give, by claim, the claims that it waits for."""
-    state = turn.state
+    """Refuse what can never be carried out; give, by claim, the claims that it waits for.
+
+    Give nothing if no circle can have come about.
+    """
+    state, standing, looked = turn.state, turn.standing, dict[str, None]()
     while True:
-        found = {name: _outlook(state, state.jobs[name]) for name in state.claimants}
+        standing.note(turn.facts)
+        names = standing.affected(state)
+        looked.update(dict.fromkeys(names))
+        found = {name: _outlook(state, state.jobs[name]) for name in names}
         hopeless = {name: outlook for name, outlook in found.items() if outlook.why}
         for name, outlook in hopeless.items():
             refuse(turn, state.jobs[name], outlook.why, outlook.lost_to)
         if not hopeless:
-            return {name: outlook.waits for name, outlook in found.items() if outlook.waits}
+            waits = {name: outlook.waits for name, outlook in found.items() if outlook.waits}
+            whole = not standing.known
+            standing.settle(waits, looked)
+            circle = whole or any(map(standing.is_in_circle, waits))
+            return standing.waits if circle else {}
 
 
 def _outlook(state: ClusterState, job: Job) -> _Outlook:

@@ -18,6 +18,7 @@ from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask
 from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
+from scheduler.core.standing import Standing
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
     Cause,
@@ -114,7 +115,8 @@ class Engine:
         self._policy: Policy | None = None
         self._settings = Settings()
         self._agenda = Agenda(state, self._settings)
-        self._turn = Turn(state, self._settings)  # the present one
+        self._standing = Standing()
+        self._turn = Turn(state, self._settings, self._standing)  # the present one
         self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
         if state.leader.policy:
@@ -174,7 +176,7 @@ class Engine:
         state = self.state
         state.advance(stimulus.at_s)
         self._see()
-        turn, self._seen = Turn(state, self._settings), 0
+        turn, self._seen = Turn(state, self._settings, self._standing), 0
         self._turn = turn
         self._timed = isinstance(stimulus.data, TimePassed)
         if not isinstance(stimulus.data, TimePassed):
@@ -200,7 +202,8 @@ class Engine:
             self._adopt(turn, answer)
         elif not self._timed and not _FREEING.isdisjoint(map(type, turn.facts)):
             clear_reclaimed(turn)
-            advance(turn)
+            advance(turn, anew=False)
+        self._standing.end_turn(state, turn.facts)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
 

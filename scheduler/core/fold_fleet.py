@@ -1,7 +1,6 @@
 """Folds of facts about nodes, owners, loans, commands and cycles."""
 
-from bisect import insort
-from itertools import islice
+from bisect import bisect_left, insort
 from typing import Any
 
 from scheduler.core import facts
@@ -60,9 +59,6 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
             claim=[None] * fact.gpu_count,
             said_s=fact.said_s,
         )
-        if list(islice(reversed(state.nodes), 1, 2)) > [node.id]:
-            # Births mostly come in order; sorting at each would cost a fleet's square.
-            state.nodes = dict(sorted(state.nodes.items()))
         state.gpus_alive += node.gpu_count
     else:
         after = step(NODE, node.id, node.state, "NodeJoined")
@@ -77,8 +73,9 @@ def _node_joined(state: ClusterState, fact: facts.NodeJoined) -> None:
         node.agent, node.bootid, node.said_s = fact.agent, fact.bootid, fact.said_s
         node.speed_factor, node.transfer_mib_per_s = fact.speed_factor, fact.transfer_mib_per_s
     pool = state.pools.setdefault(node.pool, Pool(node.pool, fact.pool_kind))
-    if node.id not in pool.nodes:
-        insort(pool.nodes, node.id)
+    place = bisect_left(pool.nodes, node.id)
+    if pool.nodes[place : place + 1] != [node.id]:
+        pool.nodes.insert(place, node.id)
     state.dirty = True
 
 
@@ -157,6 +154,7 @@ def _loan_requested(state: ClusterState, fact: facts.LoanRequested) -> None:
     if node.loan is not None:
         raise InvalidTransition(node.id, f"on loan {node.loan}", "LoanRequested")
     node.loan, node.loan_state = fact.loan, LoanState.LENDING
+    state.note_loan(node)
     insort(state.on_loan, node.id)
     node.loan_since_s, node.due_s = state.now_s, None
     state.loans += 1
@@ -167,6 +165,7 @@ def _loan(state: ClusterState, fact: Any) -> Node:
     if node.loan_state is None:
         raise InvalidTransition(node.id, "not on loan", type(fact).__name__)
     node.loan_state = step(LOAN, node.id, node.loan_state, type(fact).__name__)
+    state.note_loan(node)
     return node
 
 
@@ -214,6 +213,7 @@ def _loan_lost(state: ClusterState, fact: facts.LoanLost) -> None:
 
 def _loan_over(state: ClusterState, node: Node) -> None:
     node.loan, node.loan_state, node.due_s = None, None, None
+    state.note_loan(node)
     state.dirty = True
     state.on_loan.remove(node.id)
     node.returned_s = state.now_s

@@ -130,13 +130,22 @@ def release_parts(turn: Turn, node: Node, parts: dict[str, list[int]], error: st
             settle(turn, jobs[holder])
 
 
+def claimants_of(state: ClusterState, node: Node) -> list[Job]:
+    """List who claims a part of a node, oldest claim first. One may hold there what it claims."""
+    there = dict.fromkeys((*node.claim, *node.holder))
+    jobs = [job for name in there if name is not None and (job := state.jobs.get(name)) is not None]
+    found = {job.id: job for job in jobs if job.target is not None and node.id in job.target}
+    if len(found) < 2:
+        return list(found.values())
+    return [found[name] for name in state.claimants if name in found]
+
+
 def node_lost(turn: Turn, node: Node, reason: str) -> None:
     """A node is gone: what it ran has ended, what was planned on it is off."""
     state = turn.state
     _void_orders(turn, node)
-    for name in list(state.claimants):
-        if node.id in (state.jobs[name].target or {}):
-            drop_claim(turn, state.jobs[name], f"{node.id}: {reason}")
+    for job in claimants_of(state, node):
+        drop_claim(turn, job, f"{node.id}: {reason}")
     parts: dict[str, list[int]] = {}
     for gpu, holder in enumerate(node.holder):
         if holder is not None:

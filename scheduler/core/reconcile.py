@@ -203,11 +203,15 @@ def _verb(job: Job, pool: str, target: Target) -> str:
     return "scales_out" if target.size > job.size else "scales_in"
 
 
-def advance(turn: Turn) -> None:
-    """Carry out every claim whose GPUs are all free, oldest claim first; see that others end."""
+def advance(turn: Turn, *, anew: bool = True) -> None:
+    """Carry out every claim whose GPUs are all free, oldest claim first; see that others end.
+
+    All are looked at, or unless `anew` those alone that may have changed: the outcome is the same.
+    """
     if not turn.state.claimants and not turn.state.starts_deferred:
         return
-    _carry_out(turn)
+    turn.standing.note(turn.facts)
+    _carry_out(turn, turn.standing.look(turn.state, anew=anew))
     waits = claims.end_hopeless(turn)
     for job, kept in claims.first_to_leave(turn, waits):
         if kept:
@@ -216,9 +220,9 @@ def advance(turn: Turn) -> None:
             stop(turn, job, "migrated")
 
 
-def _carry_out(turn: Turn) -> None:
+def _carry_out(turn: Turn, names: Sequence[str]) -> None:
     state, deferred = turn.state, False
-    for name in list(state.claimants):
+    for name in names:
         job = state.jobs[name]
         starts = job.state in (JobState.QUEUED, JobState.MIGRATING)
         if job.target is None or (starts and deferred):
@@ -308,10 +312,7 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
 
 def clear_reclaimed(turn: Turn) -> None:
     """Get gangs that nobody moved off nodes that go back; hand empty nodes over."""
-    nodes, lent = turn.state.nodes, LoanState.LENT
-    # Most are lent, and stay so; this is asked whenever GPUs come free.
-    found = [node for name in turn.state.on_loan if (node := nodes[name]).loan_state is not lent]
-    for node in found:
+    for node in turn.state.changing_loans():
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:

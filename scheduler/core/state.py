@@ -266,7 +266,8 @@ class ClusterState:
     loans: int = 0  #: Loans ever requested; names the next.
     leader: Leader = field(default_factory=Leader)
     jobs: dict[str, Job] = field(default_factory=dict)  #: By submission.
-    nodes: dict[str, Node] = field(default_factory=dict)  #: By first birth.
+    #: In no order that decides anything: sorting at each birth would cost a fleet's square.
+    nodes: dict[str, Node] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
     lenders: dict[str, Lender] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
@@ -287,10 +288,27 @@ class ClusterState:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    #: Nodes whose loan begins or ends: all others that are on loan are lent, and stay so.
+    _changing: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
-        """Index the open commands."""
+        """Index the open commands, and the loans that begin or end."""
         for command in self.commands.values():
             self._open.setdefault(_about(command), {})[command.id] = None
+        for name in self.on_loan:
+            if name in self.nodes:  # a copy without its tables has none
+                self.note_loan(self.nodes[name])
+
+    def note_loan(self, node: Node) -> None:
+        """Note that a node's loan may be in another state."""
+        if node.loan_state in (None, LoanState.LENT):
+            self._changing.pop(node.id, None)
+        else:
+            self._changing[node.id] = None
+
+    def changing_loans(self) -> list[Node]:
+        """List the nodes whose loan begins or ends, by id."""
+        return [self.nodes[name] for name in sorted(self._changing)]
 
     def open(self, command: OpenCommand) -> None:
         """Keep a command until it is closed."""
@@ -359,37 +377,6 @@ def site_id(pool: str, agent: str) -> str:
     No pool's own name has an @, so that this is never another pool's.
     """
     return f"{pool}@{agent}"
-
-
-def state_from_dict(document: dict[str, Any]) -> ClusterState:
-    """Read a state back from its canonical form, parsed."""
-
-    def records(cls: type[Any], key: str) -> dict[str, Any]:
-        return {name: cls(**fields) for name, fields in document[key].items()}
-
-    jobs = records(Job, "jobs")
-    for job in jobs.values():
-        job.state = JobState(job.state)
-    nodes = records(Node, "nodes")
-    for node in nodes.values():
-        node.state = NodeState(node.state)
-        node.loan_state = None if node.loan_state is None else LoanState(node.loan_state)
-    commands = records(OpenCommand, "commands")
-    for command in commands.values():
-        command.state = CommandState(command.state)
-    # The canonical form sorts keys; decisions depend on these orders, which the records tell.
-    return ClusterState(
-        **{
-            **document,
-            "leader": Leader(**document["leader"]),
-            "jobs": dict(sorted(jobs.items(), key=lambda item: item[1].number)),
-            "nodes": dict(sorted(nodes.items())),
-            "pools": records(Pool, "pools"),
-            "lenders": records(Lender, "lenders"),
-            "commands": dict(sorted(commands.items(), key=lambda item: command_order(item[0]))),
-            "totals": Totals(**document["totals"]),
-        }
-    )
 
 
 def command_order(command: str) -> tuple[int, int]:

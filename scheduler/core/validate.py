@@ -7,14 +7,15 @@ from scheduler.core.transitions import HOLDING, TERMINAL, JobState, LoanState, N
 def violations(state: ClusterState) -> list[str]:
     """List what is wrong with the state, one sentence each; empty when all is well."""
     found: list[str] = []
+    claimants = set(state.claimants)
     for job in state.jobs.values():
-        found += _job(state, job)
+        found += _job(state, job, job.id in claimants)
     found += _ledger(state)
     found += _counts(state)
     return found
 
 
-def _job(state: ClusterState, job: Job) -> list[str]:
+def _job(state: ClusterState, job: Job, claims: bool) -> list[str]:
     found = []
     if job.state not in HOLDING and (job.cells or job.leaving):
         found.append(f"{job.id}: {job.state} but holds GPUs")
@@ -32,12 +33,12 @@ def _job(state: ClusterState, job: Job) -> list[str]:
         found.append(f"{job.id}: a gang over pools {sorted(pools)}, recorded as {job.pool}")
     if len({state.nodes[name].agent for name in job.cells}) > 1:
         found.append(f"{job.id}: a gang over several agents")
-    if (job.target is not None) != (job.id in state.claimants):
+    if (job.target is not None) != claims:
         found.append(f"{job.id}: target and list of claimants disagree")
     for name, gpus in (job.target or {}).items():
-        claims = state.nodes[name].claim
+        held_for = state.nodes[name].claim
         own = job.cells.get(name, ())
-        lost = [gpu for gpu in gpus if gpu not in own and claims[gpu] != job.id]
+        lost = [gpu for gpu in gpus if gpu not in own and held_for[gpu] != job.id]
         found += [f"{job.id}: its target {name}/{gpu} is not held for it" for gpu in lost]
     for name, gpus in job.cells.items():
         for gpu in gpus:
@@ -79,7 +80,7 @@ def _ledger(state: ClusterState) -> list[str]:
 def _counts(state: ClusterState) -> list[str]:
     nodes = state.nodes.values()
     counted = {
-        "on_loan": [n.id for n in nodes if n.loan is not None],
+        "on_loan": sorted(n.id for n in nodes if n.loan is not None),
         "gpus_alive": sum(n.gpu_count for n in nodes if n.state is not NodeState.DEAD),
         "gpus_held": sum(holder is not None for n in nodes for holder in n.holder),
         "gpus_loaned": sum(
