@@ -6,6 +6,7 @@ import gc
 import json
 import resource
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,55 @@ import numpy as np
 from benchmarks.large_cell import CYCLE_S, START_S, Cost, Fleet, LargeCell
 from benchmarks.provenance import provenance
 from bus.clock import PacedClock
+from bus.contract import Record
 from bus.open import open_bus
 from scheduler import garbage
-from scheduler.core.state import SLOTS, Lender
+from scheduler.contact import Contact
+from scheduler.core.evolve import apply
+from scheduler.core.facts import NodeJoined
+from scheduler.core.settings import Settings
+from scheduler.core.state import SLOTS, ClusterState, Lender
+from scheduler.dedupe import Dedupe
+from scheduler.intake import Intake
 from scheduler.service_config import ServiceConfig
+from schemas.codec import encode, event
+from schemas.events import CommandAcknowledged, EventData
+from schemas.topics import EVENTS
+
+
+def sources(count: int) -> dict[str, float]:
+    """Measure the intake and the contact with so many sources that take turns, none of them known.
+
+    Each message is of another source than the one before. CPU time for each message: of the first
+    of each source, of the next, and of the same again.
+    """
+    intake, contact, state = Intake("default", "bench", Dedupe()), Contact(), ClusterState()
+    for number in range(1000):
+        one = f"node-{number:05d}"
+        joined = NodeJoined(one, one, "train", "training", 8, "a100", 80_000, 1.0, 1e3, 1)
+        apply(state, joined)
+    made = []
+    for sequence in range(2):
+        for number in range(count):
+            said = CommandAcknowledged(command="nothing", outcome="done")
+            made.append(_record(said, f"/agents/e{number:06d}", sequence))
+    found = {}
+    for name, part in (("first", made[:count]), ("next", made[count:]), ("again", made[count:])):
+        began_s = time.process_time()
+        for start in range(0, count, 2000):
+            intake.read(part[start : start + 2000], state, START_S)
+            contact.hear(intake.spoke, START_S)
+            contact.orders(state, intake.spoke, intake.dedupe, START_S, Settings())
+            garbage.look()
+        found[f"{name}_us"] = round(1e6 * (time.process_time() - began_s) / count, 1)
+    if intake.counts["duplicates"] != count or intake.counts["dead_letters"]:
+        raise RuntimeError(f"not every message was taken once: {dict(intake.counts)}")
+    return {"sources": count, **found}
+
+
+def _record(data: EventData, source: str, sequence: int) -> Record:
+    said = event(data, source=source, sequence=sequence, bootid=1, time_s=START_S)
+    return Record(EVENTS.name, sequence, "default", encode(said), {}, START_S)
 
 
 async def measure(
@@ -136,11 +182,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cycles", type=int, default=13)
     parser.add_argument("--budget", type=float, default=10.0)
+    parser.add_argument("--sources", type=int, nargs="*", default=[])
     parser.add_argument("--json")
     options = parser.parse_args()
     garbage.put_off()
     rows = []
-    for size in options.sizes.split(","):
+    counts = [sources(count) for count in options.sources]
+    print(counts, file=sys.stderr)
+    for size in filter(None, options.sizes.split(",")):
         nodes, jobs = map(int, size.split("x"))
         rows.append(
             asyncio.run(
@@ -148,7 +197,7 @@ def main() -> int:
             )
         )
     if options.json:
-        Path(options.json).write_text(json.dumps({**provenance(), "rows": rows}, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps({**provenance(), "cells": rows, "sources": counts}, indent=1) + "\n")
     return 0
 
 

@@ -12,8 +12,9 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
 from scheduler import journal
+from scheduler.core.engine import Answer, Engine
 from scheduler.core.settings import Settings
-from scheduler.core.stimuli import TimePassed
+from scheduler.core.stimuli import Decision, TimePassed
 from scheduler.journal import recover
 from scheduler.policies.interface import Figure, Plan, Policy, Reason, Snapshot
 from scheduler.policies.registry import make_policy
@@ -128,6 +129,26 @@ async def test_a_policy_that_never_ends_keeps_nobody_waiting() -> None:
     assert "busy with an earlier cycle" in second
     # However fast it is there: a replay decides what was decided.
     await cell.replays(lambda _: Scripted(lambda _: Plan()))
+
+
+async def test_a_cycle_that_takes_long_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finish = Engine.finish
+
+    def slowly(engine: Engine, answer: Answer | None) -> Decision:
+        time.sleep(0.0 if answer is None else 2.0)  # as if there were very much to adopt
+        return finish(engine, answer)
+
+    monkeypatch.setattr(Engine, "finish", slowly)
+    ended = asyncio.Event()
+    async with Led(lambda _: Plan(), 30.0) as cell:
+        watch = asyncio.create_task(gaps(ended))
+        await cell.say(node_born("n0"))
+        await cell.until(lambda: hasattr(cell.service, "engine"))
+        await cell.until(lambda: cell.service.engine.state.cycle_number > 0)
+        ended.set()
+        assert await watch < 1.5, "the loop was blocked while a plan was adopted"
 
 
 async def test_a_policy_in_time_is_heard() -> None:

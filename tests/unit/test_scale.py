@@ -1,0 +1,70 @@
+"""What one event of a large cell costs: what it touches, not what there is."""
+
+import orjson
+import pytest
+
+from scheduler.contact import Contact
+from scheduler.core import claims
+from scheduler.core.restore import state_in_steps
+from scheduler.core.settings import Settings
+from scheduler.core.state import ClusterState, Job, state_to_json
+from scheduler.dedupe import Dedupe
+from tests.builders import Cell, node_born, submitted, target
+
+
+def test_births_in_any_order_do_not_build_the_table_of_nodes_anew() -> None:
+    cell = Cell()
+    nodes = cell.state.nodes
+    cell.told(*map(node_born, ("n9", "n5", "n7")))
+    assert cell.state.nodes is nodes
+    assert len(nodes) == 3
+
+
+def test_an_event_looks_at_the_claims_alone_that_it_touches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = range(6)
+    cell = Cell().told(*(node_born(f"n{pair}") for pair in pairs))
+    cell.told(*(submitted(f"{kind}{pair}", total_steps=10**8) for kind in "AB" for pair in pairs))
+    for pair in pairs:
+        cell.run(f"A{pair}", **{f"n{pair}": 4})
+    swap = {f"A{pair}": None for pair in pairs} | {
+        f"B{pair}": target(**{f"n{pair}": 4}) for pair in pairs
+    }
+    cell.plan(swap)
+    assert len(cell.state.claimants) == len(pairs)
+    looked: list[str] = []
+    look = claims._outlook
+
+    def noted(state: ClusterState, job: Job) -> claims._Outlook:
+        if state is cell.state:  # not of the twin, which begins anew each time
+            looked.append(job.id)
+        return look(state, job)
+
+    monkeypatch.setattr(claims, "_outlook", noted)
+    cell.acks()
+    cell.stop_workers("A3", "preempted", step=7)
+    assert cell.job("B3").state == "starting"
+    assert set(looked) <= {"B3"}, "the others wait as they did"
+
+
+def test_strangers_make_nobody_look_through_the_fleet_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contact, looks = Contact(), list[ClusterState]()
+    monkeypatch.setattr(contact, "_know", looks.append)
+    strangers = [f"e{number}" for number in range(50)]
+    assert contact.orders(ClusterState(), strangers, Dedupe(), 1.0, Settings()) == []
+    assert len(looks) == 1
+
+
+def test_a_large_state_is_read_in_steps() -> None:
+    cell = Cell().told(*(node_born(f"n{number}") for number in range(3)))
+    document = orjson.loads(state_to_json(cell.state))
+    (node,) = [one for one in document["nodes"].values() if one["id"] == "n0"]
+    document["nodes"] |= {f"m{number}": {**node, "id": f"m{number}"} for number in range(2500)}
+    *steps, state = state_in_steps(document)
+    assert len(steps) >= 3
+    assert steps == [None] * len(steps)
+    assert state is not None
+    assert len(state.nodes) == 2503
