@@ -6,7 +6,7 @@ and what the agents do is left out.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -122,6 +122,11 @@ class Fleet:
                 agent = f"{pool}-{number * agents // count:04d}"
                 self.nodes[f"{agent}-{number:05d}"] = agent, pool, kind
         self._owned = {"infer": 8 * serve}
+
+    def owners(self) -> list[tuple[str, int]]:
+        """List who lends, each with how many GPUs it has."""
+        edge = [(name, 1) for name, (_, pool, _) in self.nodes.items() if pool == "edge"]
+        return [*self._owned.items(), *edge]
 
     def _message(self, data: EventData, source: str, now_s: float) -> Message:
         sequence = self._said[source] = self._said.get(source, -1) + 1
@@ -356,8 +361,3 @@ class LargeCell:
     def forget(self) -> None:
         """Leave commands unanswered."""
         self._commands = []
-
-
-def longest(parts: Iterable[Cost], of: Callable[[Cost], float]) -> float:
-    """Give the most that any of these has."""
-    return max(map(of, parts))

@@ -1,4 +1,12 @@
-"""One large cell: `python -m benchmarks.scale --sizes 2500x12500,5000x25000,10000x50000`."""
+"""One large cell: `python -m benchmarks.scale`.
+
+A real `SchedulerService` on a bus, in virtual time: nodes are born in random order, jobs come all
+at once, gangs start, report and end, a snapshot is taken, the scheduler dies and another recovers,
+and in the end all agents fall silent until their leases are over. Of each it says CPU time (the
+policy's thread included), wall time, and the longest stretch in which the event loop let nobody
+else on: in wall time, and in CPU time of its own thread, which other work on the machine does not
+lengthen. `--sources` measures what a message costs at the intake with so many sources.
+"""
 
 import argparse
 import asyncio
@@ -7,6 +15,8 @@ import json
 import resource
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,13 +33,17 @@ from scheduler.contact import Contact
 from scheduler.core.evolve import apply
 from scheduler.core.facts import NodeJoined
 from scheduler.core.settings import Settings
-from scheduler.core.state import SLOTS, ClusterState, Lender
+from scheduler.core.state import SLOT_S, SLOTS, ClusterState, Lender
 from scheduler.dedupe import Dedupe
 from scheduler.intake import Intake
 from scheduler.service_config import ServiceConfig
 from schemas.codec import encode, event
 from schemas.events import CommandAcknowledged, EventData
 from schemas.topics import EVENTS
+
+Say = Callable[..., None]
+#: Minutes before what is measured is steady.
+_SETTLING = 3
 
 
 def sources(count: int) -> dict[str, float]:
@@ -70,134 +84,121 @@ def _record(data: EventData, source: str, sequence: int) -> Record:
 async def measure(
     nodes: int, jobs: int, address: str, seed: int, budget_s: float, cycles: int
 ) -> dict[str, Any]:
+    """Measure a cell of this size."""
     clock = PacedClock(START_S, None)
     bus = open_bus(address, clock)
     fleet = Fleet(nodes, seed)
-    config = ServiceConfig(cycle_budget_s=budget_s)
-    cell = LargeCell(clock, bus, fleet, config)
+    cell = LargeCell(clock, bus, fleet, ServiceConfig(cycle_budget_s=budget_s))
     row: dict[str, Any] = {"nodes": nodes, "jobs": jobs}
-    costs: dict[str, Cost] = {}
 
-    def note(name: str, **more: Any) -> Cost:
-        cost = costs[name] = Cost()
-        return cost
-
-    def say(name: str, **more: Any) -> None:
-        row[name] = {**{k: round(v, 4) for k, v in asdict(costs[name]).items()}, **more}
+    def say(name: str, cost: Cost, **more: Any) -> None:
+        row[name] = {**{part: round(took, 4) for part, took in asdict(cost).items()}, **more}
         print(nodes, jobs, name, row[name], file=sys.stderr, flush=True)
 
-    async with cell.running(note("begin")) as service:
-        said = fleet.births(clock.now_s())
-        await cell.hear(said, note("births"))
-        assert len(service.engine.state.nodes) == nodes
-        say("births")
-        state = service.engine.state
-        for name in ["infer", *(n for n, (_, pool, _) in fleet.nodes.items() if pool == "edge")]:
-            tide = [
-                8.0 * nodes * 0.3 * (0.25 + 0.2 * float(np.sin(slot / 46.0)))
-                for slot in range(SLOTS)
-            ]
-            if name != "infer":
-                tide = [float(slot % 60 < 20) for slot in range(SLOTS)]
-            slot = int(clock.now_s() // 300.0)
-            state.lenders[name] = Lender(name, tide[-1], tide[-1], clock.now_s(), slot, list(tide))
-        cell.forget()
-        await cell.hear(fleet.loads(clock.now_s()), note("loads"))
-        await cell.settle(costs["loads"])
-        say("loads")
-        # Jobs come within one second, between two cycles.
-        cell.cycles.clear()
-        await cell.hear(fleet.submissions(jobs, clock.now_s()), note("submissions"))
-        say("submissions", cycles=len(cell.cycles))
-        cell.cycles.clear()
+    async with cell.running(Cost()) as service:
+        cost = Cost()
+        await cell.hear(fleet.births(clock.now_s()), cost)
+        say("births", cost, born=len(service.engine.state.nodes))
+        _remember(fleet, service.engine.state, clock.now_s())
+        cost = Cost()
+        await cell.hear(fleet.submissions(jobs, clock.now_s()), cost)
+        say("submissions", cost)
         cell.plans_s.clear()
-        await cell.go_on(clock.now_s() + 5.5, note("first_plan"))
-        first = [list(map(lambda s: round(s, 3), one)) for one in cell.cycles[:3]]
-        say("first_plan", cycles=first, plans=list(cell.plans_s), cut=service.asker.cut)
-        await cell.settle(note("starts"))
-        say("starts", running=len(fleet.gangs), cycles=len(cell.cycles), cut=service.asker.cut)
-        spent = []
-        for number in range(cycles):
-            cell.cycles.clear()
-            now_s = clock.now_s()
-            said = fleet.loads(now_s) + fleet.work(now_s) + fleet.submissions(jobs // 1000, now_s)
-            name = "settling" if number < 3 else "steady"
-            cost = costs.setdefault(name, Cost())
-            await cell.hear(said, cost)
-            await cell.settle(cost)
-            await cell.go_on((now_s // CYCLE_S + 1) * CYCLE_S + 1.0, cost)
-            if number >= 3:
-                spent += cell.cycles
-            await cell.settle(cost)
-            print(
-                len(fleet.gangs),
-                [tuple(round(s, 3) for s in c) for c in cell.cycles],
-                file=sys.stderr,
-            )
-        of = np.array(spent)
-        say(
-            "steady",
-            cycles=len(spent),
-            cycle_p50_s=float(np.quantile(of[:, 0], 0.5)),
-            cycle_p99_s=float(np.quantile(of[:, 0], 0.99)),
-            plan_p50_s=float(np.quantile(of[:, 1], 0.5)),
-            running=len(fleet.gangs),
-            cut=service.asker.cut,
-        )
-        async with cell.watch.over(note("snapshot")):
+        cost = Cost()
+        await cell.go_on(clock.now_s() + 5.5, cost)
+        say("first_plan", cost, plan_s=cell.plans_s[0], cut=service.asker.cut)
+        cost = Cost()
+        await cell.settle(cost)
+        say("starts", cost, running=len(fleet.gangs))
+        if cycles > _SETTLING:
+            await _ordinary(cell, jobs // 1000, cycles, say)
+        cost = Cost()
+        async with cell.watch.over(cost):
             await service.snapshot()
-        say("snapshot")
-        said = fleet.work(clock.now_s() + CYCLE_S)
-        await cell.hear(said, note("after"))
-        before = service.engine.state.number
-    # It is not said goodbye: the next one finds what a crash leaves.
+        say("snapshot", cost)
+        await _a_minute(cell, jobs // 1000, Cost())
+    # It said no goodbye: the next one finds what a crash leaves.
     gc.collect()
-    cell.plans_s.clear()
-    async with cell.running(note("recovery")) as service:
-        say("recovery", entries=service.recovered_entries)
-        await cell.settle(costs["after"])
-        for name, later_s in (("silence", 300.0), ("leases_end", 1500.0), ("edge", 900.0)):
-            cell.cycles.clear()
-            await cell.go_on(clock.now_s() + later_s, note(name))
+    cost = Cost()
+    async with cell.running(cost) as service:
+        say("recovery", cost, entries=service.recovered_entries)
+        for name, later_s in (("silence", 300.0), ("leases_end", 1500.0)):
+            cost = Cost()
+            await cell.go_on(clock.now_s() + later_s, cost)
             cell.forget()
-            states = {}
-            for node in service.engine.state.nodes.values():
-                states[str(node.state)] = states.get(str(node.state), 0) + 1
-            say(
-                name,
-                nodes=states,
-                cut=service.asker.cut,
-                cycles=[round(c[0], 3) for c in cell.cycles[:20]],
-            )
-    row["rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            found = Counter(str(node.state) for node in service.engine.state.nodes.values())
+            say(name, cost, nodes=dict(found))
+    row["rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     await bus.close()
     return row
+
+
+async def _ordinary(cell: LargeCell, jobs: int, cycles: int, say: Say) -> None:
+    """Let so many minutes pass, and say what cycles took in those after the first."""
+    settling, cost = Cost(), Cost()
+    spent: list[tuple[float, float]] = []
+    for number in range(cycles):
+        cell.cycles.clear()
+        await _a_minute(cell, jobs, settling if number < _SETTLING else cost)
+        spent += cell.cycles if number >= _SETTLING else []
+    say("settling", settling)
+    whole, plan = np.array(spent).T
+    say(
+        "steady",
+        cost,
+        cycles=len(spent),
+        cycle_p50_s=round(float(np.quantile(whole, 0.5)), 4),
+        cycle_p99_s=round(float(np.quantile(whole, 0.99)), 4),
+        plan_p50_s=round(float(np.quantile(plan, 0.5)), 4),
+        running=len(cell.fleet.gangs),
+    )
+
+
+def _remember(fleet: Fleet, state: ClusterState, now_s: float) -> None:
+    """Give each owner two days of history, as its reports would have."""
+    slot = int(now_s // SLOT_S)
+    waves = [0.25 + 0.2 * float(np.sin(slot / 46.0)) for slot in range(SLOTS)]
+    for name, gpus in fleet.owners():
+        history: list[float | None] = [float(round(gpus * wave)) for wave in waves]
+        needed = history[-1] or 0.0
+        state.lenders[name] = Lender(name, needed, needed, now_s, slot, history)
+
+
+async def _a_minute(cell: LargeCell, jobs: int, cost: Cost) -> None:
+    """Let a minute pass: gangs and owners report, some gangs end, and so many jobs come."""
+    now_s, fleet = cell.clock.now_s(), cell.fleet
+    said = fleet.loads(now_s) + fleet.work(now_s) + fleet.submissions(jobs, now_s)
+    await cell.hear(said, cost)
+    await cell.settle(cost)
+    await cell.go_on((now_s // CYCLE_S + 1) * CYCLE_S + 1.0, cost)
+    await cell.settle(cost)
 
 
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="2500x12500,5000x25000,10000x50000")
-    parser.add_argument("--bus", default="memory:")
+    sizes = "2500x12500,5000x25000,10000x50000"
+    parser.add_argument("--sizes", default=sizes, help=f"nodes x jobs of each cell ({sizes})")
+    parser.add_argument("--sources", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--bus", default="memory:", help="memory: or sqlite:PATH (memory:)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cycles", type=int, default=13)
-    parser.add_argument("--budget", type=float, default=10.0)
-    parser.add_argument("--sources", type=int, nargs="*", default=[])
-    parser.add_argument("--json")
+    parser.add_argument(
+        "--cycles", type=int, default=13, help="minutes of ordinary work, more than 3; 0: none (13)"
+    )
+    parser.add_argument("--budget", type=float, default=10.0, help="of a plan, in seconds (10)")
+    parser.add_argument("--json", metavar="PATH", help="write the figures")
     options = parser.parse_args()
-    garbage.put_off()
-    rows = []
+    garbage.put_off()  # as in the scheduler's process
     counts = [sources(count) for count in options.sources]
     print(counts, file=sys.stderr)
+    rows = []
     for size in filter(None, options.sizes.split(",")):
         nodes, jobs = map(int, size.split("x"))
-        rows.append(
-            asyncio.run(
-                measure(nodes, jobs, options.bus, options.seed, options.budget, options.cycles)
-            )
-        )
-    if options.json:
-        Path(options.json).write_text(json.dumps({**provenance(), "cells": rows, "sources": counts}, indent=1) + "\n")
+        cell = measure(nodes, jobs, options.bus, options.seed, options.budget, options.cycles)
+        rows.append(asyncio.run(cell))
+        if options.json:
+            found = {**provenance(), "cells": rows, "sources": counts}
+            Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -1,5 +1,7 @@
 """What one event of a large cell costs: what it touches, not what there is."""
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -26,11 +28,11 @@ def test_an_event_looks_at_the_claims_alone_that_it_touches(
     pairs = range(6)
     cell = Cell().told(*(node_born(f"n{pair}") for pair in pairs))
     cell.told(*(submitted(f"{kind}{pair}", total_steps=10**8) for kind in "AB" for pair in pairs))
+    swap: dict[str, Any] = {}
     for pair in pairs:
-        cell.run(f"A{pair}", **{f"n{pair}": 4})
-    swap = {f"A{pair}": None for pair in pairs} | {
-        f"B{pair}": target(**{f"n{pair}": 4}) for pair in pairs
-    }
+        here: Any = {f"n{pair}": 4}
+        cell.run(f"A{pair}", **here)
+        swap |= {f"A{pair}": None, f"B{pair}": target(**here)}
     cell.plan(swap)
     assert len(cell.state.claimants) == len(pairs)
     looked: list[str] = []
