@@ -153,7 +153,7 @@ class SchedulerService:
                 if not self._stopping:
                     await self.tick(records)
             await self.snapshot()
-            await self._say(online=False)
+            await self._send([self._cell_state(self._now_s(), online=False)])
             await self._consumer.close()
         finally:
             self._leads = False
@@ -225,7 +225,6 @@ class SchedulerService:
         await self.asker.beside(partial(self._catch_up, now_s))
 
     def _catch_up(self, now_s: float) -> None:
-        """Do what nobody waits for."""
         self.learning.learn(self.engine.state, now_s)
         self.engine.catch_up()
         garbage.look()
@@ -283,14 +282,13 @@ class SchedulerService:
         self._ticked_s = self._clock.now_s()
         self._entries += len(decided)
         self._ticks += 1
-        every = self._config.validate_ticks
-        if every and self._ticks % every == 0:
+        config = self._config
+        if config.validate_ticks and self._ticks % config.validate_ticks == 0:
             found = await self.asker.beside(partial(violations, self.engine.state))
             self.invariant_violations += len(found)
         if self._watch is not None:
             for stimulus, decision in decided:
                 self._watch(stimulus, decision)
-        config = self._config
         if self._entries >= config.snapshot_entries or self._journalled >= config.snapshot_bytes:
             await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
@@ -373,9 +371,6 @@ class SchedulerService:
         self._said_s = now_s
         return self._voice.cell_state(now_s, self.engine.state.leader.epoch, online=online)
 
-    async def _say(self, *, online: bool) -> None:
-        await self._send([self._cell_state(self._now_s(), online=online)])
-
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
         self._entries = self._journalled = 0
@@ -389,8 +384,7 @@ class SchedulerService:
             pieces_offset=pieces,
             turn=self._turn,
         )
-        messages: list[Message] = []
-        size = 0
+        messages, size = list[Message](), 0
         for key, value in writing.pieces():
             await asyncio.sleep(0)  # nothing is decided meanwhile, but everything else goes on
             messages.append(Message(SNAPSHOTS.name, key, value))
