@@ -1,6 +1,8 @@
 """The record of decisions on the bus: written by the service, folded to restart, read to replay."""
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import orjson
@@ -35,6 +37,8 @@ from schemas.topics import JOURNAL, SNAPSHOTS
 _VERSION = 1
 #: So many entries are folded before others in the process have their turn.
 _FOLDED = 20
+#: And so many facts of one.
+_FACTS = 1000
 
 
 class TooLarge(Exception):
@@ -157,13 +161,25 @@ def fold(state: ClusterState, entry: RawEntry) -> None:
         Unreadable: the entry is from a newer version.
         InvalidTransition: a fact cannot follow.
     """
+    deque(folding(state, entry), 0)
+
+
+def folding(state: ClusterState, entry: RawEntry) -> Iterator[None]:
+    """Do as `fold`, in steps between which others may work: a cycle may have thousands of facts.
+
+    Raises:
+        Unreadable: the entry is from a newer version.
+        InvalidTransition: a fact cannot follow.
+    """
     try:
         facts = facts_from_dict(orjson.loads(entry.decision))
     except (UnknownRecord, TypeError, KeyError, ValueError) as error:
         raise Unreadable(f"journal: entry {entry.number}: {error}") from error
     state.advance(entry.at_s)
-    for fact in facts:
+    for count, fact in enumerate(facts, 1):
         apply(state, fact)
+        if count % _FACTS == 0:
+            yield
     state.number += 1
 
 
@@ -201,7 +217,8 @@ async def recover(bus: Bus, cell: str) -> Recovered:
         entry = reader.read(record)
         if entry is None:
             continue
-        fold(found.state, entry)
+        for _ in folding(found.state, entry):
+            await asyncio.sleep(0)
         if found.entries % _FOLDED == 0:
             await asyncio.sleep(0)
         source, bootid, sequence, *said_s = orjson.loads(entry.stimulus)["cause"]

@@ -11,7 +11,9 @@ from scheduler.core.restore import state_in_steps
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, state_to_json
 from scheduler.dedupe import Dedupe
-from tests.builders import Cell, node_born, submitted, target
+from scheduler.journal import folding
+from schemas.journal import RawEntry
+from tests.builders import START_S, Cell, node_born, submitted, target
 
 
 def test_births_in_any_order_do_not_build_the_table_of_nodes_anew() -> None:
@@ -70,3 +72,12 @@ def test_a_large_state_is_read_in_steps() -> None:
     assert steps == [None] * len(steps)
     assert state is not None
     assert len(state.nodes) == 2503
+
+
+def test_a_large_entry_is_folded_in_steps() -> None:
+    facts = [["NodeReturned", {"node": "n0"}], ["NodeSilenced", {"node": "n0", "lease_end_s": 1.0}]]
+    cell = Cell().told(node_born("n0"))
+    decision = orjson.dumps({"facts": facts[::-1] * 1250})
+    entry = RawEntry("default", cell.state.number, START_S, "fifo", b"{}", decision, "")
+    assert len(list(folding(cell.state, entry))) == 2
+    assert cell.state.nodes["n0"].state == "alive"
