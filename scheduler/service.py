@@ -348,8 +348,6 @@ class SchedulerService:
         group = f"scheduler-{self._config.cell}"
         self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
 
-    # --- what is said besides decisions --------------------------------------------------------
-
     def _courtesies(self, now_s: float) -> list[Message]:
         """Say what contact calls for, and now and then who leads."""
         engine, intake = self.engine, self.intake
