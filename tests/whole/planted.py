@@ -125,7 +125,7 @@ class Planted:
     """A defence that can be taken away."""
 
     take_away: Callable[[], AbstractContextManager[Any]]
-    #: Only storms with one of these can find it; empty: any may.
+    #: Only storms with these can find it; empty: any may.
     kinds: tuple[str, ...] = ()
 
 

@@ -3,9 +3,13 @@ be left out and the rest stays what it was.
 
 Each seed enables some kinds at rates of its own (swarm testing: Groce and others, ISSTA 2012), so
 that rare combinations come up that a mixture of everything would drown.
+
+Each kind is drawn from a stream of its own: a seed keeps its other blows when a kind is added.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 
@@ -90,17 +94,27 @@ class Storm:
     jobs: tuple[Job, ...]
 
 
-def draw(seed: int, hours: float = 2.0) -> Storm:
-    """Draw a storm of so many virtual hours."""
-    rng = np.random.default_rng([seed, 1])
+def draw(seed: int, hours: float = 2.0, sure: Collection[str] = ()) -> Storm:
+    """Draw a storm of so many virtual hours.
+
+    Args:
+        seed: Decides everything.
+        hours: How long it lasts.
+        sure: Kinds that are enabled at their full rate, and strike once at least.
+    """
     blows = []
     for kind, most in KINDS.items():
+        rng = np.random.default_rng([seed, 1, crc32(kind.encode())])
         likely = ENABLED_LOSSES if kind in LOSSES else ENABLED
         enabled, share = rng.random() < likely, 10.0 ** -rng.random()
-        for _ in range(rng.poisson(most * share * hours) if enabled else 0):
+        count = int(rng.poisson(most * share * hours)) if enabled else 0
+        if kind in sure:
+            count = max(1, int(rng.poisson(most * hours)))
+        for _ in range(count):
             at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
             blows.append(Blow(at_s, kind, int(rng.integers(1 << 16)), float(rng.random())))
     blows.sort(key=lambda blow: blow.at_s)
+    rng = np.random.default_rng([seed, 1])
     jobs = []
     for number in range(int(rng.integers(4, 13))):
         at_s = float(rng.uniform(0.0, 0.8) * hours * 3600.0)
