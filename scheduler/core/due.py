@@ -1,5 +1,7 @@
 """What time alone brings: leases that end, commands unanswered, starts and claims overdue."""
 
+from collections.abc import Callable
+
 from scheduler.core import claims, facts
 from scheduler.core.agenda import Agenda, start_limit_s
 from scheduler.core.leave import ask, gang_died, node_lost, stop
@@ -11,12 +13,17 @@ from scheduler.core.turn import Turn
 _LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
 
 
-def overdue(turn: Turn, agenda: Agenda) -> None:
-    """Do whatever is due by now: of each kind in the order that the state has."""
+def overdue(turn: Turn, agenda: Agenda, see: Callable[[], None]) -> None:
+    """Do whatever is due by now: of each kind in the order that the state has.
+
+    What one kind brings may end what of the next was due: `see` shows the agenda the turn's facts.
+    """
     state = turn.state
     for name in sorted(agenda.nodes.due(state.now_s)):
         node_lost(turn, state.nodes[name], "silent until its lease ended")
+    see()
     _commands(turn, sorted(agenda.commands.due(state.now_s), key=command_order))
+    see()
     _jobs(turn, agenda.jobs.due(state.now_s))
     claims.give_up(turn)
     _strays(turn)

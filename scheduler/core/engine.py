@@ -182,7 +182,7 @@ class Engine:
         if not isinstance(stimulus.data, TimePassed):
             self._take(turn, stimulus)
             return None
-        due.overdue(turn, self._agenda)
+        due.overdue(turn, self._agenda, self._see)
         clear_reclaimed(turn)
         advance(turn)
         ask_s = self._ask_s

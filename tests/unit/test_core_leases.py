@@ -8,7 +8,7 @@ from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted, NodeSilent
 from scheduler.reduce import stimulus_of
 from schemas.commands import Rebirth, RenewLease, StartGang
-from schemas.events import WorkerStarted
+from schemas.events import JobCancelled, WorkerStarted
 from tests.builders import Cell, node_born, progressed, submitted, target
 from tests.desk import Desk, measured, open_desk
 
@@ -188,3 +188,18 @@ async def test_telemetry_dropped_for_hours_is_asked_for_once(tmp_path: Path) -> 
 
 async def dead(desk: Desk) -> int:
     return len(await desk.records("tidegate.telemetry.v1.dlq"))
+
+
+def test_a_job_that_ends_with_its_nodes_lease_is_remembered_as_long_as_any() -> None:
+    cell = fleet(Settings())
+    cell.feed(submitted("j0"))
+    job = cell.run("j0", n0=2)
+    cell.feed(JobCancelled(job="j0", reason="enough"))
+    assert job.state == "stopping"
+    lease_left_s(cell, "n0")
+    cell.wait(60.0)
+    cell.wait(3600.0, step_s=3600.0)  # the agent is overdue with its answer and the lease ends
+    assert job.state == "cancelled"
+    assert "j0" in cell.state.jobs
+    cell.wait(cell.engine.settings.forget_s)
+    assert "j0" not in cell.state.jobs
