@@ -34,16 +34,14 @@ from scheduler.journal import Recovered, TooLarge, recover, write_entry
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig
-from scheduler.snapshots import Writing
+from scheduler.snapshot_writer import SnapshotWriter
 from scheduler.speakers import foreign
 from scheduler.voice import Signs, Voice
 from schemas.codec import EventEnvelope
 from schemas.commands import CommandData
 from schemas.events import NodeBorn
-from schemas.topics import EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
+from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 
-#: A snapshot is stored in transactions of so much, between which others are.
-_TRANSACTION_BYTES = 8 * 1024 * 1024
 #: Is shown how long, in real seconds, a decision took, or a tick's transaction.
 Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
 
@@ -84,7 +82,7 @@ class SchedulerService:
         self.learning = Learning(on=config.learn)
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
         self._read_s = float("-inf")  # up to when all that was stored has been read
-        self._entries = self._ticks = self._journalled = self._turn = 0
+        self._ticks = 0
         self.invariant_violations = self.recovered_entries = 0
 
     engine: Engine
@@ -104,8 +102,8 @@ class SchedulerService:
         group = f"scheduler-{config.cell}"
         self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
         found = await recover(self._bus, config.cell)
-        self.recovered_entries = self._entries = found.entries
-        self._journalled, self._turn = found.bytes, found.turn
+        self.recovered_entries = found.entries
+        self._snapshots = SnapshotWriter(self._bus, config, self._producer, found)
         self._go_on_from(found)
         self.time.begin(self.engine.state.now_s)
         now_s = self._now_s()
@@ -153,7 +151,8 @@ class SchedulerService:
                 if not self._stopping:
                     await self.tick(records)
             await self.snapshot()
-            await self._send([self._cell_state(self._now_s(), online=False)])
+            async with self._producer.transaction() as transaction:
+                transaction.send(self._cell_state(self._now_s(), online=False))
             await self._consumer.close()
         finally:
             self._leads = False
@@ -280,7 +279,6 @@ class SchedulerService:
             transaction.commit_positions(self._consumer)
         self._took("transaction", began_s)
         self._ticked_s = self._clock.now_s()
-        self._entries += len(decided)
         self._ticks += 1
         config = self._config
         if config.validate_ticks and self._ticks % config.validate_ticks == 0:
@@ -289,7 +287,7 @@ class SchedulerService:
         if self._watch is not None:
             for stimulus, decision in decided:
                 self._watch(stimulus, decision)
-        if self._entries >= config.snapshot_entries or self._journalled >= config.snapshot_bytes:
+        if self._snapshots.due(self.engine.state):
             await self.snapshot()
         if at_s >= self._pruned_s + self._config.prune_s:
             self._pruned_s = at_s
@@ -325,7 +323,7 @@ class SchedulerService:
         """Write down what was decided, and the commands."""
         engine, cell = self.engine, self._config.cell
         value, self._digest = write_entry(engine.state, stimulus, decision, self._digest)
-        self._journalled += len(value)
+        self._snapshots.saw(1, len(value))
         messages.append(Message(JOURNAL.name, cell, value))
         epoch = engine.state.leader.epoch
         messages += [self._voice.command(one, stimulus.at_s, epoch) for one in decision.commands]
@@ -371,28 +369,5 @@ class SchedulerService:
 
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""
-        self._entries = self._journalled = 0
-        self._turn += 1
-        journal, pieces = await self._bus.end(JOURNAL.name), await self._bus.end(SNAPSHOTS.name)
-        writing = Writing(
-            self.engine.state,
-            self._digest,
-            self.intake.dedupe.to_dict(),
-            journal_offset=journal,
-            pieces_offset=pieces,
-            turn=self._turn,
-        )
-        messages, size = list[Message](), 0
-        for key, value in writing.pieces():
-            await asyncio.sleep(0)  # nothing is decided meanwhile, but everything else goes on
-            messages.append(Message(SNAPSHOTS.name, key, value))
-            size += len(value)
-            if size >= _TRANSACTION_BYTES:
-                await self._send(messages)
-                messages, size = [], 0
-        await self._send(messages)
-
-    async def _send(self, messages: Sequence[Message]) -> None:
-        async with self._producer.transaction() as transaction:
-            for message in messages:
-                transaction.send(message)
+        sources = self.intake.dedupe.to_dict()
+        await self._snapshots.write(self.engine.state, self._digest, sources)

@@ -34,7 +34,8 @@ class ServiceConfig:
     mark_s: float = 1.0
     #: The most records one tick takes; it bounds the size of a transaction.
     records_max: int = 2000
-    #: A snapshot after this many journal entries: a restart folds no more than that.
+    #: A snapshot after this many journal entries, or half as many as there are nodes, jobs
+    #: and open commands if that is more: a restart folds no more than that.
     snapshot_entries: int = 5000
     #: The same for what these take.
     snapshot_bytes: int = 64 * 1024 * 1024

@@ -56,7 +56,8 @@ class SchedulerSection(Section):
     source_rate_per_s: Annotated[float, Field(gt=0.0, lt=1e9)] = SOURCE_RATES.rate_per_s
     #: Messages that each source may say at once.
     source_burst: Annotated[float, Field(ge=1.0, lt=1e9)] = SOURCE_RATES.burst
-    #: A snapshot after this many journal entries: a restart folds no more than that.
+    #: A snapshot after this many journal entries, or half as many as there are nodes, jobs
+    #: and open commands if that is more: a restart folds no more than that.
     snapshot_entries: Count = 5000
     #: Who leads is said this often; of one silent for 3 minutes, `tidegate jobs` warns.
     heartbeat_s: Annotated[float, Field(gt=0.0, le=60.0)] = 60.0

@@ -68,7 +68,7 @@ async def test_a_restart_reads_the_snapshot_and_the_tail_only(desk: Desk) -> Non
     await desk.crash()
     found = await recover(desk.bus, "default")
     assert state_hash(found.state) == before
-    assert 0 < found.entries < 40 < total
+    assert 0 < found.entries <= len(found.state.jobs) + 1 < total
     again = desk.start(snapshot_entries=20)
     await desk.wait(1.0)
     assert again.recovered_entries == found.entries

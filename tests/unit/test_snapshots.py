@@ -103,7 +103,7 @@ async def test_one_that_was_not_finished_leaves_the_one_before_whole(desk: Desk)
     await desk.hears(desk.say(job("late")))
     end = await desk.bus.end(SNAPSHOTS.name)
     state, offsets = service.engine.state, {"pieces_offset": end}
-    writing = Writing(state, "0" * 64, {}, turn=service._turn + 1, **offsets)
+    writing = Writing(state, "0" * 64, {}, turn=service._snapshots._turn + 1, **offsets)
     *pieces, _ = [Message(SNAPSHOTS.name, key, value) for key, value in writing.pieces()]
     await desk.bus.publish(*pieces)
     await desk.bus.prune(desk.clock.now_s())
@@ -149,6 +149,20 @@ async def test_a_restart_folds_little_whatever_entries_take(desk: Desk) -> None:
     found = await recover(desk.bus, "default")
     assert found.bytes < 60_000
     assert await is_recovered(desk, service) < 30
+
+
+async def test_what_snapshots_cost_an_entry_does_not_grow_with_the_cell(desk: Desk) -> None:
+    service = desk.start(snapshot_entries=10)
+    await desk.hears(desk.say(node_born("n0")))
+    for number in range(300):
+        await desk.hears(desk.say(job(f"j{number}")))
+    reading = snapshots.Reading("default")
+    found = [reading.take(record) for record in await desk.records(SNAPSHOTS.name)]
+    taken = [one for one in found if one is not None]
+    written = sum(len(one.state["jobs"]) for one in taken)
+    assert len(taken) > 3
+    assert written < 3 * service.engine.state.number
+    assert await is_recovered(desk, service) <= 151
 
 
 def test_sources_are_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
