@@ -124,7 +124,10 @@ class Mosquitto:
         self._fill(session)
 
     def subscribe(self, name: str, line: Line, filters: list[str]) -> None:
-        """Add subscriptions; a retained message comes with a new one that is not shared."""
+        """Add subscriptions; a retained message comes with a new one.
+
+        With a shared one, too, as Mosquitto 2.0.11 does; MQTT 5 (4.8.2) says that none should.
+        """
         session = self.sessions[name]
         if session.line is not line:
             return
@@ -132,7 +135,7 @@ class Mosquitto:
         for one in [Filter(text) for text in filters if text not in known]:
             session.filters.append(one)
             for address, message in self.retained.items():
-                if not one.share and one.matches(address.split("/")):
+                if one.matches(address.split("/")):
                     self._give(session, message)
 
     def publish(self, name: str, line: Line, message: Outgoing) -> bool | None:
@@ -269,8 +272,6 @@ class Mosquitto:
         """End at once, with a file that holds this; Wills are in none."""
         if not self.up:
             return
-        if not self.up:
-            return
         self.up = False
         self._wills.clear()
         for session in self.sessions.values():
@@ -280,8 +281,6 @@ class Mosquitto:
 
     def start(self) -> None:
         """Go on with what the file holds; who was connected has been away since now."""
-        if self.up:
-            return
         if self.up:
             return
         self.up = True

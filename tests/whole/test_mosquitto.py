@@ -1,4 +1,4 @@
-"""The MQTT broker of the simulated system does what Mosquitto does, as far as we rely on it."""
+"""What the simulated MQTT broker alone is asked: its bounds, old files, cut networks."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -63,26 +63,6 @@ def in_a_world(test: Callable[[World], Coroutine[None, None, None]]) -> Callable
 
 
 @in_a_world
-async def test_what_was_not_acknowledged_comes_again_with_the_session(world: World) -> None:
-    wire, other = world.client("n0", DOWN), world.client("b")
-    await world.passes(1.0)
-    assert await other.send(Outgoing(DOWN, b"1"))
-    assert await other.send(Outgoing(DOWN, b"2"))
-    await world.passes(1.0)
-    wire.ack(world.heard["n0"][0])
-    await world.passes(1.0)
-    wire.snap()
-    assert not await other.send(Outgoing("tidegate/v1/n9/down/command", b"nobody hears it"))
-    assert await other.send(Outgoing(DOWN, b"3"))
-    await world.passes(1.0)
-    assert world.values("n0") == [b"1", b"2", b"2", b"3"]
-    wire.ack(world.heard["n0"][1])  # of the connection before: it means nothing now
-    wire.snap()
-    await world.passes(5.0)
-    assert world.values("n0")[4:] == [b"2", b"3"]
-
-
-@in_a_world
 async def test_a_queue_is_bounded_and_a_session_ends(world: World) -> None:
     wire, other = world.client("n0", DOWN), world.client("b")
     await world.passes(1.0)
@@ -120,25 +100,6 @@ async def test_a_will_follows_who_is_lost_and_nobody_else(world: World) -> None:
     assert (world.values("b"), world.values("late")) == ([b"lost", b"back"], [b"lost", b"back"])
     assert b.connected
     assert not back.connected
-
-
-@in_a_world
-async def test_a_share_deals_to_who_is_away_until_its_session_ends(world: World) -> None:
-    share = "$share/bridge/tidegate/v1/+/up/+"
-    one, two, n0 = (world.client(n, *([share] * (n != "n0"))) for n in ("one", "two", "n0"))
-    await world.passes(1.0)
-    two.process.kill()
-    two.snap()
-    for number in range(6):
-        assert await n0.send(Outgoing(UP, b"%d" % number))
-    await world.passes(1.0)
-    assert len(world.values("one")) == 3
-    await world.passes(70.0)
-    for number in range(6, 10):
-        await n0.publish(Outgoing(UP, b"%d" % number))
-    await world.passes(1.0)
-    assert world.values("one")[3:] == [b"6", b"7", b"8", b"9"]
-    assert one.connected
 
 
 @in_a_world
