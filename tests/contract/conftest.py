@@ -163,7 +163,7 @@ class Bench:
 
     def open(self) -> Bus:
         """Open the bus; on a durable backend, the same one each time."""
-        self.need("log")
+        assert self.promises("log"), "mark the test: promises log"
         return cast("Bus", self.link())
 
     def slow(self) -> AbstractContextManager[Bus]:
@@ -175,13 +175,22 @@ class Bench:
         """True if the backend has this capability."""
         return capability in self.backend.capabilities
 
-    def need(self, capability: str) -> None:
-        """Skip the test where the backend does not promise this."""
-        if not self.promises(capability):
-            pytest.skip(f"{self.name} does not promise {capability}")
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test over the backends that promise what it is about."""
+    if "bench" not in metafunc.fixturenames:
+        return
+    marks = metafunc.definition.iter_markers("promises")
+    needed = {name for mark in marks for name in mark.args}
+    if "bus" in metafunc.fixturenames:
+        needed.add("log")
+    able = {name: one for name, one in BACKENDS.items() if needed <= one.capabilities}
+    assert able, f"no backend promises {needed}"
+    params = [pytest.param(name, id=name, marks=one.marks) for name, one in able.items()]
+    metafunc.parametrize("bench", params, indirect=True)
 
 
-@pytest.fixture(params=[pytest.param(n, id=n, marks=b.marks) for n, b in BACKENDS.items()])
+@pytest.fixture
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     found = Bench(request.param, BACKENDS[request.param], tmp_path, request.getfixturevalue)
     yield found

@@ -178,8 +178,8 @@ async def test_read_starts_at_the_offset_and_ends_at_what_is_stored(bus: Bus, ev
     assert await stored(bus, "tidegate.unheard.v1") == []
 
 
+@pytest.mark.promises("latest")
 async def test_latest_is_the_newest_of_a_key(bus: Bus, bench: Any, event: Event) -> None:
-    bench.need("latest")
     for topic in (COMMANDS.name, EVENTS.name):
         await bus.publish(event("a", "1", topic), event("b", "2", topic), event("a", "3", topic))
         newest = await bus.latest(topic, "a")
@@ -191,8 +191,8 @@ async def test_latest_is_the_newest_of_a_key(bus: Bus, bench: Any, event: Event)
     assert await bus.latest("tidegate.unheard.v1", "a") is None
 
 
+@pytest.mark.promises("latest")
 async def test_last_is_the_newest_of_the_topic(bus: Bus, bench: Any, event: Event) -> None:
-    bench.need("latest")
     assert await bus.last(EVENTS.name) is None
     assert await bus.last("tidegate.unheard.v1") is None
     await bus.publish(event("a", "1"), event("b", "2"), event("c", "other", COMMANDS.name))
@@ -253,8 +253,8 @@ async def test_every_dead_letter_can_be_published(
     assert (letter.value or b"").startswith(b"x")
 
 
+@pytest.mark.promises("slow_storage")
 async def test_publishers_wait_their_turn_and_nothing_is_lost(bench: Any, event: Event) -> None:
-    bench.need("slow_storage")
     limit = 8
     with bench.slow() as bus:
         publishes = [asyncio.create_task(bus.publish(event("k", str(i)))) for i in range(50)]
@@ -274,8 +274,8 @@ async def test_publishers_wait_their_turn_and_nothing_is_lost(bench: Any, event:
     await bus.close()
 
 
+@pytest.mark.promises("slow_storage")
 async def test_drain_waits_for_what_is_on_its_way(bench: Any, event: Event) -> None:
-    bench.need("slow_storage")
     with bench.slow() as bus:
         publish = asyncio.create_task(bus.publish(event("k", "0")))
         await asyncio.sleep(0.01)
@@ -289,6 +289,7 @@ async def test_drain_waits_for_what_is_on_its_way(bench: Any, event: Event) -> N
     await bus.close()
 
 
+@pytest.mark.promises("log")
 async def test_close_stores_what_was_published_and_ends_everything(
     bench: Any, event: Event
 ) -> None:

@@ -127,8 +127,8 @@ async def test_consumer_of_another_bus_is_refused(bench: Any, bus: Bus) -> None:
             transaction.commit_positions(stranger)
 
 
+@pytest.mark.promises("prune")
 async def test_compaction_keeps_the_newest_of_each_key(bus: Bus, bench: Any, event: Event) -> None:
-    bench.need("prune")
     for value in ("1", "2", "3"):
         await bus.publish(event("a", value, CELLS.name), event("b", value, CELLS.name))
     await bus.publish(event("b", None, CELLS.name))
@@ -145,10 +145,10 @@ async def test_compaction_keeps_the_newest_of_each_key(bus: Bus, bench: Any, eve
     assert [record.offset for record in await consumer.poll()] == [7]
 
 
+@pytest.mark.promises("prune")
 async def test_retention_removes_from_the_front_and_offsets_go_on(
     bus: Bus, bench: Any, event: Event
 ) -> None:
-    bench.need("prune")
     await bus.publish(*(event("k", f"old {i}") for i in range(5000)))
     await bus.publish(event("k", "journalled", JOURNAL.name), event("k", "own", "my.topic"))
     bench.clock.ahead_s = 10 * DAY_S
@@ -168,8 +168,8 @@ async def test_retention_removes_from_the_front_and_offsets_go_on(
     assert [record.offset for record in await consumer.poll()] == [5001]
 
 
+@pytest.mark.promises("durable")
 async def test_everything_is_there_after_reopening(bench: Any, event: Event) -> None:
-    bench.need("durable")
     bus = bench.open()
     await bus.publish(*(event("k", str(i)) for i in range(3)))
     consumer = await bus.consumer("group", [EVENTS.name])
@@ -188,8 +188,8 @@ async def test_everything_is_there_after_reopening(bench: Any, event: Event) -> 
     assert await again.end(EVENTS.name) == 4
 
 
+@pytest.mark.promises("durable")
 async def test_fencing_reaches_across_openings(bench: Any, event: Event) -> None:
-    bench.need("durable")
     one, two = bench.open(), bench.open()
     zombie = await one.producer("p")
     await commit(zombie, event("cell", "before", JOURNAL.name))
@@ -199,8 +199,8 @@ async def test_fencing_reaches_across_openings(bench: Any, event: Event) -> None
     assert await stored(two, JOURNAL.name) == [b"before"]
 
 
+@pytest.mark.promises("durable")
 async def test_other_openings_appends_reach_a_waiting_consumer(bench: Any, event: Event) -> None:
-    bench.need("durable")
     one, two = bench.open(), bench.open()
     every = await one.consumer("every", [EVENTS.name])
     mine = await one.consumer("mine", [COMMANDS.name], keys=["mine"])
