@@ -22,6 +22,7 @@ import orjson
 
 from benchmarks import raw_clients
 from benchmarks.device_fleet import DeviceFleet, cause_of
+from benchmarks.flood import telemetry
 from bus.bridge import Bridge
 from bus.bridge_limits import BridgeLimits
 from bus.clock import SystemClock
@@ -36,8 +37,6 @@ from bus.options import (
     kafka_options,
     mqtt_options,
 )
-from schemas.codec import encode, event
-from schemas.events import NodeMeasured
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 from tests.mosquitto import wired
 from tests.ports import free_port
@@ -48,7 +47,9 @@ RATES_PER_S = (100.0, 1_000.0)
 #: After the births the scheduler asks every idle owner for its node; this measures a steady state.
 SETTLE_S = 10.0
 BATCH = 500
-#: One device carries all of a hop's messages.
+#: So many devices share the hop of a fleet.
+BRIDGED_DEVICES = 200
+#: One device carries all of another hop's messages.
 _NO_LIMIT = BridgeLimits(rate_per_s=1e9, burst=1e9, bytes_per_s=1e12)
 
 
@@ -92,24 +93,8 @@ async def _space(name: str) -> AsyncIterator[tuple[KafkaOptions, MqttOptions]]:
 # --- hops ---------------------------------------------------------------------------------------
 
 
-def _telemetry(count: int, node: str = "device-0") -> list[bytes]:
-    data = NodeMeasured(
-        node=node,
-        window_s=60.0,
-        gpu_utilisation=[0.5],
-        gpu_memory_used_mib=[1024],
-        gpu_temperature_c=[50.0],
-        gpu_power_w=[60.0],
-    )
-    now_s, boot = time.time(), int(time.time() // 60)
-    return [
-        encode(event(data, source=f"/agents/{node}", sequence=i, bootid=boot, time_s=now_s))
-        for i in range(count)
-    ]
-
-
 async def _hops(kafka: KafkaOptions, mqtt: MqttOptions, count: int) -> dict[str, float]:
-    values = _telemetry(count)
+    values = [value for _, value in telemetry(count)]
     topic = kafka.topic("raw")
     await raw_clients.make_topic(kafka.bootstrap, topic)
     rates = {
@@ -132,6 +117,7 @@ async def _hops(kafka: KafkaOptions, mqtt: MqttOptions, count: int) -> dict[str,
     await bus.close()
     rates["raw_bridge_per_s"] = await _raw_bridge(kafka, mqtt, values)
     rates["bridge_per_s"] = await _our_bridge(kafka, mqtt, values)
+    rates["bridge_of_fleet_per_s"] = await _fleet_bridge(kafka, mqtt, count)
     for ours, raw in (
         ("kafka_publish", "raw_aiokafka_publish"),
         ("kafka_read", "raw_aiokafka_read"),
@@ -155,18 +141,43 @@ async def _raw_bridge(kafka: KafkaOptions, mqtt: MqttOptions, values: Sequence[b
 
 
 async def _our_bridge(kafka: KafkaOptions, mqtt: MqttOptions, values: Sequence[bytes]) -> float:
+    address = mqtt.address("tidegate/v1/device-0/up/telemetry")
+    async with _bridge(kafka, mqtt) as bridge:
+        return await _flooded(mqtt, address, values, lambda: bridge.counters.forwarded_up)
+
+
+async def _fleet_bridge(kafka: KafkaOptions, mqtt: MqttOptions, count: int) -> float:
+    """As `_our_bridge`, but of many devices: a batch is confirmed to each of them."""
+    arguments = (mqtt.host, mqtt.port, mqtt.namespace, count, BRIDGED_DEVICES)
+    async with _bridge(kafka, mqtt) as bridge:
+        flood = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "benchmarks.flood", *map(str, arguments),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert flood.stdin is not None
+        assert flood.stdout is not None
+        await flood.stdout.readline()
+        began = time.perf_counter()
+        flood.stdin.write(b"\n")
+        while bridge.counters.forwarded_up < count:
+            await asyncio.sleep(0.005)
+        rate = count / (time.perf_counter() - began)
+        await flood.wait()
+    return rate
+
+
+@contextlib.asynccontextmanager
+async def _bridge(kafka: KafkaOptions, mqtt: MqttOptions) -> AsyncIterator[Bridge]:
     bus, clock = KafkaBus.open(kafka, SystemClock()), SystemClock()
     wire = wired(mqtt, "bench-bridge", clock)
     bridge = Bridge(name="bench", wire=wire, buses={"default": bus}, clock=clock, limits=_NO_LIMIT)
     running = asyncio.create_task(bridge.run())
     while not bridge.wire.connected:
         await asyncio.sleep(0.01)
-    address = mqtt.address("tidegate/v1/device-0/up/telemetry")
-    rate = await _flooded(mqtt, address, values, lambda: bridge.counters.forwarded_up)
+    yield bridge
     bridge.stop()
     await running
     await bus.close()
-    return rate
 
 
 async def _flooded(

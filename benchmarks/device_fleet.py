@@ -12,6 +12,7 @@ import orjson
 
 from bus.clock import SystemClock
 from bus.mqtt_client import MqttClient
+from bus.mqtt_swift import SwiftConnection
 from bus.options import MqttOptions
 from bus.wire import Incoming, LinkDown, Outgoing
 from schemas.codec import decode_command, encode, event
@@ -52,6 +53,7 @@ class DeviceFleet:
             subscriptions=["tidegate/v1/+/down/command"],
             hear=self._hear,
             clock=self._clock,
+            carrier=SwiftConnection,  # what is measured needs the cores
         )
 
     async def start(self) -> None:

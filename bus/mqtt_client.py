@@ -1,53 +1,32 @@
-"""A connection to an MQTT 5 broker that comes back by itself; aiomqtt carries it.
+"""A connection to an MQTT 5 broker that comes back by itself.
 
 What comes is acknowledged only by `ack`, never on arrival, so that the broker sends it again if
 this process dies first.
 """
 
 import asyncio
-import socket
 import ssl
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import aiomqtt
-from aiomqtt.exceptions import MqttConnectError
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.reasoncodes import ReasonCode
-from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bus.clock import Clock
 from bus.contract import BusError
-from bus.mqtt_connection import (
-    CONNECT_S,
-    REFUSAL,
-    Connection,
-    Refused,
-    empty_properties,
-    paho_within,
-    properties,
-)
-from bus.options import MqttOptions, Tls
+from bus.mqtt_carrier import WILL_DELAY_S, Broke, Carrier, Refusal, Refused, Terms, tls_context
+from bus.mqtt_connection import Connection
+from bus.options import MqttOptions
 from bus.wire import Incoming, LinkDown, Outgoing
 
 __all__ = ["WILL_DELAY_S", "MqttClient", "Refused"]
 
 #: The first pause before connecting again, and the longest. A refusal waits the longest at once.
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 10.0
-#: The broker publishes the Will this long after it lost us; coming back before, it does not.
-WILL_DELAY_S = 5
-#: The broker's word to who is disconnected because another came under the same name.
-_TAKEN_OVER = 0x8E
-#: Some brokers (Mosquitto 2.0.11) do not say it. So many connections in a row that were accepted
-#: and broke within this long look like it.
+#: Some brokers (Mosquitto 2.0.11) do not say that another came under the same name. So many
+#: connections in a row that were accepted and broke within this long look like it.
 _SUSPECT, _SUSPECT_S = 3, 20.0
-#: Messages that the broker may send ahead of our `ack`. Some brokers send more.
-_RECEIVE_MAX = 500
 
 
 class MqttClient:
-    """A `Wire` over aiomqtt. It connects again for ever, and subscribes again each time."""
+    """A `Client` that connects again for ever, and subscribes again each time."""
 
     def __init__(
         self,
@@ -60,6 +39,7 @@ class MqttClient:
         will: Callable[[int], Outgoing] | None = None,
         clock: Clock,
         keep_session: bool = True,
+        carrier: Callable[[Terms], Carrier] = Connection,
     ) -> None:
         """Name the parts; nothing is connected before `start`.
 
@@ -73,6 +53,7 @@ class MqttClient:
             clock: Where session numbers come from, so that they rise over restarts.
             keep_session: Whether the broker shall keep what comes for us after `close`. One that
                 shares a subscription must not: it would go on being dealt its share.
+            carrier: Makes each connection; `bus.mqtt_swift` has one for thousands a second.
 
         Raises:
             BusError: a file of `options.tls` cannot be used.
@@ -94,12 +75,13 @@ class MqttClient:
         self._session = 0
         self._attempts = 0
         self._published = 0
-        self._now: Connection | None = None
-        self._newest: Connection | None = None
+        self._carrier = carrier
+        self._now: Carrier | None = None
+        self._newest: Carrier | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         if options.tls is not None:
-            _context(options.tls)
+            tls_context(options.tls)
 
     @property
     def session(self) -> int:
@@ -125,9 +107,9 @@ class MqttClient:
         """Begin to connect, in the background.
 
         Raises:
-            BusError: the installed aiomqtt cannot do what is needed of it.
+            BusError: the installed library cannot do what is needed of it.
         """
-        paho_within(aiomqtt.Client(self._options.host))
+        self._carrier(self._terms(None, None))
         self._runner = asyncio.create_task(self._run(), name=f"mqtt {self._client_id}")
 
     async def publish(self, message: Outgoing) -> None:
@@ -156,8 +138,8 @@ class MqttClient:
         """Tell the broker that it need not send it again; nothing if its connection is gone."""
         number, packet, quality = message.token
         # Messages come as soon as the broker has accepted us, before we may publish.
-        if self._newest is not None and self._newest.number == number and quality:
-            self._newest.inner.ack(packet, quality)
+        if self._newest is not None and self._attempts == number and quality:
+            self._newest.ack(packet, quality)
 
     def hold(self, held: bool) -> None:
         """Read nothing more from this connection while `held`; the next one begins anew."""
@@ -167,7 +149,7 @@ class MqttClient:
     def renew(self) -> None:
         """Connect anew, so that all that was not acknowledged comes again."""
         if self._now is not None:
-            self._now.inner.disconnect()  # goes out after what was acknowledged
+            self._now.leave()
 
     async def close(self) -> None:
         """Disconnect in good order (the Will is not published) and end.
@@ -186,10 +168,11 @@ class MqttClient:
             began_s, refused = loop.time(), False
             try:
                 await self._connect()
-            except _Refusal as error:
+            except Refusal as error:
                 self.problem, refused, broke = str(error), True, 0
-            except _Broke as error:
-                broke = broke + 1 if loop.time() - began_s < _SUSPECT_S else 1
+            except Broke as error:
+                quick = loop.time() - began_s < _SUSPECT_S
+                broke = int(error.accepted) + (broke if error.accepted and quick else 0)
                 self.problem = str(error)
                 if broke >= _SUSPECT:
                     # Without a number: whoever tells of it would take each for something new.
@@ -197,8 +180,8 @@ class MqttClient:
                         ", like those before it; if another client connects under the name "
                         f"{self._client_id}, give each its own"
                     )
-            except (aiomqtt.MqttError, BusError, ValueError) as error:
-                self.problem, broke = str(error) or type(error).__name__, 0
+            except BusError as error:
+                self.problem, broke = str(error), 0
             if self._ending.is_set():
                 break
             if refused:
@@ -223,135 +206,50 @@ class MqttClient:
     async def _connect(self) -> None:
         """Make one connection and keep it until it breaks or we end."""
         self._session = max(self._session + 1, round(self._clock.now_s() * 1000))
-        self._attempts += 1
         # Each time from the files: certificates are renewed while we run.
         tls = self._options.tls
-        context = None if tls is None else await asyncio.to_thread(_context, tls)
-        client = self._client(context)
-        connection = Connection(self._attempts, client, self._options, self._heard)
-        self._newest = connection
+        context = None if tls is None else await asyncio.to_thread(tls_context, tls)
+        self._attempts += 1
+        will = None if self._will is None else self._will(self._session)
+        self._newest = carrier = self._carrier(self._terms(will, context))
         try:
-            async with client:
-                await self._subscribe(client)
-                if not connection.inner.is_connected():
-                    raise _Broke("the connection broke at once")
-                connection.begin()
-                self._now, self.problem = connection, ""
-                self.connections += 1
-                if self._opened is not None:
-                    self._opened(self._session)
-                await self._until_broken(client)
-        except MqttConnectError as error:
-            raise _Refusal(f"the broker refuses to be connected to: {error.rc}") from None
+            await carrier.open()
+            self._now, self.problem = carrier, ""
+            self.connections += 1
+            if self._opened is not None:
+                self._opened(self._session)
+            await self._until_broken(carrier)
         finally:
             self._now = self._newest = None
             self.problem = self.problem or "the connection ended"
-            self._published += connection.published
-            connection.end(self._where)
+            self._published += carrier.published
+            await carrier.end()
 
-    def _client(self, context: ssl.SSLContext | None) -> aiomqtt.Client:
-        options = self._options
-        wishes = empty_properties(PacketTypes.CONNECT)
-        wishes.SessionExpiryInterval = options.session_s
-        wishes.ReceiveMaximum = _RECEIVE_MAX
-        will = None
-        if self._will is not None:
-            last = self._will(self._session)
-            words = properties(last, PacketTypes.WILLMESSAGE)
-            words = words or empty_properties(PacketTypes.WILLMESSAGE)
-            words.WillDelayInterval = WILL_DELAY_S
-            address = options.address(last.address)
-            will = aiomqtt.Will(address, last.value, last.qos, last.retain, words)
-        return aiomqtt.Client(
-            options.host,
-            options.port,
-            identifier=self._client_id,
-            protocol=aiomqtt.ProtocolVersion.V5,
-            clean_start=False,
-            username=options.username or None,
-            password=options.password or None,
-            keepalive=options.keepalive_s,
-            timeout=CONNECT_S,
-            will=will,
-            properties=wishes,
-            tls_context=context,
-            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    def _terms(self, will: Outgoing | None, context: ssl.SSLContext | None) -> Terms:
+        return Terms(
+            self._attempts,
+            self._options,
+            self._client_id,
+            self._subscriptions,
+            will,
+            context,
+            self._heard,
         )
 
-    async def _subscribe(self, client: aiomqtt.Client) -> None:
-        if not self._subscriptions:
-            return
-        wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-        codes = await client.subscribe(
-            [(self._filter(name), wanted) for name in self._subscriptions]
-        )
-        for name, code in zip(self._subscriptions, codes, strict=True):
-            if isinstance(code, ReasonCode) and code.value >= REFUSAL:
-                raise _Refusal(f"the broker refuses the subscription to {name}: {code}")
-
-    def _filter(self, subscription: str) -> str:
-        if subscription.startswith("$share/"):
-            share, group, name = subscription.split("/", 2)
-            return f"{share}/{group}/{self._options.address(name)}"
-        return self._options.address(subscription)
-
-    async def _until_broken(self, client: aiomqtt.Client) -> None:
+    async def _until_broken(self, carrier: Carrier) -> None:
         """Return when we end; raise why the connection broke."""
-        broken: asyncio.Future[Any] = client._disconnected
-        ending: asyncio.Future[Any] = asyncio.create_task(self._ending.wait())
+        broken = asyncio.create_task(carrier.broken())
+        ending = asyncio.create_task(self._ending.wait())
         try:
             await asyncio.wait({broken, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if broken.done():
+                broken.result()
+            else:
+                await carrier.close(keep_session=self._keep_session)
         finally:
             ending.cancel()
-        if not broken.done():
-            if not self._keep_session:
-                farewell = empty_properties(PacketTypes.DISCONNECT)
-                farewell.SessionExpiryInterval = 0
-                client._client.disconnect(properties=farewell)
-                await asyncio.wait({broken}, timeout=CONNECT_S)
-            return
-        why = broken.exception() or "the broker closed it"
-        if isinstance(why, aiomqtt.MqttCodeError):
-            if getattr(why.rc, "value", why.rc) == _TAKEN_OVER:
-                raise _Refusal(
-                    f"another client connected under the name {self._client_id}; give each its own"
-                )
-            raise _Broke(f"the connection broke: {why}")
-        raise aiomqtt.MqttError(f"the connection broke: {why}")
+            broken.cancel()
 
     def _heard(self, message: Incoming) -> None:
         self.received += 1
         self._hear(message)
-
-
-class _Broke(BusError):
-    """The broker had accepted us, and then the connection broke; not by our own doing."""
-
-
-class _Refusal(BusError):
-    """The broker answered, and does not want us: no use in asking often."""
-
-
-class _Socket(ssl.SSLSocket):
-    """A socket that does not stay open when the handshake fails, as paho would leave it."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        try:
-            super().do_handshake(block)
-        except OSError:
-            self.close()
-            raise
-
-
-def _context(tls: Tls) -> ssl.SSLContext:
-    """Read the files anew; TLS 1.2 or later, the broker's name is checked."""
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file or None)
-        context.sslsocket_class = _Socket
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    except OSError as error:  # SSLError is one
-        files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
-        raise BusError(f"TLS files {files}: {error}; they must be PEM and readable") from error
-    return context

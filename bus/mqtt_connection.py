@@ -1,10 +1,12 @@
-"""One connection to an MQTT broker: what is on its way over it, and the ways into aiomqtt.
+"""A connection to an MQTT broker over aiomqtt: what is on its way, and the ways into aiomqtt.
 
 aiomqtt 2.5 acknowledges what comes when it comes. The paho client within it need not, and is used
 directly for that and for publishing, which costs no timer and no event for each message.
 """
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -12,27 +14,37 @@ from importlib.metadata import version
 from typing import Any, cast
 
 import aiomqtt
+from aiomqtt.exceptions import MqttConnectError
 from paho.mqtt import MQTTException, client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bus.contract import BusError
-from bus.options import MqttOptions
+from bus.mqtt_carrier import (
+    CONNECT_S,
+    IN_FLIGHT_MAX,
+    PACKET_MAX,
+    RECEIVE_MAX,
+    WILL_DELAY_S,
+    Broke,
+    Refusal,
+    Refused,
+    Terms,
+    check_size,
+    taken_over,
+)
 from bus.wire import Incoming, LinkDown, Outgoing
 
-#: For the connection to open, and again for each answer of the broker before it is in use.
-CONNECT_S = 5.0
-#: Messages that may wait for the broker's confirmation, if it does not ask for fewer.
-_IN_FLIGHT_MAX = 1000
 #: Packets read in one turn of the loop.
 _READ_AT_ONCE = 32
-#: An upper bound of what a packet is longer than its texts.
-_FRAME_BYTES = 64
 #: Reason codes from here on are refusals.
-REFUSAL = 0x80
+_REFUSAL = 0x80
 #: The broker took it, and nobody subscribes to it now.
 _NOBODY = 0x10
+#: The broker's word to who is disconnected because another came under the same name.
+_TAKEN_OVER = 0x8E
 #: What is used of aiomqtt's client and of paho's within it, and was never promised.
 _USED = ("_connected", "_disconnected")
 _USED_WITHIN = (
@@ -44,39 +56,26 @@ _USED_WITHIN = (
 )
 
 
-class Refused(BusError):
-    """The broker does not take this message and never will; it says why."""
-
-
 class Connection:
-    """One connection. The numbers of its packets mean nothing to another."""
+    """A `Carrier` over aiomqtt."""
 
-    def __init__(
-        self,
-        number: int,
-        client: aiomqtt.Client,
-        options: MqttOptions,
-        hear: Callable[[Incoming], None],
-    ) -> None:
-        """Prepare `client`, which is not connected yet; `hear` is shown what comes.
+    def __init__(self, terms: Terms) -> None:
+        """Prepare; nothing is connected before `open`.
 
         Raises:
             BusError: the installed aiomqtt cannot leave the acknowledgement to us.
         """
-        self.number = number
-        self.client = client
-        self.inner = paho_within(client)
         self.published = 0
-        self._options = options
-        self._hear = hear
+        self._terms, self._options = terms, terms.options
+        self._client = _client(terms)
+        self._entered = False
+        self._inner = inner = paho_within(self._client)
         self._heard = 0
         self._held = self._reading = False
-        self._limit = _IN_FLIGHT_MAX
-        self._packet_max = 2**28
+        self._limit, self._packet_max = IN_FLIGHT_MAX, PACKET_MAX
         self._sent: dict[int, tuple[Outgoing, asyncio.Future[bool]]] = {}
         self._queue: deque[tuple[Outgoing, asyncio.Future[bool]]] = deque()
         self._loop = asyncio.get_running_loop()
-        inner = self.inner
         inner.manual_ack_set(True)
         inner.disable_logger()  # why it broke is in `problem`; a line for each packet is too much
         inner.connect_timeout = CONNECT_S
@@ -88,21 +87,31 @@ class Connection:
         inner.on_message = self._on_message
         inner.on_publish = self._on_publish
 
-    def begin(self) -> None:
-        """Read and write by ourselves from here on.
+    async def open(self) -> None:
+        """Connect and subscribe.
 
-        aiomqtt reads one packet each turn of the loop. And it asks, as if from another thread, to
-        be told when it may write: by the time it is, the socket may be closed, and its number that
-        of another one.
+        From then on we read and write by ourselves. aiomqtt reads one packet each turn of the loop.
+        And it asks, as if from another thread, to be told when it may write: by the time it is, the
+        socket may be closed, and its number that of another one.
         """
-        self.inner.on_socket_register_write = self._on_something_to_write
+        try:
+            await self._client.__aenter__()
+            self._entered = True
+            await self._subscribe()
+        except MqttConnectError as error:
+            raise Refusal(f"the broker refuses to be connected to: {error.rc}") from None
+        except (aiomqtt.MqttError, ValueError) as error:
+            raise BusError(str(error) or type(error).__name__) from error
+        if not self._inner.is_connected():
+            raise Broke("the connection broke at once", accepted=True)
+        self._inner.on_socket_register_write = self._on_something_to_write
         self._reading = True
         self.hold(self._held)
 
     def hold(self, held: bool) -> None:
         """Read nothing while `held`; the system's buffers fill, and the broker waits."""
         self._held = held
-        socket: Any = self.inner.socket()
+        socket: Any = self._inner.socket()
         if not self._reading or socket is None:
             return
         if held:
@@ -112,15 +121,8 @@ class Connection:
             self._loop.call_soon(self._read)  # what TLS has decrypted already wakes nobody
 
     def send(self, message: Outgoing) -> "asyncio.Future[bool]":
-        """Send it when its turn comes; False comes of it if the broker says that nobody hears."""
-        size = len(message.value) + len(message.address) + _FRAME_BYTES
-        for pair in message.properties.items():
-            size += len("".join(pair).encode()) + 5
-        if size > self._packet_max:
-            raise Refused(
-                f"{message.address}: {size} bytes, the broker takes {self._packet_max}; "
-                "raise its max_packet_size or say less"
-            )
+        """Send it when its turn comes."""
+        check_size(message, self._packet_max)
         future: asyncio.Future[bool] = self._loop.create_future()
         # Of quality 0 nobody confirms, so the broker's limit is not for it. And while we hold, no
         # confirmation is read: a horizon that waited for one could never let us go on.
@@ -130,15 +132,48 @@ class Connection:
             self._write(message, future)
         return future
 
+    def ack(self, packet: int, quality: int) -> None:
+        """Acknowledge."""
+        self._inner.ack(packet, quality)
+
+    def leave(self) -> None:
+        """Disconnect; it goes out after what was acknowledged."""
+        self._inner.disconnect()
+
+    async def broken(self) -> None:
+        """Wait until it breaks."""
+        try:
+            await asyncio.shield(self._client._disconnected)
+        except aiomqtt.MqttCodeError as error:
+            if getattr(error.rc, "value", error.rc) == _TAKEN_OVER:
+                raise taken_over(self._terms.client_id) from None
+            raise Broke(f"the connection broke: {error}", accepted=True) from None
+        except aiomqtt.MqttError as error:
+            raise Broke(f"the connection broke: {error}") from None
+        raise Broke("the connection broke: the broker closed it")
+
+    async def close(self, *, keep_session: bool) -> None:
+        """Disconnect in good order."""
+        broken: asyncio.Future[Any] = self._client._disconnected
+        if not keep_session:
+            farewell = empty_properties(PacketTypes.DISCONNECT)
+            farewell.SessionExpiryInterval = 0
+            self._inner.disconnect(properties=farewell)
+            await asyncio.wait({broken}, timeout=CONNECT_S)
+
     def cut(self, reason: str) -> None:
         """Break it, without a word to the broker."""
-        self.inner._sock_close()
-        if not self.client._disconnected.done():
-            self.client._disconnected.set_exception(aiomqtt.MqttError(reason))
+        self._inner._sock_close()
+        if not self._client._disconnected.done():
+            self._client._disconnected.set_exception(aiomqtt.MqttError(reason))
 
-    def end(self, where: str) -> None:
+    async def end(self) -> None:
         """Let go of the socket and of everything that waits."""
-        self.inner._sock_close()
+        if self._entered:
+            with contextlib.suppress(aiomqtt.MqttError):
+                await self._client.__aexit__(None, None, None)
+        where = f"{self._options.host}:{self._options.port}"
+        self._inner._sock_close()
         waiting = [*self._sent.values(), *self._queue]
         self._sent.clear()
         self._queue.clear()
@@ -150,7 +185,7 @@ class Connection:
 
     def _write(self, message: Outgoing, future: "asyncio.Future[bool]") -> None:
         try:
-            info = self.inner.publish(
+            info = self._inner.publish(
                 self._options.address(message.address),
                 message.value,
                 message.qos,
@@ -172,8 +207,8 @@ class Connection:
                 if self._held:
                     return
                 before = self._heard
-                self.inner.loop_read()
-                socket: Any = self.inner.socket()
+                self._inner.loop_read()
+                socket: Any = self._inner.socket()
                 if socket is None:
                     return
                 # What TLS has decrypted already wakes nobody.
@@ -191,25 +226,25 @@ class Connection:
     def _on_connect(
         self, inner: paho.Client, data: object, flags: Any, code: Any, limits: Any
     ) -> None:
-        self._limit = min(_IN_FLIGHT_MAX, getattr(limits, "ReceiveMaximum", _IN_FLIGHT_MAX))
+        self._limit = min(IN_FLIGHT_MAX, getattr(limits, "ReceiveMaximum", IN_FLIGHT_MAX))
         self._packet_max = getattr(limits, "MaximumPacketSize", self._packet_max)
         self._accepted(inner, data, flags, code, limits)
 
     def _on_disconnect(
         self, inner: paho.Client, data: object, flags: Any, code: Any, limits: Any
     ) -> None:
-        if not self.client._connected.done():  # aiomqtt would wait for an answer all the same
+        if not self._client._connected.done():  # aiomqtt would wait for an answer all the same
             why = aiomqtt.MqttError(f"the broker closed it without an answer: {code}")
-            self.client._connected.set_exception(why)
+            self._client._connected.set_exception(why)
         self._broken(inner, data, flags, code, limits)
 
     def _on_message(self, inner: paho.Client, data: object, message: paho.MQTTMessage) -> None:
         pairs = getattr(message.properties, "UserProperty", ())
         address = message.topic.removeprefix(self._options.address(""))
-        token = (self.number, message.mid, message.qos)
+        token = (self._terms.number, message.mid, message.qos)
         value = bytes(message.payload)
         self._heard += 1
-        self._hear(Incoming(address, value, message.retain, dict(pairs), token))
+        self._terms.hear(Incoming(address, value, message.retain, dict(pairs), token))
 
     def _on_publish(
         self, inner: paho.Client, data: object, packet: int, code: ReasonCode, _properties: object
@@ -217,7 +252,7 @@ class Connection:
         message, future = self._sent.pop(packet)
         self.published += 1
         if not future.done():
-            if code.value < REFUSAL:
+            if code.value < _REFUSAL:
                 future.set_result(code.value != _NOBODY)
             else:
                 future.set_exception(Refused(f"{message.address}: the broker says: {code}"))
@@ -225,6 +260,45 @@ class Connection:
             waiting, future = self._queue.popleft()
             if not future.done():
                 self._write(waiting, future)
+
+    async def _subscribe(self) -> None:
+        names = self._terms.subscriptions
+        if not names:
+            return
+        wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        codes = await self._client.subscribe([(one, wanted) for one in self._terms.filters()])
+        for name, code in zip(names, codes, strict=True):
+            if isinstance(code, ReasonCode) and code.value >= _REFUSAL:
+                raise Refusal(f"the broker refuses the subscription to {name}: {code}")
+
+
+def _client(terms: Terms) -> aiomqtt.Client:
+    options = terms.options
+    wishes = empty_properties(PacketTypes.CONNECT)
+    wishes.SessionExpiryInterval = options.session_s
+    wishes.ReceiveMaximum = RECEIVE_MAX
+    will = None
+    if (last := terms.will) is not None:
+        words = properties(last, PacketTypes.WILLMESSAGE)
+        words = words or empty_properties(PacketTypes.WILLMESSAGE)
+        words.WillDelayInterval = WILL_DELAY_S
+        address = options.address(last.address)
+        will = aiomqtt.Will(address, last.value, last.qos, last.retain, words)
+    return aiomqtt.Client(
+        options.host,
+        options.port,
+        identifier=terms.client_id,
+        protocol=aiomqtt.ProtocolVersion.V5,
+        clean_start=False,
+        username=options.username or None,
+        password=options.password or None,
+        keepalive=options.keepalive_s,
+        timeout=CONNECT_S,
+        will=will,
+        properties=wishes,
+        tls_context=terms.context,
+        socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    )
 
 
 def properties(message: Outgoing, packet: int) -> Any:

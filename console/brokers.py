@@ -16,6 +16,7 @@ from bus.kafka import KafkaBus
 from bus.kafka_namespaces import remove_namespace
 from bus.mqtt import MqttLink
 from bus.mqtt_client import MqttClient
+from bus.mqtt_swift import SwiftConnection
 from bus.options import SILENT_HINT, KafkaOptions, MqttOptions
 from bus.wire import Incoming, Outgoing
 from console.held import HeldBus, HeldLink, Hold
@@ -165,6 +166,7 @@ async def _bridge(kafka: KafkaOptions, mqtt: MqttOptions, clock: Clock) -> Async
             subscriptions=subscriptions,
             hear=hear,
             clock=SystemClock(),
+            carrier=SwiftConnection,
         )
         client.start()
         return client

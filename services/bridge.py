@@ -12,6 +12,7 @@ from bus.contract import BusError
 from bus.kafka import KafkaBus
 from bus.kafka_cells import KafkaCells
 from bus.mqtt_client import MqttClient
+from bus.mqtt_swift import SwiftConnection
 from bus.options import KafkaOptions, MqttOptions
 from bus.wire import Incoming
 from services.backends import kafka_of
@@ -62,6 +63,7 @@ class BridgeRole:
                 opened=lambda _: log.info("connected to the MQTT broker"),
                 clock=clock,
                 keep_session=False,
+                carrier=SwiftConnection,
             )
             client.start()
             self._client = client

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bus.clock import Clock
 from bus.mqtt_client import MqttClient
+from bus.mqtt_swift import SwiftConnection
 from bus.options import MqttOptions
 from bus.wire import Incoming
 from tests.patience import wait_until
@@ -23,7 +24,14 @@ def wired(
     """Give what connects a bridge to a broker, as `Bridge` takes it."""
 
     def wire(subscriptions: Sequence[str], hear: Callable[[Incoming], None]) -> MqttClient:
-        client = MqttClient(options, client_id, subscriptions=subscriptions, hear=hear, clock=clock)
+        client = MqttClient(
+            options,
+            client_id,
+            subscriptions=subscriptions,
+            hear=hear,
+            clock=clock,
+            carrier=SwiftConnection,
+        )
         client.start()
         return client
 

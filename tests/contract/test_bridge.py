@@ -17,6 +17,7 @@ from bus.kafka import KafkaBus
 from bus.kafka_cells import KafkaCells
 from bus.mqtt import MqttLink
 from bus.mqtt_client import MqttClient
+from bus.mqtt_swift import SwiftConnection
 from bus.options import KafkaOptions, MqttOptions, mqtt_options
 from bus.signing import Signer, Verifier
 from bus.wire import Incoming, Outgoing
@@ -60,6 +61,7 @@ class World:
             subscriptions=subscriptions,
             hear=hear,
             clock=CLOCK,
+            carrier=SwiftConnection,
         )
         client.start()
         self.clients.append(client)

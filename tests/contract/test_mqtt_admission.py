@@ -5,14 +5,16 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from bus import mqtt_client
 from bus.clock import SystemClock
 from bus.contract import BusError
+from bus.mqtt_carrier import WILL_DELAY_S, Carrier, Terms
 from bus.mqtt_client import MqttClient, Refused
+from bus.mqtt_connection import Connection
+from bus.mqtt_swift import SwiftConnection
 from bus.options import MqttOptions, Tls
 from bus.wire import Incoming, LinkDown, Outgoing
 from tests.brokers import need_brokers
@@ -26,14 +28,26 @@ Make = Callable[..., MqttClient]
 Broker = Callable[..., Mosquitto]
 
 
+@pytest.fixture(params=[Connection, SwiftConnection], ids=["aiomqtt", "swift"])
+def carrier(request: pytest.FixtureRequest) -> Callable[[Terms], Carrier]:
+    return cast("Callable[[Terms], Carrier]", request.param)
+
+
 @pytest.fixture
-async def client() -> AsyncIterator[Make]:
+async def client(carrier: Callable[[Terms], Carrier]) -> AsyncIterator[Make]:
     made: list[MqttClient] = []
 
     def make(options: MqttOptions, *subscriptions: str, **more: Any) -> MqttClient:
         more.setdefault("hear", lambda _: None)
         name = more.pop("client_id", f"client-{len(made)}")
-        one = MqttClient(options, name, subscriptions=subscriptions, clock=SystemClock(), **more)
+        one = MqttClient(
+            options,
+            name,
+            subscriptions=subscriptions,
+            clock=SystemClock(),
+            carrier=carrier,
+            **more,
+        )
         made.append(one)
         one.start()
         return one
@@ -176,20 +190,21 @@ async def test_a_certificate_file_that_cannot_be_used_is_named(tmp_path: Path) -
 
 VICTIM = """
 import asyncio, sys
-from bus import mqtt_client
+from bus import mqtt_connection
 from bus.clock import SystemClock
+from bus.mqtt_client import MqttClient
 from bus.options import mqtt_options
 from bus.wire import Outgoing
 
-mqtt_client.WILL_DELAY_S = 1
+mqtt_connection.WILL_DELAY_S = 1
 
 async def main():
     def opened(session):
         print(session, flush=True)
     def will(session):
         return Outgoing("death/victim", b"%d" % session, retain=True)
-    client = mqtt_client.MqttClient(mqtt_options(sys.argv[1]), "victim", subscriptions=[],
-                                    hear=print, opened=opened, will=will, clock=SystemClock())
+    client = MqttClient(mqtt_options(sys.argv[1]), "victim", subscriptions=[],
+                        hear=print, opened=opened, will=will, clock=SystemClock())
     client.start()
     await asyncio.sleep(3600)
 
@@ -222,5 +237,5 @@ async def test_the_will_is_said_of_the_lost_alone(client: Make, brokers: Broker)
     hasty._now.cut("as if the network had")
     await until(lambda: hasty.reconnects == 1)
     await until(lambda: heard)
-    await asyncio.sleep(mqtt_client.WILL_DELAY_S + 1.0)
+    await asyncio.sleep(WILL_DELAY_S + 1.0)
     assert heard == {"death/victim": b"%d" % session}

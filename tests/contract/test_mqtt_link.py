@@ -245,12 +245,12 @@ async def test_what_the_broker_refuses_fails(broker: Mosquitto, tmp_path: Path) 
 
 VICTIM = """
 import asyncio, sys
-from bus import mqtt_client
+from bus import mqtt_connection
 from bus.clock import SystemClock
 from bus.mqtt import MqttLink
 from bus.options import mqtt_options
 
-mqtt_client.WILL_DELAY_S = 1
+mqtt_connection.WILL_DELAY_S = 1
 
 async def main():
     link = MqttLink.open(mqtt_options(sys.argv[1]), SystemClock(), "n0")

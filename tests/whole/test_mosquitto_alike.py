@@ -1,7 +1,7 @@
 """The MQTT broker that the simulated system plays does what a real Mosquitto does.
 
-Each test runs against both: the played one in virtual time, the real one with the product's client,
-each client behind a proxy of its own that can break its connection.
+Each test runs against both: the played one in virtual time, the real one with each of the product's
+ways to connect, each client behind a proxy of its own that can break its connection.
 """
 
 import asyncio
@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 from bus.clock import PacedClock, SystemClock
+from bus.mqtt_carrier import Carrier, Terms
 from bus.mqtt_client import WILL_DELAY_S, MqttClient
+from bus.mqtt_connection import Connection
+from bus.mqtt_swift import SwiftConnection
 from bus.wire import Client, Incoming, Outgoing
 from tests import mosquitto as real
 from tests.brokers import need_brokers
@@ -123,7 +126,8 @@ class Played:
 class Real:
     """A Mosquitto that runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, carrier: Callable[[Terms], Carrier]) -> None:
+        self._carrier = carrier
         self._broker = real.Mosquitto(folder)
         self._heard: dict[str, list[Incoming]] = {}
         self._proxies: dict[MqttClient, Proxy] = {}
@@ -141,6 +145,7 @@ class Real:
             will=(lambda _: Outgoing(UP, will, retain=True)) if will else None,
             clock=SystemClock(),
             keep_session=keep,
+            carrier=self._carrier,
         )
         self._proxies[made] = proxy
         made.start()
@@ -179,11 +184,18 @@ class Real:
         return client
 
 
-@pytest.fixture(params=["played", pytest.param("real", marks=pytest.mark.broker)])
+@pytest.fixture(
+    params=[
+        None,
+        pytest.param(Connection, marks=pytest.mark.broker),
+        pytest.param(SwiftConnection, marks=pytest.mark.broker),
+    ],
+    ids=["played", "aiomqtt", "swift"],
+)
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    if request.param == "real":
+    if request.param is not None:
         need_brokers()
-    made = Real(tmp_path) if request.param == "real" else Played()
+    made = Played() if request.param is None else Real(tmp_path, request.param)
     yield made
     await made.close()
 

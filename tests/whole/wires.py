@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bus.mqtt_connection import CONNECT_S
+from bus.mqtt_carrier import CONNECT_S
 from bus.wire import Incoming, LinkDown, Outgoing
 from tests.whole.mosquitto import KEEPALIVE_S, Mosquitto
 from tests.whole.process import Process

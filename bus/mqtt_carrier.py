@@ -1,0 +1,177 @@
+"""What carries one connection to an MQTT broker, with any library behind it, and how it ends."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bus.contract import BusError
+from bus.options import MqttOptions, Tls
+from bus.wire import Incoming, Outgoing
+
+#: For the connection to open, and again for each answer of the broker before it is in use.
+CONNECT_S = 5.0
+#: Messages that may wait for the broker's confirmation, if it does not ask for fewer.
+IN_FLIGHT_MAX = 1000
+#: The broker publishes the Will this long after it lost us; coming back before, it does not.
+WILL_DELAY_S = 5
+#: Messages that the broker may send ahead of our `ack`. Some brokers send more.
+RECEIVE_MAX = 500
+#: What a packet may have, if the broker does not say.
+PACKET_MAX = 2**28
+#: An upper bound of what a packet is longer than its texts.
+_FRAME_BYTES = 64
+
+
+class Refused(BusError):
+    """The broker does not take this message and never will; it says why."""
+
+
+class Broke(BusError):
+    """The connection broke, and not by our own doing.
+
+    `accepted`: the broker had taken us before.
+    """
+
+    def __init__(self, why: str, *, accepted: bool = False) -> None:
+        super().__init__(why)
+        self.accepted = accepted
+
+
+class Refusal(BusError):
+    """The broker answered, and does not want us: no use in asking often."""
+
+
+def taken_over(client_id: str) -> Refusal:
+    """Say that another client has our name."""
+    return Refusal(f"another client connected under the name {client_id}; give each its own")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a connection is made with."""
+
+    number: int  #: Of the connection; what came over another one is not acknowledged here.
+    options: MqttOptions
+    client_id: str
+    subscriptions: Sequence[str]  #: Without namespace.
+    will: Outgoing | None
+    context: ssl.SSLContext | None
+    #: Is shown what comes; if it raises, the connection ends.
+    hear: Callable[[Incoming], None]
+
+    def filters(self) -> list[str]:
+        """Give the subscriptions as the broker is to know them."""
+        found = []
+        for name in self.subscriptions:
+            share, group = "", ""
+            if name.startswith("$share/"):
+                share, group, name = name.split("/", 2)
+            before = f"{share}/{group}/" if share else ""
+            found.append(before + self.options.address(name))
+        return found
+
+
+class Carrier(Protocol):
+    """One connection, used once."""
+
+    @property
+    def published(self) -> int:
+        """How many messages the broker has confirmed or refused; of quality 0, were written."""
+        ...
+
+    async def open(self) -> None:
+        """Connect and subscribe; what comes meanwhile is heard already.
+
+        Raises:
+            Refusal: the broker does not want us.
+            BusError: there is no connection; it says why.
+        """
+        ...
+
+    def send(self, message: Outgoing) -> "asyncio.Future[bool]":
+        """Send it when its turn comes; False comes of it if the broker says that nobody hears.
+
+        Raises:
+            Refused: no broker could take it.
+        """
+        ...
+
+    def ack(self, packet: int, quality: int) -> None:
+        """Tell the broker that it need not send it again."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Read nothing while `held`; the system's buffers fill, and the broker waits."""
+        ...
+
+    def leave(self) -> None:
+        """Disconnect after what was sent and acknowledged; the session stays."""
+        ...
+
+    def cut(self, why: str) -> None:
+        """Break it, without a word to the broker."""
+        ...
+
+    async def broken(self) -> None:
+        """Wait until it breaks.
+
+        Raises:
+            Refusal: another came under our name.
+            Broke: why it broke.
+        """
+        ...
+
+    async def close(self, *, keep_session: bool) -> None:
+        """Disconnect in good order; the Will is not published."""
+        ...
+
+    async def end(self) -> None:
+        """Let go of everything; who waits for an answer is told that none comes."""
+        ...
+
+
+def check_size(message: Outgoing, most: int) -> None:
+    """Refuse what the broker would end the connection for.
+
+    Raises:
+        Refused: it is larger than that.
+    """
+    size = len(message.value) + len(message.address) + _FRAME_BYTES
+    for pair in message.properties.items():
+        size += len("".join(pair).encode()) + 5
+    if size > most:
+        raise Refused(
+            f"{message.address}: {size} bytes, the broker takes {most}; "
+            "raise its max_packet_size or say less"
+        )
+
+
+class _Socket(ssl.SSLSocket):
+    """A socket that does not stay open when the handshake fails, as paho would leave it."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except OSError:
+            self.close()
+            raise
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Read the files anew; TLS 1.2 or later, the broker's name is checked.
+
+    Raises:
+        BusError: one of them cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+        context.sslsocket_class = _Socket
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    except OSError as error:  # SSLError is one
+        files = ", ".join(name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name)
+        raise BusError(f"TLS files {files}: {error}; they must be PEM and readable") from error
+    return context
