@@ -85,7 +85,9 @@ class Broker(MemoryBus):
         stored = self._stored.pop(topic, None)
         if stored is not None:
             self.lost[topic] += stored.records
-            self.ever[topic].clear()
+            # What retention had taken before was not lost.
+            gone = {id(one) for one in stored.records}
+            self.ever[topic] = [one for one in self.ever[topic] if id(one) not in gone]
             self._positions = [one for one in self._positions if one[1][1] != topic]
             self._committed = {place: offset for _, place, offset in self._positions}
             self._go_back(topic, 0)
