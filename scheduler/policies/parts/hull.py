@@ -51,42 +51,43 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
     # Largest level first: of equal slopes the first is found, so there are fewer steps.
     here, now, own = k - 1 - start[mine], now[mine], np.maximum(value[mine, ::-1], _LEAST)
+    each = np.arange(len(mine))
     # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
     down = sizes[::-1].astype(np.float64)
     extra = down - down[:, None]
     extra[extra <= 0] = np.inf
-    slopes = np.zeros((n, k))
+    rounds: list[tuple[Ints, Ints, Ints, Floats]] = []
     while len(mine):  # one step of every job per round
         slope = own - now[:, None]
         slope /= extra.take(here, axis=0)
-        here = slope.argmax(axis=1)
-        at = np.arange(len(mine))
-        steepest = slope[at, here]
+        to = slope.argmax(axis=1)
+        steepest = slope[each[: len(mine)], to]
         rises = (steepest > LEAST_SLOPE).nonzero()[0]
-        mine, here, own = mine[rises], here[rises], own.take(rises, axis=0)
-        slopes[mine, k - 1 - here] = steepest[rises]
-        now = own[at[: len(mine)], here]
-    found = slopes.ravel().nonzero()[0]  # by job, then level
-    slope = slopes.ravel()[found]
-    order = _steepest(slope, found // max(n * k // groups, 1))
-    row, end = np.divmod(found, k)
-    before = start[row]
-    again = (row[1:] == row[:-1]).nonzero()[0]
-    before[again + 1] = end[again]
-    return Steps(row[order], end[order], (sizes[end] - sizes[before])[order], slope[order])
+        if len(rises) < len(mine):
+            mine, here, to, own = mine[rises], here[rises], to[rises], own.take(rises, axis=0)
+            steepest = steepest[rises]
+        rounds.append((mine, here, to, steepest))
+        here, now = to, own[each[: len(mine)], to]
+    if not rounds:
+        return Steps(mine, mine, mine, now)
+    row, before, to, slope = map(np.concatenate, zip(*rounds, strict=True))
+    order = _steepest(slope, row, row // (n // groups))
+    before, end = k - 1 - before[order], k - 1 - to[order]
+    return Steps(row[order], end, sizes[end] - sizes[before], slope[order])
 
 
-def _steepest(slope: Floats, group: Ints) -> Ints:
-    """Order steps by group, then the steepest first, equal ones as they are.
+def _steepest(slope: Floats, row: Ints, group: Ints) -> Ints:
+    """Order steps by group, then the steepest first, equal ones by job, then as they are.
 
     Few are equal, and where none are, the order of the fastest sort is the only one.
     """
     order = (-slope).argsort()
-    small = group.astype(np.min_scalar_type(group[-1] if len(group) else 0))
-    order = order[small[order].argsort(kind="stable")]  # small whole numbers: by radix
+    if np.count_nonzero(group):
+        small = group.astype(np.min_scalar_type(int(group.max())))
+        order = order[small[order].argsort(kind="stable")]  # small whole numbers: by radix
     ranked, of = slope[order], group[order]
     if np.count_nonzero((ranked[1:] == ranked[:-1]) & (of[1:] == of[:-1])):
-        order = np.lexsort((-slope, group))
+        order = np.lexsort((row, -slope, group))
     return order
 
 

@@ -97,21 +97,15 @@ class Outlook:
         lenders, nodes, count = seen.lenders, seen.nodes, len(seen.lenders)
         self._seen, self._options = seen, options
         theirs = [lender.nodes for lender in lenders]
+        fleet = _Arrays([seen.pools.kind, nodes.pool, nodes.gpus, *theirs])
         #: (q,) nodes of all lenders, by lender; whose each is; its phase.
-        self.node: Ints = np.concatenate(theirs)
-        #: (l,) nodes in all.
-        self.many: Ints = np.array(list(map(len, theirs)))
-        self.of: Ints = np.arange(count).repeat(self.many)
+        #: (l,) nodes in all; whether it is an edge server; GPUs of a node.
+        self.node, self.of, self.many, self.edge, self.gpus = _owned(fleet)
         self.phase: Ints = nodes.loan[self.node]
         phases = np.bincount(self.of * _PHASES + self.phase, minlength=_PHASES * count)
         owned, _, lent, back = phases.reshape(count, _PHASES).T
         #: (l,) the owner's nodes, now or as soon as the returning ones are there.
         self.have: Ints = owned + back
-        self.edge: Bools = np.zeros(count, dtype=np.bool_)
-        self.edge[self.of] = seen.pools.kind[nodes.pool[self.node]] == _EDGE
-        #: (l,) GPUs of a node; if they differ: lend too little, not too much.
-        self.gpus: Ints = np.full(count, _MOST)
-        np.minimum.at(self.gpus, self.of, nodes.gpus[self.node])
         early_s = np.maximum(notice_s + options.drain_s, options.lead_s)
         #: (l,) how long before its need a lender's node must be asked back.
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
@@ -122,7 +116,7 @@ class Outlook:
             self.edge.tobytes(),
             tuple([lender.slot_s for lender in lenders]),
             options,
-            _Histories([lender.history for lender in lenders]),
+            _Arrays([lender.history for lender in lenders]),
         )
         age_s = np.array([lender.load_age_s for lender in lenders])
         #: (l,) says anything.
@@ -190,8 +184,8 @@ class Outlook:
         )
 
 
-class _Histories(tuple[Floats, ...]):
-    """Histories as a key. A snapshot's arrays cannot be written: the same one need not be read."""
+class _Arrays(tuple[Floats | Ints, ...]):
+    """Arrays as a key. A snapshot's cannot be written: the same one need not be read."""
 
     __slots__ = ()
 
@@ -199,11 +193,30 @@ class _Histories(tuple[Floats, ...]):
         return len(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Histories) and all(map(_alike, self, other))
+        return isinstance(other, _Arrays) and all(map(_alike, self, other))
 
 
-def _alike(one: Floats, other: Floats) -> bool:
+def _alike(one: Floats | Ints, other: Floats | Ints) -> bool:
     return one is other or one.tobytes() == other.tobytes()
+
+
+@lru_cache(maxsize=4)
+def _owned(fleet: _Arrays) -> tuple[Ints, Ints, Ints, Bools, Ints]:
+    """Return what lenders have, whatever its phase: it changes only with the fleet.
+
+    Args:
+        fleet: Kinds of pools; pools and GPUs of nodes; and the nodes of each lender.
+    """
+    kind, pool, gpus, *theirs = fleet
+    node, many = np.concatenate(theirs), np.array(list(map(len, theirs)))
+    of = np.arange(len(theirs)).repeat(many)
+    edge = np.zeros(len(theirs), dtype=np.bool_)
+    edge[of] = kind[pool[node]] == _EDGE
+    least = np.full(len(theirs), _MOST)  # if they differ: lend too little, not too much
+    np.minimum.at(least, of, gpus[node])
+    for part in (node, of, many, edge, least):
+        part.flags.writeable = False
+    return node, of, many, edge, least
 
 
 @lru_cache(maxsize=8)
@@ -213,7 +226,7 @@ def _ahead(
     edge: bytes,
     slots_s: tuple[float, ...],
     options: LoanOptions,
-    histories: _Histories,
+    histories: _Arrays,
 ) -> tuple[Forecast, Floats]:
     """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
 

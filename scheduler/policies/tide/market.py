@@ -97,12 +97,17 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
     rate = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)[:, :, None] * own
     may = pays & (rate > 0)
-    for site in (kind == _EDGE).nonzero()[0].tolist():
-        server = int(on_node[nodes.pool == sites[site]].max())
-        may[site] &= (sizes <= server) & jobs.edge_allowed[rows][:, None]
-        may[site] = _largest(may[site])
+    edge = (kind == _EDGE).nonzero()[0]
+    if len(edge):
+        most_free = np.zeros(m)  # on one node
+        np.maximum.at(most_free, nodes.pool, on_node)
+        server = sizes <= most_free[sites[edge], None]
+        may[edge] = _largest(
+            may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None]
+        )
     may[here] = True
-    rate = np.where(may | ~pays, rate, 0.0)
+    if len(edge):
+        rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
     gpus = room[sites].astype(np.int64)
     may &= (sizes <= gpus[:, None])[:, None, :]
     may[here] = True
@@ -138,9 +143,9 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
 
 
 def _largest(may: Bools) -> Bools:
-    """(r, k) the largest size alone of those that each job may have: a server runs one gang."""
-    last = may.shape[1] - 1 - may[:, ::-1].argmax(axis=1)
-    found: Bools = may & (np.arange(may.shape[1]) == last[:, None])
+    """(E, r, k) the largest size alone of those that a job may have: a server runs one gang."""
+    last = may.shape[2] - 1 - may[:, :, ::-1].argmax(axis=2)
+    found: Bools = may & (np.arange(may.shape[2]) == last[:, :, None])
     return found
 
 

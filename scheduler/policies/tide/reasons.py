@@ -25,25 +25,25 @@ def explain(
 ) -> dict[int, Because]:
     """Say it of all jobs on the market that change or wait: index into `Jobs` -> why."""
     found = limited.found
-    level, site, each = found.level, found.site, np.arange(len(found.level))
+    level, site = found.level, found.site
     told = ((level == 0) | (level != market.present) | (site != market.home)).nonzero()[0]
     per_gpu = value[site[told], told] / np.maximum(market.sizes, 1)
     at = np.where(level[told] > 0, level[told], 1 + per_gpu[:, 1:].argmax(axis=1))
-    worth = np.maximum(per_gpu[each[: len(told)], at], 0.0).tolist()
+    worth = np.maximum(per_gpu[np.arange(len(told)), at], 0.0)
     prices = [Figure("price_per_gpu", price) for price in found.price.tolist()]
     rivals = _Rivals(seen, market, found, quotas)
     kept = _kept(market, promises, found, told)
-    able: list[bool] = np.logical_or.reduce(market.pays).any(axis=1).tolist()
-    have: list[float] = market.gpus.astype(np.float64).tolist()
+    able = np.logical_or.reduce(np.logical_or.reduce(market.pays)[told], axis=1)
     bounded = (limited.limit > 0) | limited.refused
-    columns = (told, market.rows[told], site[told], level[told], found.missing[told], bounded[told])
+    have: list[float] = market.gpus.astype(np.float64).tolist()
+    columns = (told, market.rows[told], site[told], level[told], found.missing[told], worth)
     why: dict[int, Because] = {}
-    for job, row, mine, gets, lacks, bound, worth_per_gpu in zip(
-        *(column.tolist() for column in columns), worth, strict=True
+    for job, row, mine, gets, lacks, worth_per_gpu, able_to, bound in zip(
+        *(column.tolist() for column in (*columns, able, bounded[told])), strict=True
     ):
         if job in kept:
             why[row] = kept[job]
-        elif not able[job]:
+        elif not able_to:
             why[row] = _nowhere(seen, market, job, row)
         else:
             figures = Figure("worth_per_gpu", worth_per_gpu), prices[mine]

@@ -16,7 +16,7 @@ from scheduler.policies.tide.promises import hold, keep
 from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.servers import without_server
-from scheduler.policies.tide.unused import unused, why_back
+from scheduler.policies.tide.unused import idle, unused, why_back
 from scheduler.policies.tide.worth import weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
@@ -75,7 +75,7 @@ class Tide:
         pool = jobs.pool.copy()
         notes: dict[str, tuple[float, ...]] = {}
         why = unable(snapshot, market)
-        left, price = capacity(snapshot, reclaim), np.zeros(len(snapshot.pools.ids))
+        price = np.zeros(len(snapshot.pools.ids))
         if len(market.rows) and len(market.sites):
             quotas = quotas_of(snapshot, market, self.quotas)
             promises = keep(snapshot, market, self.pledge_s, quotas)
@@ -97,10 +97,12 @@ class Tide:
             gpus[market.rows] = market.sizes[found.level]
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]
-            np.subtract.at(left, market.sites[found.site], market.sizes[found.level])
             price[market.sites] = found.price
-        if not loans.lend:
-            back = unused(snapshot, left, price, loans.reclaim, self.loans.loan_min_s)
+        empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
+        if empty:
+            left, used = capacity(snapshot, reclaim), market.rows[gpus[market.rows] > 0]
+            np.subtract.at(left, pool[used], gpus[used])
+            back = unused(snapshot, empty, left, price, loans.reclaim)
             due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.drain_s)
             reclaim |= {nodes.ids[node]: due_s for node in back}
             loans.reasons.extend(why_back(snapshot, node) for node in back)
