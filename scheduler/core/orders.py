@@ -3,6 +3,7 @@
 A job's program may take 64 KiB, and one cycle may start hundreds of gangs.
 """
 
+from functools import lru_cache
 from typing import Any, cast
 
 from scheduler.core.state import ClusterState, Job, OpenCommand
@@ -20,13 +21,19 @@ def gang_spec(job: Job) -> GangSpec:
         model=job.model,
         total_steps=job.total_steps,
         samples_per_step=job.samples_per_step,
-        rates=[RatePoint(gpus=int(size), samples_per_s=rate) for size, rate in job.rates],
+        rates=list(_points(tuple([(int(size), rate) for size, rate in job.rates]))),
         checkpoint_mib=job.checkpoint_mib,
         checkpoint_cost_s=job.checkpoint_cost_s,
         start_cost_s=job.start_cost_s,
         tenant=job.tenant,
         program=None if job.program is None else Program.model_construct(**job.program),
     )
+
+
+@lru_cache(maxsize=4096)
+def _points(rates: tuple[tuple[int, float], ...]) -> tuple[RatePoint, ...]:
+    """Give the points of a curve: many jobs have the same, and a job starts again and again."""
+    return tuple([RatePoint(gpus=size, samples_per_s=rate) for size, rate in rates])
 
 
 def recorded(data: CommandData) -> dict[str, Any]:
