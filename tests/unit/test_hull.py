@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.parts import hull
 from scheduler.policies.parts.hull import climb, grow, take
 
 NO = -np.inf
@@ -87,3 +88,23 @@ def test_it_is_the_best_on_concave_curves_and_near_it_on_any(concave: bool, boun
         most += best(sizes, value, gpus)
         found += worth(value, level)
     assert bound * most <= found + 1e-9 <= most + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_jobs_climb_as_many_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whichever way steps are found, they are the same, in the same order, also where equal."""
+    rng = np.random.default_rng(seed)
+    n, groups = int(rng.integers(1, 30)), int(rng.integers(1, 4))
+    sizes = np.concatenate(([0], np.cumsum(rng.integers(1, 4, int(rng.integers(1, 9))))))
+    value = rng.integers(-2, 12, (groups * n, len(sizes))).astype(np.float64)
+    value[rng.random(value.shape) < 0.3] = NO
+    value[:, 0] = 0.0
+    start = rng.integers(0, len(sizes), groups * n)
+    found = []
+    for most in (0, 10**9):
+        monkeypatch.setattr(hull, "_AT_ONCE", most)
+        steps = climb(sizes, value, start, groups)
+        found.append([steps.row, steps.end, steps.cost, steps.slope])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype

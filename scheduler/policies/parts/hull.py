@@ -15,6 +15,8 @@ from scheduler.policies.interface import Floats, Ints
 LEAST_SLOPE = 1e-12
 #: In the place of minus infinity, where a difference of two of those would be no number.
 _LEAST = -1e300
+#: Jobs times levels squared up to which all steps of all jobs are looked at at once.
+_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +52,47 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     best = np.maximum.reduce(np.ascontiguousarray(value.T))
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
     # Largest level first: of equal slopes the first is found, so there are fewer steps.
-    here, now, own = k - 1 - start[mine], now[mine], np.maximum(value[mine, ::-1], _LEAST)
-    each = np.arange(len(mine))
+    here, own = k - 1 - start[mine], np.maximum(value[mine, ::-1], _LEAST)
     # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
     down = sizes[::-1].astype(np.float64)
     extra = down - down[:, None]
     extra[extra <= 0] = np.inf
-    rounds: list[tuple[Ints, Ints, Ints, Floats]] = []
-    while len(mine):  # one step of every job per round
+    if not len(mine):
+        return Steps(mine, mine, mine, now)
+    few = own.size * k <= _AT_ONCE
+    row, before, to, slope = (_walk if few else _rounds)(mine, here, own, extra)
+    order = _steepest(slope, row, row // (n // groups))
+    before, end = k - 1 - before[order], k - 1 - to[order]
+    return Steps(row[order], end, sizes[end] - sizes[before], slope[order])
+
+
+#: Rows, levels from and to, slopes of steps; levels are counted from the largest.
+_Found = tuple[Ints, Ints, Ints, Floats]
+
+
+def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
+    """Find the best step from each level at once, then follow each job's: quicker for few jobs."""
+    slopes = own[:, None, :] - own[:, :, None]
+    slopes /= extra
+    best: list[list[int]] = slopes.argmax(axis=2).tolist()
+    rise: list[list[float]] = np.maximum.reduce(slopes, axis=2).tolist()
+    row, before, to, slope = list[int](), list[int](), list[int](), list[float]()
+    for job, level, ahead, gains in zip(mine.tolist(), here.tolist(), best, rise, strict=True):
+        while gains[level] > LEAST_SLOPE:
+            row.append(job)
+            before.append(level)
+            slope.append(gains[level])
+            level = ahead[level]
+            to.append(level)
+    row_of, here, end = np.array((row, before, to), dtype=np.int64)
+    return row_of, here, end, np.array(slope, dtype=np.float64)
+
+
+def _rounds(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
+    """Take one step of every job per round."""
+    each, rounds = np.arange(len(mine)), list[_Found]()
+    now = own[each, here]
+    while len(mine):
         slope = own - now[:, None]
         slope /= extra.take(here, axis=0)
         to = slope.argmax(axis=1)
@@ -68,12 +103,8 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
             steepest = steepest[rises]
         rounds.append((mine, here, to, steepest))
         here, now = to, own[each[: len(mine)], to]
-    if not rounds:
-        return Steps(mine, mine, mine, now)
     row, before, to, slope = map(np.concatenate, zip(*rounds, strict=True))
-    order = _steepest(slope, row, row // (n // groups))
-    before, end = k - 1 - before[order], k - 1 - to[order]
-    return Steps(row[order], end, sizes[end] - sizes[before], slope[order])
+    return row, before, to, slope
 
 
 def _steepest(slope: Floats, row: Ints, group: Ints) -> Ints:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -184,7 +184,7 @@ class Outlook:
         )
 
 
-class _Arrays(tuple[Floats | Ints, ...]):
+class _Arrays(tuple[Any, ...]):
     """Arrays as a key. A snapshot's cannot be written: the same one need not be read."""
 
     __slots__ = ()
@@ -196,7 +196,7 @@ class _Arrays(tuple[Floats | Ints, ...]):
         return isinstance(other, _Arrays) and all(map(_alike, self, other))
 
 
-def _alike(one: Floats | Ints, other: Floats | Ints) -> bool:
+def _alike(one: Floats, other: Floats) -> bool:
     return one is other or one.tobytes() == other.tobytes()
 
 
@@ -208,11 +208,12 @@ def _owned(fleet: _Arrays) -> tuple[Ints, Ints, Ints, Bools, Ints]:
         fleet: Kinds of pools; pools and GPUs of nodes; and the nodes of each lender.
     """
     kind, pool, gpus, *theirs = fleet
-    node, many = np.concatenate(theirs), np.array(list(map(len, theirs)))
-    of = np.arange(len(theirs)).repeat(many)
-    edge = np.zeros(len(theirs), dtype=np.bool_)
+    node: Ints = np.concatenate(theirs)
+    many: Ints = np.array(list(map(len, theirs)))
+    of: Ints = np.arange(len(theirs)).repeat(many)
+    edge: Bools = np.zeros(len(theirs), dtype=np.bool_)
     edge[of] = kind[pool[node]] == _EDGE
-    least = np.full(len(theirs), _MOST)  # if they differ: lend too little, not too much
+    least: Ints = np.full(len(theirs), _MOST)  # if they differ: lend too little, not too much
     np.minimum.at(least, of, gpus[node])
     for part in (node, of, many, edge, least):
         part.flags.writeable = False

@@ -102,9 +102,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         most_free = np.zeros(m)  # on one node
         np.maximum.at(most_free, nodes.pool, on_node)
         server = sizes <= most_free[sites[edge], None]
-        may[edge] = _largest(
-            may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None]
-        )
+        may[edge] = _largest(may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None])
     may[here] = True
     if len(edge):
         rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
