@@ -11,6 +11,8 @@ from console.service import begin
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; give its exit code. Known failures are one sentence on standard error."""
     given = sys.argv[1:] if arguments is None else arguments
+    # Before numpy comes. Matrices here have some ten rows: a second thread would only spin.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a bar's characters gets question marks, not an error.
         with contextlib.suppress(AttributeError, ValueError):

@@ -230,3 +230,13 @@ def test_no_arguments_whatever_give_a_traceback(
     assert "Traceback" not in said.err
     if code == 2 and arguments != [""]:
         assert said.err or "Usage" in said.out
+
+
+def test_linear_algebra_starts_no_threads() -> None:
+    look = "import os; from console.main import main; main(['policies']); import numpy.linalg; "
+    look += "print(len(os.listdir('/proc/self/task')))"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS")}
+    ran = subprocess.run(
+        [sys.executable, "-c", look], env=own, capture_output=True, check=True, text=True
+    )
+    assert ran.stdout.splitlines()[-1] == "1"
