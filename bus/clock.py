@@ -203,7 +203,8 @@ class PacedClock:
     def leave(self) -> None:
         """Take part no longer."""
         self._busy -= 1
-        self._changed.set()
+        if not self._busy:
+            self._changed.set()
 
     async def sleep_until(self, moment_s: float) -> None:
         """Return at the moment, or at once if it is past."""

@@ -22,7 +22,7 @@ UNHEARD_S = 1.0
 #: Without a connection for so long, whoever publishes is told.
 DOWN_S = 30.0
 #: How often the two are looked at.
-_LOOK_S = 0.5
+_LOOK_S = 1.0
 
 #: Boot and sequence number, as a horizon names them; of letters, which none names, boot -1.
 Place = tuple[int, int]

@@ -42,7 +42,7 @@ class Publisher:
         self._wake.notify()
 
     async def finish(self, drain_s: float) -> None:
-        """Try to publish all that is left, for at most `drain_s` real seconds, and end.
+        """Try to publish all that is left, for at most `drain_s` seconds of the clock, and end.
 
         Raises:
             Exception: what ended the publishing, if that was a bug.
@@ -51,7 +51,10 @@ class Publisher:
             return
         self._last = True
         self.notify()
-        await asyncio.wait({self._running}, timeout=drain_s)
+        over = self._clock.waiter()
+        self._running.add_done_callback(lambda _: over.notify())
+        if not self._running.done():
+            await over.wait(self._clock.now_s() + drain_s)
         if not self._running.done():
             self._running.cancel()
             await asyncio.wait({self._running})

@@ -45,7 +45,7 @@ class Schedule:
     progress_every_s: float = 60.0  #: How far each gang is, is said this often.
     #: After a failure of the bus, try again this much later.
     retry_s: float = 5.0
-    #: Real seconds that a stop waits for the bus to take what is left.
+    #: Seconds that a stop waits for the bus to take what is left.
     drain_s: float = 5.0
 
     def __post_init__(self) -> None:

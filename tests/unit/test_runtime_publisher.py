@@ -1,6 +1,8 @@
 """The publisher: what no bus will ever take must not keep the rest."""
 
-from bus.clock import SystemClock
+import asyncio
+
+from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unfit
 from bus.memory import MemoryBus
 from runtime.publisher import Publisher
@@ -37,3 +39,33 @@ async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> 
     stored = [record.value async for record in bus.read(EVENTS.name)]
     assert stored == [b"0", b"1", b"3", b"5"]
     assert (publisher.unfit, publisher.published, len(spool)) == (2, 4, 0)
+
+
+class SilentBus(MemoryBus):
+    """Never answers."""
+
+    def __init__(self, clock: PacedClock) -> None:
+        super().__init__(clock)
+        self._silence = clock.waiter()
+
+    async def publish(self, *messages: Message) -> None:
+        await self._silence.wait()
+
+
+async def test_a_stop_waits_for_a_silent_bus_by_the_clock() -> None:
+    clock = PacedClock(100.0, None)
+    spool = Spool(None, [Waiting(0, Message(EVENTS.name, "k", b"0"))])
+    publisher = Publisher(spool, SilentBus(clock), clock, retry_s=1.0)
+    publisher.begin("a")
+
+    async def stop() -> float:
+        clock.enter()
+        await publisher.finish(3600.0)
+        clock.leave()
+        return clock.now_s()
+
+    stopped = asyncio.create_task(stop())
+    await asyncio.sleep(0)
+    await clock.run_until(10_000.0)
+    assert await stopped == 3700.0
+    assert (publisher.published, len(spool)) == (0, 1)

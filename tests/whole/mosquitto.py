@@ -56,12 +56,17 @@ class Filter:
         if text.startswith("$share/"):
             _, self.share, text = text.split("/", 2)
         self._parts = text.split("/")
+        self._known: dict[str, bool] = {}
 
-    def matches(self, parts: list[str]) -> bool:
-        """Whether a message to an address of these parts is meant."""
-        return len(parts) == len(self._parts) and all(
-            ours in ("+", theirs) for ours, theirs in zip(self._parts, parts, strict=True)
-        )
+    def matches(self, address: str) -> bool:
+        """Whether a message to an address is meant."""
+        found = self._known.get(address)
+        if found is None:
+            parts = address.split("/")
+            found = self._known[address] = len(parts) == len(self._parts) and all(
+                ours in ("+", theirs) for ours, theirs in zip(self._parts, parts, strict=True)
+            )
+        return found
 
 
 @dataclass
@@ -135,7 +140,7 @@ class Mosquitto:
         for one in [Filter(text) for text in filters if text not in known]:
             session.filters.append(one)
             for address, message in self.retained.items():
-                if one.matches(address.split("/")):
+                if one.matches(address):
                     self._give(session, message)
 
     def publish(self, name: str, line: Line, message: Outgoing) -> bool | None:
@@ -182,8 +187,7 @@ class Mosquitto:
     def tell(self, message: Outgoing) -> bool:
         """Route a message to all whom it concerns."""
         address = message.address
-        parts = address.split("/")
-        node, way = parts[2:4]
+        node, way = address.split("/")[2:4]
         if way == "up":
             self.said[node].add(message.value)
         if message.retain and message.value:
@@ -195,7 +199,7 @@ class Mosquitto:
             session = self._alive(name)
             for one in () if session is None else session.filters:
                 assert session is not None
-                if not one.matches(parts):
+                if not one.matches(address):
                     continue
                 heard = True
                 if one.share:
