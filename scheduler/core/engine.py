@@ -201,7 +201,7 @@ class Engine:
         if answer is not None:
             self._adopt(turn, answer)
         elif not self._timed and not _FREEING.isdisjoint(map(type, turn.facts)):
-            clear_reclaimed(turn)
+            clear_reclaimed(turn, anew=False)
             advance(turn, anew=False)
         self._standing.end_turn(state, turn.facts)
         state.number += 1

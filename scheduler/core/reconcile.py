@@ -310,9 +310,13 @@ def _start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
         turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
 
 
-def clear_reclaimed(turn: Turn) -> None:
-    """Get gangs that nobody moved off nodes that go back; hand empty nodes over."""
-    for node in turn.state.changing_loans():
+def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
+    """Get gangs that nobody moved off nodes that go back; hand empty nodes over.
+
+    All are looked at, or unless `anew` those alone that this turn has touched: without a fact about
+    it, or about a job there, nothing but time gives a node more to do.
+    """
+    for node in turn.state.changing_loans(None if anew else _touched(turn)):
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:
@@ -325,6 +329,18 @@ def clear_reclaimed(turn: Turn) -> None:
             turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
             # It may have been heard all the same.
             turn.command(node.agent, ReturnNode(node=node.id, loan=loan), node.id)
+
+
+def _touched(turn: Turn) -> set[str]:
+    """Name the nodes that the facts of this turn are about, and those of their jobs."""
+    found = set[str]()
+    for fact in turn.facts:
+        if (node := getattr(fact, "node", None)) is not None:
+            found.add(node)
+        job = turn.state.jobs.get(getattr(fact, "job", ""))
+        if job is not None:
+            found.update(job.cells, job.leaving)
+    return found
 
 
 def _clear(turn: Turn, node: Node) -> None:

@@ -5,6 +5,7 @@ list or dict (or a dataclass of those), in an order that facts determine.
 """
 
 import hashlib
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,9 +307,10 @@ class ClusterState:
         else:
             self._changing[node.id] = None
 
-    def changing_loans(self) -> list[Node]:
-        """List the nodes whose loan begins or ends, by id."""
-        return [self.nodes[name] for name in sorted(self._changing)]
+    def changing_loans(self, among: Set[str] | None = None) -> list[Node]:
+        """List the nodes whose loan begins or ends, all or `among` some, by id."""
+        names = self._changing if among is None else among & self._changing.keys()
+        return [self.nodes[name] for name in sorted(names)]
 
     def open(self, command: OpenCommand) -> None:
         """Keep a command until it is closed."""

@@ -52,6 +52,28 @@ def test_an_event_looks_at_the_claims_alone_that_it_touches(
     assert set(looked) <= {"B3"}, "the others wait as they did"
 
 
+def test_an_event_looks_at_the_loans_alone_that_it_touches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"i{number}" for number in range(6)]
+    cell = Cell().told(*(node_born(name, pool="infer", kind="inference") for name in names))
+    cell.plan(lend=names)
+    cell.acks()
+    cell.plan(reclaim=dict.fromkeys(names, cell.now_s + 600.0))
+    assert {cell.state.nodes[name].loan_state for name in names} == {"returning"}
+    looked: list[str] = []
+    look = ClusterState.is_open
+
+    def noted(state: ClusterState, kind: str, subject: str) -> bool:
+        if state is cell.state:  # not of the twin, which looks at all
+            looked.append(subject)
+        return look(state, kind, subject)
+
+    monkeypatch.setattr(ClusterState, "is_open", noted)
+    cell.feed(node_born("t0"))
+    assert looked == []
+
+
 def test_strangers_make_nobody_look_through_the_fleet_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
