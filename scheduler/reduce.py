@@ -135,7 +135,7 @@ def _is_of_something(state: ClusterState, data: EventData) -> bool:
 def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> bool:
     job = state.jobs.get(data.job)
     if job is None or data.epoch != job.epoch:
-        return False
+        return job is not None and data.epoch > job.epoch  # the journal has lost its start
     if job.samples_per_s == 0.0 or data.checkpoint_step > job.checkpoint_step:
         return True
     if abs(data.samples_per_s - job.samples_per_s) > RATE_CHANGE * job.samples_per_s:

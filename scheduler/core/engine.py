@@ -275,7 +275,6 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     NodeHeard: _heard,
     CurvesLearned: observe.learned,
     LengthsLearned: observe.lengths_learned,
-    events.JobProgressed: observe.progressed,
     events.WorkerStarted: observe.worker_started,
     events.WorkerStopped: observe.worker_left,
     events.WorkerFailed: observe.worker_left,
@@ -286,6 +285,7 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     events.JobCancelled: observe.cancelled,
 }
 _SENT: dict[type[Any], Callable[[Turn, Any, Cause], None]] = {
+    events.JobProgressed: observe.progressed,
     events.InferenceLoad: observe_fleet.load,
     events.NodeBorn: observe_fleet.node_born,
     events.NodeDied: observe_fleet.node_died,

@@ -16,13 +16,14 @@ from scheduler.core.leave import (
     settle,
 )
 from scheduler.core.state import Job, Node, OpenCommand
-from scheduler.core.stimuli import CurvesLearned, LengthsLearned
+from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
 from scheduler.core.transitions import (
     HOLDING,
     JOB,
     TERMINAL,
     JobState,
     LoanState,
+    NodeState,
 )
 from scheduler.core.turn import Turn
 from schemas import commands, events
@@ -81,8 +82,11 @@ def cancelled(turn: Turn, request: events.JobCancelled) -> None:
         drop_claim(turn, job, "cancelled")
 
 
-def progressed(turn: Turn, report: events.JobProgressed) -> None:
+def progressed(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
     """Remember how far a job is."""
+    known = turn.state.jobs.get(report.job)
+    if known is not None and report.epoch > known.epoch:
+        _runs_unknown(turn, report, cause)
     job = _current(turn, report.job, report.epoch)
     if job is None or report.step < job.step or report.step != _within(job, report.step):
         return
@@ -95,6 +99,17 @@ def progressed(turn: Turn, report: events.JobProgressed) -> None:
             report.checkpoint_cost_s,
         )
     )
+
+
+def _runs_unknown(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
+    """Ask what an agent holds that runs a gang of which the journal, cut short, knows nothing."""
+    agent = cause.source.rpartition("/")[2]
+    if turn.state.is_open("Rebirth", agent):
+        return
+    for node in turn.state.nodes.values():
+        if node.agent == agent and node.state is NodeState.ALIVE:
+            ask(turn, node, f"what of {report.job}, epoch {report.epoch}, do you hold?")
+            return
 
 
 def learned(turn: Turn, report: CurvesLearned) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from bus.clock import PacedClock
 from bus.sqlite import SqliteBus
-from scheduler.core.stimuli import LeaderStarted, next_epoch
-from schemas.commands import LendNode, StartGang
+from scheduler.core.stimuli import Cause, LeaderStarted, next_epoch
+from scheduler.reduce import stimulus_of
+from schemas.commands import LendNode, Rebirth, StartGang
+from schemas.events import JobProgressed
 from tests.builders import Cell, node_born, submitted
 from tests.desk import Desk
 
@@ -76,3 +78,29 @@ def test_a_leader_is_above_the_one_before_it_whatever_the_clock_says() -> None:
     assert now > 10**8
     assert next_epoch(now, BEGIN_S) == now + 1
     assert next_epoch(0, 3.7e9) < 2**31, "what an envelope can say"
+
+
+def test_who_runs_a_gang_of_a_lost_future_is_asked_what_it_holds() -> None:
+    cell = Cell().told(node_born("n0"), submitted("a"))
+    cell.run("a", n0=4)
+    job = cell.job("a")
+    word = JobProgressed(
+        job="a",
+        epoch=job.epoch + 7,
+        step=9,
+        samples_per_s=1.0,
+        checkpoint_step=0,
+        checkpoint_cost_s=1.0,
+    )
+    assert stimulus_of(cell.state, word, cell.now_s) == word
+    by = Cause(f"/agents/{cell.state.nodes['n0'].agent}", 0, 1)
+    cell.feed(word, by)
+    (order,) = cell.sent(Rebirth)
+    assert order.reason == f"what of a, epoch {job.epoch + 7}, do you hold?"
+    cell.feed(word, by)
+    assert cell.sent() == [], "once is enough"
+    cell.acks(kind="Rebirth")
+    old = word.model_copy(update={"epoch": job.epoch - 1})
+    assert stimulus_of(cell.state, old, cell.now_s) is None
+    cell.feed(old, by)
+    assert cell.sent() == []
