@@ -29,6 +29,7 @@ from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.process import Process
+from tests.whole.releases import NEWEST, RELEASE
 from tests.whole.supervisors import Supervisors
 from tests.whole.wires import MqttWire
 
@@ -105,7 +106,7 @@ class Agent:
         self._mosquitto = mosquitto
         #: Connections of all lives; held, or Python would end them.
         self.lives: list[object] = []
-        self._lives = 0
+        self._lives, self._release = 0, 1
         self.full_until_s = 0.0
         self.process = Process(self.name, world)
         self.processes = [self.process]
@@ -167,6 +168,7 @@ class Agent:
         self.task = asyncio.create_task(self._run(process), name=f"{self.name} {self._lives}")
 
     async def _run(self, process: Process) -> None:
+        RELEASE.set(self._release)
         try:
             service = build(
                 self.name,
@@ -234,6 +236,11 @@ class Agent:
         if self.process.alive:
             self.process.kill()
             self._ceased()
+
+    def upgrade(self) -> None:
+        """End; who starts again is the next release."""
+        self._release = NEWEST
+        self.crash()
 
     def leave(self, farewell: str | None) -> None:
         """End in good order, for a while or for good."""

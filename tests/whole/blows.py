@@ -25,6 +25,8 @@ from tests.whole.wires import MqttWire
 CLOCKS_S = 25.0
 #: Linux writes to disk what is older than this.
 FLUSH_S = 30.0
+#: What operators choose: all of these lend, and give back what others have lent.
+POLICIES = ("tide", "tide:quotas.t0=4..:quotas.t1=..8", "aryl", "deepboot")
 #: A copy from which a log is restored is at most so old.
 COPY_S = 3600.0
 
@@ -59,10 +61,20 @@ class Blows:
     def scheduler_cut(self, blow: Blow) -> None:
         self._cut(self._member(blow).link, 1800.0 * blow.size**2)
 
+    def scheduler_upgrade(self, blow: Blow) -> None:
+        self._member(blow).upgrade()
+
+    def policy_changed(self, blow: Blow) -> None:
+        """Let an operator give a scheduler another policy."""
+        self._member(blow).configure(POLICIES[blow.who % len(POLICIES)])
+
     # --- agents ---
 
     def agent_crash(self, blow: Blow) -> None:
         self._agent(blow).crash()
+
+    def agent_upgrade(self, blow: Blow) -> None:
+        self._agent(blow).upgrade()
 
     def agent_dead(self, blow: Blow) -> None:
         """Let nobody start it again for long, perhaps beyond its lease."""

@@ -35,6 +35,8 @@ LIMITS = BridgeLimits(in_flight_max=IN_FLIGHT_MAX + 10, batch_max=20)
 class Bridging:
     """One bridge, and those that come after it under its name."""
 
+    able = True  #: It keeps nothing that another release could not read.
+
     def __init__(
         self,
         name: str,

@@ -6,17 +6,19 @@ cell, and may not know it. What fences it is the broker.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from bus.clock import PacedClock
-from bus.contract import BusError
+from bus.contract import BusError, Unreadable
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from tests.whole.broker import Broker, Connection
 from tests.whole.process import Process
+from tests.whole.releases import NEWEST, RELEASE
 
 #: Kafka's `session.timeout.ms` in our settings.
 SESSION_S = 45.0
@@ -42,6 +44,8 @@ class Member:
         self.heard_s = world.now_s()
         self._broker, self._world, self._rng, self._watch = broker, world, rng, watch
         self._config = config
+        self._release = 1
+        self.able = True  #: Whether it can read what the cell has stored.
         self.process = Process(name, world)
         self.link = Connection(broker, self.process, rng)
         self.processes = [self.process]
@@ -56,7 +60,7 @@ class Member:
         self.process.clock.begin()
         self.link = Connection(self._broker, self.process, self._rng)
         self._turns, self._holds, self._service = None, False, None
-        self.heard_s = self._world.now_s()
+        self.able, self.heard_s = True, self._world.now_s()
 
     @property
     def service(self) -> SchedulerService | None:
@@ -89,7 +93,18 @@ class Member:
             self.process.kill()
             self._holds, self._service = False, None
 
+    def upgrade(self) -> None:
+        """End; who starts again is the next release."""
+        self._release = NEWEST
+        self.crash()
+
+    def configure(self, policy: str) -> None:
+        """End; who starts again has another policy."""
+        self._config = replace(self._config, policy=policy)
+        self.crash()
+
     async def _lead(self, process: Process) -> None:
+        RELEASE.set(self._release)
         while self._holds and process is self.process:
             service = SchedulerService(self.link, process.clock, self._config, watch=self._watch)
             self._service = service
@@ -97,6 +112,7 @@ class Member:
             try:
                 await service.run()
             except BusError as error:
+                self.able = not isinstance(error, Unreadable)
                 self.ends.append(f"{type(error).__name__}: {error}")
             self._service = None
             await self.link.hang_up()
@@ -109,6 +125,7 @@ class Dealt(Protocol):
     """Who may be dealt the cell."""
 
     heard_s: float
+    able: bool
 
     @property
     def heard(self) -> bool:
@@ -144,11 +161,14 @@ class Group(Generic[AnyMember]):
                 if member is not self.holder:
                     member.take_back()
         holder = self.holder
-        if holder is not None and now_s - holder.heard_s < SESSION_S:
-            if holder.heard:
-                holder.deal()  # a process that came back under its name within the session
-            return
         heard = [member for member in self.members if member.heard]
+        heard = [member for member in heard if member.able] or heard
+        if holder is not None and now_s - holder.heard_s < SESSION_S:
+            if not holder.heard:
+                return
+            if holder in heard:
+                holder.deal()  # a process that came back under its name within the session
+                return
         if heard:
             self.holder = heard[self.takeovers % len(heard)]
             self.takeovers += 1

@@ -55,6 +55,9 @@ KINDS = {
     "mqtt_forged": 12.0,
     "clock_leaps": 4.0,
     "clock_off": 4.0,
+    "scheduler_upgrade": 1.0,
+    "agent_upgrade": 2.0,
+    "policy_changed": 3.0,
 }
 #: The share of kinds that a seed enables.
 ENABLED = 0.4
@@ -82,6 +85,7 @@ class Job:
     gpus_min: int
     gpus_max: int
     steps: int
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +124,6 @@ def draw(seed: int, hours: float = 2.0, sure: Collection[str] = ()) -> Storm:
         at_s = float(rng.uniform(0.0, 0.8) * hours * 3600.0)
         least = int(2 ** rng.integers(0, 3))
         most_gpus = int(2 ** rng.integers(2, 4))
-        jobs.append(Job(at_s, f"j{number}", least, most_gpus, int(10 ** rng.uniform(2.5, 4.3))))
+        steps, tenant = int(10 ** rng.uniform(2.5, 4.3)), f"t{rng.integers(3)}"
+        jobs.append(Job(at_s, f"j{number}", least, most_gpus, steps, tenant))
     return Storm(seed, hours, tuple(blows), tuple(sorted(jobs, key=lambda job: job.at_s)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -30,28 +31,30 @@ class Tenants:
         self.hostile: set[bytes] = set()
         self.link = Connection(broker, Process("tenants", world), rng)
         self._world = world
-        self._sequence = itertools.count()
+        self._sequences: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._submissions: list[JobSubmitted] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def submit(self, job: Job) -> None:
         """Submit a job."""
         made = submitted(job.name, gpus_min=job.gpus_min, gpus_max=job.gpus_max)
-        data = JobSubmitted.model_validate({**made.model_dump(), "total_steps": job.steps})
+        wanted = {"total_steps": job.steps, "tenant": job.tenant}
+        data = JobSubmitted.model_validate({**made.model_dump(), **wanted})
         self._submissions.append(data)
-        self._say(data, lambda: self.accepted.append(job.name))
+        self._say(job.tenant, data, lambda: self.accepted.append(job.name))
 
     def submit_again(self, which: int) -> None:
         """Submit a job that is known."""
         if self._submissions:
-            self._say(self._submissions[which % len(self._submissions)])
+            data = self._submissions[which % len(self._submissions)]
+            self._say(data.tenant, data)
 
     def cancel(self, which: int) -> None:
         """Cancel a job, which may have ended."""
         if self._submissions:
-            job = self._submissions[which % len(self._submissions)].job
-            self.cancelled.append(job)
-            self._say(JobCancelled(job=job))
+            data = self._submissions[which % len(self._submissions)]
+            self.cancelled.append(data.job)
+            self._say(data.tenant, JobCancelled(job=data.job))
 
     def raw(self, message: Message) -> None:
         """Say something as it is."""
@@ -75,11 +78,11 @@ class Tenants:
         """Name a job that was submitted; None if none was."""
         return self._submissions[which % len(self._submissions)].job if self._submissions else None
 
-    def _say(self, data: EventData, then: Callable[[], None] | None = None) -> None:
+    def _say(self, who: str, data: EventData, then: Callable[[], None] | None = None) -> None:
         envelope = event(
             data,
-            source="/tenants/t",
-            sequence=next(self._sequence),
+            source=f"/tenants/{who}",
+            sequence=next(self._sequences[who]),
             bootid=0,
             time_s=self._world.now_s(),
             cell="default",

@@ -31,7 +31,7 @@ def test_one_storm_is_one_run() -> None:
 def test_a_storm_is_shrunk_to_what_breaks_the_law() -> None:
     cut = Blow(600.0, "agent_cut", 0, 1.0)
     others = tuple(Blow(100.0 * n, "agent_pause", n, 0.3) for n in range(1, 6))
-    jobs = (Job(60.0, "j0", 1, 4, 15_000), Job(90.0, "j1", 1, 4, 500))
+    jobs = (Job(60.0, "j0", 1, 4, 15_000, "t0"), Job(90.0, "j1", 1, 4, 500, "t1"))
     storm = Storm(1, 2.0, (*others, cut), jobs)
 
     def breaks(tried: Storm) -> bool:

@@ -38,6 +38,7 @@ from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
 from tests.whole.laws import Books, broken, facts
 from tests.whole.mosquitto import Mosquitto
+from tests.whole.releases import NEWEST, RELEASE, releases
 from tests.whole.schedulers import Group, Member
 from tests.whole.stalls import Stalls
 from tests.whole.storm import Blow, Storm
@@ -97,7 +98,7 @@ def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = 
         stuck = False
         try:
             patience_s = real_s * max(1.0, storm.hours / 2.0)
-            with limit(patience_s), asyncio.Runner(loop_factory=_loop) as runner:
+            with limit(patience_s), releases(), asyncio.Runner(loop_factory=_loop) as runner:
                 runner.run(world.run())
         except Stuck as error:
             stuck = True
@@ -334,6 +335,7 @@ class _World:
         )
 
     def _replayed(self, books: Books) -> list[str]:
+        RELEASE.set(NEWEST)
         try:
             result = verify(books.journal, snapshots=self.broker.ever[SNAPSHOTS.name])
         except Exception as error:  # noqa: BLE001  a law is broken, whatever it is
