@@ -31,8 +31,9 @@ def learned(folder: Path) -> None:
     points = {point["gpus"]: point for point in why["curve"]["points"]}
     for world in (2, 4):
         assert points[world]["measured"]
-        expected = 1.0 / statistics.median(took[world])
-        assert points[world]["steps_per_s"] == pytest.approx(expected, rel=0.15)
+        # Apart by more than the machine's other work makes them: sizes differ by a factor of two.
+        quick_s, *_, slow_s = statistics.quantiles(took[world], n=10)
+        assert 0.85 / slow_s <= points[world]["steps_per_s"] <= 1.15 / quick_s
     replayed = tidegate("replay", log)
     assert replayed.returncode == 0, replayed.stderr
 
