@@ -13,7 +13,7 @@ from runtime.executor import Machine
 from runtime.gate import Verifier
 from runtime.service import AgentService, Schedule
 from runtime.spool import Limit
-from runtime.store import AgentStore, Durability
+from runtime.store import AgentStore, Durability, StoreError
 from schemas.events import NodeBorn
 
 #: Gives the machine that an agent looks after, from its nodes and the moment of its birth.
@@ -92,7 +92,7 @@ def build(
     store = AgentStore.open(state_file, options.durability, first_boot)
     try:
         core = AgentCore.from_dict(agent, specs, store.load_state(), options.limits)
-    except ValueError:
+    except (StoreError, ValueError):
         store.close()
         raise
     return AgentService(

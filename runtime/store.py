@@ -5,7 +5,8 @@ to one process at a time: a second one is refused when it opens.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -63,34 +64,41 @@ class AgentStore:
         Raises:
             StoreError: another process has it open, or it is not an agent's file.
         """
-        try:
+        with _asking(path):
             connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-        except sqlite3.OperationalError as error:
-            raise StoreError(_unusable(path, error)) from error
-        try:
-            is_new = cls._is_new(connection)
-            if is_new and str(path) != ":memory:":
-                Path(path).chmod(0o600)  # what jobs run is in it, with their environment
-            # Held for life once taken: two agents on one file would both be the same source.
-            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode=WAL")
-            level = "NORMAL" if durability == "process_crash" else "FULL"
-            connection.execute(f"PRAGMA synchronous={level}")
-            connection.execute("BEGIN IMMEDIATE")
-            if is_new:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute("UPDATE boot SET bootid = -1")
-            connection.execute("UPDATE boot SET bootid = max(bootid + 1, ?)", (first_boot,))
-            (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
-            (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()
-            connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            connection.close()
-            raise StoreError(_unusable(path, error)) from error
-        except (sqlite3.DatabaseError, StoreError) as error:
-            connection.close()
-            raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
+            try:
+                return cls._begun(connection, path, durability, first_boot)
+            except BaseException:
+                connection.close()
+                raise
+
+    @classmethod
+    def _begun(
+        cls,
+        connection: sqlite3.Connection,
+        path: Path | str,
+        durability: Durability,
+        first_boot: int,
+    ) -> Self:
+        is_new = cls._is_new(connection)
+        if is_new and str(path) != ":memory:":
+            Path(path).chmod(0o600)  # what jobs run is in it, with their environment
+        # Held for life once taken: two agents on one file would both be the same source.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode=WAL")
+        # A boot that a loss of power undoes would be given again, and its messages be copies.
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        if is_new:
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute("UPDATE boot SET bootid = -1")
+        connection.execute("UPDATE boot SET bootid = max(bootid + 1, ?)", (first_boot,))
+        (bootid,) = connection.execute("SELECT bootid FROM boot").fetchone()
+        (last,) = connection.execute("SELECT coalesce(max(row), -1) FROM spool").fetchone()
+        connection.execute("COMMIT")
+        if durability == "process_crash":
+            connection.execute("PRAGMA synchronous=NORMAL")
         return cls(connection, path, bootid, last + 1)
 
     @staticmethod
@@ -106,19 +114,29 @@ class AgentStore:
         return not tables
 
     def load_state(self) -> dict[str, Any]:
-        """Give the core's rows."""
-        rows = self._connection.execute("SELECT key, value FROM state ORDER BY key")
-        return {key: orjson.loads(value) for key, value in rows}
+        """Give the core's rows.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        with _asking(self._path):
+            rows = self._connection.execute("SELECT key, value FROM state ORDER BY key")
+            return {key: orjson.loads(value) for key, value in rows}
 
     def load_spool(self) -> list[Waiting]:
-        """Give what the boots before left unsent, in order."""
-        rows = self._connection.execute(
-            "SELECT row, topic, key, value, headers, telemetry FROM spool ORDER BY row"
-        )
-        return [
-            Waiting.of(row, Message(topic, key, value, _headers(headers)), Loss(loss))
-            for row, topic, key, value, headers, loss in rows
-        ]
+        """Give what the boots before left unsent, in order.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        with _asking(self._path):
+            rows = self._connection.execute(
+                "SELECT row, topic, key, value, headers, telemetry FROM spool ORDER BY row"
+            )
+            return [
+                Waiting.of(row, Message(topic, key, value, _headers(headers)), Loss(loss))
+                for row, topic, key, value, headers, loss in rows
+            ]
 
     def next_row(self) -> int:
         """Give a message its place in the spool."""
@@ -136,11 +154,12 @@ class AgentStore:
         """Store a turn whole: changed rows (None removes one), new messages, freed ones.
 
         Raises:
-            StoreError: it cannot be written, as when the disk is full; nothing of it is stored.
+            StoreError: it cannot be written, as when the disk is full. Nothing of it is stored, or
+                all, where the disk failed at the end; the next opening tells.
         """
         execute, many = self._connection.execute, self._connection.executemany
-        execute("BEGIN IMMEDIATE")
         try:
+            execute("BEGIN IMMEDIATE")
             if changes:
                 many(
                     "INSERT INTO state VALUES (?, ?) "
@@ -159,8 +178,8 @@ class AgentStore:
                 execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise StoreError(
-                    f"state file {self._path}: {error}; make room on the disk and start the agent "
-                    "again: what it had stored is whole"
+                    f"state file {self._path}: {error}; make room on the disk, or replace it if it "
+                    "fails, and start the agent again: what it had stored is whole"
                 ) from error
             raise
 
@@ -179,25 +198,25 @@ def held_gangs(path: Path | str) -> dict[str, int]:
     """
     if not Path(path).exists():
         return {}
-    connection = sqlite3.connect(path, timeout=1.0)
-    try:
+    with _asking(path), closing(sqlite3.connect(path, timeout=1.0)) as connection:
         if AgentStore._is_new(connection):
             return {}
         rows = connection.execute("SELECT key, value FROM state WHERE key LIKE 'gang/%'").fetchall()
-    except sqlite3.OperationalError as error:
-        raise StoreError(_unusable(path, error)) from error
-    except (sqlite3.DatabaseError, StoreError) as error:
-        raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
-    finally:
-        connection.close()
     return {key.removeprefix("gang/"): int(orjson.loads(row)["epoch"]) for key, row in rows}
 
 
-def _unusable(path: Path | str, error: sqlite3.Error) -> str:
-    return (
-        f"state file {path}: {error}; stop the other agent that uses it, or check that the "
-        "folder exists and can be written"
-    )
+@contextmanager
+def _asking(path: Path | str) -> Iterator[None]:
+    """Say of a file that cannot be used what to do about it."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise StoreError(
+            f"state file {path}: {error}; stop the other agent that uses it, or check that the "
+            "folder exists and can be read and written, and that its disk does not fail"
+        ) from error
+    except (sqlite3.DatabaseError, StoreError) as error:
+        raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
 
 
 def _spool_row(waiting: Waiting) -> tuple[int, str, str, bytes | None, bytes | None, int]:

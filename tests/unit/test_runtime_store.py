@@ -197,6 +197,8 @@ def test_what_an_agent_held_can_be_asked_before_its_file_is_opened(tmp_path: Pat
     path.write_text("no such file")
     with pytest.raises(StoreError, match="move it away"):
         held_gangs(path)
+    with pytest.raises(StoreError, match="can be read and written"):
+        held_gangs(tmp_path)
 
 
 def test_a_file_that_was_restored_from_a_copy_begins_above_what_was_said_since(
