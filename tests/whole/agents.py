@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from runtime.store import StoreError
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
+from tests.whole.disks import Disk
 from tests.whole.mosquitto import Mosquitto
 from tests.whole.process import Process
 from tests.whole.releases import NEWEST, RELEASE
@@ -104,6 +106,7 @@ class Agent:
         self.confirmed: list[bytes] = []  #: What an edge agent was told is stored.
         self._broker, self._world, self._folder, self._rng = broker, world, folder, rng
         self._mosquitto = mosquitto
+        self.disk = Disk(world, rng)
         #: Connections of all lives; held, or Python would end them.
         self.lives: list[object] = []
         self._lives, self._release = 0, 1
@@ -137,7 +140,14 @@ class Agent:
         now_s, link = self._world.now_s(), self.link
         late = now_s < max(self.process.paused_until_s, self.full_until_s)
         chances = (link.slow, link.lost_answers, link.deadly)
-        return late or link.cut or any(chances) or not self.up or self.process.leaving
+        return (
+            late
+            or self.disk.fails
+            or link.cut
+            or any(chances)
+            or not self.up
+            or self.process.leaving
+        )
 
     @property
     def up(self) -> bool:
@@ -170,15 +180,16 @@ class Agent:
     async def _run(self, process: Process) -> None:
         RELEASE.set(self._release)
         try:
-            service = build(
-                self.name,
-                self.place.specs,
-                self.place.options,
-                self.bus,
-                process.clock,
-                self.file,
-                self._machine,
-            )
+            with patch("sqlite3.connect", self.disk.connect):
+                service = build(
+                    self.name,
+                    self.place.specs,
+                    self.place.options,
+                    self.bus,
+                    process.clock,
+                    self.file,
+                    self._machine,
+                )
         except StoreError as error:
             self._ended(process, f"{error}")
             return
@@ -188,8 +199,12 @@ class Agent:
         try:
             await service.run()
             reason = "in good order"
-        except (StoreError, sqlite3.Error) as error:
-            reason = f"{type(error).__name__}: {error}"
+        except StoreError as error:
+            reason = f"{error}"
+        except Exception as error:  # noqa: BLE001  a seed that finds a bug must be named
+            bug = {"message": f"{self.name} ended by a bug", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(bug)
+            reason = f"{error!r}"
         await bus.close()
         self._ended(process, reason)
 
@@ -279,13 +294,10 @@ class Agent:
                 self.supervisors.workers.fail(gangs[0], "chance", self.service._clock.now_s())
 
     def tear(self) -> None:
-        """Leave half a write at the end of the file, as a machine that lost its power."""
+        """Lose power: what was not synced is gone, and half a write is at the end of the file."""
         self.crash()
         self._lose_power()
-        torn = Path(f"{self.file}-wal")
-        if torn.exists():
-            with torn.open("ab") as file:
-                file.write(bytes(self._rng.integers(0, 256, 1500, dtype=np.uint8)))
+        self.disk.lose_power(Path(f"{self.file}-wal"))
 
     def _lose_power(self) -> None:
         if self.supervisors is not None:

@@ -15,6 +15,7 @@ from tests.whole.agents import Agent
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging
 from tests.whole.broker import Broker, Connection
+from tests.whole.disks import FLUSH_S
 from tests.whole.process import SkewedClock
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
@@ -23,10 +24,10 @@ from tests.whole.wires import MqttWire
 
 #: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
 CLOCKS_S = 25.0
-#: Linux writes to disk what is older than this.
-FLUSH_S = 30.0
 #: What operators choose: all of these lend, and give back what others have lent.
 POLICIES = ("tide", "tide:quotas.t0=4..:quotas.t1=..8", "aryl", "deepboot")
+#: A machine whose power is back runs its agent after so long.
+RESET_S = 3.0
 #: A copy from which a log is restored is at most so old.
 COPY_S = 3600.0
 
@@ -87,6 +88,13 @@ class Blows:
     def agent_torn(self, blow: Blow) -> None:
         self._agent(blow).tear()
 
+    def agent_flaps(self, blow: Blow) -> None:
+        """Lose power, and again soon after the start: all that this one wrote may be gone."""
+        agent = self._agent(blow)
+        self._reset(agent)
+        again_s = self.world.now_s() + RESET_S + FLUSH_S * blow.size
+        self.later(again_s, lambda: self._reset(agent))
+
     def agent_pause(self, blow: Blow) -> None:
         self._agent(blow).process.pause(60.0 * blow.size**2)
 
@@ -101,6 +109,22 @@ class Blows:
 
     def disk_full(self, blow: Blow) -> None:
         self._agent(blow).fill(1800.0 * blow.size)
+
+    def disk_errs(self, blow: Blow) -> None:
+        """Let writes fail now and then; some are on the disk all the same."""
+        disk = self._agent(blow).disk
+        disk.errs = 0.02
+
+        def end() -> None:
+            disk.errs = 0.0
+
+        self.later(self.world.now_s() + 1800.0 * blow.size, end)
+
+    def disk_unreadable(self, blow: Blow) -> None:
+        """Let nothing be read or written for a while."""
+        disk = self._agent(blow).disk
+        until_s = self.world.now_s() + 1800.0 * blow.size**2
+        disk.unreadable_until_s = max(disk.unreadable_until_s, until_s)
 
     def worker_fails(self, blow: Blow) -> None:
         self._agent(blow).fail_worker()
@@ -201,6 +225,12 @@ class Blows:
         clock.set(CLOCKS_S * share, 1.0 + 2e-4 * share)
 
     # --- whom ---
+
+    def _reset(self, agent: Agent) -> None:
+        if agent.process.alive:
+            agent.tear()
+            agent.process.mourned = True
+            self.later(self.world.now_s() + RESET_S, agent.start)
 
     def _agent(self, blow: Blow) -> Agent:
         return self.agents[blow.who % len(self.agents)]

@@ -82,6 +82,7 @@ def broken(books: Books) -> Iterator[str]:
     )
     yield from _shown("confirmed to its agent, and not in Kafka", found.vanished)
     yield from _shown("in Kafka for an edge agent that did not say it", _forged(books))
+    yield from _shown("two messages under one id", _under_one_id(books))
     yield from _shown("accepted and never told to the engine", found.untold)
     yield from _shown("told to the engine twice", found.retold)
     yield from _shown("told to the engine, and nobody said it", found.invented)
@@ -200,6 +201,22 @@ def _pointless(said: Sequence[Said], journal: Sequence[Entry]) -> set[Cause]:
                 found.add(one.cause)
         if first[one.cause] == index:  # a copy is no new word
             then = min(then, told.get(one.cause, then))
+    return found
+
+
+def _under_one_id(books: Books) -> list[str]:
+    """Find ids that stand for two messages: the second would be taken for a copy, and be lost.
+
+    Of links it matters only which connection they speak of, and that is in the id.
+    """
+    first: dict[Cause, bytes] = {}
+    found = []
+    for record in [*books.events, *books.telemetry]:
+        one, value = _said(record), record.value or b""
+        if one is None or value in books.hostile or one.cause[0].startswith("/links/"):
+            continue
+        if first.setdefault(one.cause, value) != value:
+            found.append(f"{one.cause}: {one.type}")
     return found
 
 

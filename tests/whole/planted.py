@@ -19,6 +19,7 @@ from runtime.core.agent import AgentCore
 from scheduler.dedupe import Dedupe, Verdict
 from scheduler.service import SchedulerService
 from tests.whole.broker import Connection
+from tests.whole.disks import Disk
 from tests.whole.supervisors import Supervisors
 
 
@@ -107,6 +108,16 @@ def _epochs_repeat() -> AbstractContextManager[Any]:
     )
 
 
+def _boots_unsynced() -> AbstractContextManager[Any]:
+    """Agents write the boot that they begin as they write all else."""
+    committed = Disk.committed
+
+    def unsynced(self: Disk, *, synced: bool) -> None:
+        committed(self, synced=False)
+
+    return patch.object(Disk, "committed", unsynced)
+
+
 def _supervisors_forget() -> AbstractContextManager[Any]:
     """Supervisors let gangs run on while their agent is dead, whatever the lease says."""
     return patch.object(Supervisors, "keep_lease", lambda self, lease, now_s: None)
@@ -141,5 +152,6 @@ PLANTED: dict[str, Planted] = {
     "answered_before_stored": Planted(_answered_before_stored),
     "cells_wait_for_each_other": Planted(_cells_wait_for_each_other),
     "said_once": Planted(_said_once),
+    "boots_unsynced": Planted(_boots_unsynced, ("agent_flaps",)),
     "supervisors_forget": Planted(_supervisors_forget, ("agent_dead",)),
 }

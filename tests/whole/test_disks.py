@@ -14,7 +14,8 @@ from bus.contract import Message
 from runtime.spool import Waiting
 from runtime.store import AgentStore, Durability, StoreError, held_gangs
 from tests.whole.disks import FLUSH_S, Disk
-from tests.whole.world import START_S
+from tests.whole.storm import Blow, Job, Storm
+from tests.whole.world import START_S, run
 
 TURNS = 20
 
@@ -147,3 +148,11 @@ def test_a_disk_that_cannot_be_read_is_told_in_a_sentence(what: str, tmp_path: P
         one.disk.unreadable_until_s = one.clock.now_s() + 10.0
         with pytest.raises(StoreError, match=f"{one.folder}.*its disk does not fail"):
             ASK[what](one, store)
+
+
+def test_an_agent_that_lost_power_twice_in_a_minute_is_heard() -> None:
+    crashed = Blow(600.0, "agent_crash", 0, 0.5)
+    jobs = (Job(60.0, "j0", 1, 4, 15_000, "t0"), Job(90.0, "j1", 1, 4, 500, "t0"))
+    for later_s in (71.0, 83.0):  # it has started again less than a minute before
+        torn = Blow(600.0 + later_s, "agent_torn", 0, 0.5)
+        assert run(Storm(2, 1.0, (crashed, torn), jobs)).broken == []

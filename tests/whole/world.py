@@ -257,7 +257,7 @@ class _World:
             one.process.clock.set(0.0)
             one.process.paused_until_s = 0.0
         for agent in self.agents:
-            agent.full_until_s = 0.0
+            agent.full_until_s = agent.disk.unreadable_until_s = agent.disk.errs = 0.0
         for bridge in self.bridges:
             bridge.heal()
         self.mosquitto.repeats = 0.0
