@@ -142,10 +142,10 @@ class Planted:
 
 #: By name, what takes a defence away.
 PLANTED: dict[str, Planted] = {
-    "lease_ignored": Planted(_lease_ignored),
+    "lease_ignored": Planted(_lease_ignored, ("agent_cut", "agent_dead", "mqtt_cut")),
     "nothing_known": Planted(_nothing_known),
-    "leaders_unfenced": Planted(_leaders_unfenced),
-    "read_before_done": Planted(_read_before_done),
+    "leaders_unfenced": Planted(_leaders_unfenced, ("scheduler_pause",)),
+    "read_before_done": Planted(_read_before_done, ("scheduler_crash",)),
     "steps_believed": Planted(_steps_believed, ("clock_leaps",)),
     "anybody_speaks": Planted(_anybody_speaks, ("forged",)),
     "epochs_repeat": Planted(_epochs_repeat, ("log_restored",)),
@@ -153,5 +153,5 @@ PLANTED: dict[str, Planted] = {
     "cells_wait_for_each_other": Planted(_cells_wait_for_each_other),
     "said_once": Planted(_said_once),
     "boots_unsynced": Planted(_boots_unsynced, ("agent_flaps",)),
-    "supervisors_forget": Planted(_supervisors_forget, ("agent_dead",)),
+    "supervisors_forget": Planted(_supervisors_forget, ("agent_dead", "agent_cut")),
 }
