@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -286,12 +286,19 @@ class Agent:
             with contextlib.suppress(sqlite3.Error):
                 store._connection.execute("PRAGMA max_page_count = 1")
 
-    def fail_worker(self) -> None:
+    def fail_store(self, fails: bool) -> None:
+        """Let most checkpoints fail from now on, or none."""
+        if self.supervisors is not None:
+            workers = self.supervisors.workers
+            share = 0.8 if fails else 0.0
+            workers._physics = replace(workers._physics, checkpoint_failure_share=share)
+
+    def fail_worker(self, error: str = "chance") -> None:
         """Let a worker die."""
         if self.up and self.service is not None and self.supervisors is not None:
             gangs = sorted(self.service.core.gangs)
             if gangs:
-                self.supervisors.workers.fail(gangs[0], "chance", self.service._clock.now_s())
+                self.supervisors.workers.fail(gangs[0], error, self.service._clock.now_s())
 
     def tear(self) -> None:
         """Lose power: what was not synced is gone, and half a write is at the end of the file."""

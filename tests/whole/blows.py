@@ -19,6 +19,7 @@ from tests.whole.disks import FLUSH_S
 from tests.whole.process import SkewedClock
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
+from tests.whole.supervisors import FOR_GOOD
 from tests.whole.tenants import Tenants
 from tests.whole.wires import MqttWire
 
@@ -128,6 +129,15 @@ class Blows:
 
     def worker_fails(self, blow: Blow) -> None:
         self._agent(blow).fail_worker()
+
+    def worker_ends_for_good(self, blow: Blow) -> None:
+        self._agent(blow).fail_worker(FOR_GOOD)
+
+    def store_fails(self, blow: Blow) -> None:
+        """Let an agent's checkpoints fail for a while."""
+        agent = self._agent(blow)
+        agent.fail_store(True)
+        self.later(self.world.now_s() + 3600.0 * blow.size, lambda: agent.fail_store(False))
 
     # --- what is between them ---
 

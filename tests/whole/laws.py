@@ -36,6 +36,8 @@ SHOWN = 3
 STRAY_S = 1200.0
 CANCELLED = "tidegate.job.cancelled.v1"
 DIED = "tidegate.node.died.v1"
+#: How a job ended whose worker said that it is not to be started again.
+HOPELESS = "JobFailed: not_retriable"
 _ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "SubmissionRefused")
 
 
@@ -61,6 +63,8 @@ class Books:
     #: here is what it has now, but for commands: agents may have obeyed those that were lost.
     lost: list[Record] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    #: Jobs of which a worker died that is not to be started again.
+    hopeless: frozenset[str] = frozenset()
 
 
 def broken(books: Books) -> Iterator[str]:
@@ -100,7 +104,11 @@ def broken(books: Books) -> Iterator[str]:
     wanted = set(books.cancelled)
     yield from _shown(
         "jobs that ended for no good reason",
-        [f"{job}: {why}" for job, why in told.ended.items() if job not in wanted],
+        [
+            f"{job}: {why}"
+            for job, why in told.ended.items()
+            if job not in (books.hopeless if why == HOPELESS else wanted)
+        ],
     )
     orders = read_orders(record.value or b"" for record in books.commands)
     # Agents save by themselves, too, as often as the job's declaration says.

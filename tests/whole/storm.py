@@ -61,6 +61,8 @@ KINDS = {
     "scheduler_upgrade": 1.0,
     "agent_upgrade": 2.0,
     "policy_changed": 3.0,
+    "worker_ends_for_good": 1.0,
+    "store_fails": 3.0,
 }
 #: The share of kinds that a seed enables.
 ENABLED = 0.4

@@ -5,6 +5,7 @@ find while nobody listens the next agent learns. Only a machine that loses its p
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bus.clock import PacedClock
 from runtime.core import (
@@ -23,6 +24,8 @@ from runtime.effects import EffectsFile, RecordedExecutor
 from runtime.simulated import SimulatedExecutor
 
 _ENDS = (GangStopped, GangCompleted, GangFailed)
+#: Whoever dies of this is not to be started again.
+FOR_GOOD = "its data are not there"
 #: An agent that lives ends its gangs itself when the lease ends.
 AGENT_FIRST_S = 2.0
 
@@ -36,6 +39,7 @@ class Supervisors:
         self._world = world
         self._found: list[Report] = []
         self._held: dict[str, int] = {}  # by job, the newest epoch
+        self.hopeless: set[str] = set()  #: Jobs of which a worker died for good.
         self._lease: tuple[float, float] | None = None  # until when, by the world, and the grace
 
     def look(self, now_s: float, *, alone: bool) -> None:
@@ -55,8 +59,11 @@ class Supervisors:
         self._found.clear()
 
     def _learn(self, now_s: float) -> Sequence[Report]:
-        reports = self._recorded.advance(now_s)
-        for report in reports:
+        reports = list(self._recorded.advance(now_s))
+        for at, report in enumerate(reports):
+            if isinstance(report, GangFailed) and report.error == FOR_GOOD:
+                reports[at] = replace(report, retriable=False)
+                self.hopeless.add(report.job)
             if isinstance(report, _ENDS):
                 self._held.pop(report.job, None)
         return reports

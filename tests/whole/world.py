@@ -332,6 +332,9 @@ class _World:
             {one.name: self.mosquitto.said[one.name] for one in self.agents if one.over_mqtt},
             [record for lost in self.broker.lost.values() for record in lost],
             self.broker.losses,
+            frozenset().union(
+                *(one.supervisors.hopeless for one in self.agents if one.supervisors)
+            ),
         )
 
     def _replayed(self, books: Books) -> list[str]:
