@@ -48,12 +48,17 @@ class Estimator:
         #: Kin that were told something, by their ids: looked at once a tick, for they may be many.
         self._told: dict[int, Kin] = {}
         self._totals = Totals(self._kin_of)
+        largest = {
+            name: max((state.nodes[node].gpu_count for node in pool.nodes), default=1)
+            for name, pool in state.pools.items()
+        }
         for job in state.jobs.values():
             kin = self._kin_of(state, job)
             if _is_here(state, job.id):
                 kin.jobs[job.id] = None
             if job.curve is not None:
-                self._remember(state, job, kin, cast(Curve, job.curve))
+                known = largest.get(job.pool or "", max(largest.values(), default=1))
+                self._remember(job, kin, cast(Curve, job.curve), known)
             self._totals.remember(state, job)
 
     def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
@@ -157,10 +162,8 @@ class Estimator:
             else:
                 self._due.later(job.id, job.curve_at_s + QUIET_S)
 
-    def _remember(self, state: ClusterState, job: Job, kin: Kin, curve: Curve) -> None:
-        pool, own = state.pools.get(job.pool or ""), Own()
-        nodes = state.nodes if pool is None else pool.nodes
-        kin.per_node = max((state.nodes[name].gpu_count for name in nodes), default=1)
+    def _remember(self, job: Job, kin: Kin, curve: Curve, per_node: int) -> None:
+        own, kin.per_node = Own(), per_node
         own.remember(curve, job.samples_per_step, kin.per_node)
         self._own[job.id] = own
         for shape, row in own.news(CHANGE).items():

@@ -9,11 +9,22 @@ from scheduler.contact import Contact
 from scheduler.core import claims
 from scheduler.core.restore import state_in_steps
 from scheduler.core.settings import Settings
-from scheduler.core.state import ClusterState, Job, state_to_json
+from scheduler.core.state import ClusterState, Job, Node, state_to_json
+from scheduler.core.stimuli import Curve, CurvesLearned
 from scheduler.dedupe import Dedupe
+from scheduler.estimator.estimator import Estimator
 from scheduler.journal import folding
 from schemas.journal import RawEntry
 from tests.builders import START_S, Cell, node_born, submitted, target
+
+CURVE: Curve = {
+    "points": [[1.0, 1.0], [8.0, 6.0]],
+    "per_step": 1.0,
+    "left": None,
+    "measured": [1],
+    "affinity": {},
+    "at_s": [START_S],
+}
 
 
 def test_births_in_any_order_do_not_build_the_table_of_nodes_anew() -> None:
@@ -103,3 +114,19 @@ def test_a_large_entry_is_folded_in_steps() -> None:
     entry = RawEntry("default", cell.state.number, START_S, "fifo", b"{}", decision, "")
     assert len(list(folding(cell.state, entry))) == 2
     assert cell.state.nodes["n0"].state == "alive"
+
+
+def test_an_estimator_that_begins_looks_at_each_node_once() -> None:
+    cell = Cell().told(*(node_born(f"n{number}") for number in range(20)))
+    cell.told(*(submitted(f"j{number}") for number in range(30)))
+    cell.feed(CurvesLearned({f"j{number}": CURVE for number in range(30)}))
+    looks: list[str] = []
+
+    class Noted(dict[str, Node]):
+        def __getitem__(self, name: str) -> Node:
+            looks.append(name)
+            return super().__getitem__(name)
+
+    cell.state.nodes = Noted(cell.state.nodes)
+    Estimator(cell.state)
+    assert sorted(looks) == sorted(cell.state.nodes)
