@@ -55,6 +55,9 @@ PHRASES: Mapping[str, str] = {
         "it fits, and does not delay the gang ahead of it"
         "[, which needs {head_gpus} and has waited {head_waited_s}]"
     ),
+    "gang.repack": (
+        "it makes room on a node[ for {lost_to}], which would else lie on more nodes than it needs"
+    ),
     "fifo.order": "it was next in order of submission, and fits",
     # --- the edge
     "edgeflow.rule1": "a job at the edge stays at the edge (EdgeFlow, rule 1)",
@@ -110,6 +113,7 @@ SHORT: Mapping[str, str] = {
     "claims.circle": "GPUs change hands",
     "claims.unanswered": "others did not leave",
     "gang.backfilled": "fits, delays nobody",
+    "gang.repack": "makes room on a node",
     "fifo.order": "its turn, and it fits",
     "edgeflow.rule1": "stays at the edge",
     "edgeflow.rule2": "in time at the edge",

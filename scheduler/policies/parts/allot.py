@@ -4,7 +4,8 @@ Most policies of the literature only decide how many GPUs each job has; this is 
 whose size and pool stay keeps its GPUs. The others give theirs up, then are placed anew.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from scheduler.policies.interface import (
     Snapshot,
     Target,
 )
+from scheduler.policies.parts.repack import Repack, Stayers
 from scheduler.policies.parts.room import Room, Style
 
 #: A size that means: leave this job as it is.
@@ -50,6 +52,8 @@ class Allotment:
     pool: Ints | None = None  #: (n,) pool to be in; None: the first training pool.
     style: Style = "pack"
     order: Sequence[int] | None = None  #: In which gangs are placed; None: large ones first.
+    #: Says who may be moved to make room for whom; None: nobody.
+    repack: Callable[[], Repack] | None = None
     why: Mapping[int, Because] = field(default_factory=dict)
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     lend: tuple[str, ...] = ()
@@ -108,9 +112,17 @@ def allot(seen: Snapshot, wanted: Allotment) -> Plan:
     moves = (size != jobs.size) | ((size > 0) & (ousted | (pool != jobs.pool)))
     ready = able & moves
     changed: list[int] = ready.nonzero()[0].tolist()
-    targets = _targets(seen, wanted, size, pool, ready, changed, closed) if changed else {}
-    changed = [job for job in changed if jobs.ids[job] in targets]
-    reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool)]
+    targets: dict[str, Target | None] = {}
+    moved: dict[int, int] = {}
+    if changed:
+        stays = able & ~moves & ~ousted & (size > 0)
+        targets, moved = _targets(seen, wanted, size, pool, ready, changed, closed, stays)
+    changed = [job for job in sorted([*changed, *moved]) if jobs.ids[job] in targets]
+    why = wanted.why
+    if moved:
+        said = {job: Because("gang.repack", (jobs.ids[by],)) for job, by in moved.items()}
+        why = {**why, **said}
+    reasons = [*wanted.reasons, *_reasons(seen, wanted, size, changed, pool, why)]
     return Plan(
         targets=targets,
         lend=wanted.lend,
@@ -128,11 +140,15 @@ def _targets(
     ready: Bools,
     changed: Sequence[int],
     closed: Ints,
-) -> dict[str, Target | None]:
+    stays: Bools,
+) -> tuple[dict[str, Target | None], dict[int, int]]:
     """Place the gangs that change, on what is free and what these give up.
 
     A gang at the edge has one node. Servers may together have room that none of them has: who then
     finds none gets nothing; its `size` is set to 0.
+
+    Returns:
+        The targets, and who of those that would stay moves for whom.
     """
     jobs, nodes, holdings = seen.jobs, seen.nodes, seen.holdings
     gives = ready[holdings.job]
@@ -149,35 +165,47 @@ def _targets(
     np.add.at(free, holdings.node[gives], holdings.gpus[gives])
     sizes: list[int] = size.tolist()
     pools: list[int] = pool.tolist()
-    in_order = (
-        wanted.order
-        if wanted.order is not None
-        else sorted(changed, key=lambda job: (-sizes[job], job))
-    )
+    order = sorted((-sizes[job], job) for job in changed if sizes[job])
+    if wanted.order is not None:
+        order = [(at, job) for at, job in enumerate(wanted.order) if sizes[job] and ready[job]]
+    stayers = Stayers(seen, wanted.repack, stays) if wanted.repack and stays.any() else None
+    moved: dict[int, int] = {}
     targets: dict[str, Target | None] = {}
     edge: list[bool] = (seen.pools.kind == _EDGE).tolist()
     rooms = {p: Room(free, (nodes.pool == p).nonzero()[0]) for p in sorted({*pool[ready].tolist()})}
-    for job in in_order:
-        if not sizes[job] or not ready[job]:
-            continue
+    for at, (_, job) in enumerate(order):
         there = pools[job]
         if edge[there] and not rooms[there].fits(sizes[job]):
             size[job] = sizes[job] = 0
             continue
+        if stayers is not None and not edge[there]:
+            leave = stayers.leave_for(job, sizes[job], there, rooms[there])
+            for other, (node, gpus) in leave.items():
+                held[other], moved[other] = {node: gpus}, job
+                insort(order, (-gpus, other), at + 1)  # smaller than this one: its turn comes
         found = rooms[there].take(sizes[job], held[job], wanted.style)
         if found is None:
             raise RuntimeError(
                 f"{jobs.ids[job]} shall get {size[job]} GPUs of "
                 f"{rooms[there].gpus} free ones; GPUs were given out twice"
             )
+        if found == held[job] and job in moved:
+            del moved[job]
+            continue
         placement = tuple((nodes.ids[node], gpus) for node, gpus in sorted(found.items()))
         targets[jobs.ids[job]] = Target(seen.pools.ids[there], placement)
     targets.update((jobs.ids[job], None) for job in changed if not sizes[job] and jobs.size[job])
-    return {jobs.ids[job]: targets[jobs.ids[job]] for job in changed if jobs.ids[job] in targets}
+    ordered = (jobs.ids[job] for job in sorted([*changed, *moved]))
+    return {name: targets[name] for name in ordered if name in targets}, moved
 
 
 def _reasons(
-    seen: Snapshot, wanted: Allotment, size: Ints, changed: Sequence[int], pool: Ints
+    seen: Snapshot,
+    wanted: Allotment,
+    size: Ints,
+    changed: Sequence[int],
+    pool: Ints,
+    whys: Mapping[int, Because],
 ) -> list[Reason]:
     jobs, rows = seen.jobs, np.array(changed, dtype=np.int64)
     usual = Because(wanted.rule)
@@ -186,7 +214,7 @@ def _reasons(
     for job, before, after, elsewhere in zip(
         changed, jobs.size[rows].tolist(), size[rows].tolist(), moved, strict=True
     ):
-        why = wanted.why.get(job, usual)
+        why = whys.get(job, usual)
         if not after:
             verb = "preempts"
         elif not before:
@@ -197,7 +225,7 @@ def _reasons(
             verb = "scales_out" if after > before else "scales_in"
         figures = (Figure("gpus_before", before), Figure("gpus_after", after), *why.figures)
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
-    ids, told = jobs.ids, wanted.why.get
+    ids, told = jobs.ids, whys.get
     waits: list[int] = ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist()
     for job, why in [(job, told(job, usual)) for job in waits]:
         found.append(Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))

@@ -22,7 +22,7 @@ class Room:
             members: Nodes of the pool, ascending.
         """
         some = members[free[members] > 0]  # most have none
-        self._free = dict(zip(some.tolist(), free[some].tolist(), strict=True))
+        self._free: dict[int, int] = dict(zip(some.tolist(), free[some].tolist(), strict=True))
         #: By free GPUs the nodes that have so many; and some that had, which are left out later.
         self._heaps: dict[int, list[int]] = {}
         for node, gpus in self._free.items():
@@ -33,6 +33,17 @@ class Room:
     def fits(self, size: int) -> bool:
         """Whether one node has so many."""
         return self._fullest(size, {}) is not None
+
+    def free(self, node: int) -> int:
+        """Return how many GPUs of a node are free."""
+        return self._free.get(node, 0)
+
+    def give(self, node: int, gpus: int) -> None:
+        """Take back GPUs of a node of the pool."""
+        left = self._free[node] = self.free(node) + gpus
+        heappush(self._heaps.setdefault(left, []), node)
+        self._most = max(self._most, left)
+        self.gpus += gpus
 
     def take(self, size: int, own: Mapping[int, int], style: Style) -> dict[int, int] | None:
         """Find nodes for a gang, and take its GPUs.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from scheduler.policies.tide.market import open_market
 from scheduler.policies.tide.promises import hold, keep
 from scheduler.policies.tide.quotas import quotas_of, read
 from scheduler.policies.tide.reasons import explain, unable
+from scheduler.policies.tide.repacking import repack_of
 from scheduler.policies.tide.servers import without_server
 from scheduler.policies.tide.unused import idle, unused, why_back
 from scheduler.policies.tide.worth import weights, worth
@@ -36,6 +38,8 @@ class Tide:
        change loses in pauses. Each site has a price: what its GPUs are worth to the first job that
        gets none there. Each job goes where it gains most at those prices, and has the size whose
        last GPU is worth the price.
+       A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
+       some of them, lose less by moving to other nodes of the site than it would by lying apart.
     4. Who has a higher priority than others has its smallest size before they have anything.
     5. A tenant with a quota, as in `tide:quotas.vision=16..32:quotas.nlp=..8`, is guaranteed the
        first number of GPUs, and holds never more than the second, at all sites together. Jobs
@@ -74,7 +78,7 @@ class Tide:
         gpus = np.where((jobs.phase == WAITING) | market.ousted, 0, KEEP)
         pool = jobs.pool.copy()
         notes: dict[str, tuple[float, ...]] = {}
-        why = unable(snapshot, market)
+        why, repack = unable(snapshot, market), None
         price = np.zeros(len(snapshot.pools.ids))
         if len(market.rows) and len(market.sites):
             quotas = quotas_of(snapshot, market, self.quotas)
@@ -98,6 +102,9 @@ class Tide:
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]
             price[market.sites] = found.price
+            repack = partial(
+                repack_of, market, weight, promises, found, self.horizon_s, len(jobs.ids)
+            )
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
             left, used = capacity(snapshot, reclaim), market.rows[gpus[market.rows] > 0]
@@ -112,6 +119,7 @@ class Tide:
                 gpus,
                 "market.price",
                 pool=pool,
+                repack=repack,
                 why=why,
                 notes=notes,
                 lend=tuple(nodes.ids[node] for node in sorted(loans.lend)),
