@@ -2,9 +2,10 @@
 
 Jobs of one application are kin: they share the times of every step that any of them took, and the
 step time fitted to them, by the estimator of the service (`scheduler.estimator`). A job knows its
-own gradient noise, as Pollux's jobs do, and how much progress it needs, which it need not declare
-(`PolluxPhysics.hides`). The first of its kind begins on one GPU; nobody is told of sizes more than
-four times the largest that any of its kin ran.
+own gradient noise, as Pollux's jobs do; how noise grows with the batch, kin learn from each other.
+It knows how much progress it needs, which it need not declare (`PolluxPhysics.hides`). The first of
+its kind begins on one GPU; nobody is told of sizes more than four times the largest that any of its
+kin ran.
 
 The first of its kin to run on so many GPUs of so many nodes tries a few micro-batches there before
 it goes on. The steps of these trials are charged as a longer pause; all of their work is thrown
@@ -13,6 +14,7 @@ away, which a real job need not do.
 
 import numpy as np
 
+from scheduler.estimator.noise import Trend
 from scheduler.estimator.steps import Seen, Shape, Steps, Timed
 from scheduler.goodput import Batches, Best, Noise, Tried, best_of, goodputs, tried
 from scheduler.policies.interface import Floats
@@ -35,13 +37,15 @@ class Kin:
         #: Changes with every new shape.
         self.version = 0
         self.most_gpus = 0
+        self.trend = Trend()
+        self._trend_known = 0
         self._learned = Steps()
         self._time: Seen | None = None
         self._known = 0  # the version that it knows
         self._tried: dict[tuple[int, ...], Tried] = {}  # batches, by the sizes they are for
         # What follows from the fit: predicted steps of the batches tried, and the best of these.
         self._steps: dict[Shape, Floats] = {}
-        self._tables: dict[tuple[object, ...], tuple[Tried, Floats]] = {}
+        self._tables: dict[tuple[object, ...], tuple[Tried, Floats, Floats]] = {}
         self._best: dict[tuple[Shape, int], Best] = {}
 
     def try_out(self, gpus: tuple[int, ...]) -> float:
@@ -67,6 +71,10 @@ class Kin:
 
     def _know(self) -> None:
         """Bring what is predicted up to what was seen."""
+        if self._trend_known != self.trend.version:
+            self._trend_known = self.trend.version
+            self._tables.clear()
+            self._best.clear()
         if self._known == self.version:
             return
         learned = self._learned
@@ -100,12 +108,22 @@ class Kin:
         key = (nodes, gpus), batch
         if key not in self._best:
             sqr, var = self.app.noise_at(batch)
-            steps = self._predict(self._time, nodes, gpus)
-            self._best[key] = best_of(self._try(gpus), steps, Noise(sqr[:, None], var[:, None]))
+            batches, steps = self._try(gpus), self._predict(self._time, nodes, gpus)
+            times = self.trend.times(batches.scale * self.app.batch0, batch)
+            self._best[key] = best_of(batches, steps, Noise(sqr[:, None], var[:, None] * times))
         return self._best[key]
 
-    def rates(self, noise: Noise, sizes: tuple[int, ...], per_node: int) -> Floats:
-        """Return (k,) predicted best goodput at each size, ascending, on the fewest nodes."""
+    def rates(
+        self, noise: tuple[float, float], batch: int, sizes: tuple[int, ...], per_node: int
+    ) -> Floats:
+        """Return (k,) predicted best goodput at each size, ascending, on the fewest nodes.
+
+        Args:
+            noise: Squared norm and variance of the gradient at a batch.
+            batch: That one.
+            sizes: GPUs.
+            per_node: GPUs of a node.
+        """
         self._know()
         if self._time is None:  # no unit of time is known: progress counts as seconds
             return np.where(np.array(sizes) == 1, 1.0, 0.0)
@@ -113,9 +131,14 @@ class Kin:
         if key not in self._tables:
             near = tuple(size for size in sizes if size <= _AHEAD * self.most_gpus)
             steps = [self._predict(self._time, -(-size // per_node), size) for size in near]
-            self._tables[key] = self._try(*near), np.concatenate(steps)
+            batches = self._try(*near)
+            times = self.trend.times(batches.scale * self.app.batch0, self.app.batch0)
+            self._tables[key] = batches, np.concatenate(steps), times
         found = np.zeros(len(sizes))
-        best = goodputs(*self._tables[key], noise).max(axis=1)
+        batches, steps_s, times = self._tables[key]
+        sqr, var = noise
+        times = times / self.trend.times(batch, self.app.batch0)
+        best = goodputs(batches, steps_s, Noise(sqr, var * times)).max(axis=1)
         found[: len(best)] = best
         return found
 
@@ -126,7 +149,7 @@ class Learner(PolluxJob):
     def __init__(self, kin: Kin, room: Room) -> None:
         super().__init__(kin.app, room)
         self._kin = kin
-        self._batch = 0
+        self._batch, self._has_run = 0, False
         self._sees(kin.app.batch0)
 
     @property
@@ -153,14 +176,23 @@ class Learner(PolluxJob):
         else:
             least = app.fixed(max(app.batch0, app.local_min * count), count)
             batch = least or Batch(app.local_min, 1)
+        before, was = self._batch, self._scale(epoch)
         self._sees(count * batch.micro * batch.passes)
+        if self._has_run and was > 0.0:
+            self._kin.trend.saw(before, self._batch, self._scale(epoch) / was)
+        self._has_run = True
         return batch
+
+    def _scale(self, epoch: int) -> float:
+        """Return its gradient noise scale at its batch; 0: there is none."""
+        sqr, var = float(self._sqr[epoch]), float(self._var[epoch])
+        return var / sqr if sqr > 0.0 else 0.0
 
     def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
         """Say what its kin's steps and its own noise predict."""
         epoch = self._app.epoch(progress)
-        noise = Noise(float(self._sqr[epoch]), float(self._var[epoch]))
-        rates = self._kin.rates(noise, sizes, self._per_node)
+        noise = float(self._sqr[epoch]), float(self._var[epoch])
+        rates = self._kin.rates(noise, self._batch, sizes, self._per_node)
         return Told(rates, self.total - progress)
 
 

@@ -1,0 +1,78 @@
+"""How gradient noise grows with the batch: what jobs that are alike saw when they changed theirs.
+
+Pollux takes the gradient noise scale as measured at the present batch for that of every batch. In
+its own profiles it grows: from the smallest batch to the largest by 2 (CIFAR-10, ImageNet: 4), so a
+job on a small batch thinks too little of large ones, and of many GPUs. A job that changes its batch
+sees the noise before and after at nearly the same progress; that says how it grows in between.
+"""
+
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scheduler.policies.interface import Floats
+
+#: Changes of a batch that are remembered, and how many must say something of a stretch.
+_CHANGES, _ENOUGH = 64, 3
+#: A batch that changed by less, as a logarithm, says nothing.
+_LEAST = 0.1
+
+
+class Trend:
+    """The noise at other batches, from changes of the batch."""
+
+    def __init__(self) -> None:
+        """Begin with nothing seen: the noise is the same at all batches."""
+        self.version = 0  #: Changes with everything that was seen.
+        self._changes: deque[tuple[float, float, float]] = deque(maxlen=_CHANGES)
+        self._known = 0
+        self._octaves: Floats = np.zeros(2)
+        self._log: Floats = np.zeros(2)
+
+    def saw(self, before: float, after: float, ratio: float) -> None:
+        """Take that the noise became so many times itself with a change of the batch.
+
+        Args:
+            before: Samples of a step.
+            after: The same, now.
+            ratio: Of the noise scale after to that before. What is no such figure is left out.
+        """
+        if not (0.0 < ratio < math.inf and before > 0.0 and after > 0.0):
+            return
+        low, high, grown = math.log2(before), math.log2(after), math.log2(ratio)
+        if abs(high - low) > _LEAST:
+            self._changes.append((min(low, high), max(low, high), grown / (high - low)))
+            self.version += 1
+
+    def times(self, batch: ArrayLike, reference: float) -> Floats:
+        """Return how many times the noise at a reference batch it is at others."""
+        self._know()
+        here = np.interp(math.log2(reference), self._octaves, self._log)
+        there = np.interp(np.log2(batch), self._octaves, self._log)
+        found: Floats = np.exp2(there - here)
+        return found
+
+    def _know(self) -> None:
+        """Find the slope of each octave: the median of those that span it, short ones first.
+
+        Between 0 and 1: noise that falls is chance, and with more than 1 no batch is too large.
+        """
+        if self._known == self.version:
+            return
+        self._known = self.version
+        low, high, slope = np.array(self._changes).T
+        order = slope.argsort(kind="stable")
+        low, high, slope = low[order], high[order], slope[order].clip(0.0, 1.0)
+        # Some more at each end, where it goes on as elsewhere.
+        self._octaves = np.arange(math.floor(low.min()) - 8, math.ceil(high.max()) + 9.0)
+        usual, slopes = float(np.median(slope)), []
+        for middle in (self._octaves[:-1] + 0.5).tolist():
+            spans = (low <= middle) & (high >= middle)
+            if np.count_nonzero(spans) < _ENOUGH:
+                slopes.append(usual)
+                continue
+            weight = (1.0 / (high - low)[spans]).cumsum()
+            slopes.append(float(slope[spans][weight.searchsorted(weight[-1] / 2)]))
+        self._log = np.concatenate(([0.0], np.cumsum(slopes)))
