@@ -16,6 +16,7 @@ import numpy as np
 from scheduler.core.state import Job, declared_rate
 from scheduler.core.stimuli import Curve
 from scheduler.estimator.kin import Kin, Own, Row, level
+from scheduler.estimator.noise import Measured, Trend
 from scheduler.estimator.steps import Seen, Shape, Timed
 from scheduler.goodput import Noise
 from scheduler.policies.interface import Floats
@@ -51,7 +52,7 @@ def curve_of(job: Job, own: Own, kin: Kin) -> Curve | None:
         for at, size in enumerate(sizes):
             if size in known:
                 batches[at], steps[at] = known[size].batch, known[size].step_s
-        work = _gains(batches, own.noise, job.samples_per_step) / steps
+        work = _gains(batches, own.noise, kin.trend, job.samples_per_step) / steps
     if not ((work >= _LEAST) & (work <= _MOST)).all():
         return None
     measured = [size for size in sizes if size in known]
@@ -126,7 +127,11 @@ def _declared(job: Job, sizes: list[int], batches: Floats, known: Mapping[int, R
     return found
 
 
-def _gains(batches: Floats, noise: float | None, reference: float) -> Floats:
+def _gains(batches: Floats, noise: Measured, trend: Trend, reference: float) -> Floats:
     """Give what steps of such batches are worth, in steps at the reference batch."""
-    scales = batches / reference
-    return scales if noise is None else Noise(sqr=1.0, var=noise / reference).gain(scales)
+    scales, now = batches / reference, noise.now()
+    if now is None:
+        return scales
+    batch, there = now
+    var = there * trend.times(batches, batch) / reference
+    return Noise(sqr=1.0, var=var).gain(scales)

@@ -123,8 +123,10 @@ class Estimator:
         speed = min(node.speed_factor for node in nodes)
         row = Row(batch, pass_s, step_s, now_s)
         kin = self._kin_of(state, job)
-        for gone in own.show(nodes[0].pool, speed, shape, row, data.gradient_noise):
+        for gone in own.show(nodes[0].pool, speed, shape, row):
             kin.forget(job.id, gone)
+        if data.gradient_noise is not None:
+            own.noise.show(batch, data.gradient_noise, kin.trend)
         kin.per_node = max(kin.per_node, *(node.gpu_count for node in nodes))
         self._tell(job, own, kin)
         if own.has_other_affinity(CHANGE) or (

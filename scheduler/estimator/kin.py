@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from scheduler.core.stimuli import Curve
 from scheduler.estimator.lengths import Lengths
+from scheduler.estimator.noise import Measured, Trend
 from scheduler.estimator.steps import Shape, Steps, Timed
 
 #: Reports of one shape that the median is of; and jobs.
@@ -54,17 +55,12 @@ class Own:
     def __init__(self) -> None:
         """Begin with nothing shown."""
         self.epoch = self.step = -1  #: of its newest report.
-        self._noise: deque[float] = deque(maxlen=_REPORTS)
+        self.noise = Measured()
         self._told: dict[Shape, Row] = {}
         self._affinity: dict[str, float] = {}
         self._told_affinity: dict[str, float] = {}
         self._remembered: dict[Shape, Row] = {}
         self._shown: dict[str, dict[Shape, _Shown]] = {}  # by pool
-
-    @property
-    def noise(self) -> float | None:
-        """Its gradient noise scale of late, in samples; None: it never said."""
-        return median(self._noise) if self._noise else None
 
     def remember(self, curve: Curve, batch: float, per_node: int) -> None:
         """Take over what an estimator of before learned of it."""
@@ -76,16 +72,12 @@ class Own:
                 self._remembered[shape] = Row(batch, math.nan, 1.0 / rates[gpus], at_s)
         self._affinity = dict(curve["affinity"])
 
-    def show(
-        self, pool: str, speed: float, shape: Shape, row: Row, noise: float | None
-    ) -> list[Shape]:
+    def show(self, pool: str, speed: float, shape: Shape, row: Row) -> list[Shape]:
         """Add a report; `row` as it was timed on nodes that declare `speed`.
 
         Give the shapes that no longer count: of what was remembered, nobody noted on how many
         nodes it was.
         """
-        if noise is not None:
-            self._noise.append(noise)
         gone = [one for one in self._remembered if one[1] == shape[1]]
         for one in gone:
             del self._remembered[one]
@@ -181,6 +173,7 @@ class Kin:
     def __init__(self) -> None:
         """Begin with nothing shown."""
         self.steps = Steps()
+        self.trend = Trend()  #: Of their gradient noise, with the batch.
         self.lengths = Lengths()  #: How far each came, in steps.
         #: Their steps by shape, as of the last `look`; of several micro-batches the newest.
         self.rows: dict[Shape, Row] = {}

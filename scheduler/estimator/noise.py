@@ -1,13 +1,15 @@
 """How gradient noise grows with the batch: what jobs that are alike saw when they changed theirs.
 
 Pollux takes the gradient noise scale as measured at the present batch for that of every batch. In
-its own profiles it grows: from the smallest batch to the largest by 2 (CIFAR-10, ImageNet: 4), so a
-job on a small batch thinks too little of large ones, and of many GPUs. A job that changes its batch
-sees the noise before and after at nearly the same progress; that says how it grows in between.
+its own profiles it grows from the smallest batch to the largest: four times (CIFAR-10, ImageNet),
+fifteen times (BERT) or hardly (YOLO, DeepSpeech). So a job on a small batch thinks too little of
+large ones, and of many GPUs. A job that changes its batch sees the noise before and after at nearly
+the same progress; that says how it grows in between.
 """
 
 import math
 from collections import deque
+from statistics import median
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +18,12 @@ from scheduler.policies.interface import Floats
 
 #: Changes of a batch that are remembered, and how many must say something of a stretch.
 _CHANGES, _ENOUGH = 64, 3
-#: A batch that changed by less, as a logarithm, says nothing.
+#: A batch that changed by less, in octaves, says nothing.
 _LEAST = 0.1
+#: Reports that a job's noise is the median of; and how many there must be at a batch.
+_REPORTS, _FEWEST = 9, 3
+#: A batch that changed by more, as a part, is another batch.
+_SAME_BATCH = 0.01
 
 
 class Trend:
@@ -76,3 +82,33 @@ class Trend:
             weight = (1.0 / (high - low)[spans]).cumsum()
             slopes.append(float(slope[spans][weight.searchsorted(weight[-1] / 2)]))
         self._log = np.concatenate(([0.0], np.cumsum(slopes)))
+
+
+class Measured:
+    """A job's gradient noise of late, and the batch that it was measured with."""
+
+    def __init__(self) -> None:
+        """Begin with no report."""
+        self._batch = 0.0
+        self._here: deque[float] = deque(maxlen=_REPORTS)
+        self._before: tuple[float, float] | None = None  # batch and noise
+
+    def show(self, batch: float, noise: float, trend: Trend) -> None:
+        """Take a report of the noise scale, and tell the trend once it is known at a new batch."""
+        if self._here and abs(batch / self._batch - 1.0) > _SAME_BATCH:
+            if len(self._here) >= _FEWEST:
+                self._before = self._batch, median(self._here)
+            self._here.clear()
+        self._batch = batch
+        self._here.append(noise)
+        if self._before is not None and len(self._here) == _FEWEST:
+            before, was = self._before
+            self._before = None
+            if was > 0.0:
+                trend.saw(before, batch, median(self._here) / was)
+
+    def now(self) -> tuple[float, float] | None:
+        """Give a batch and the noise scale there, in samples; None: it never said."""
+        if self._before is not None:  # too few reports since its batch changed
+            return self._before
+        return (self._batch, median(self._here)) if self._here else None

@@ -206,6 +206,23 @@ def test_a_batch_that_grows_is_worth_what_its_noise_says(bench: Bench) -> None:
         assert points(job)[size] == pytest.approx(expected, rel=1e-4 if size < 8 else 0.1)
 
 
+def test_noise_that_grows_with_the_batch_goes_on_growing(bench: Bench) -> None:
+    job = bench.job()
+    for size in (1, 2):
+        batch = BATCH * size
+        bench.run(job, size, true_s(size, batch), batch=batch, step_s=true_s(size, batch),
+                  gradient_noise=2.0 * batch)  # fmt: skip
+    bench.now_s += QUIET_S
+    bench.say(job, 1.0, batch=2 * BATCH, step_s=true_s(2, 2 * BATCH), gradient_noise=4.0 * BATCH)
+    for size in (1, 2, 4):
+        gain = float(Noise(1.0, 2.0 * size).gain(size))
+        gain_if_it_did_not = float(Noise(1.0, 4.0).gain(size))
+        assert size != 4 or gain > 1.1 * gain_if_it_did_not
+        # Steps at four GPUs are as declared: twice as many samples as at two.
+        takes_s = true_s(min(size, 2), BATCH * min(size, 2))
+        assert points(job)[size] == pytest.approx(gain / takes_s, rel=1e-4)
+
+
 # --- figures that somebody made up -------------------------------------------------------------
 
 HOSTILE: Mapping[str, list[dict[str, Any]]] = {

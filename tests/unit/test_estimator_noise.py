@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from scheduler.estimator.noise import Trend
+from scheduler.estimator.noise import Measured, Trend
 
 
 def grown(*changes: tuple[float, float, float]) -> Trend:
@@ -57,3 +57,31 @@ def test_what_is_no_figure_is_left_out(ratio: float) -> None:
 def test_only_the_newest_count() -> None:
     trend = grown(*[(64.0, 128.0, 2.0)] * 10, *[(64.0, 128.0, 1.0)] * 64)
     assert trend.times(128.0, 64.0) == pytest.approx(1.0)
+
+
+def test_a_job_that_changes_its_batch_tells_once_it_is_sure() -> None:
+    trend, noise = Trend(), Measured()
+    assert noise.now() is None
+    for value in (90.0, 100.0, 1000.0):
+        noise.show(64.0, value, trend)
+    assert noise.now() == (64.0, 100.0)
+    for value in (200.0, 150.0):
+        noise.show(128.0, value, trend)
+        assert (noise.now(), trend.version) == ((64.0, 100.0), 0)
+    noise.show(128.0, 140.0, trend)
+    assert (noise.now(), trend.version) == ((128.0, 150.0), 1)
+    assert trend.times(128.0, 64.0) == pytest.approx(1.5)
+    # What was hardly measured says nothing of a change.
+    noise.show(256.0, 500.0, trend)
+    for _ in range(3):
+        noise.show(512.0, 900.0, trend)
+    assert trend.version == 2
+    assert trend.times(512.0, 256.0) > 1.5  # from 128 to 512, as the batch
+
+
+def test_a_job_without_noise_tells_nothing() -> None:
+    trend, noise = Trend(), Measured()
+    for batch, value in ((64.0, 0.0), (128.0, 5.0)):
+        for _ in range(3):
+            noise.show(batch, value, trend)
+    assert (noise.now(), trend.version) == ((128.0, 5.0), 0)
