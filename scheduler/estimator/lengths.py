@@ -33,14 +33,18 @@ class Lengths:
         """Begin with nothing known."""
         self._ended: dict[str, float] = {}  # by job, the newest last
         self._running: dict[str, float] = {}
+        self._least = 0.0  # nobody is remembered with less
         self._furthest = 0.0
         self._is_news = False
 
     def came(self, job: str, done: float) -> None:
         """Take note of how far a job is that runs."""
-        self._running[job] = done
+        if job not in self._running and len(self._running) == _KIN and done <= self._least:
+            return  # as most jobs, it has not begun
+        self._running[job], self._least = done, min(self._least, done)
         if len(self._running) > _KIN:
             del self._running[min(self._running, key=lambda name: self._running[name])]
+            self._least = min(self._running.values())
         if done > (1.0 + _FURTHER) * self._furthest:
             self._furthest, self._is_news = done, True
 

@@ -2,6 +2,7 @@
 
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from scheduler.core.state import ClusterState, Job, Node, Pool, least_steps
@@ -255,3 +256,34 @@ def test_who_declares_a_total_is_told_nothing_and_teaches_others() -> None:
     story.runs(declared, 700)
     story.ends(declared)
     assert story.learn()["waits"]["took"] == [700.0, 700.0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_many_that_run_the_furthest_are_remembered(seed: int) -> None:
+    rng, lengths, furthest = np.random.default_rng(seed), Lengths(), dict[str, float]()
+    for _ in range(600):
+        job, done = f"j{rng.integers(150)}", float(rng.integers(0, 8) * rng.integers(0, 40))
+        if rng.random() < 0.1:
+            lengths.gone(job)
+            furthest.pop(job, None)
+            continue
+        lengths.came(job, done)
+        furthest[job] = done
+        if len(furthest) > 64:
+            del furthest[min(furthest, key=lambda name: furthest[name])]
+        # Of those as far as the last, others may be remembered.
+        assert sorted(lengths._running.values()) == sorted(furthest.values())
+        furthest = dict(lengths._running)
+
+
+def test_who_has_not_begun_makes_nobody_look_for_the_last_of_many() -> None:
+    lengths, looks = Lengths(), list[float]()
+
+    class Done(float):
+        def __lt__(self, other: float) -> bool:
+            looks.append(other)
+            return float(self) < other
+
+    for number in range(100):
+        lengths.came(f"j{number}", Done(0.0))
+    assert len(looks) < 500
