@@ -73,15 +73,14 @@ class Trend:
         low, high, slope = low[order], high[order], slope[order].clip(0.0, 1.0)
         # Some more at each end, where it goes on as elsewhere.
         self._octaves = np.arange(math.floor(low.min()) - 8, math.ceil(high.max()) + 9.0)
-        usual, slopes = float(np.median(slope)), []
-        for middle in (self._octaves[:-1] + 0.5).tolist():
-            spans = (low <= middle) & (high >= middle)
-            if np.count_nonzero(spans) < _ENOUGH:
-                slopes.append(usual)
-                continue
-            weight = (1.0 / (high - low)[spans]).cumsum()
-            slopes.append(float(slope[spans][weight.searchsorted(weight[-1] / 2)]))
-        self._log = np.concatenate(([0.0], np.cumsum(slopes)))
+        middle = (self._octaves[:-1] + 0.5)[:, None]
+        spans = (low <= middle) & (high >= middle)  # (octaves, changes)
+        weight = (spans / (high - low)).cumsum(axis=1)
+        medians = slope[(weight >= weight[:, -1:] / 2).argmax(axis=1)]
+        known = np.count_nonzero(spans, axis=1) >= _ENOUGH
+        usual = (slope[(len(slope) - 1) // 2] + slope[len(slope) // 2]) / 2
+        slopes = np.where(known, medians, usual)
+        self._log = np.concatenate(([0.0], slopes.cumsum()))
 
 
 class Measured:
