@@ -154,8 +154,9 @@ class AgentStore:
         """Store a turn whole: changed rows (None removes one), new messages, freed ones.
 
         Raises:
-            StoreError: it cannot be written, as when the disk is full. Nothing of it is stored, or
-                all, where the disk failed at the end; the next opening tells.
+            StoreError: it cannot be written, as when the disk is full or the file was damaged.
+                Nothing of it is stored, or all, where the disk failed at the end; the next opening
+                tells.
         """
         execute, many = self._connection.execute, self._connection.executemany
         try:
@@ -180,6 +181,11 @@ class AgentStore:
                 raise StoreError(
                     f"state file {self._path}: {error}; make room on the disk, or replace it if it "
                     "fails, and start the agent again: what it had stored is whole"
+                ) from error
+            if type(error) is sqlite3.DatabaseError:  # not our SQL: what the file holds
+                raise StoreError(
+                    f"state file {self._path}: {error}; move it away to begin afresh, and see "
+                    "whether its disk fails"
                 ) from error
             raise
 

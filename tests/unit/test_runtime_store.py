@@ -102,6 +102,22 @@ def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_is_whole(tmp_path
     again.close()
 
 
+def test_a_file_that_was_damaged_while_it_was_open_is_told_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = AgentStore.open(path)
+    store.write({f"gang/{number}": {"epoch": 1} for number in range(500)}, [], [])
+    store.close()
+    store = AgentStore.open(path)
+    (page,) = store._connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(3 * page)
+        file.write(b"\xff" * (size - 3 * page))
+    with pytest.raises(StoreError, match="malformed; move it away"):
+        store.write({f"gang/{number}": None for number in range(500)}, [], [])
+    store.close()
+
+
 def test_a_second_agent_on_the_file_is_refused(tmp_path: Path) -> None:
     store = AgentStore.open(tmp_path / "agent.db")
     with pytest.raises(StoreError, match="stop the other agent"):
