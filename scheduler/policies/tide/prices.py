@@ -6,7 +6,7 @@ are found: a few rounds of both, each price moving less than the one before, so 
 run to and fro between two sites.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -63,13 +63,35 @@ class Cleared:
 
 
 def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
-    """Find sites, levels and prices.
+    """Find sites, levels and prices: worth no less than if all who run keep what they have.
+
+    Prices are found in steps of whole gangs, so what they give may be worth a little less than what
+    there is. The next plan could then change it back, and so on for ever. In that case those who
+    run stay as they are, and the rest is shared out beside them.
 
     Args:
         market: Who competes.
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
     """
+    found = _clear(market, value, promises)
+    home, runs, present = market.here
+    bound, floor = promises.bound.copy(), promises.floor.copy()
+    free = bound[runs] < 0
+    bound[runs[free]] = home[free]
+    stays = bound[runs] == home
+    floor[runs[stays]] = np.maximum(floor[runs[stays]], present[stays])
+    site, each = np.maximum(bound, 0), np.arange(len(bound))
+    kept = np.add.reduce(value[site, each, floor])
+    if kept <= np.add.reduce(value[found.site, each, found.level]):
+        return found
+    if np.count_nonzero(np.bincount(site, market.sizes[floor], len(market.gpus)) > market.gpus):
+        return found  # what is promised now does not fit beside what there is
+    return _clear(market, value, replace(promises, bound=bound, floor=floor))
+
+
+def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
+    """Share out what is worth the prices."""
     bids = bid(market, value, promises)
     bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
     lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
