@@ -42,9 +42,9 @@ PHRASES: Mapping[str, str] = {
         "the[ {gpus}] GPUs planned for it cannot be had[, they stay with {lost_to}]; "
         "the next cycle plans again"
     ),
-    "claims.circle": (
-        "it is to have GPUs of others[, {lost_to},] that are to have its own; so it leaves first, "
-        "and gets them when they are free"
+    "claims.in_way": (
+        "others[, {lost_to},] wait for GPUs that it is to leave; so it leaves now, and gets its "
+        "new ones when they are free"
     ),
     "claims.unanswered": (
         "the GPUs planned for it should long be free[, but {lost_to} did not go]; "
@@ -110,7 +110,7 @@ SHORT: Mapping[str, str] = {
     "gang.backoff": "rests after a failure",
     "gang.no_pool": "no node is large enough",
     "plan.refused": "GPUs were gone",
-    "claims.circle": "GPUs change hands",
+    "claims.in_way": "others wait for its GPUs",
     "claims.unanswered": "others did not leave",
     "gang.backfilled": "fits, delays nobody",
     "gang.repack": "makes room on a node",

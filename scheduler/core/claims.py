@@ -1,13 +1,14 @@
 """How claims end: carried out, refused with a reason, or given up on agents that do not answer.
 
 A claim waits for gangs to leave its GPUs. Those that were told to leave do so, or their agent does
-not answer. Those that run and have a claim of their own leave when that is carried out: so claims
-wait for claims, and where they do so in a circle, one gang has to leave first. Any other gang
-stays, and what waits for it is refused at once, as is what waits for a node that takes no work.
+not answer. One that runs and has a claim of its own runs on until that is carried out, but leaves
+at once where another claim waits for its GPUs: so no claim waits for a claim, in a chain or in a
+circle, and each waits for saves alone. Any other gang stays, and what waits for it is refused at
+once, as is what waits for a node that takes no work.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.core.facts import Cells
@@ -49,31 +50,30 @@ def refuse(turn: Turn, job: Job, why: str, lost_to: tuple[str, ...] = ()) -> Non
 
 
 class _Outlook(NamedTuple):
-    waits: set[str]  #: Running gangs that leave once their own claims are carried out.
+    waits: set[str]  #: Running gangs with claims of their own that are in its way.
     why: str = ""  #: Why it can never be carried out; empty while it can.
     lost_to: tuple[str, ...] = ()
 
 
-def end_hopeless(turn: Turn) -> dict[str, set[str]]:
-    """Refuse what can never be carried out; give, by claim, the claims that it waits for.
-
-    Give nothing if no circle can have come about.
-    """
-    state, standing, looked = turn.state, turn.standing, dict[str, None]()
+def end_hopeless(turn: Turn) -> dict[str, list[str]]:
+    """Refuse what can never be carried out; give, by gang in the way, the claims that wait."""
+    state, standing, looked = turn.state, turn.standing, dict[str, _Outlook]()
     while True:
         standing.note(turn.facts)
-        names = standing.affected(state)
-        looked.update(dict.fromkeys(names))
-        found = {name: _outlook(state, state.jobs[name]) for name in names}
+        found = {name: _outlook(state, state.jobs[name]) for name in standing.affected(state)}
+        looked.update(found)
         hopeless = {name: outlook for name, outlook in found.items() if outlook.why}
         for name, outlook in hopeless.items():
             refuse(turn, state.jobs[name], outlook.why, outlook.lost_to)
         if not hopeless:
-            waits = {name: outlook.waits for name, outlook in found.items() if outlook.waits}
-            whole = not standing.known
-            standing.settle(waits, looked)
-            circle = whole or any(map(standing.is_in_circle, waits))
-            return standing.waits if circle else {}
+            break
+    standing.settle()
+    in_way: dict[str, list[str]] = {}
+    for name, outlook in looked.items():
+        if state.jobs[name].target is not None:
+            for other in outlook.waits:
+                in_way.setdefault(other, []).append(name)
+    return in_way
 
 
 def _outlook(state: ClusterState, job: Job) -> _Outlook:
@@ -93,63 +93,27 @@ def _outlook(state: ClusterState, job: Job) -> _Outlook:
     return _Outlook(waits)
 
 
-# --- circles -----------------------------------------------------------------------------------
+# --- who leaves at once ------------------------------------------------------------------------
 
 
-def first_to_leave(turn: Turn, waits: Mapping[str, set[str]]) -> Iterator[tuple[Job, Cells]]:
-    """Choose gangs that leave first, so that no claims wait for each other in a circle.
+def leave_now(turn: Turn, in_way: Mapping[str, Sequence[str]]) -> Iterator[tuple[Job, Cells]]:
+    """Name the gangs that leave before their own claims are carried out, oldest job first.
 
-    Of each circle, or knot of circles, it is the gang whose leaving wastes least GPU time; of
-    equals, the job that was accepted first. With it come the GPUs that it goes on with, see
-    `_cheapest`; none if it is stopped.
+    With each come the GPUs that it goes on with, see `_cheapest`; none if it is stopped.
     """
     jobs = turn.state.jobs
-    rest = dict(waits)
-    while rest := _stuck(rest):
-        options = {name: _cheapest(turn, jobs[name], rest[name]) for name in _knot(rest)}
-        chosen = min(options, key=lambda name: (options[name][0], jobs[name].number))
-        partners = sorted(name for name in options if chosen in rest[name])
-        kept = options[chosen][1]
+    for job in sorted((jobs[name] for name in in_way), key=lambda job: job.number):
+        if job.state is not JobState.RUNNING or job.target is None or job.leaving:
+            continue
+        kept = _cheapest(turn, job)
+        others = sorted(in_way[job.id], key=lambda name: jobs[name].number)
         verb = "scales_in" if kept else "migrates"
-        turn.explain(Reason(chosen, verb, "claims.circle", (), tuple(partners[:3])))
-        yield jobs[chosen], kept
-        del rest[chosen]
+        turn.explain(Reason(job.id, verb, "claims.in_way", (), tuple(others[:3])))
+        yield job, kept
 
 
-def _stuck(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Leave out, again and again, who waits for none of the others."""
-    left = dict(waits)
-    while True:
-        still = {name: among for name in left if (among := left[name] & left.keys())}
-        if len(still) == len(left):
-            return still
-        left = still
-
-
-def _knot(waits: Mapping[str, set[str]]) -> set[str]:
-    """Find claims that all wait, through others, for each other. Each here waits for another."""
-    at, seen = min(waits), set[str]()
-    while at not in seen:
-        seen.add(at)
-        at = min(waits[at])
-    back: dict[str, set[str]] = {name: set() for name in waits}
-    for name, others in waits.items():
-        for other in others:
-            back[other].add(name)
-    return _reached(waits, at) & _reached(back, at)
-
-
-def _reached(edges: Mapping[str, set[str]], start: str) -> set[str]:
-    found, ahead = {start}, [start]
-    while ahead:
-        fresh = edges[ahead.pop()] - found
-        found |= fresh
-        ahead += fresh
-    return found
-
-
-def _cheapest(turn: Turn, job: Job, waits: set[str]) -> tuple[float, Cells]:
-    """Give the GPU seconds that leaving first wastes, and the GPUs that the gang goes on with.
+def _cheapest(turn: Turn, job: Job) -> Cells:
+    """Give the GPUs that the gang goes on with where that wastes least GPU time; none: it stops.
 
     A gang that is stopped pauses once, for its save, its fetch and its start, and stands idle while
     those that it waits for save. One that shrinks to what it has and will have trains meanwhile,
@@ -157,16 +121,12 @@ def _cheapest(turn: Turn, job: Job, waits: set[str]) -> tuple[float, Cells]:
     programs that change it in place. So a gang shrinks if it does that in place, or if the others
     save for longer than it pauses; else it is stopped, which also gets it where it shall be sooner.
     """
-    pause_s = job.checkpoint_cost_s + job.start_cost_s
-    idle_s = max(turn.state.jobs[name].checkpoint_cost_s for name in waits)
-    stopped_s = pause_s + transfer_s(turn.state, job) + idle_s
-    kept = _kept(job)
-    if kept:
-        in_place = job.program is not None and job.program.get("resize") == "in_place"
-        shrunk_s = 0.0 if in_place else 2.0 * pause_s
-        if shrunk_s < stopped_s:
-            return shrunk_s * job.size, kept
-    return stopped_s * job.size, {}
+    kept, jobs = _kept(job), turn.state.jobs
+    if not kept or (job.program is not None and job.program.get("resize") == "in_place"):
+        return kept
+    saves_s = [jobs[who].checkpoint_cost_s for _, _, who in holders(turn.state, job) if who in jobs]
+    idle_s = transfer_s(turn.state, job) + max(saves_s, default=0.0)
+    return kept if job.checkpoint_cost_s + job.start_cost_s < idle_s else {}
 
 
 def _kept(job: Job) -> Cells:

@@ -212,8 +212,7 @@ def advance(turn: Turn, *, anew: bool = True) -> None:
         return
     turn.standing.note(turn.facts)
     _carry_out(turn, turn.standing.look(turn.state, anew=anew))
-    waits = claims.end_hopeless(turn)
-    for job, kept in claims.first_to_leave(turn, waits):
+    for job, kept in claims.leave_now(turn, claims.end_hopeless(turn)):
         if kept:
             _scale(turn, job, kept, keeps_claim=True)
         else:

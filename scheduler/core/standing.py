@@ -1,10 +1,10 @@
-"""What claims wait for, kept from turn to turn, so that an event costs what it touches.
+"""Which claims may have changed since they were looked at, so that an event costs what it touches.
 
 It follows from the state: one that begins anew looks at all claims, and decides the same. A claim
 depends on its job, on the nodes that it names and on the jobs that hold GPUs there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler.core import facts
@@ -19,7 +19,6 @@ class Standing:
 
     def __init__(self) -> None:
         """Begin with nothing known."""
-        self.waits: dict[str, set[str]] = {}  #: By claim, the claims that it waits for.
         self.known = False  #: Whether they were looked at.
         self._jobs: dict[str, None] = {}  # touched since the last look
         self._nodes: dict[str, None] = {}
@@ -44,7 +43,7 @@ class Standing:
         self.note(found)
         self._seen = 0
         if not state.claimants:
-            self._jobs, self._nodes, self.waits = {}, {}, {}
+            self._jobs, self._nodes = {}, {}
 
     def look(self, state: ClusterState, *, anew: bool) -> list[str]:
         """Begin a look: list the claims, oldest first, all or those that may have changed."""
@@ -72,23 +71,6 @@ class Standing:
             return list(found)
         return [name for name in state.claimants if name in found]
 
-    def settle(self, waits: dict[str, set[str]], looked: Iterable[str]) -> None:
-        """End a look: remember what the claims that were looked at wait for."""
-        if not self.known:
-            self.waits = {}
-        for name in (*looked, *self._jobs):
-            self.waits.pop(name, None)
-        self.waits.update(waits)
+    def settle(self) -> None:
+        """End a look."""
         self.known, self._jobs, self._nodes = True, {}, {}
-
-    def is_in_circle(self, name: str) -> bool:
-        """Whether a claim waits, through others, for itself."""
-        seen, ahead = set[str](), [name]
-        while ahead:
-            for other in self.waits.get(ahead.pop(), ()):
-                if other == name:
-                    return True
-                if other not in seen:
-                    seen.add(other)
-                    ahead.append(other)
-        return False

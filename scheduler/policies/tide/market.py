@@ -11,8 +11,6 @@ from scheduler.policies.parts.allot import closing
 
 #: What each doubling of a gang adds to the pause of its start, where a start takes time at all.
 DOUBLING_S = 2.0
-#: So many longest checkpoints a start may wait where gangs wait for gangs that wait.
-CHAIN = 3
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
@@ -173,8 +171,5 @@ def _leave_s(
     longest_s = np.zeros(len(sites))
     at = (home >= 0).nonzero()[0]
     np.maximum.at(longest_s, home[at], seen.jobs.checkpoint_cost_s[rows[at]])
-    # Between training's own sites, who leaves may wait at the other for one who waits in turn.
-    if np.count_nonzero(seen.pools.kind[sites] == _TRAINING) > 1:
-        longest_s[:] = CHAIN * longest_s.max()
     found: Floats = np.where(sizes > idle[:, None], longest_s[:, None], 0.0)
     return found
