@@ -218,7 +218,12 @@ class Attempt:
 
     def _follow(self, record: Record, view: View, now_s: float, leave_by_s: float | None) -> None:
         job = next((one for one in view.jobs if one.uid == record.uid), None)
-        pods = [one for one in view.pods if one.owner == record.uid]
+        # Who deletes a Job may leave its Pods behind (`--cascade=orphan`): they have no owner then.
+        pods = [
+            one
+            for one in view.pods
+            if one.owner == record.uid or (not one.owner and (one.job, one.epoch) == self.run)
+        ]
         self._memory.note(pods)
         is_unwanted = leave_by_s is not None
         if job is not None and not is_unwanted:

@@ -8,7 +8,7 @@ from cloud_agent.kubernetes.api import Api, Json
 from cloud_agent.kubernetes.attempt import Attempt, Desk
 from cloud_agent.kubernetes.body import Work
 from cloud_agent.kubernetes.mirror import View
-from cloud_agent.kubernetes.objects import JobSeen, job_seen
+from cloud_agent.kubernetes.objects import JobSeen, PodSeen, job_seen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
 from schemas.programs import Program
@@ -22,12 +22,16 @@ class Notes:
 
     def __init__(self) -> None:
         self.changes: list[Json] = []
+        self.deleted: list[str] = []
 
     def create_job(self, body: Json) -> Json:
         return {"metadata": {"uid": "u"}}
 
     def change_job(self, name: str, changes: Json) -> None:
         self.changes.append(changes["spec"])
+
+    def delete_pod(self, name: str, uid: str, grace_s: int) -> None:
+        self.deleted.append(name)
 
 
 class Stand:
@@ -62,6 +66,19 @@ def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
     stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the mirror lags behind
     stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
+
+
+def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -> None:
+    """Kubernetes takes their owner from them; nobody else would end them, whatever the lease."""
+    stand = Stand(tmp_path)
+    stand.shows()
+    pods = [
+        PodSeen(name, name, owner, "j", epoch, 0, "n1", "Running", False, False, None, None, None)
+        for name, owner, epoch in (("orphan", "", 1), ("other", "v", 1), ("earlier", "", 0))
+    ]
+    stand.view = View((), tuple(pods))
+    stand.attempt.turn(NOW_S, None)
+    assert stand.notes.deleted == ["orphan"]
 
 
 def test_a_job_says_when_it_began_and_how_long_it_may_run() -> None:
