@@ -108,3 +108,8 @@ def test_few_jobs_climb_as_many_do(seed: int, monkeypatch: pytest.MonkeyPatch) -
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
+
+
+def test_where_nothing_can_be_gained_there_are_no_steps() -> None:
+    steps = climb(np.array([0, 1, 2]), np.zeros((4, 3)), np.zeros(4, dtype=np.int64))
+    assert [len(part) for part in (steps.row, steps.end, steps.cost, steps.slope)] == [0] * 4

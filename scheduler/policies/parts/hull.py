@@ -58,7 +58,7 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     extra = down - down[:, None]
     extra[extra <= 0] = np.inf
     if not len(mine):
-        return Steps(mine, mine, mine, now)
+        return Steps(mine, mine, mine, now[:0])
     few = own.size * k <= _AT_ONCE
     row, before, to, slope = (_walk if few else _rounds)(mine, here, own, extra)
     order = _steepest(slope, row, row // (n // groups))
