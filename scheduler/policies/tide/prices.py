@@ -20,7 +20,7 @@ from scheduler.policies.tide.promises import Kept, Promises
 #: Rounds of the search for prices, at most.
 ROUNDS = 6
 #: A running job moves only if it gains more elsewhere by 1 - STAY of what it is worth at home.
-STAY = 0.7
+STAY = 0.85
 #: Among sites of equal gain the first: by less than any gain that is one.
 _TIE = 1e-9
 #: More GPUs than there are.
