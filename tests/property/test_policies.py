@@ -20,6 +20,7 @@ from scheduler.policies.interface import (
     Snapshot,
 )
 from scheduler.policies.registry import POLICIES, make_policy
+from scheduler.policies.tide.market import open_market
 from tests.markets import opened
 from tests.snapshots import NEVER, Job, Pool, apply, faults, snapshot
 
@@ -262,10 +263,11 @@ def test_what_tide_changes_is_worth_more_than_what_was(seed: int) -> None:
     rng = np.random.default_rng(seed)
     pools = [Pool("train", nodes=4), Pool("other", nodes=2)]
     jobs = [replace(job, deadline_s=math.inf) for job in random_jobs(rng, pools)]
-    assume(jobs)
     seen = snapshot(pools, jobs, now_s=NOW_S)
     jobs = apply(seen, make_policy("tide").plan(seen), jobs)
-    found = opened(snapshot(pools, jobs, now_s=NOW_S + float(rng.uniform(60.0, 7200.0))))
+    seen = snapshot(pools, jobs, now_s=NOW_S + float(rng.uniform(60.0, 7200.0)))
+    assume(len(open_market(seen, {}).rows))
+    found = opened(seen)
     each = np.arange(len(found.market.rows))
     then = found.value[found.found.site, each, found.found.level].sum()
     assert then >= found.value[found.market.here].sum() * (1 - 1e-12)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from scheduler.policies.interface import Kind, Plan, Snapshot
 from scheduler.policies.tide.market import open_market
@@ -89,6 +89,7 @@ def test_nobody_has_more_than_its_limit(seed: int) -> None:
 
 
 @given(seed=SEEDS)
+@example(seed=31237)  # a gang that may not be touched, on a lent node beside one that went back
 @settings(max_examples=150)
 def test_guarantees_are_served_before_what_others_have_beyond(seed: int) -> None:
     """Who is within a guarantee and waits fits in at no site beside promises and its like."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from scheduler.policies.interface import (
     MOVING,
-    RUNNING,
     WAITING,
     Bools,
     Figure,
@@ -79,18 +78,6 @@ def closing(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:
     for name in reclaim or ():
         closed[seen.nodes.ids.index(name)] = True
     found: Ints = closed.astype(np.int64)
-    return found
-
-
-def capacity(seen: Snapshot, reclaim: Mapping[str, float] | None = None) -> Ints:
-    """Return (m,) GPUs of each pool that are free or held by jobs that may be touched."""
-    closed = closing(seen, reclaim)
-    free = np.where(closed, 0, seen.nodes.free)
-    total = np.bincount(seen.nodes.pool, free, len(seen.pools.ids)).astype(np.int64)
-    held = seen.holdings
-    able = (seen.jobs.phase[held.job] == RUNNING) & (closed[held.node] == 0)
-    pools = seen.nodes.pool[held.node[able]]
-    found: Ints = total + np.bincount(pools, held.gpus[able], len(seen.pools.ids)).astype(np.int64)
     return found
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from scheduler.policies.interface import WAITING, Plan, Snapshot
-from scheduler.policies.parts.allot import KEEP, Allotment, allot, capacity
+from scheduler.policies.parts.allot import KEEP, Allotment, allot
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.ranges import Positive
@@ -107,7 +107,8 @@ class Tide:
             )
         empty = [] if loans.lend else idle(snapshot, self.loans.loan_min_s)
         if empty:
-            left, used = capacity(snapshot, reclaim), market.rows[gpus[market.rows] > 0]
+            left, used = np.zeros(len(price), dtype=np.int64), market.rows[gpus[market.rows] > 0]
+            left[market.sites] = market.gpus
             np.subtract.at(left, pool[used], gpus[used])
             back = unused(snapshot, empty, left, price, loans.reclaim)
             due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.drain_s)
