@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from scheduler.policies.interface import Kind, LoanPhase, Need, Snapshot
@@ -66,6 +67,14 @@ def test_a_limit_goes_to_whose_next_gpu_is_worth_most() -> None:
     seen = see([TRAIN], a_short=Job("", 600.0), a_long=Job("", 360_000.0), b_x=Job("", 36_000.0))
     assert after(seen, a="..2") == {"a_short": 2, "b_x": 4}
     assert after(seen, a="..0") == {"b_x": 8}
+
+
+def test_what_a_job_is_still_to_leave_counts_for_its_limit() -> None:
+    moves = Job("", held={"train-000": 4}, moving=True)
+    seen = see([TRAIN], a_moves=moves, a_new=Job("", sizes=(2,)))
+    fewer = replace(seen, jobs=replace(seen.jobs, size=np.array([2, 0])))
+    assert after(fewer, a="..4") == {"a_moves": 2}
+    assert after(fewer, a="..6") == {"a_moves": 2, "a_new": 2}
 
 
 def test_a_limit_is_for_all_sites_together() -> None:

@@ -109,7 +109,10 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     if not quotas:
         none = own[:0]
         return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none)
-    rest = jobs.size.copy()
+    # One that is to move to fewer GPUs has those that it was told to leave until it has left.
+    holdings = seen.holdings
+    holds = np.bincount(holdings.job, holdings.gpus, len(jobs.size)).astype(np.int64)
+    rest = np.maximum(jobs.size, holds)
     rest[rows] = 0
     named = {name: read(name, text) for name, text in sorted(quotas.items())}
     at = {name: index for index, name in enumerate(named)}
