@@ -1,6 +1,6 @@
 """Faults of a network, drawn from a seed: loss, duplication, delay, reordering, slow storage."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from schemas.topics import COMMANDS, EVENTS, TELEMETRY
@@ -43,6 +43,8 @@ class Faults:
     storage_s: float = 0.0
     #: The topics in question; by default those that cross a network.
     topics: tuple[str, ...] = (TELEMETRY.name, EVENTS.name, COMMANDS.name)
+    #: Whether any message may be harmed: who harms none need not draw.
+    _harms: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in _CHANCES:
@@ -51,10 +53,11 @@ class Faults:
         for name in ("delay_s", "storage_s"):
             if (seconds := getattr(self, name)) < 0.0:
                 raise ValueError(f"{name} is {seconds}; give 0 or more seconds")
+        object.__setattr__(self, "_harms", any(getattr(self, name) for name in _CHANCES))
 
     def fate(self, topic: str, key: str, nth: int) -> Fate:
         """Draw what happens to the `nth` message (from 0) of a key."""
-        if topic not in self.topics:
+        if not self._harms or topic not in self.topics:
             return _UNHARMED
         identity = f"{self.seed}\0{topic}\0{key}\0{nth}".encode()
         drawn = blake2b(identity, digest_size=48).digest()

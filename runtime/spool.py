@@ -101,7 +101,10 @@ class Spool:
 
     def next(self, count: int) -> list[Waiting]:
         """Give up to `count` messages to publish, oldest first; they stay until `sent`."""
-        return list(islice(merge(*self._lanes.values(), key=_row), count))
+        lanes = [lane for lane in self._lanes.values() if lane]
+        if len(lanes) == 1:
+            return list(islice(lanes[0], count))
+        return list(islice(merge(*lanes, key=_row), count))
 
     def sent(self, up_to_row: int) -> None:
         """Let go of everything up to a row: the bus has it."""
