@@ -208,7 +208,7 @@ def jobs(accepted: Iterable[str], journal: Iterable[Entry]) -> Jobs:
                 known.add(fields["job"])
             elif name == "JobCompleted":
                 completed[fields["job"]] += 1
-            elif name in ("JobFailed", "JobCancelled", "SubmissionRefused"):
+            elif name in ("JobFailed", "JobCancelled", "JobDeclined", "SubmissionRefused"):
                 ended[fields["job"]] = f"{name}: {fields.get('reason', '')}"
     found = Jobs(twice=[job for job, count in completed.items() if count > 1])
     for job in accepted:

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=_count, default=100, help="how many storms")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--jobs", type=_count, default=1, help="how many side by side")
-    parser.add_argument("--hours", type=float, default=2.0, help="virtual hours of each storm")
+    parser.add_argument("--hours", type=float, help="virtual hours of each storm; else drawn")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, with commas")
     parser.add_argument("--blows", help="only these faults of the storm, by number, with commas")
     parser.add_argument("--tenants", help="only these jobs of the storm, by number, with commas")
@@ -48,7 +48,7 @@ def main() -> int:
     if unknown := without - KINDS.keys():
         parser.error(f"--without: no such kind: {', '.join(sorted(unknown))}; {', '.join(KINDS)}")
     for name in ("hours", "patience"):
-        if getattr(given, name) <= 0:
+        if (value := getattr(given, name)) is not None and value <= 0:
             parser.error(f"--{name}: must be above 0")
     storms = [_storm(given, seed, without) for seed in range(given.seed, given.seed + given.seeds)]
     began_s = time.monotonic()
@@ -106,16 +106,17 @@ def _tell(outcome: Outcome, storm: Storm, given: argparse.Namespace) -> None:
     if given.whole or given.verbose:
         return
     if outcome.stuck:  # each try would take as long
-        print(f"    make simulate-faults SEEDS=1 SEED={storm.seed} VERBOSE=1", flush=True)
+        again = "" if given.hours is None else f" ARGS='--hours {given.hours:g}'"
+        print(f"    make simulate-faults SEEDS=1 SEED={storm.seed} VERBOSE=1{again}", flush=True)
         return
     law = outcome.broken[0].split(":")[0]
     least = shrink(storm, lambda s: any(b.split(":")[0] == law for b in run(s).broken))
-    full = draw(storm.seed, storm.hours)
+    full = draw(storm.seed, given.hours)
     blows = ",".join(str(full.blows.index(blow)) for blow in least.blows)
     jobs = ",".join(str(full.jobs.index(job)) for job in least.jobs)
     kinds = ", ".join(blow.kind for blow in least.blows) or "no fault at all"
     print(f"    the least storm found: {len(least.jobs)} jobs, and {kinds}")
-    hours = "" if given.hours == 2.0 else f" --hours {given.hours:g}"
+    hours = "" if given.hours is None else f" --hours {given.hours:g}"
     print(
         f"    make simulate-faults SEEDS=1 SEED={storm.seed} VERBOSE=1 "
         f"ARGS='--blows={blows} --tenants={jobs}{hours}'",

@@ -23,7 +23,7 @@ from runtime.effects import EffectsFile
 from runtime.executor import Machine
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics, SimulatedExecutor
-from runtime.simulated_owner import SimulatedMeter, simulated_machine
+from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_machine
 from runtime.store import StoreError
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
@@ -35,10 +35,10 @@ from tests.whole.releases import NEWEST, RELEASE
 from tests.whole.supervisors import Supervisors
 from tests.whole.wires import MqttWire
 
+#: After a storm workers are so many times as fast: half of a run was to wait for them.
+HASTE = 6.0
 #: Within so many turns of the loop what is said has come to Kafka and back, or waits for time.
 TURNS = 300
-#: An owner that lends needs all its GPUs and none in turn, so long each.
-TIDE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,10 @@ class Agent:
         world: PacedClock,
         folder: Path,
         rng: np.random.Generator,
+        tide_s: float,
     ) -> None:
         self.place, self.name = place, place.agent
+        self._begin_s, self._tide_s = world.now_s(), tide_s
         self.effects: list[Effect] = []
         self.deaths: list[float] = []
         self.ends: list[str] = []  #: Why agents ended by themselves.
@@ -116,6 +118,7 @@ class Agent:
         self._plug(self.process)
         self.service: AgentService | None = None
         self.supervisors: Supervisors | None = None
+        self._owner: SimulatedOwner | None = None
         self.task: asyncio.Task[None] | None = None
 
     def _plug(self, process: Process) -> None:
@@ -148,6 +151,28 @@ class Agent:
             or not self.up
             or self.process.leaving
         )
+
+    @property
+    def lends(self) -> bool:
+        """Whether its GPUs have an owner who needs them at times."""
+        return self.place.specs[0].pool_kind != "training"
+
+    def needed_since_s(self, now_s: float) -> float:
+        """Say since when the owner needs its GPUs; inf if it does not, by the machine's clock."""
+        after_s = (now_s - self._begin_s) % (2 * self._tide_s) - self._tide_s
+        return now_s - after_s if after_s > 0 else float("inf")
+
+    @property
+    def lent(self) -> list[str]:
+        """The nodes that its owner has lent and not got back."""
+        nodes = {} if self._owner is None else self._owner._nodes
+        return [name for name, node in nodes.items() if node.phase == "lent"]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it runs, has nothing left to say, and its machine runs nobody's work."""
+        held = () if self.supervisors is None else self.supervisors.running()
+        return self.up and self.service is not None and not (self.service.spool_length or len(held))
 
     @property
     def up(self) -> bool:
@@ -223,12 +248,12 @@ class Agent:
         kind = specs[0].pool_kind
 
         def demand(at_s: float) -> float:
-            return gpus * float(at_s % (2 * TIDE_S) > TIDE_S)
+            return gpus * float(self.needed_since_s(at_s) <= at_s)
 
         machine = simulated_machine(
             specs,
             min(now_s, begin_s),
-            demand=None if kind == "training" else demand,
+            demand=demand if self.lends else None,
             per_node=kind == "edge",
             physics=physics,
         )
@@ -236,6 +261,8 @@ class Agent:
             assert isinstance(machine.executor, SimulatedExecutor)
             witness = Witness(self.name, self._world, self.effects)
             self.supervisors = Supervisors(machine.executor, witness, self._world)
+        assert machine.owner is None or isinstance(machine.owner, SimulatedOwner)
+        self._owner = machine.owner
         meter = SimulatedMeter(specs, self.supervisors.workers)
         return Machine(self.supervisors, meter, machine.owner)
 
@@ -292,6 +319,16 @@ class Agent:
             workers = self.supervisors.workers
             share = 0.8 if fails else 0.0
             workers._physics = replace(workers._physics, checkpoint_failure_share=share)
+
+    def hasten(self) -> None:
+        """Let its workers be faster from now on, so that what is left ends sooner."""
+        if self.supervisors is not None:
+            workers, now_s = self.supervisors.workers, self.process.clock.now_s()
+            workers._speeds = {node: HASTE * speed for node, speed in workers._speeds.items()}
+            for gang in workers._gangs.values():
+                gang.pause(now_s, now_s)
+                gang.rate *= HASTE
+            workers._look_ahead()
 
     def fail_worker(self, error: str = "chance") -> None:
         """Let a worker die."""

@@ -25,8 +25,10 @@ from tests.whole.wires import MqttWire
 
 #: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
 CLOCKS_S = 25.0
-#: What operators choose: all of these lend, and give back what others have lent.
-POLICIES = ("tide", "tide:quotas.t0=4..:quotas.t1=..8", "aryl", "deepboot")
+#: What operators choose: all but the last lend, and give back what others have lent.
+RATIONING = "tide:quotas.t0=2..:quotas.t1=..4"
+QUOTAS = {"t1": 4}
+POLICIES = ("tide", RATIONING, "aryl", "deepboot", "elasticflow")
 #: A machine whose power is back runs its agent after so long.
 RESET_S = 3.0
 #: A copy from which a log is restored is at most so old.
@@ -68,7 +70,7 @@ class Blows:
 
     def policy_changed(self, blow: Blow) -> None:
         """Let an operator give a scheduler another policy."""
-        self._member(blow).configure(POLICIES[blow.who % len(POLICIES)])
+        self._member(blow).configure(POLICIES[blow.who % (len(POLICIES) - 1)])
 
     # --- agents ---
 

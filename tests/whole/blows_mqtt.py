@@ -118,7 +118,8 @@ class MqttBlows:
     def mqtt_forged(self, blow: Blow) -> None:
         """Say what no agent of ours says: another's words, links of all times, nonsense."""
         device, kind = self._device(blow).name, blow.who % 5
-        other = next(one.name for one in self.devices if one.name != device)
+        others = [one.name for one in self.devices if one.name != device]
+        other = others[0] if others else "a-other"
         now_s = self.world.now_s()
         session = round((now_s + 1e5 * (blow.size - 0.5)) * 1000)
         if kind < 2:

@@ -5,8 +5,10 @@ the GPUs.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import orjson
 
 from bus.contract import Record
 from tests.chaos.ledger import (
@@ -38,7 +40,11 @@ CANCELLED = "tidegate.job.cancelled.v1"
 DIED = "tidegate.node.died.v1"
 #: How a job ended whose worker said that it is not to be started again.
 HOPELESS = "JobFailed: not_retriable"
-_ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "SubmissionRefused")
+#: How a job ended that a policy does not see done in time.
+DECLINED = "JobDeclined: "
+#: What a job comes to when its gang has left.
+_LEFT = ("JobQueued", "JobMigrating", "JobCompleted", "JobCancelled", "JobFailed")
+_ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "JobDeclined", "SubmissionRefused")
 
 
 @dataclass(slots=True)
@@ -65,6 +71,11 @@ class Books:
     losses: list[float] = field(default_factory=list)
     #: Jobs of which a worker died that is not to be started again.
     hopeless: frozenset[str] = frozenset()
+    #: Jobs with a deadline, which a policy may decline.
+    deadlines: Collection[str] = ()
+    #: By tenant, the most GPUs that it may have under the policy `rationing`.
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    rationing: str = ""
 
 
 def broken(books: Books) -> Iterator[str]:
@@ -107,7 +118,7 @@ def broken(books: Books) -> Iterator[str]:
         [
             f"{job}: {why}"
             for job, why in told.ended.items()
-            if job not in (books.hopeless if why == HOPELESS else wanted)
+            if job not in {HOPELESS: books.hopeless, DECLINED: books.deadlines}.get(why, wanted)
         ],
     )
     orders = read_orders(record.value or b"" for record in books.commands)
@@ -118,9 +129,35 @@ def broken(books: Books) -> Iterator[str]:
     clear = list(_outside(held, books.losses))
     yield from _shown("GPUs with two owners", double_owners(clear))
     yield from _shown("jobs at two places", double_places(clear))
+    yield from _shown("more GPUs than the quota says", _beyond_quotas(books))
     yield from _shown(
         "GPUs never given back", [str(one) for one in held if one.to_s == float("inf")]
     )
+
+
+def _beyond_quotas(books: Books) -> Iterator[str]:
+    """Find tenants that had more GPUs than they may, where no other policy ever decided.
+
+    A gang that is to leave has its GPUs until it has left; one that shrinks, what it shrinks to.
+    """
+    written = [orjson.loads(record.value or b"{}")["data"] for record in books.journal]
+    if {entry["policy"] for entry in written} != {books.rationing}:
+        return
+    tenant: dict[str, str] = {}
+    gpus: dict[str, int] = {}
+    for entry in written:
+        for name, fields in entry["decision"]["facts"]:
+            if name == "JobAccepted":
+                tenant[fields["job"]] = fields["spec"]["tenant"]
+            elif name in ("GangStarting", "GangScaling"):
+                gpus[fields["job"]] = sum(map(len, fields["cells"].values()))
+            elif name in _LEFT:
+                gpus[fields["job"]] = 0
+        for who, most in books.quotas.items():
+            has = sum(count for job, count in gpus.items() if tenant[job] == who)
+            if has > most:
+                yield f"{who} has {has} at {entry['at_s']:.1f} s, by entry {entry['number']}"
+                return
 
 
 def _of_lost_gangs(

@@ -56,14 +56,14 @@ class Filter:
         if text.startswith("$share/"):
             _, self.share, text = text.split("/", 2)
         self._parts = text.split("/")
-        self._known: dict[str, bool] = {}
+        self.known: dict[str, bool] = {}  #: By address, what `matches` found.
 
     def matches(self, address: str) -> bool:
         """Whether a message to an address is meant."""
-        found = self._known.get(address)
+        found = self.known.get(address)
         if found is None:
             parts = address.split("/")
-            found = self._known[address] = len(parts) == len(self._parts) and all(
+            found = self.known[address] = len(parts) == len(self._parts) and all(
                 ours in ("+", theirs) for ours, theirs in zip(self._parts, parts, strict=True)
             )
         return found
@@ -194,16 +194,17 @@ class Mosquitto:
             self.retained[address] = message
         elif message.retain:
             self.retained.pop(address, None)
-        heard, shares = False, defaultdict[str, list[Session]](list)
-        for name in list(self.sessions):
-            session = self._alive(name)
-            for one in () if session is None else session.filters:
-                assert session is not None
-                if not one.matches(address):
+        heard, shares = False, dict[str, list[Session]]()
+        for name, session in list(self.sessions.items()):
+            if session.line is None and self._alive(name) is None:
+                continue
+            for one in session.filters:
+                known = one.known.get(address)
+                if not (one.matches(address) if known is None else known):
                     continue
                 heard = True
                 if one.share:
-                    shares[one.share].append(session)
+                    shares.setdefault(one.share, []).append(session)
                 else:
                     self._give(session, message)
         for share, members in shares.items():

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from bus import mqtt_outbox
 from bus.bridge_lane import Held, Lane
 from bus.bridge_up import Up
@@ -17,6 +19,7 @@ from bus.contract import Producer
 from bus.steady import Steady
 from runtime.core.agent import AgentCore
 from scheduler.dedupe import Dedupe, Verdict
+from scheduler.policies.tide.quotas import Quotas
 from scheduler.service import SchedulerService
 from tests.whole.broker import Connection
 from tests.whole.disks import Disk
@@ -123,6 +126,16 @@ def _supervisors_forget() -> AbstractContextManager[Any]:
     return patch.object(Supervisors, "keep_lease", lambda self, lease, now_s: None)
 
 
+def _nothing_reclaimed() -> AbstractContextManager[Any]:
+    """What owners need back is left to who has it."""
+    return patch("scheduler.core.reconcile._start_reclaims", lambda turn, nodes: None)
+
+
+def _quotas_forgotten() -> AbstractContextManager[Any]:
+    """No tenant has a limit."""
+    return patch.object(Quotas, "limited", property(lambda self: np.zeros(len(self.of), bool)))
+
+
 @contextmanager
 def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -153,5 +166,7 @@ PLANTED: dict[str, Planted] = {
     "cells_wait_for_each_other": Planted(_cells_wait_for_each_other),
     "said_once": Planted(_said_once),
     "boots_unsynced": Planted(_boots_unsynced, ("agent_flaps",)),
+    "nothing_reclaimed": Planted(_nothing_reclaimed),
+    "quotas_forgotten": Planted(_quotas_forgotten),
     "supervisors_forget": Planted(_supervisors_forget, ("agent_dead", "agent_cut")),
 }

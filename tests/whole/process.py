@@ -61,23 +61,29 @@ class SkewedClock:
         self._at_s = self._shown_s = process.world.now_s()
         self._rate = 1.0
         self._machine = Steady(self._wall_s, process.world.now_s)
+        self._looked_s = self._known_s = 0.0  # by the world, and what it was here
 
     def now_s(self) -> float:
         """Seconds since the Unix epoch, as this process believes."""
-        return self._machine.now_s()
+        # Most looks are at the moment of the last one: nothing has moved since.
+        if (now_s := self._process.world.now_s()) != self._looked_s:
+            self._looked_s, self._known_s = now_s, self._machine.now_s()
+        return self._known_s
 
     def latest_s(self) -> float:
         """Give the latest that it may be."""
-        return self._machine.now_s() + max(0.0, self._machine.off_s())
+        return self.now_s() + max(0.0, self._machine.off_s())
 
     def set(self, ahead_s: float, rate: float = 1.0) -> None:
         """Let the machine show the world's time and so many seconds, and go so fast from now on."""
         now_s = self._process.world.now_s()
         self._at_s, self._shown_s, self._rate = now_s, now_s + ahead_s, rate
+        self._looked_s = 0.0
 
     def begin(self) -> None:
         """Look at the machine's clock, as a process that begins does."""
         self._machine = Steady(self._wall_s, self._process.world.now_s)
+        self._looked_s = 0.0
 
     @property
     def ahead_s(self) -> float:

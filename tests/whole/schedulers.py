@@ -73,6 +73,12 @@ class Member:
         now_s = self._world.now_s()
         return self.process.alive and not self.link.cut and now_s >= self.process.paused_until_s
 
+    @property
+    def hindered(self) -> bool:
+        """Whether something is in its way."""
+        link = self.link
+        return not self.heard or any((link.slow, link.lost_answers, link.deadly))
+
     def deal(self) -> None:
         """Give it the cell."""
         if not self.process.alive or self._holds:

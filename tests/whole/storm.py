@@ -2,7 +2,8 @@
 be left out and the rest stays what it was.
 
 Each seed enables some kinds at rates of its own (swarm testing: Groce and others, ISSTA 2012), so
-that rare combinations come up that a mixture of everything would drown.
+that rare combinations come up that a mixture of everything would drown. Sizes are drawn, too: many
+worlds are small and short, for those cost little, and few are large.
 
 Each kind is drawn from a stream of its own: a seed keeps its other blows when a kind is added.
 """
@@ -69,6 +70,36 @@ ENABLED = 0.4
 #: After these less holds (`laws.Books.losses`), so fewer seeds have them.
 LOSSES = ("tail_lost", "log_restored")
 ENABLED_LOSSES = 0.1
+#: What befalls bridges, MQTT's broker and connections to it: only where there is an edge.
+OF_THE_EDGE = ("bridge_", "mqtt_", "cell_")
+#: These may wait for a moment in the life of a job or a loan, which few would hit by chance.
+AIMED = (
+    *("agent_crash", "agent_dead", "agent_torn", "agent_cut", "agent_pause", "agent_farewell"),
+    *("scheduler_crash", "scheduler_pause", "scheduler_cut", "cancelled"),
+    *("worker_fails", "worker_ends_for_good", "store_fails"),
+)
+AIMED_SHARE = 0.5
+#: The facts of the engine that they wait for: in the life of a job, and of a loan, where there are
+#: far fewer of them.
+JOB_AIMS = (
+    *("GangStarting", "GangRunning", "GangScaling", "GangCheckpointing", "GangStopping"),
+    *("JobMigrating", "JobQueued"),
+)
+LOAN_AIMS = ("LoanRequested", "ReclaimStarted", "ReturnOrdered")
+#: How many hours a storm lasts, at least and at most: as many of any length as of its double.
+HOURS = 0.25, 1.2
+#: How many machines there may be (`agents.places`): one of training, two more, the edge's last.
+PLACES = 5
+EDGE = (3, 4)
+#: Owners that lend need none of their GPUs and all in turn, for so long each.
+TIDE_S = 900.0, 3600.0
+#: How long a lease is: the shorter, the more of them end in a storm.
+LEASE_S = 420.0, 900.0
+#: How long is looked on after all has ended.
+REST_S = 120.0, 900.0
+#: How many policies there are to begin with (`blows.POLICIES`). The last lends nothing and gives
+#: nothing back that another has lent, so who begins with it stays with it.
+POLICIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +110,7 @@ class Blow:
     kind: str
     who: int
     size: float
+    aim: str = ""  #: The fact that it waits for, to strike whom that is about.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +123,10 @@ class Job:
     gpus_max: int
     steps: int
     tenant: str
+    deadline_s: float | None = None  #: Seconds after it is submitted.
+    start_s: float = 10.0
+    save_s: float = 5.0
+    saved_mib: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +137,77 @@ class Storm:
     hours: float
     blows: tuple[Blow, ...]
     jobs: tuple[Job, ...]
+    places: tuple[int, ...] = tuple(range(PLACES))  #: Of `agents.places`.
+    bridges: int = 2
+    policy: int = 0  #: Of `blows.POLICIES`, to begin with.
+    tide_s: float = TIDE_S[1]
+    lease_s: float = LEASE_S[1]
+    rest_s: float = REST_S[1]
 
 
-def draw(seed: int, hours: float = 2.0, sure: Collection[str] = ()) -> Storm:
-    """Draw a storm of so many virtual hours.
+def draw(seed: int, hours: float | None = None, sure: Collection[str] = ()) -> Storm:
+    """Draw a storm.
 
     Args:
         seed: Decides everything.
-        hours: How long it lasts.
+        hours: How many virtual hours it lasts; None: drawn as well.
         sure: Kinds that are enabled at their full rate, and strike once at least.
     """
+    rng = np.random.default_rng([seed, 3])
+    drawn_h, *times = (_between(rng, *ends) for ends in (HOURS, TIDE_S, LEASE_S, REST_S))
+    hours = drawn_h if hours is None else hours
+    edges, bridges, policy = (int(rng.integers(*ends)) for ends in ((0, 3), (1, 3), (0, POLICIES)))
+    if not edges and any(kind.startswith(OF_THE_EDGE) for kind in sure):
+        edges = 1
+    clusters = [one for one, likely in ((1, 0.4), (2, 0.7)) if rng.random() < likely]
+    places = (0, *(clusters if clusters or edges else (2,)), *EDGE[:edges])
+    if "policy_changed" in sure:
+        policy %= POLICIES - 1
+    left_out: tuple[str, ...] = () if edges else OF_THE_EDGE
+    left_out += ("policy_changed",) if policy == POLICIES - 1 else ()
     blows = []
-    for kind, most in KINDS.items():
-        rng = np.random.default_rng([seed, 1, crc32(kind.encode())])
-        likely = ENABLED_LOSSES if kind in LOSSES else ENABLED
-        enabled, share = rng.random() < likely, 10.0 ** -rng.random()
-        count = int(rng.poisson(most * share * hours)) if enabled else 0
-        if kind in sure:
-            count = max(1, int(rng.poisson(most * hours)))
-        for _ in range(count):
-            at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
-            blows.append(Blow(at_s, kind, int(rng.integers(1 << 16)), float(rng.random())))
+    for kind in KINDS:
+        if not kind.startswith(left_out):
+            blows += _blows(seed, hours, kind, kind in sure)
     blows.sort(key=lambda blow: blow.at_s)
+    bridges = bridges if edges else 0
+    jobs = _jobs(seed, hours)
+    return Storm(seed, hours, tuple(blows), jobs, places, bridges, policy, *times)
+
+
+def _blows(seed: int, hours: float, kind: str, sure: bool) -> list[Blow]:
+    rng = np.random.default_rng([seed, 1, crc32(kind.encode())])
+    likely = ENABLED_LOSSES if kind in LOSSES else ENABLED
+    enabled, share = rng.random() < likely, 10.0 ** -rng.random()
+    count = int(rng.poisson(KINDS[kind] * share * hours)) if enabled else 0
+    if sure:
+        count = max(1, int(rng.poisson(KINDS[kind] * hours)))
+    found = []
+    for _ in range(count):
+        at_s = float(rng.uniform(0.02, 1.0) * hours * 3600.0)
+        who, size = int(rng.integers(1 << 16)), float(rng.random())
+        aims = JOB_AIMS if rng.random() < 0.5 or not kind.startswith("agent_") else LOAN_AIMS
+        aim = aims[rng.integers(len(aims))] if rng.random() < AIMED_SHARE else ""
+        found.append(Blow(at_s, kind, who, size, aim if kind in AIMED else ""))
+    return found
+
+
+def _jobs(seed: int, hours: float) -> tuple[Job, ...]:
+    """Draw what tenants submit; it takes the longer the longer the storm is."""
     rng = np.random.default_rng([seed, 1])
     jobs = []
-    for number in range(int(rng.integers(4, 13))):
+    for number in range(int(rng.integers(4, 13) * max(1.0, hours / 4.0))):
         at_s = float(rng.uniform(0.0, 0.8) * hours * 3600.0)
-        least = int(2 ** rng.integers(0, 3))
-        most_gpus = int(2 ** rng.integers(2, 4))
-        steps, tenant = int(10 ** rng.uniform(2.5, 4.3)), f"t{rng.integers(3)}"
-        jobs.append(Job(at_s, f"j{number}", least, most_gpus, steps, tenant))
-    return Storm(seed, hours, tuple(blows), tuple(sorted(jobs, key=lambda job: job.at_s)))
+        least, most = int(2 ** rng.integers(0, 3)), int(2 ** rng.integers(2, 4))
+        steps = int(min(1.0, hours / 2.0) * 10 ** rng.uniform(2.5, 4.3))
+        tenant = f"t{rng.integers(3)}"
+        deadline_s = steps * _between(rng, 0.05, 5.0) if rng.random() < 0.25 else None
+        start_s, save_s, saved_mib = (_between(rng, *e) for e in ((5, 60), (2, 90), (10, 1e5)))
+        costs = start_s, save_s, int(saved_mib)
+        jobs.append(Job(at_s, f"j{number}", least, most, steps, tenant, deadline_s, *costs))
+    return tuple(sorted(jobs, key=lambda job: job.at_s))
+
+
+def _between(rng: np.random.Generator, least: float, most: float) -> float:
+    """Draw a number, as likely near the one as near the other by its logarithm."""
+    return float(least * (most / least) ** rng.random())

@@ -27,6 +27,8 @@ class Tenants:
     def __init__(self, broker: Broker, world: PacedClock, rng: np.random.Generator) -> None:
         self.accepted: list[str] = []
         self.cancelled: list[str] = []
+        #: Jobs with a deadline, which a policy may decline.
+        self.deadlines: set[str] = set()
         #: What was said that nobody honest says.
         self.hostile: set[bytes] = set()
         self.link = Connection(broker, Process("tenants", world), rng)
@@ -38,7 +40,16 @@ class Tenants:
     def submit(self, job: Job) -> None:
         """Submit a job."""
         made = submitted(job.name, gpus_min=job.gpus_min, gpus_max=job.gpus_max)
-        wanted = {"total_steps": job.steps, "tenant": job.tenant}
+        wanted = {
+            "total_steps": job.steps,
+            "tenant": job.tenant,
+            "start_cost_s": job.start_s,
+            "checkpoint_cost_s": job.save_s,
+            "checkpoint_mib": job.saved_mib,
+        }
+        if job.deadline_s is not None:
+            wanted["deadline_s"] = self._world.now_s() + job.deadline_s
+            self.deadlines.add(job.name)
         data = JobSubmitted.model_validate({**made.model_dump(), **wanted})
         self._submissions.append(data)
         self._say(job.tenant, data, lambda: self.accepted.append(job.name))
@@ -73,6 +84,11 @@ class Tenants:
         value = encode(envelope)
         self.hostile.add(value)
         self.raw(Message(EVENTS.name, "default", value))
+
+    @property
+    def names(self) -> list[str]:
+        """The jobs that were submitted."""
+        return [data.job for data in self._submissions]
 
     def job(self, which: int) -> str | None:
         """Name a job that was submitted; None if none was."""

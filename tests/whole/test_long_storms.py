@@ -1,4 +1,7 @@
-"""Storms of half a day break no law; in a file of its own, which another worker runs."""
+"""Storms of eight hours, in which telemetry grows too old to be kept, break no law.
+
+In a file of its own, which another worker runs.
+"""
 
 import os
 
@@ -8,6 +11,6 @@ from tests.whole.storm import draw
 from tests.whole.world import run
 
 
-@pytest.mark.parametrize("seed", range(1001, 1004 if os.environ.get("CI") else 1002))
+@pytest.mark.parametrize("seed", range(1001, 1021 if os.environ.get("CI") else 1003))
 def test_long_storms_break_no_law(seed: int) -> None:
-    assert run(draw(seed, hours=12.0)).broken == []
+    assert run(draw(seed, hours=8.0)).broken == []

@@ -10,9 +10,10 @@ from tests.whole.shrink import shrink
 from tests.whole.storm import Blow, Job, Storm, draw
 from tests.whole.world import run
 
-#: As many storms as a test holds; together more on a machine that integrates.
+#: As many storms as a test holds; together more on a machine that integrates, and there as many
+#: again in `test_more_storms`, which another worker runs.
 CHUNK = 10
-SEEDS = 60 if os.environ.get("CI") else 20
+SEEDS = 150 if os.environ.get("CI") else 30
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))

@@ -8,7 +8,6 @@ import gc
 import heapq
 import itertools
 import os
-import selectors
 import tempfile
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ import numpy as np
 
 from bus.clock import PacedClock
 from scheduler import garbage
+from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import TERMINAL
@@ -32,12 +32,15 @@ from scheduler.service_config import ServiceConfig
 from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
 from tests.whole import coverage
 from tests.whole.agents import Agent, places
-from tests.whole.blows import Blows
+from tests.whole.aims import Aims
+from tests.whole.blows import POLICIES, QUOTAS, RATIONING, Blows
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
 from tests.whole.laws import Books, broken, facts
+from tests.whole.loop import Loop
 from tests.whole.mosquitto import Mosquitto
+from tests.whole.reclaims import Reclaims
 from tests.whole.releases import NEWEST, RELEASE, releases
 from tests.whole.schedulers import Group, Member
 from tests.whole.stalls import Stalls
@@ -52,7 +55,7 @@ LOOK_S = 5.0
 #: The leader's own laws are asked so often.
 CHECK_S = 60.0
 #: After the storm every job ends within so many virtual hours.
-CALM_HOURS = 12.0
+CALM_HOURS = 4.0
 #: And then so long passes, for all that is held to be given back.
 LAST_S = 1800.0
 #: Who is dead starts again after about so long.
@@ -98,7 +101,7 @@ def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = 
         stuck = False
         try:
             patience_s = real_s * max(1.0, storm.hours / 2.0)
-            with limit(patience_s), releases(), asyncio.Runner(loop_factory=_loop) as runner:
+            with limit(patience_s), releases(), asyncio.Runner(loop_factory=Loop) as runner:
                 runner.run(world.run())
         except Stuck as error:
             stuck = True
@@ -108,17 +111,6 @@ def run(storm: Storm, say: Callable[[str], None] | None = None, real_s: float = 
         finally:
             gc.set_threshold(*looks)
     return world.outcome(stuck=stuck)
-
-
-class _NothingComes(selectors.DefaultSelector):
-    """Files and sockets have no part in a run: to look for them took half of its time."""
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return [] if timeout == 0 else super().select(timeout)
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.SelectorEventLoop(_NothingComes())
 
 
 class _World:
@@ -131,13 +123,21 @@ class _World:
         self.group = Group(self.members, self.clock)
         self.mosquitto = Mosquitto(self.clock, self.rng)
         self.agents = [
-            Agent(place, self.broker, self.mosquitto, self.clock, folder, self.rng)
-            for place in places()
+            Agent(
+                places()[one],
+                self.broker,
+                self.mosquitto,
+                self.clock,
+                folder,
+                self.rng,
+                storm.tide_s,
+            )
+            for one in storm.places
         ]
         other = Broker(self.clock)
         self.bridges = [
             Bridging(f"b{n}", self.broker, other, self.mosquitto, self.clock, self.rng)
-            for n in range(2)
+            for n in range(storm.bridges)
         ]
         self.carriers = Group(self.bridges, self.clock)
         self.device = Device(self.mosquitto, self.clock, self.rng)
@@ -146,7 +146,9 @@ class _World:
         self.tenants = Tenants(self.broker, self.clock, self.rng)
         hostile, devices = self.tenants.hostile, [one for one in self.agents if one.over_mqtt]
         self.stalls = Stalls(self.clock, self.mosquitto, self.bridges, devices)
+        self.reclaims = Reclaims(self.clock, self.agents, self._hindered)
         mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
+        self.aims = Aims(self.clock, self.agents, self.tenants, self._later, self._strike)
         self.blows = Blows(
             self.clock,
             self.broker,
@@ -162,19 +164,21 @@ class _World:
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._order = itertools.count()
         self._checked_s = 0.0
-        self._stalled = False
         self._began_s = time.process_time()
 
     def _member(self, name: str) -> Member:
-        config = ServiceConfig(leader=name, snapshot_entries=400)
+        policy, lease_s = POLICIES[self.storm.policy], self.storm.lease_s
+        settings = Settings(lease_s=lease_s, command_ttl_s=min(600.0, lease_s - 180.0))
+        config = ServiceConfig(leader=name, policy=policy, settings=settings, snapshot_entries=400)
         return Member(name, self.broker, self.clock, self.rng, config, self._watch)
 
     # --- a run ---
 
     async def run(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._wrong)
-        self.mosquitto.begin()
-        self.device.start()
+        if self.bridges:
+            self.mosquitto.begin()
+            self.device.start()
         for bridge in self.bridges:
             bridge.start()
         for agent in self.agents:
@@ -190,7 +194,7 @@ class _World:
         limit_s = self.clock.now_s() + 3600.0 * CALM_HOURS
         while self.clock.now_s() < limit_s and not self._quiet():
             await self._until(self.clock.now_s() + 60.0)
-        await self._until(self.clock.now_s() + LAST_S)
+        await self._until(self.clock.now_s() + self.storm.rest_s)
         books = self._books()
         self.found += broken(books)
         self.found += self._replayed(books)
@@ -234,8 +238,13 @@ class _World:
             self.carriers.look()
             self._check()
             self._look_for_stalls()
+            if late := self.reclaims.look():
+                self._found_once(f"nodes kept from their owner: {late[0]}")
 
     def _strike(self, blow: Blow) -> None:
+        if blow.aim:
+            self.aims.wait(blow, START_S + 3600.0 * self.storm.hours)
+            return
         self._tell(f"*** {blow.kind} {blow.who} {blow.size:.2f}")
         state = self._state()
         for stands in () if state is None else coverage.standing(state):
@@ -258,6 +267,7 @@ class _World:
             one.process.paused_until_s = 0.0
         for agent in self.agents:
             agent.full_until_s = agent.disk.unreadable_until_s = agent.disk.errs = 0.0
+            agent.hasten()
         for bridge in self.bridges:
             bridge.heal()
         self.mosquitto.repeats = 0.0
@@ -282,7 +292,9 @@ class _World:
         jobs = state.jobs
         # A job may be unknown for good if the broker has lost its submission.
         known = [job for job in self.tenants.accepted if job in jobs or not self.broker.losses]
-        return all(job in jobs and jobs[job].state in TERMINAL for job in known)
+        if not all(job in jobs and jobs[job].state in TERMINAL for job in known):
+            return False
+        return not state.commands and all(agent.idle for agent in self.agents)
 
     def _check(self) -> None:
         if self.clock.now_s() < self._checked_s + CHECK_S:
@@ -293,11 +305,23 @@ class _World:
             self.found.append(f"the engine's state: {wrong[0]} at {self._now()}")
 
     def _look_for_stalls(self) -> None:
-        if (late := self.stalls.look()) and not self._stalled:
-            self._stalled = True
-            self.found.append(f"words that stand still: {late[0]}, nothing being in their way")
+        if late := self.stalls.look():
+            self._found_once(f"words that stand still: {late[0]}, nothing being in their way")
+
+    def _found_once(self, what: str) -> None:
+        law = what.split(":")[0]
+        if not any(found.startswith(law) for found in self.found):
+            self.found.append(what)
+
+    def _hindered(self, agent: Agent) -> bool:
+        """Whether anything is in the way between an agent and who leads."""
+        leader, between = self.group.holder, self.bridges if agent.over_mqtt else []
+        if leader is None or self._state() is None or leader.hindered or agent.hindered:
+            return True
+        return any(one.hindered for one in between) or (bool(between) and not self.mosquitto.up)
 
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
+        self.aims.see(decision.facts, self._state())
         for fact in decision.facts if self.say is not None else ():
             self._tell(f"{type(stimulus.data).__name__}: {fact}")
 
@@ -335,6 +359,9 @@ class _World:
             frozenset().union(
                 *(one.supervisors.hopeless for one in self.agents if one.supervisors)
             ),
+            self.tenants.deadlines,
+            QUOTAS,
+            RATIONING,
         )
 
     def _replayed(self, books: Books) -> list[str]:
