@@ -2,8 +2,8 @@
 be left out and the rest stays what it was.
 
 Each seed enables some kinds at rates of its own (swarm testing: Groce and others, ISSTA 2012), so
-that rare combinations come up that a mixture of everything would drown. Sizes are drawn, too: many
-worlds are small and short, for those cost little, and few are large.
+that rare combinations come up that a mixture of everything would drown. Sizes are drawn, too: most
+worlds are small and short, so that there can be many of them.
 
 Each kind is drawn from a stream of its own: a seed keeps its other blows when a kind is added.
 """
