@@ -195,10 +195,12 @@ class _World:
         while self.clock.now_s() < limit_s and not self._quiet():
             await self._until(self.clock.now_s() + 60.0)
         await self._until(self.clock.now_s() + self.storm.rest_s)
-        books = self._books()
-        self.found += broken(books)
-        self.found += self._replayed(books)
-        await self._end()
+        try:
+            books = self._books()
+            self.found += broken(books)
+            self.found += self._replayed(books)
+        finally:
+            await self._end()
 
     def outcome(self, *, stuck: bool) -> Outcome:
         """Give what came of it."""
