@@ -63,9 +63,11 @@ class Stayers:
         best, least = None, self._apart[job]
         on = self._on.get(pool, {}) if least > 0.0 else {}
         for node, all_there in on.items():
+            if not all_there or all_there[0][0] >= least:
+                continue  # the first is the cheapest
             short = size - room.free(node)
             there = [one for one in all_there if one[2] < size]
-            # The first is the cheapest, and one has to go.
+            # One has to go.
             if not there or there[0][0] >= least:
                 continue
             found = _fewest(there, short)
