@@ -37,7 +37,8 @@ def see(jobs: list[Job], nodes: int = 1, **notes: tuple[float, ...]) -> Snapshot
 
 
 def lax_of(seen: Snapshot) -> Laxity:
-    return laxity(open_market(seen, {}), 0, seen.jobs.deadline_s)
+    every = np.arange(len(seen.jobs.ids))
+    return laxity(open_market(seen, {}), 0, every, seen.jobs.deadline_s)
 
 
 def after(seen: Snapshot, policy: Tide | None = None) -> dict[str, int]:

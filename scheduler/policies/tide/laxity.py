@@ -14,7 +14,7 @@ HAIR_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laxity:
-    """What each job could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
+    """What some jobs could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
 
     now_s: float
     gpus: int  #: for all of them.
@@ -36,20 +36,21 @@ class Laxity:
         return self.now_s + self.takes_s[who, level]
 
 
-def laxity(market: Market, site: int, due_s: Floats) -> Laxity:
+def laxity(market: Market, site: int, jobs: Ints, due_s: Floats) -> Laxity:
     """Work the columns out for one site.
 
     Args:
         market: Who could do what.
         site: Where.
+        jobs: (r,) of those on the market, ascending: for whom.
         due_s: (r,) inf for best effort.
     """
-    present = np.where(market.home == site, market.present, 0)
+    present = np.where(market.home[jobs] == site, market.present[jobs], 0)
     runs = present.nonzero()[0]
-    leave_s = np.empty(market.rate.shape[1:])
+    leave_s = np.empty((len(jobs), len(market.sizes)))
     leave_s[:] = market.leave_s[site]
     leave_s[runs, present[runs]] = 0.0
-    takes_s = market.takes_s[site] + leave_s
+    takes_s = market.takes_s[site, jobs] + leave_s
     last_s = np.where(np.isfinite(due_s), due_s + HAIR_S / 10, -math.inf)
     least = (market.now_s + takes_s <= last_s[:, None]).argmax(axis=1)  # 0 never is: no GPU
     some = least.nonzero()[0]
@@ -59,13 +60,13 @@ def laxity(market: Market, site: int, due_s: Floats) -> Laxity:
         now_s=market.now_s,
         gpus=int(market.gpus[site]),
         sizes=market.sizes,
-        rate=market.rate[site],
-        work=market.work,
+        rate=market.rate[site, jobs],
+        work=market.work[jobs],
         due_s=due_s,
-        pays=market.pays[site],
+        pays=market.pays[site, jobs],
         present=present,
-        start_s=market.start_s,
-        pause_s=market.pause_s[site] + leave_s,
+        start_s=market.start_s[jobs],
+        pause_s=market.pause_s[site, jobs] + leave_s,
         takes_s=takes_s,
         least=least,
         area_gpu_s=area,

@@ -235,11 +235,15 @@ def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> I
     needed, and must not end later for it. What is needed later goes to who may lose it again.
     """
     lax, courses = kept.lax, kept.courses
-    stays = courses.kept & ~np.isfinite(courses.until_s)
-    slower = lax.takes_s > lax.takes_s[np.arange(len(level)), level][:, None]
-    value = np.where(stays[:, None] & slower, -np.inf, value)
-    top = len(lax.sizes) - 1
+    own = (courses.kept & ~np.isfinite(courses.until_s)).nonzero()[0]
+    stays, comes = kept.jobs[own], mine.copy()
+    comes[kept.jobs[courses.kept]] = False
+    slower = lax.takes_s[own] > lax.takes_s[own, level[stays]][:, None]
+    value = value.copy()
+    value[stays] = np.where(slower, -np.inf, value[stays])
+    top, most = len(lax.sizes) - 1, level.copy()
+    most[stays] = top
     never = int(free_over_time(lax, courses).free.min())
-    grown = grow(lax.sizes, value, level, np.where(stays, top, level), min(gpus, never))
+    grown = grow(lax.sizes, value, level, most, min(gpus, never))
     gpus -= int((lax.sizes[grown] - lax.sizes[level]).sum())
-    return grow(lax.sizes, value, grown, np.where(mine & ~courses.kept, top, grown), gpus)
+    return grow(lax.sizes, value, grown, np.where(comes, top, grown), gpus)

@@ -50,8 +50,14 @@ class Kept:
     """What one site's GPUs are kept for."""
 
     site: int
+    jobs: Ints  #: Those that have a deadline or a promise, ascending: of them are the next two.
     lax: Laxity
     courses: Courses
+
+    def find(self, jobs: Ints) -> Ints:
+        """Return where some of them are among them."""
+        found: Ints = self.jobs.searchsorted(jobs)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,22 +90,24 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     timed = np.isfinite(due_s)
     if not np.count_nonzero(timed):
         return Promises(bound, floor, promised, bound[:0], (), {})
-    was, priority, attained = jobs.notes[rows], jobs.priority[rows], jobs.attained_gpu_s[rows]
-    at = _belongs(seen, market, was, due_s)
-    home, runs, _ = market.here
-    fine = np.zeros(r, dtype=np.bool_)  # in time where it is, on GPUs of others: it may stay
-    in_s = market.now_s + market.takes_s[market.here]
-    fine[runs] = timed[runs] & ~market.firm[home] & (in_s <= due_s[runs])
+    some = (timed | (jobs.notes[rows, 0] == PROMISED)).nonzero()[0]  # all others are as if they were not there
+    was, due_s = jobs.notes[rows[some]], due_s[some]
+    priority, attained = jobs.priority[rows[some]], jobs.attained_gpu_s[rows[some]]
+    at = _belongs(seen, market, some, was, due_s)
+    # In time where it is, on GPUs of others: it may stay.
+    home = market.home[some]
+    in_s = market.now_s + market.takes_s[home, some, market.present[some]]
+    fine = (home >= 0) & np.isfinite(due_s) & ~market.firm[home] & (in_s <= due_s)
     kept: list[Kept] = []
     notes: dict[str, tuple[float, ...]] = {}
     firm = market.firm.nonzero()[0].tolist()
-    pledges = Pledges(quotas, int(market.gpus[market.firm].sum()))
+    pledges = Pledges(quotas, some, int(market.gpus[market.firm].sum()))
     for site in firm:
         mine = was[:, :3].copy()
         mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
-        elsewhere = ((at != _ANY) & (at != site)) | (bound >= 0)
+        elsewhere = ((at != _ANY) & (at != site)) | (bound[some] >= 0)
         mine[elsewhere] = math.nan
-        lax = laxity(market, site, due_s)
+        lax = laxity(market, site, some, due_s)
         out = elsewhere | (fine & (mine[:, 0] != PROMISED))
         lax.least[out] = 0
         courses = resume(lax, mine)
@@ -107,9 +115,9 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
             _within(lax, courses, pledges)
         courses = _plan(lax, courses, priority, pledges)
         here = courses.kept
-        floor[here], bound[here] = courses.level[here], site
+        floor[some[here]], bound[some[here]] = courses.level[here], site
         given = here & (_small(lax, attained, pledge_s) | (mine[:, 0] == PROMISED))
-        promised |= given
+        promised[some[given]] = True
         anew = renewed(lax, courses, given, mine)
         # Of several sites, who lends all it has must find its way back: it notes its pool.
         pool = (_mark(seen.pools.ids[market.sites[site]]),) if len(firm) > 1 else ()
@@ -119,13 +127,13 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
             note = written(lax, courses, job)
             if pool:  # in the fourth place; 0 in the second and third says that it does not lend
                 note = (*note, 0.0, 0.0)[:3] + pool
-            notes[jobs.ids[rows[job]]] = note
-        kept.append(Kept(site, lax, courses))
-    return Promises(bound, floor, promised, (at == _APART).nonzero()[0], tuple(kept), notes)
+            notes[jobs.ids[rows[some[job]]]] = note
+        kept.append(Kept(site, some, lax, courses))
+    return Promises(bound, floor, promised, some[at == _APART], tuple(kept), notes)
 
 
-def _belongs(seen: Snapshot, market: Market, was: Floats, due_s: Floats) -> Ints:
-    """(r,) the firm site that keeps room for a job, `_ANY`, or `_APART`.
+def _belongs(seen: Snapshot, market: Market, some: Ints, was: Floats, due_s: Floats) -> Ints:
+    """Find for some jobs the firm site that keeps room for each, `_ANY`, or `_APART`.
 
     Where it runs, if it was promised or can be in time there. Who was promised and lends all it
     has belongs to the pool in its note, its fourth number; if that is no site now, because all its
@@ -133,12 +141,12 @@ def _belongs(seen: Snapshot, market: Market, was: Floats, due_s: Floats) -> Ints
     """
     at = np.full(len(was), _ANY)
     promised = was[:, 0] == PROMISED
-    home, runs, _ = market.here
-    runs = runs[market.firm[home]]
-    soonest_s = np.minimum.reduce(market.takes_s[market.home[runs], runs], axis=1)
+    home = market.home[some]
+    runs = ((home >= 0) & market.firm[home]).nonzero()[0]
+    soonest_s = np.minimum.reduce(market.takes_s[home[runs], some[runs]], axis=1)
     stays = runs[promised[runs] | (market.now_s + soonest_s <= due_s[runs])]
-    at[stays] = market.home[stays]
-    noted = (promised & (market.home < 0) & np.isfinite(was[:, 3])).nonzero()[0]
+    at[stays] = home[stays]
+    noted = (promised & (home < 0) & np.isfinite(was[:, 3])).nonzero()[0]
     if len(noted):
         marks = np.array([_mark(name) for name in seen.pools.ids])
         usable = np.isin(np.arange(len(marks)), seen.nodes.pool[seen.nodes.usable])
@@ -251,8 +259,8 @@ def hold(promises: Promises, value: Floats) -> None:
     site, floor = promises.bound[who], promises.floor[who]
     for kept in promises.kept:
         mine, at = who[site == kept.site], floor[site == kept.site]
-        lax, own = kept.lax, value[kept.site]
-        late = lax.due_s[mine, None] < lax.now_s + lax.takes_s[mine]
+        lax, own, which = kept.lax, value[kept.site], kept.find(mine)
+        late = lax.due_s[which, None] < lax.now_s + lax.takes_s[which]
         late &= (at > 0)[:, None]
         late[np.arange(len(mine)), at] = False
         own[mine] = np.where(late, -math.inf, own[mine])

@@ -130,22 +130,23 @@ class Pledges:
     job counts with the most that its course has, now or later.
     """
 
-    def __init__(self, quotas: Quotas, gpus: int) -> None:
+    def __init__(self, quotas: Quotas, jobs: Ints, gpus: int) -> None:
         """Begin with no promise.
 
         Args:
             quotas: Of the jobs on the market.
+            jobs: Of those, who may be promised something; below a job is an index into these.
             gpus: Of all sites that nobody takes back.
         """
-        self._of: list[int] = quotas.of.tolist()
+        self._of: list[int] = quotas.of[jobs].tolist()
         self._least: list[int] = quotas.least.tolist()
         self._most: list[int] = quotas.most.tolist()
         self._used = [0] * len(self._least)
-        self._held: list[int] = quotas.held.tolist()
-        self._room = list(self._most)  #: what limits leave beside what jobs hold now
-        for at, held in zip(self._of, self._held, strict=True) if self._used else ():
-            if at >= 0:
-                self._room[at] -= held
+        self._held: list[int] = quotas.held[jobs].tolist()
+        self._room: list[int] = []  #: what limits leave beside what all jobs hold now
+        if self._used:
+            held = np.bincount(quotas.of + 1, quotas.held, len(self._most) + 1)[1:]
+            self._room = (quotas.most - held.astype(np.int64)).tolist()
         self._left = gpus - sum(self._least)
 
     def __bool__(self) -> bool:

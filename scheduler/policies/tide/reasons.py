@@ -166,15 +166,17 @@ def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dic
     """Say it of those of some jobs for which room is kept: job -> why."""
     why: dict[int, Because] = {}
     for kept in promises.kept:
-        runs = (found.level[told] > 0) | np.isfinite(kept.courses.until_s[told])
-        for job in told[(promises.bound[told] == kept.site) & runs].tolist():
-            level, courses = int(found.level[job]), kept.courses
-            due = Figure("deadline_s", float(kept.lax.due_s[job]))
-            if np.isfinite(courses.until_s[job]):
-                back = Figure("back_s", float(courses.until_s[job]))
+        mine = told[promises.bound[told] == kept.site]
+        which, courses = kept.find(mine), kept.courses
+        runs = (found.level[mine] > 0) | np.isfinite(courses.until_s[which])
+        for job, at in zip(mine[runs].tolist(), which[runs].tolist(), strict=True):
+            level = int(found.level[job])
+            due = Figure("deadline_s", float(kept.lax.due_s[at]))
+            if np.isfinite(courses.until_s[at]):
+                back = Figure("back_s", float(courses.until_s[at]))
                 why[job] = Because("market.lends", (), (due, back))
                 continue
-            end_s = market.now_s + float(kept.lax.takes_s[job, level])
+            end_s = market.now_s + float(kept.lax.takes_s[at, level])
             rule = "market.promised" if promises.promised[job] else "market.in_time"
             why[job] = Because(rule, (), (due, Figure("planned_end_s", end_s)))
     return why
