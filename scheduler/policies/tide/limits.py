@@ -76,11 +76,16 @@ def clear_within(
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
-    cap[rows], late = _in_turn(
-        market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], quotas.most
-    )
-    if late.any():
+    for turn in range(TURNS):
+        kept, late = _in_turn(
+            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], quotas.most
+        )
+        if not late.any():
+            break
         short[rows] |= late
+        # Who has to wait leaves room for jobs of other tenants, until nobody has to.
+        theirs = np.isin(quotas.of[rows], quotas.of[rows][late]) | (turn == TURNS - 1)
+        cap[rows] = np.where(theirs, kept, cap[rows])
         found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
     found = _fill(market, value, promises, quotas, found)
     bids = replace(

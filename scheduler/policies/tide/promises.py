@@ -90,7 +90,8 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
     timed = np.isfinite(due_s)
     if not np.count_nonzero(timed):
         return Promises(bound, floor, promised, bound[:0], (), {})
-    some = (timed | (jobs.notes[rows, 0] == PROMISED)).nonzero()[0]  # all others are as if they were not there
+    # All others are as if they were not there.
+    some = (timed | (jobs.notes[rows, 0] == PROMISED)).nonzero()[0]
     was, due_s = jobs.notes[rows[some]], due_s[some]
     priority, attained = jobs.priority[rows[some]], jobs.attained_gpu_s[rows[some]]
     at = _belongs(seen, market, some, was, due_s)
