@@ -12,7 +12,7 @@ from scheduler.policies.tide.prices import Cleared
 from scheduler.policies.tide.promises import Promises, hold, keep
 from scheduler.policies.tide.quotas import quotas_of
 from scheduler.policies.tide.tide import Tide
-from scheduler.policies.tide.worth import weights, worth
+from scheduler.policies.tide.worth import classes, weights, worth
 from tests.snapshots import faults
 
 
@@ -59,7 +59,7 @@ def opened(seen: Snapshot, policy: Tide | None = None) -> Opened:
     value = worth(seen, market, weight, policy.horizon_s, within)
     held = value.copy()
     hold(promises, held)
-    limited = clear_within(market, held, promises, quotas, within)
+    limited = clear_within(market, held, promises, quotas, within, classes(seen, market, within))
     return Opened(seen, market, weight, value, promises, limited.found, within)
 
 

@@ -12,6 +12,7 @@ from scheduler.policies.tide.commitments import PROMISED
 from scheduler.policies.tide.limits import clear_within
 from scheduler.policies.tide.quotas import quotas_of
 from scheduler.policies.tide.tide import Tide
+from scheduler.policies.tide.worth import classes
 from tests.markets import columns, noted, opened, plan, reason, sizes
 from tests.snapshots import Job, Pool, snapshot
 
@@ -199,7 +200,8 @@ def without(seen: Snapshot, policy: Tide, rivals: Sequence[str]) -> dict[str, tu
     value[:, [found.row(name) for name in rivals], 1:] = -np.inf
     quotas = quotas_of(seen, found.market, policy.quotas)
     quotas.held[[found.row(name) for name in rivals]] = 0
-    limited = clear_within(found.market, value, found.promises, quotas, found.within)
+    rank = classes(found.seen, found.market, found.within)
+    limited = clear_within(found.market, value, found.promises, quotas, found.within, rank)
     return replace(found, found=limited.found).got()
 
 

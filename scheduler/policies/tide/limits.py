@@ -31,7 +31,7 @@ class Limited:
 
 
 def clear_within(
-    market: Market, value: Floats, promises: Promises, quotas: Quotas, within: Bools
+    market: Market, value: Floats, promises: Promises, quotas: Quotas, within: Bools, rank: Ints
 ) -> Limited:
     """Find sites, levels and prices of `clear`, so that no tenant has more than its limit.
 
@@ -41,12 +41,13 @@ def clear_within(
         promises: Who has what in any case; it is within limits.
         quotas: What tenants may have.
         within: (r,) jobs within guarantees.
+        rank: (r,) of `classes`.
     """
     r, levels = len(market.rows), np.arange(len(market.sizes))
     short, limit = np.zeros(r, dtype=np.bool_), np.zeros(r, dtype=np.int64)
     rows = quotas.limited.nonzero()[0]
     if not len(rows):
-        return Limited(clear(market, value, promises), short, limit)
+        return Limited(clear(market, value, promises, rank), short, limit)
     bound = promises.bound[rows]
     floor = np.where(bound >= 0, promises.floor[rows], 0)
     best = value[:, rows].max(axis=0)
@@ -60,7 +61,7 @@ def clear_within(
     first = climb(market.sizes, best, floor)
     steps = climb(market.sizes, best, start)
     cap[rows], refused = _caps(market.sizes, best, start, steps, quotas.of[rows], spare)
-    found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+    found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
     for _ in range(TURNS if refused.any() else 0):
         # What others paid more for is the turn of who was refused; a right is not given up.
         outbid = quotas.limited & (found.level < cap) & ~within
@@ -72,7 +73,7 @@ def clear_within(
         if (cap <= before).all():
             cap = before
             break
-        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
@@ -86,7 +87,7 @@ def clear_within(
         # Who has to wait leaves room for jobs of other tenants, until nobody has to.
         theirs = np.isin(quotas.of[rows], quotas.of[rows][late]) | (turn == TURNS - 1)
         cap[rows] = np.where(theirs, kept, cap[rows])
-        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises)
+        found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
     found = _fill(market, value, promises, quotas, found)
     bids = replace(
         bid(market, value, promises),

@@ -62,17 +62,19 @@ class Cleared:
     bids: Bids
 
 
-def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
+def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Cleared:
     """Find sites, levels and prices: worth no less than if all who run keep what they have.
 
     Prices are found in steps of whole gangs, so what they give may be worth a little less than what
     there is. The next plan could then change it back, and so on for ever. In that case those who
-    run stay as they are, and the rest is shared out beside them.
+    run stay as they are, and the rest is shared out beside them; but nobody of a higher class waits
+    for that.
 
     Args:
         market: Who competes.
         value: (S, r, k) of `worth`.
         promises: Who has what in any case.
+        rank: (r,) of `classes`.
     """
     found = _clear(market, value, promises)
     home, runs, present = market.here
@@ -87,7 +89,10 @@ def clear(market: Market, value: Floats, promises: Promises) -> Cleared:
         return found
     if np.count_nonzero(np.bincount(site, market.sizes[floor], len(market.gpus)) > market.gpus):
         return found  # what is promised now does not fit beside what there is
-    return _clear(market, value, replace(promises, bound=bound, floor=floor))
+    stayed = _clear(market, value, replace(promises, bound=bound, floor=floor))
+    out = rank[(found.level > 0) & (stayed.level == 0)]
+    more = rank[(stayed.level > 0) & (stayed.level > found.level)]
+    return found if out.max(initial=-1) > more.min(initial=rank.max(initial=0)) else stayed
 
 
 def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:

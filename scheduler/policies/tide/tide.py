@@ -19,7 +19,7 @@ from scheduler.policies.tide.reasons import explain, unable
 from scheduler.policies.tide.repacking import repack_of
 from scheduler.policies.tide.servers import without_server
 from scheduler.policies.tide.unused import idle, unused, why_back
-from scheduler.policies.tide.worth import weights, worth
+from scheduler.policies.tide.worth import classes, weights, worth
 
 #: So many times prices are found anew for who found no edge server, at most.
 _AGAIN = 4
@@ -87,15 +87,16 @@ class Tide:
             weight = weights(snapshot, market, self.patience_s)
             within = quotas.entitled(snapshot, market, weight, promises.bound, promises.floor)
             value = worth(snapshot, market, weight, self.horizon_s, within)
+            rank = classes(snapshot, market, within)
             hold(promises, value)
-            limited = clear_within(market, value, promises, quotas, within)
+            limited = clear_within(market, value, promises, quotas, within, rank)
             for _ in range(_AGAIN):
                 lost = without_server(snapshot, market, reclaim, limited.found)
                 if not lost:
                     break
                 for site, job in lost:
                     value[site, job, 1:] = -np.inf
-                limited = clear_within(market, value, promises, quotas, within)
+                limited = clear_within(market, value, promises, quotas, within, rank)
             found = limited.found
             why = explain(snapshot, market, value, promises, quotas, limited) | why
             gpus[market.rows] = market.sizes[found.level]

@@ -14,7 +14,7 @@ right     who has a higher priority than others runs at its base size before the
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Snapshot
+from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
 from scheduler.policies.tide.market import Market
 
 RANK_POWER = 0.3
@@ -80,11 +80,23 @@ def worth(
     np.subtract(1.0, lost, out=lost)
     value *= np.maximum(lost, 0.0, out=lost)
     value[~market.pays] = -np.inf
-    priority = seen.jobs.priority[market.rows]
-    step = np.array(sorted(set(priority.tolist()))).searchsorted(priority)
-    step += np.where(entitled, step.max(initial=0) + 1, 0)
+    step = classes(seen, market, entitled)
     if np.count_nonzero(step):
         top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
         value += (step * RIGHT * top * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
+
+
+def classes(seen: Snapshot, market: Market, entitled: Bools) -> Ints:
+    """(r,) who has its base size before whom: a higher class before all lower ones; 0 the lowest.
+
+    Args:
+        seen: What is known.
+        market: Whose.
+        entitled: (r,) of `Quotas`.
+    """
+    priority = seen.jobs.priority[market.rows]
+    found: Ints = np.array(sorted(set(priority.tolist()))).searchsorted(priority)
+    found += np.where(entitled, found.max(initial=0) + 1, 0)
+    return found
