@@ -259,10 +259,10 @@ def test_tide_comes_to_rest(seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=100)
 def test_what_tide_changes_is_worth_more_than_what_was(seed: int) -> None:
-    """Some time after its own plan, and with everything that a change costs counted."""
+    """Some time after its own plan, everything that a change costs counted; all of one class."""
     rng = np.random.default_rng(seed)
     pools = [Pool("train", nodes=4), Pool("other", nodes=2)]
-    jobs = [replace(job, deadline_s=math.inf) for job in random_jobs(rng, pools)]
+    jobs = [replace(job, deadline_s=math.inf, priority=0) for job in random_jobs(rng, pools)]
     seen = snapshot(pools, jobs, now_s=NOW_S)
     jobs = apply(seen, make_policy("tide").plan(seen), jobs)
     seen = snapshot(pools, jobs, now_s=NOW_S + float(rng.uniform(60.0, 7200.0)))
