@@ -56,10 +56,11 @@ def opened(seen: Snapshot, policy: Tide | None = None) -> Opened:
     weight = weights(seen, market, policy.patience_s)
     promises = keep(seen, market, policy.pledge_s, quotas)
     within = quotas.entitled(seen, market, weight, promises.bound, promises.floor)
-    value = worth(seen, market, weight, policy.horizon_s, within)
+    rank = classes(seen, market, within)
+    value = worth(market, weight, policy.horizon_s, rank)
     held = value.copy()
     hold(promises, held)
-    limited = clear_within(market, held, promises, quotas, within, classes(seen, market, within))
+    limited = clear_within(market, held, promises, quotas, within, rank)
     return Opened(seen, market, weight, value, promises, limited.found, within)
 
 

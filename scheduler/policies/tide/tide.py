@@ -37,7 +37,8 @@ class Tide:
        long more, those of higher priority more) times how much faster a GPU makes it, less what a
        change loses in pauses. Each site has a price: what its GPUs are worth to the first job that
        gets none there. Each job goes where it gains most at those prices, and has the size whose
-       last GPU is worth the price.
+       last GPU is worth the price. If all that is worth less than what there is, those who run
+       keep what they have.
        A gang that comes and would lie on two nodes has one to itself if smaller gangs there, or
        some of them, lose less by moving to other nodes of the site than it would by lying apart.
     4. Who has a higher priority than others has its smallest size before they have anything.
@@ -86,8 +87,8 @@ class Tide:
             notes = promises.notes
             weight = weights(snapshot, market, self.patience_s)
             within = quotas.entitled(snapshot, market, weight, promises.bound, promises.floor)
-            value = worth(snapshot, market, weight, self.horizon_s, within)
             rank = classes(snapshot, market, within)
+            value = worth(market, weight, self.horizon_s, rank)
             hold(promises, value)
             limited = clear_within(market, value, promises, quotas, within, rank)
             for _ in range(_AGAIN):

@@ -54,17 +54,14 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     return weight
 
 
-def worth(
-    seen: Snapshot, market: Market, weight: Floats, horizon_s: float, entitled: Bools
-) -> Floats:
+def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Floats:
     """(S, r, k) V; -inf where a job may not run, 0 for no GPU.
 
     Args:
-        seen: What is known.
         market: Who could do what.
         weight: (r,)
         horizon_s: A change of who runs must pay for its pause within this.
-        entitled: (r,) of `Quotas`.
+        rank: (r,) of `classes`.
     """
     within_s = np.minimum(horizon_s, market.takes_s)
     lost = RIPPLE * market.pause_s
@@ -80,10 +77,9 @@ def worth(
     np.subtract(1.0, lost, out=lost)
     value *= np.maximum(lost, 0.0, out=lost)
     value[~market.pays] = -np.inf
-    step = classes(seen, market, entitled)
-    if np.count_nonzero(step):
+    if np.count_nonzero(rank):
         top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
-        value += (step * RIGHT * top * market.sizes[market.base])[:, None]
+        value += (rank * RIGHT * top * market.sizes[market.base])[:, None]
     value[:, :, 0] = 0.0
     return value
 
