@@ -29,7 +29,7 @@ from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Plan, Policy, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.commitments import PROMISED
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.elasticflow import ElasticFlowPhysics, overhead_in
 from simulator.run import Options, simulate
 
@@ -75,13 +75,13 @@ class Witness:
 
 def run(case: Case) -> dict[str, Any]:
     """Make one run; returns its row."""
-    room = Room(case.nodes, GPUS_PER_NODE)
+    cluster = Cluster(case.nodes, GPUS_PER_NODE)
     physics = ElasticFlowPhysics(DATA / "throughputs" / "A100", charge="cached")
-    jobs = physics.entries(DATA / "traces" / f"{case.trace}.csv", room, adaptive=False)
+    jobs = physics.entries(DATA / "traces" / f"{case.trace}.csv", cluster, adaptive=False)
     policy = Witness(make_policy(case.policy))
-    sizes = tuple(size for size in physics.sizes if size <= room.gpus)
+    sizes = tuple(size for size in physics.sizes if size <= cluster.gpus)
     options = Options(
-        room=room,
+        cluster=cluster,
         round_s=math.inf,
         on_events=True,
         merge_s=case.slot_s,
@@ -92,7 +92,7 @@ def run(case: Case) -> dict[str, Any]:
     timed = np.isfinite(out.deadline_s)
     met = timed & (out.end_s <= out.deadline_s)
     promised = timed & np.array([job in policy.promised for job in out.ids])
-    free, paid = bounds(jobs, room)
+    free, paid = bounds(jobs, cluster)
     return {
         "trace": case.trace,
         "nodes": case.nodes,
@@ -110,19 +110,22 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def bounds(jobs: Sequence[Entry], room: Room) -> tuple[float, float]:
+def bounds(jobs: Sequence[Entry], cluster: Cluster) -> tuple[float, float]:
     """Return which part of the jobs with deadlines is feasible alone: for free, with its start."""
-    overhead = overhead_in(room)
+    overhead = overhead_in(cluster)
     spare: list[tuple[float, float]] = []
     for job in jobs:
         if job.deadline_s == math.inf:
             continue
-        told = job.model.told(0.0, (1, 2, 4, 8, 16, 32, 64))
+        observed = job.model.observed(0.0, (1, 2, 4, 8, 16, 32, 64))
         left_s = job.deadline_s - job.submit_s
         slack = [
-            (left_s - told.remaining / rate, left_s - told.remaining / rate - overhead.full_s(gpus))
-            for gpus, rate in zip((1, 2, 4, 8, 16, 32, 64), told.rates.tolist(), strict=True)
-            if rate > 0 and gpus <= room.gpus
+            (
+                left_s - observed.remaining / rate,
+                left_s - observed.remaining / rate - overhead.full_s(gpus),
+            )
+            for gpus, rate in zip((1, 2, 4, 8, 16, 32, 64), observed.rates.tolist(), strict=True)
+            if rate > 0 and gpus <= cluster.gpus
         ]
         spare.append((max(s for s, _ in slack), max(s for _, s in slack)))
     found = np.array(spare)

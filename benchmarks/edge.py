@@ -30,9 +30,9 @@ from scheduler.policies.interface import Kind
 from scheduler.policies.registry import make_policy
 from simulator.generated import Mix
 from simulator.metrics import measure
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import GENERATED, Pauses, SimplePhysics
-from simulator.room import PoolRoom
+from simulator.pools import SimulatedPool
 from simulator.run import Options, simulate
 
 POLICIES = ("edgeflow", "tide")
@@ -80,12 +80,12 @@ def points(
 
 def run(point: Point) -> dict[str, Any]:
     """Run one point."""
-    pools: tuple[PoolRoom, ...] = ()
+    pools: tuple[SimulatedPool, ...] = ()
     if point.servers:
-        edge = PoolRoom("edge", Kind.EDGE, point.servers, 1, point.speed, _EDGE_MIB, 60.0)
+        edge = SimulatedPool("edge", Kind.EDGE, point.servers, 1, point.speed, _EDGE_MIB, 60.0)
         pools = (edge,)
-    room = Room(point.gpus // _PER_NODE, _PER_NODE, _CLOUD_MIB, 2_000.0)
-    options = Options(room=room, pools=pools, on_events=True)
+    cluster = Cluster(point.gpus // _PER_NODE, _PER_NODE, _CLOUD_MIB, 2_000.0)
+    options = Options(cluster=cluster, pools=pools, on_events=True)
     outcome = simulate(_entries(point), make_policy(point.policy), options)
     figures = measure(outcome)
     kept = (
@@ -104,7 +104,7 @@ def _entries(point: Point) -> list[Entry]:
     mix = Mix(days=days, jobs=point.jobs, deadlines=1.0)
     pauses = Pauses(start_s=0.75 * point.pause_s, checkpoint_s=0.25 * point.pause_s)
     physics = SimplePhysics(seed=point.seed, mix=mix, pauses=pauses)
-    made = physics.entries(Path(GENERATED), Room(_GPUS // _PER_NODE, _PER_NODE), adaptive=False)
+    made = physics.entries(Path(GENERATED), Cluster(_GPUS // _PER_NODE, _PER_NODE), adaptive=False)
     return [
         replace(
             job,

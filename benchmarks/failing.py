@@ -25,12 +25,12 @@ from benchmarks.provenance import provenance
 from benchmarks.resampled import seeds_of
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import GENERATED
 
 POLICIES = "tide,fifo,srtf,tiresias,pollux,afs,sia,gandiva,elasticflow,edf"
 MTBF_H = "never,48,12"
-ROOM = Room(8, 8)
+CLUSTER = Cluster(8, 8)
 #: Kept of each run.
 FIGURES = (
     *("jobs", "rejected", "unfinished", "mean_jct_s", "p99_jct_s", "deadlines", "deadlines_met"),
@@ -41,7 +41,7 @@ FIGURES = (
 
 def case(policy: str, mtbf: str, seed: int, mix: Mix, pollux: tuple[str, int] | None) -> Case:
     """Return the run to make."""
-    one = Case(policy, GENERATED, physics="simple", room=ROOM, mix=mix)
+    one = Case(policy, GENERATED, physics="simple", cluster=CLUSTER, mix=mix)
     if pollux is not None:
         one = published_case(policy, workload(*pollux))
     return replace(one, seed=seed, mtbf_h=math.inf if mtbf == "never" else float(mtbf))

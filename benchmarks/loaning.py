@@ -47,9 +47,9 @@ from simulator.generated import Mix, make_jobs
 from simulator.metrics import measure
 from simulator.models import speedup
 from simulator.neighbours import neighbours
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import GENERATED, Pauses, SimplePhysics
-from simulator.room import PoolRoom
+from simulator.pools import SimulatedPool
 from simulator.run import Options, simulate
 
 POLICIES = ("fifo", "aryl", "tide")
@@ -68,7 +68,7 @@ TRAINING_MIB, INFERENCE_MIB = 32_768.0, 16_384.0
 PAUSES = Pauses(start_s=40.0, checkpoint_s=23.0)
 #: Options of a policy that lends what is idle at a report, and takes back what is not.
 AT_ONCE = (
-    ":loans.lend_horizon_s=0:loans.drain_s=0:loans.lead_s=0:loans.loan_min_s=0:loans.cool_down_s=0"
+    ":loans.lend_horizon_s=0:loans.warm_up_s=0:loans.lead_s=0:loans.loan_min_s=0:loans.cool_down_s=0"
     ":loans.forecast.season=none:loans.forecast.headroom_fraction=0:loans.forecast.burst_slots=1"
     ":loans.forecast.trend_slots=2:loans.forecast.half_life_slots=0.3"
 )
@@ -100,7 +100,7 @@ class Setting:
         gpus = self.training * GPUS
         return replace(MIXES[self.mix], days=self.days, jobs=self.jobs, gpus=gpus, load=self.load)
 
-    def pools(self) -> tuple[PoolRoom, ...]:
+    def pools(self) -> tuple[SimulatedPool, ...]:
         """Make the inference servers."""
         hours = self.days * 24.0 + AFTER_H
         (pool,) = neighbours(self.inference, 0, GPUS, self.seed, hours)
@@ -110,14 +110,14 @@ class Setting:
 
 def run(setting: Setting, name: str) -> dict[str, Any]:
     """Run one policy; returns its figures."""
-    room = Room(setting.training, GPUS, TRAINING_MIB, 2_000.0)
+    cluster = Cluster(setting.training, GPUS, TRAINING_MIB, 2_000.0)
     pauses = Pauses(0.0, 0.0) if setting.free else PAUSES
     physics = SimplePhysics(seed=setting.seed, mix=setting.made, pauses=pauses)
-    entries = physics.entries(Path(GENERATED), room, adaptive=False)
+    entries = physics.entries(Path(GENERATED), cluster, adaptive=False)
     line = name + AT_ONCE if setting.free and setting.lend else name
     policy: Policy = Fifo(sizes="requested") if name == "fifo" else make_policy(line)
     options = Options(
-        room=room,
+        cluster=cluster,
         on_events=True,
         round_s=setting.round_s,
         merge_s=setting.merge_s,

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.provenance import provenance
 from simulator.compare import Case, Finished, compare
 from simulator.generated import Mix
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import GENERATED
 
 LOADS = (0.6, 0.9, 1.2)
@@ -30,7 +30,7 @@ SEEDS = tuple(range(31, 51))
 #: What is added: servers to borrow, and edge servers.
 ADDED = {"nothing": (0, 0), "lenders": (4, 0), "edges": (0, 8), "both": (4, 8)}
 PRIOR = (0.0, 0.1)
-ROOM = Room(8, 8)
+CLUSTER = Cluster(8, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def case(key: Key) -> Case:
         key.policy,
         GENERATED,
         physics="simple",
-        room=ROOM,
+        cluster=CLUSTER,
         inference_nodes=lenders,
         edge_nodes=edges,
         seed=key.seed,

@@ -42,7 +42,7 @@ from scheduler.policies.literature.gandiva import Gandiva
 from scheduler.policies.literature.optimus import Optimus
 from scheduler.policies.literature.pollux import Pollux
 from scheduler.policies.literature.tiresias import Tiresias
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.elasticflow import ElasticFlowPhysics
 from simulator.physics.pollux import Oracle, PolluxPhysics
 from simulator.physics.pollux_learned import Learning
@@ -107,8 +107,8 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
     published = json.loads((folder / "published_mean_jct.json").read_text(encoding="utf-8"))
     physics = PolluxPhysics(folder / "profiles", Learning() if peer.learns else Oracle)
     trace = folder / "workloads" / f"load-{load}" / f"workload-{number}.csv"
-    jobs = physics.entries(trace, Room(), adaptive=peer.tunes)
-    sizes = tuple(range(1, Room().gpus + 1)) if peer.every_size else None
+    jobs = physics.entries(trace, Cluster(), adaptive=peer.tunes)
+    sizes = tuple(range(1, Cluster().gpus + 1)) if peer.every_size else None
     out = simulate(
         jobs, peer.policy, Options(sizes=sizes, tick_s=physics.tick_s, instant=physics.instant)
     )
@@ -125,11 +125,11 @@ def mean_jct(data: Path, name: str, load: str, number: int) -> Compared:
 
 def deadline_ratio(data: Path, name: str) -> Compared:
     """Run a peer on the deadline trace; a refused job counts as missed, overheads count."""
-    began_s, room, folder = perf_counter(), Room(32, 8), data / "elasticflow"
+    began_s, cluster, folder = perf_counter(), Cluster(32, 8), data / "elasticflow"
     physics = ElasticFlowPhysics(folder / "throughputs" / "A100").charging(name)
-    jobs = physics.entries(folder / "traces" / "philly_103959.csv", room, adaptive=False)
+    jobs = physics.entries(folder / "traces" / "philly_103959.csv", cluster, adaptive=False)
     options = Options(
-        room=room,
+        cluster=cluster,
         round_s=math.inf,
         on_events=True,
         merge_s=60.0,

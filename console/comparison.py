@@ -71,7 +71,7 @@ def print_runs(runs: Sequence[Finished]) -> None:
             name = f"all {len(mine)}, mean"
             rows.append([Text(policy, "bold"), Text(name, "bold"), *_cells(_averages(mine))])
     case = runs[0].case
-    title = Text(f"{case.room.nodes} nodes of {case.room.gpus_per_node} GPUs", "bold")
+    title = Text(f"{case.cluster.nodes} nodes of {case.cluster.gpus_per_node} GPUs", "bold")
     for count, what in ((case.inference_nodes, "inference"), (case.edge_nodes, "edge")):
         title.append(f", {count} {what} servers" if count else "")
     cores = case.agents == "core"

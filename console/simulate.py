@@ -28,7 +28,7 @@ from simulator.compare import (
 )
 from simulator.generated import Mix
 from simulator.options import Agents
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import GENERATED
 from simulator.remote import ClusterError, DaskCluster
 
@@ -151,7 +151,7 @@ def simulate(
             workload=file,
             physics=physics,
             profiles=profiles,
-            room=Room(nodes, gpus_per_node),
+            cluster=Cluster(nodes, gpus_per_node),
             inference_nodes=inference_nodes,
             edge_nodes=edge_nodes,
             requests=requests,

@@ -35,7 +35,7 @@ STEPS, WORK_S = 1000, 1.0
 #: The edge server connects this late, so that the job begins in the cloud.
 EDGE_AFTER_S = 90.0
 POLICY = (
-    "tide:loans.lend_horizon_s=10:loans.drain_s=8:loans.lead_s=10:loans.loan_min_s=5"
+    "tide:loans.lend_horizon_s=10:loans.warm_up_s=8:loans.lead_s=10:loans.loan_min_s=5"
     ":loans.cool_down_s=5:loans.forecast.season=none:loans.forecast.burst_slots=1:horizon_s=120"
 )
 

@@ -15,7 +15,7 @@ from simulator.driver import START_S
 from simulator.layout import Layout
 from simulator.outcome import FleetRecord, Outcome
 from simulator.physics.base import Placement
-from simulator.room import Owner
+from simulator.pools import Owner
 from simulator.usage import Usage
 
 
@@ -189,7 +189,7 @@ class Account:
     def _of_nodes(self, fact: object, now_s: float) -> None:
         layout, at = self._layout, self._layout.at
         match fact:
-            case facts.NodeJoined() if layout.room_of(at[fact.node]).kind == Kind.TRAINING:
+            case facts.NodeJoined() if layout.node_pool(at[fact.node]).kind == Kind.TRAINING:
                 self._set(at[fact.node], True, now_s)
             case facts.NodeLost():
                 self._set(at[fact.node], False, now_s)
@@ -236,7 +236,7 @@ class Account:
         if self._waits_since_s:
             free = np.where(self._takes, self._free, 0)
             asked = int(self._out.requested[min(self._waits_since_s)])
-            gang = min(asked, self._layout.rooms[0].gpus_per_node)
+            gang = min(asked, self._layout.all_pools[0].gpus_per_node)
             self._idle, self._stranded = int(free.sum()), int((free % gang).sum())
         self._book_idle(now_s)
 

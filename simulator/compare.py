@@ -1,4 +1,4 @@
-"""Policies side by side: the same jobs, physics and room, on every core.
+"""Policies side by side: the same jobs, physics and cluster, on every core.
 
 A case is plain data, so that any process can run it; it yields figures and curves, no objects of
 the run. Cases do not share anything, and their order does not matter.
@@ -30,9 +30,9 @@ from simulator.layout import Layout
 from simulator.metrics import Number, measure
 from simulator.neighbours import neighbours
 from simulator.options import Agents
-from simulator.physics.base import Entry, Physics, Room
+from simulator.physics.base import Cluster, Entry, Physics
 from simulator.physics.simple import GENERATED, SimplePhysics
-from simulator.room import PoolRoom
+from simulator.pools import SimulatedPool
 from simulator.run import Options, Outcome, PolicyError, ladder, simulate
 
 PHYSICS = ("pollux", "elasticflow", "simple")
@@ -60,8 +60,8 @@ class Case:
     workload: str
     physics: str = "pollux"
     profiles: str | None = None
-    room: Room = field(default_factory=Room)
-    inference_nodes: int = 0  #: Servers that may be lent, each with the room's GPUs per node.
+    cluster: Cluster = field(default_factory=Cluster)
+    inference_nodes: int = 0  #: Servers that may be lent, each with the cluster's GPUs per node.
     edge_nodes: int = 0  #: Servers of one GPU.
     requests: str | None = None  #: A trace of requests to the inference servers; None: a tide.
     seed: int = 1  #: Of a generated workload, and of the demand of other pools.
@@ -118,8 +118,8 @@ class Finished:
             "workload": case.workload,
             "physics": case.physics,
             "seed": case.seed,
-            "nodes": case.room.nodes,
-            "gpus_per_node": case.room.gpus_per_node,
+            "nodes": case.cluster.nodes,
+            "gpus_per_node": case.cluster.gpus_per_node,
             "inference_nodes": case.inference_nodes,
             "edge_nodes": case.edge_nodes,
             "when": "events" if case.at_events else "rounds",
@@ -155,7 +155,7 @@ def check(case: Case) -> None:
     if case.agents == "core" and case.mtbf_h < math.inf:
         raise ValueError("--mtbf-h: real agent cores do not fail here; leave out --agents core.")
     _pools(case, 0.0)
-    make_physics(case).entries(Path(case.workload), case.room, adaptive=False)
+    make_physics(case).entries(Path(case.workload), case.cluster, adaptive=False)
 
 
 def make_physics(case: Case) -> Physics:
@@ -204,14 +204,16 @@ def run_case(case: Case, watch: Watch | None = None) -> Finished:
             options that it was given.
     """
     physics = make_physics(case)
-    entries = physics.entries(Path(case.workload), case.room, adaptive=case.tunes)
+    entries = physics.entries(Path(case.workload), case.cluster, adaptive=case.tunes)
     last_s = max((entry.submit_s for entry in entries), default=0.0)
     fails, pools = case.mtbf_h < math.inf, _pools(case, last_s)
     until_s = min(case.horizon_s, last_s + 3600.0 * _AFTER_H)
     options = Options(
-        room=case.room,
+        cluster=case.cluster,
         pools=pools,
-        failures=failures(Layout(case.room, pools), case.mtbf_h, case.repair_s, case.seed, until_s),
+        failures=failures(
+            Layout(case.cluster, pools), case.mtbf_h, case.repair_s, case.seed, until_s
+        ),
         checkpoint_every_s=case.checkpoint_s if fails else math.inf,
         round_s=case.round_s,
         merge_s=case.merge_s,
@@ -270,7 +272,7 @@ class Watched:
 def finished(case: Case, run: Outcome) -> Finished:
     """Keep of a run what is reported."""
     jct_s = run.end_s - run.submit_s
-    share = run.line_gpus / (run.room.gpus if run.fleet is None else run.fleet.gpus)
+    share = run.line_gpus / (run.cluster.gpus if run.fleet is None else run.fleet.gpus)
     loans: tuple[tuple[float, float], ...] = ()
     if run.fleet is not None:
         loans = tuple(zip(run.fleet.line_s.tolist(), run.fleet.line_lent.tolist(), strict=True))
@@ -358,11 +360,11 @@ def _numbered(numbered: Numbered, watch: Watch | None = None) -> Done:
         gc.set_threshold(*thresholds)
 
 
-def _pools(case: Case, last_s: float) -> tuple[PoolRoom, ...]:
+def _pools(case: Case, last_s: float) -> tuple[SimulatedPool, ...]:
     return neighbours(
         case.inference_nodes,
         case.edge_nodes,
-        case.room.gpus_per_node,
+        case.cluster.gpus_per_node,
         case.seed,
         last_s / 3600.0 + _AFTER_H,
         None if case.requests is None else Path(case.requests),
@@ -372,11 +374,11 @@ def _pools(case: Case, last_s: float) -> tuple[PoolRoom, ...]:
 def _sizes(case: Case, entries: Sequence[Entry]) -> tuple[int, ...]:
     asked = {entry.requested for entry in entries}
     own = {size for entry in entries for size in getattr(entry.model, "sizes", ())}
-    most = case.room.gpus
+    most = case.cluster.gpus
     if case.grid == "all":
         grid = {*range(1, min(most, _SIZES_MOST) + 1)}
     elif case.grid == "powers" or case.physics == "elasticflow":
         grid = {1 << power for power in range(most.bit_length())}
     else:
-        grid = set(ladder(case.room))
+        grid = set(ladder(case.cluster))
     return tuple(sorted(size for size in {*grid, *asked, *own} if 1 <= size <= most))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulator.layout import Layout
-from simulator.room import Failure
+from simulator.pools import Failure
 
 #: Begins the names of the streams of chance here: those of owners' demand have smaller numbers.
 _STREAM = 1_000_000
@@ -27,7 +27,7 @@ def failures(
     """
     found: list[Failure] = []
     for node, name in enumerate(layout.ids):
-        kind, number = int(layout.room_of(node).kind), int(name.rpartition("-")[2])
+        kind, number = int(layout.node_pool(node).kind), int(name.rpartition("-")[2])
         rng = np.random.Generator(np.random.PCG64([seed, _STREAM + kind, number]))
         at_s = rng.exponential(mtbf_h * 3600.0)
         while at_s < until_s:

@@ -27,7 +27,7 @@ from schemas.events import (
 )
 from simulator.driver import START_S, Say
 from simulator.layout import Layout
-from simulator.room import Failure, Load, Owner, PoolRoom
+from simulator.pools import Failure, Load, Owner, SimulatedPool
 
 #: How often an owner reports its need. Divides a slot.
 REPORT_S = 60.0
@@ -81,7 +81,7 @@ class Fleet:
             self._born(node)
             if (owner := self.owners.get(node)) is not None:
                 self._serves.add(node)
-                owner.serve(self._room(node).gpus_per_node, 0.0)
+                owner.serve(self._pool_of(node).gpus_per_node, 0.0)
 
     @property
     def next_s(self) -> float:
@@ -128,7 +128,7 @@ class Fleet:
         first = self._layout.ids[int(owner.nodes[0])]
         self._say(
             InferenceLoad.model_construct(
-                pool=self._room(first).id,
+                pool=self._pool_of(first).id,
                 node=None if whole else first,
                 requests_running=0,
                 requests_waiting=0,
@@ -142,8 +142,8 @@ class Fleet:
     def _source(self, node: str) -> str:
         return f"/agents/{self._layout.agent_of(self._layout.at[node])}"
 
-    def _room(self, node: str) -> PoolRoom:
-        return self._layout.room_of(self._layout.at[node])
+    def _pool_of(self, node: str) -> SimulatedPool:
+        return self._layout.node_pool(self._layout.at[node])
 
     # --- loans --------------------------------------------------------------------------------
 
@@ -155,12 +155,12 @@ class Fleet:
                 return
             self._stop_serving(data.node, now_s)
             self._loans[data.node] = data.loan
-            drained_s = now_s + self._room(data.node).drain_s
+            drained_s = now_s + self._pool_of(data.node).drain_s
             self._then(drained_s, partial(self._answer, command, data.node))
         elif isinstance(data, ReturnNode):
             if self._loans.get(data.node) == data.loan:
                 del self._loans[data.node]
-                warm_s = now_s + self._room(data.node).warm_up_s
+                warm_s = now_s + self._pool_of(data.node).warm_up_s
                 self._then(warm_s, partial(self._serve, data.node))
             self._answer(command, data.node, now_s)
 
@@ -173,12 +173,12 @@ class Fleet:
     def _serve(self, node: str, now_s: float) -> None:
         if node not in self._serves and node not in self._down and node not in self._loans:
             self._serves.add(node)
-            self.owners[node].serve(self._room(node).gpus_per_node, now_s - START_S)
+            self.owners[node].serve(self._pool_of(node).gpus_per_node, now_s - START_S)
 
     def _stop_serving(self, node: str, now_s: float) -> None:
         if node in self._serves:
             self._serves.remove(node)
-            self.owners[node].serve(-self._room(node).gpus_per_node, now_s - START_S)
+            self.owners[node].serve(-self._pool_of(node).gpus_per_node, now_s - START_S)
 
     # --- failures -----------------------------------------------------------------------------
 
@@ -207,14 +207,14 @@ class Fleet:
 def owners_of(layout: Layout) -> list[Owner]:
     """Make the owners of all pools that lend, by id."""
     found = []
-    for m, room in enumerate(layout.rooms):
+    for m, pool in enumerate(layout.all_pools):
         mine = np.flatnonzero(layout.pool == m)
-        if room.kind == Kind.INFERENCE:
-            found.append(Owner(room.id, room.kind, mine, room.loads[0], room.gpus))
-        elif room.kind == Kind.EDGE:
-            loads = room.loads or (_IDLE,) * room.nodes
+        if pool.kind == Kind.INFERENCE:
+            found.append(Owner(pool.id, pool.kind, mine, pool.loads[0], pool.gpus))
+        elif pool.kind == Kind.EDGE:
+            loads = pool.loads or (_IDLE,) * pool.nodes
             found += [
-                Owner(layout.ids[node], room.kind, mine[[i]], load, room.gpus_per_node)
+                Owner(layout.ids[node], pool.kind, mine[[i]], load, pool.gpus_per_node)
                 for i, (node, load) in enumerate(zip(mine.tolist(), loads, strict=True))
             ]
     return sorted(found, key=lambda owner: owner.id)

@@ -31,10 +31,10 @@ class Gang:
     before: Placement = ()  #: What a gang that migrates came from.
     site: int = -1  #: Where its checkpoint is; -1: it never ran.
     agent: str = ""  #: Source of what is said of it.
-    done: float = 0.0  #: Progress at `from_s`, where the present leg begins.
+    done: float = 0.0  #: Progress at `from_s`, where the present segment begins.
     from_s: float = 0.0
     speed: float = 0.0
-    until: float = 0.0  #: Progress at which the leg ends...
+    until: float = 0.0  #: Progress at which the segment ends...
     mark_s: float = math.inf  #: ...and when that is.
     ready_s: float = _NEVER  #: When the pause of its newest change ends.
     saved: float = 0.0  #: Progress of the newest checkpoint, and when it was written.
@@ -64,7 +64,7 @@ def steps_of(entry: Entry) -> float:
 
 def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
     """Say what a tenant declares of a job that may have these sizes, ascending."""
-    steps, told = steps_of(entry), entry.model.told(0.0, sizes)
+    steps, observed = steps_of(entry), entry.model.observed(0.0, sizes)
     return JobSubmitted(
         job=entry.id,
         tenant=entry.tenant,
@@ -76,7 +76,7 @@ def submission(entry: Entry, sizes: tuple[int, ...]) -> JobSubmitted:
         samples_per_step=1.0 / steps,
         rates=[
             RatePoint(gpus=size, samples_per_s=min(max(rate, _LEAST_RATE), _MOST_RATE))
-            for size, rate in zip(sizes, told.rates.tolist(), strict=True)
+            for size, rate in zip(sizes, observed.rates.tolist(), strict=True)
         ],
         deadline_s=None if math.isinf(entry.deadline_s) else START_S + entry.deadline_s,
         memory_mib=int(entry.memory_mib),

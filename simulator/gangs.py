@@ -46,14 +46,14 @@ class Gangs:
     ) -> None:
         """Begin with all jobs to come, by submission.
 
-        Where policies decide at events, a leg's rounded end counts, and not its exact end.
+        Where policies decide at events, a segment's rounded end counts, and not its exact end.
         """
         self.gangs = [Gang(one, number, steps_of(one)) for number, one in enumerate(entries)]
         self.at = {gang.entry.id: gang for gang in self.gangs}
         if len(self.at) != len(self.gangs):
             raise ValueError("two jobs have the same id")
         self._layout, self._account = layout, account
-        self._sizes = options.sizes or ladder(options.room, [one.requested for one in entries])
+        self._sizes = options.sizes or ladder(options.cluster, [one.requested for one in entries])
         self._instant, self._eager = options.instant, options.on_events
         self._tick_s, self._every_s = options.tick_s, options.checkpoint_every_s
         self._heap: list[tuple[float, int, int, int, Callable[[Gang, float], None]]] = []
@@ -83,7 +83,7 @@ class Gangs:
         return min(came_s, self._heap[0][0]) if self._heap else came_s
 
     def happen(self, now_s: float) -> None:
-        """Let everything happen that is due: legs end first, then jobs come."""
+        """Let everything happen that is due: segments end first, then jobs come."""
         while self._heap and self._heap[0][0] <= now_s:
             _, _, number, age, act = heapq.heappop(self._heap)
             gang = self.gangs[number]
@@ -153,13 +153,14 @@ class Gangs:
 
     def _curve(self, gang: Gang, now_s: float) -> Curve:
         entry = gang.entry
-        told = entry.model.told(gang.progress(now_s), self._sizes)
+        observed = entry.model.observed(gang.progress(now_s), self._sizes)
         return Curve(
             points=[
-                [size, rate] for size, rate in zip(self._sizes, told.rates.tolist(), strict=True)
+                [size, rate]
+                for size, rate in zip(self._sizes, observed.rates.tolist(), strict=True)
             ],
-            per_step=told.per_progress / gang.steps,
-            left=None if entry.kin else told.remaining,
+            per_step=observed.per_progress / gang.steps,
+            left=None if entry.kin else observed.remaining,
             measured=[],
             affinity=dict(entry.affinity),
         )
@@ -313,21 +314,21 @@ class Gangs:
             )
 
     def _leg(self, gang: Gang, done: float, from_s: float) -> None:
-        """Begin a leg."""
-        leg = gang.entry.model.leg(done, gang.gpus)
-        gang.done, gang.from_s, gang.until = done, from_s, leg.until
-        gang.speed = leg.speed * gang.pace
+        """Begin a segment."""
+        segment = gang.entry.model.segment(done, gang.gpus)
+        gang.done, gang.from_s, gang.until = done, from_s, segment.until
+        gang.speed = segment.speed * gang.pace
         self._stale[gang.number] = self._moved[gang.number] = None
         if gang.speed <= 0.0:
             gang.mark_s = math.inf
             return
-        takes_s = (leg.until - done) / gang.speed
+        takes_s = (segment.until - done) / gang.speed
         tick_s = self._tick_s
         gang.mark_s = from_s + (round(takes_s / tick_s) * tick_s if tick_s else takes_s)
         self._then(gang, gang.mark_s if self._eager else from_s + takes_s, self._turn)
 
     def _turn(self, gang: Gang, now_s: float) -> None:
-        """End a leg, and begin the next or end the job."""
+        """End a segment, and begin the next or end the job."""
         if gang.until < gang.entry.model.total:
             gang.saved, gang.saved_s = self._checkpoint(gang, gang.mark_s)
             self._leg(gang, gang.until, gang.mark_s)

@@ -30,7 +30,7 @@ from simulator.layout import Layout
 from simulator.options import Options
 from simulator.physics.base import Entry, Placement
 from simulator.physics.simple import SimpleJob
-from simulator.room import Owner
+from simulator.pools import Owner
 
 
 class Hosted(Cores):
@@ -76,14 +76,14 @@ class Hosted(Cores):
         for lender in self.owners:
             if nodes[0] not in lender.nodes:
                 continue
-            room = layout.room_of(nodes[0])
+            pool = layout.node_pool(nodes[0])
             owner = SimulatedOwner(
-                room.id,
+                pool.id,
                 {spec.node: spec.gpu_count for spec in specs},
                 partial(_needed, lender),
                 0.0,
-                per_node=room.kind == Kind.EDGE,
-                service=Service(drain_s=room.drain_s, warm_up_s=room.warm_up_s),
+                per_node=pool.kind == Kind.EDGE,
+                service=Service(drain_s=pool.drain_s, warm_up_s=pool.warm_up_s),
             )
             self._served.append((owner, lender))
         agent = Agent(name, specs, owner)

@@ -13,7 +13,7 @@ from simulator.gangs import Gangs
 from simulator.layout import Layout
 from simulator.options import Options
 from simulator.physics.base import Entry
-from simulator.room import Owner
+from simulator.pools import Owner
 
 
 class Ideal:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from scheduler.policies.interface import Ints, Kind, Pools
-from simulator.physics.base import Placement, Room
-from simulator.room import PoolRoom, node_ids
+from simulator.physics.base import Cluster, Placement
+from simulator.pools import SimulatedPool, node_ids
 
 #: The training pool that every run has, and the prefix of its nodes' names.
 TRAIN, TRAIN_NODE = "train", "node"
@@ -18,69 +18,69 @@ _MEMORY_MOST, _PATH_MOST = 2**40, 1e6
 class Layout:
     """The nodes of all pools. A *site* is where a checkpoint may be: a pool, or one edge server."""
 
-    def __init__(self, room: Room, pools: tuple[PoolRoom, ...] = ()) -> None:
+    def __init__(self, cluster: Cluster, pools: tuple[SimulatedPool, ...] = ()) -> None:
         """Name the nodes of the training pool, and of those beside it.
 
         Raises:
             ValueError: Two pools, or two nodes, have one name.
         """
-        train = PoolRoom(
+        train = SimulatedPool(
             TRAIN,
             Kind.TRAINING,
-            room.nodes,
-            room.gpus_per_node,
-            memory_mib=room.memory_mib,
-            transfer_mib_per_s=room.transfer_mib_per_s,
+            cluster.nodes,
+            cluster.gpus_per_node,
+            memory_mib=cluster.memory_mib,
+            transfer_mib_per_s=cluster.transfer_mib_per_s,
         )
-        self.rooms = rooms = (train, *pools)
+        self.all_pools = every = (train, *pools)
         prefixes = [TRAIN_NODE, *(pool.id for pool in pools)]
         named = sorted(
-            (name, m) for m, pool in enumerate(rooms) for name in node_ids(prefixes[m], pool.nodes)
+            (name, m) for m, pool in enumerate(every) for name in node_ids(prefixes[m], pool.nodes)
         )
         self.ids = tuple(name for name, _ in named)
         self.at = {name: node for node, name in enumerate(self.ids)}
-        self.pool_at = {pool.id: m for m, pool in enumerate(rooms)}
-        if len(self.at) < len(named) or len(self.pool_at) < len(rooms):
+        self.pool_at = {pool.id: m for m, pool in enumerate(every)}
+        if len(self.at) < len(named) or len(self.pool_at) < len(every):
             raise ValueError("pools: two of them, or of their nodes, have the same name")
         self.pool: Ints = np.array([m for _, m in named], dtype=np.int64)
-        self.gpus: Ints = np.array([rooms[m].gpus_per_node for _, m in named], dtype=np.int64)
+        self.gpus: Ints = np.array([every[m].gpus_per_node for _, m in named], dtype=np.int64)
         self.total = int(self.gpus.sum())
         self.pools = Pools(
-            ids=tuple(pool.id for pool in rooms),
-            kind=np.array([int(pool.kind) for pool in rooms]),
-            speed=np.array([pool.speed for pool in rooms]),
-            gpu_memory_mib=np.array([pool.memory_mib for pool in rooms]),
-            transfer_mib_per_s=np.array([pool.transfer_mib_per_s for pool in rooms]),
+            ids=tuple(pool.id for pool in every),
+            kind=np.array([int(pool.kind) for pool in every]),
+            speed=np.array([pool.speed for pool in every]),
+            gpu_memory_mib=np.array([pool.memory_mib for pool in every]),
+            transfer_mib_per_s=np.array([pool.transfer_mib_per_s for pool in every]),
         )
 
     def site(self, placement: Placement) -> int:
         """Number the site that a gang is at."""
         node = placement[0][0]
         pool = int(self.pool[node])
-        return len(self.rooms) + node if self.rooms[pool].kind == Kind.EDGE else pool
+        return len(self.all_pools) + node if self.all_pools[pool].kind == Kind.EDGE else pool
 
     def pool_of(self, site: int) -> int:
         """Return the pool that a site is in."""
-        many = len(self.rooms)
+        many = len(self.all_pools)
         return site if site < many else int(self.pool[site - many])
 
     def is_edge(self, site: int) -> bool:
         """Say whether a site is an edge server."""
-        return site >= len(self.rooms)
+        return site >= len(self.all_pools)
 
     def speed(self, site: int, affinity: Mapping[str, float]) -> float:
         """Return the speed at a site of a job that has its own speed in some pools."""
-        room = self.rooms[self.pool_of(site)]
-        return affinity.get(room.id, room.speed)
+        pool = self.all_pools[self.pool_of(site)]
+        return affinity.get(pool.id, pool.speed)
 
-    def room_of(self, node: int) -> PoolRoom:
+    def node_pool(self, node: int) -> SimulatedPool:
         """Return the pool that a node is in."""
-        return self.rooms[int(self.pool[node])]
+        return self.all_pools[int(self.pool[node])]
 
     def agent_of(self, node: int) -> str:
         """Name a node's agent: each edge server has one of its own, other pools have one each."""
-        room = self.room_of(node)
-        return self.ids[node] if room.kind == Kind.EDGE else room.id
+        pool = self.node_pool(node)
+        return self.ids[node] if pool.kind == Kind.EDGE else pool.id
 
     def placement(self, cells: Mapping[str, Sequence[int]]) -> Placement:
         """Count the GPUs that are held on each node."""
@@ -88,16 +88,16 @@ class Layout:
 
     def spec(self, node: int) -> dict[str, Any]:
         """Describe a node as its agent does, by the names of `NodeSpec` and `NodeBorn`."""
-        room = self.room_of(node)
+        pool = self.node_pool(node)
         return {
             "node": self.ids[node],
-            "pool": room.id,
-            "pool_kind": room.kind.name.lower(),
-            "gpu_count": room.gpus_per_node,
+            "pool": pool.id,
+            "pool_kind": pool.kind.name.lower(),
+            "gpu_count": pool.gpus_per_node,
             "gpu_type": "simulated",
-            "gpu_memory_mib": int(min(room.memory_mib, _MEMORY_MOST)),
-            "speed_factor": room.speed,
-            "transfer_mib_per_s": min(room.transfer_mib_per_s, _PATH_MOST),
+            "gpu_memory_mib": int(min(pool.memory_mib, _MEMORY_MOST)),
+            "speed_factor": pool.speed,
+            "transfer_mib_per_s": min(pool.transfer_mib_per_s, _PATH_MOST),
         }
 
     def travel_s(self, mib: float, before: int, after: int) -> float:

@@ -55,7 +55,7 @@ def measure(run: Outcome) -> dict[str, Number]:
     span_s = max((last_end_s if all_over and last_end_s else run.until_s) - first_s, 1e-9)
     held, paused = float(run.attained_gpu_s.sum()), float(run.paused_gpu_s.sum())
     fleet = run.fleet
-    there_gpu_s = run.room.gpus * span_s if fleet is None else max(fleet.ready_gpu_s, 1e-9)
+    there_gpu_s = run.cluster.gpus * span_s if fleet is None else max(fleet.ready_gpu_s, 1e-9)
     decision_ms = run.decision_s * 1e3
     preempted = int((run.preemptions > 0).sum())
     count, running = len(run.ids), int(started.sum())

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.policies.interface import Kind
+from simulator.pools import Load, SimulatedPool
 from simulator.requests import load_of_requests
-from simulator.room import Load, PoolRoom
 from simulator.tides import edge_tide, pool_tide
 
 INFERENCE, EDGE = "serve", "edge"
@@ -30,7 +30,7 @@ def neighbours(
     seed: int,
     hours: float,
     requests: Path | None = None,
-) -> tuple[PoolRoom, ...]:
+) -> tuple[SimulatedPool, ...]:
     """Make the pools that have nodes.
 
     Args:
@@ -57,7 +57,7 @@ def neighbours(
             else _asked_by(requests, gpus, from_s, hours)
         )
         pools.append(
-            PoolRoom(
+            SimulatedPool(
                 INFERENCE,
                 Kind.INFERENCE,
                 inference_nodes,
@@ -74,7 +74,7 @@ def neighbours(
             rng = np.random.Generator(np.random.PCG64([seed, 2 + number]))
             loads.append(Load.of_tide(edge_tide(rng, 1, hours, _FIRST_HOUR), from_s))
         pools.append(
-            PoolRoom(
+            SimulatedPool(
                 EDGE,
                 Kind.EDGE,
                 edge_nodes,

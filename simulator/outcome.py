@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class Outcome:
     """What came of a run. N jobs by submission, then id; moments in s, inf for never."""
 
     policy: str
-    room: Room
+    cluster: Cluster
     ids: tuple[str, ...]
     tenants: tuple[str, ...]
     requested: Ints  #: (N,)

@@ -14,7 +14,7 @@ import numpy as np
 
 from scheduler.policies.interface import Floats
 from simulator.csv_rows import rows_of
-from simulator.room import Load
+from simulator.pools import Load
 
 _COLUMNS = ("timestamp", "contexttokens", "generatedtokens")
 _TOKENS_MOST = 10_000_000

@@ -86,14 +86,14 @@ class Run:
         self._options, self._policy = options, _Timed(policy)
         self._out = Outcome(
             policy=policy.name,
-            room=options.room,
+            cluster=options.cluster,
             ids=tuple(entry.id for entry in ordered),
             tenants=tuple(entry.tenant for entry in ordered),
             requested=np.array([entry.requested for entry in ordered], dtype=np.int64),
             submit_s=np.array([entry.submit_s for entry in ordered]),
             deadline_s=np.array([entry.deadline_s for entry in ordered]),
         )
-        layout = Layout(options.room, options.pools)
+        layout = Layout(options.cluster, options.pools)
         self._account = Account(layout, self._out)
         ideal = options.agents == "ideal"
         self._field = (Ideal if ideal else _hosted())(ordered, layout, self._account, options)

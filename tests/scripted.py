@@ -10,7 +10,7 @@ from bus.contract import Record
 from scheduler.policies.interface import LoanPhase, Plan, Snapshot, Target
 from scheduler.replay import Result, verify
 from simulator.driver import START_S
-from simulator.physics.base import Entry, Leg, Placement, Told
+from simulator.physics.base import Entry, Observed, Placement, Segment
 
 
 @dataclass(slots=True)
@@ -25,14 +25,16 @@ class Linear:
     def total(self) -> float:
         return self.work
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+    def segment(self, progress: float, gpus: tuple[int, ...]) -> Segment:
         middle = self.work / 2
         if self.halves:
-            return Leg(sum(gpus) / (1 + (progress >= middle)), middle * (1 + (progress >= middle)))
-        return Leg(float(sum(gpus)), self.work)
+            return Segment(
+                sum(gpus) / (1 + (progress >= middle)), middle * (1 + (progress >= middle))
+            )
+        return Segment(float(sum(gpus)), self.work)
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        return Told(np.array(sizes, dtype=np.float64), self.work - progress)
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
+        return Observed(np.array(sizes, dtype=np.float64), self.work - progress)
 
     def pause_s(self, before: Placement, after: Placement) -> float:
         return 10.0

@@ -57,17 +57,17 @@ class _Outlook(NamedTuple):
 
 def end_hopeless(turn: Turn) -> dict[str, list[str]]:
     """Refuse what can never be carried out; give, by gang in the way, the claims that wait."""
-    state, standing, looked = turn.state, turn.standing, dict[str, _Outlook]()
+    state, changed_claims, looked = turn.state, turn.changed_claims, dict[str, _Outlook]()
     while True:
-        standing.note(turn.facts)
-        found = {name: _outlook(state, state.jobs[name]) for name in standing.affected(state)}
+        changed_claims.note(turn.facts)
+        found = {name: _outlook(state, state.jobs[name]) for name in changed_claims.affected(state)}
         looked.update(found)
         hopeless = {name: outlook for name, outlook in found.items() if outlook.why}
         for name, outlook in hopeless.items():
             refuse(turn, state.jobs[name], outlook.why, outlook.lost_to)
         if not hopeless:
             break
-    standing.settle()
+    changed_claims.end_look()
     in_way: dict[str, list[str]] = {}
     for name, outlook in looked.items():
         if state.jobs[name].target is not None:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from scheduler.core import due, facts, observe, observe_fleet
 from scheduler.core.agenda import Agenda
+from scheduler.core.changed_claims import ChangedClaims
 from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask
 from scheduler.core.reconcile import adopt, advance, clear_reclaimed
 from scheduler.core.settings import Settings, settings_from
-from scheduler.core.standing import Standing
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
     Cause,
@@ -115,8 +115,8 @@ class Engine:
         self._policy: Policy | None = None
         self._settings = Settings()
         self._agenda = Agenda(state, self._settings)
-        self._standing = Standing()
-        self._turn = Turn(state, self._settings, self._standing)  # the present one
+        self._changed_claims = ChangedClaims()
+        self._turn = Turn(state, self._settings, self._changed_claims)  # the present one
         self._seen = 0  # so many of its facts are known to view and agenda
         self._timed = False  # it is of a cycle
         if state.leader.policy:
@@ -176,7 +176,7 @@ class Engine:
         state = self.state
         state.advance(stimulus.at_s)
         self._see()
-        turn, self._seen = Turn(state, self._settings, self._standing), 0
+        turn, self._seen = Turn(state, self._settings, self._changed_claims), 0
         self._turn = turn
         self._timed = isinstance(stimulus.data, TimePassed)
         if not isinstance(stimulus.data, TimePassed):
@@ -203,7 +203,7 @@ class Engine:
         elif not self._timed and not _FREEING.isdisjoint(map(type, turn.facts)):
             clear_reclaimed(turn, anew=False)
             advance(turn, anew=False)
-        self._standing.end_turn(state, turn.facts)
+        self._changed_claims.end_turn(state, turn.facts)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
 

@@ -1,4 +1,4 @@
-"""How gangs leave their GPUs: released, settled, died, or lost with their node."""
+"""How gangs leave their GPUs: released, ended, died, or lost with their node."""
 
 from scheduler.core import facts
 from scheduler.core.settings import Settings
@@ -78,10 +78,10 @@ def gang_died(turn: Turn, job: Job, error: str) -> None:
     if job.state in UP:
         turn.because(job.id, "preempts", "gang.died", step_kept=job.checkpoint_step)
         end_gang(turn, job, "failed", error)
-    settle(turn, job)
+    finish_leaving(turn, job)
 
 
-def settle(turn: Turn, job: Job) -> None:
+def finish_leaving(turn: Turn, job: Job) -> None:
     """A job that was leaving and holds nothing any more takes its next state."""
     if job.state not in HOLDING or job.cells or job.leaving:
         return
@@ -127,7 +127,7 @@ def release_parts(turn: Turn, node: Node, parts: dict[str, list[int]], error: st
         if holder in died:
             gang_died(turn, jobs[holder], error)
         elif holder in jobs:
-            settle(turn, jobs[holder])
+            finish_leaving(turn, jobs[holder])
 
 
 def claimants_of(state: ClusterState, node: Node) -> list[Job]:

@@ -11,9 +11,9 @@ from scheduler.core.leave import (
     ask,
     drop_claim,
     end_gang,
+    finish_leaving,
     gang_died,
     release,
-    settle,
 )
 from scheduler.core.state import Job, Node, OpenCommand
 from scheduler.core.stimuli import Cause, CurvesLearned, LengthsLearned
@@ -185,7 +185,7 @@ def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) 
     if job is not None:
         if part:
             _part_left(turn, job, report)
-        settle(turn, job)
+        finish_leaving(turn, job)
 
 
 def _part_left(turn: Turn, job: Job, report: events.WorkerStopped | events.WorkerFailed) -> None:

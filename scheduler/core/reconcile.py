@@ -210,8 +210,8 @@ def advance(turn: Turn, *, anew: bool = True) -> None:
     """
     if not turn.state.claimants and not turn.state.starts_deferred:
         return
-    turn.standing.note(turn.facts)
-    _carry_out(turn, turn.standing.look(turn.state, anew=anew))
+    turn.changed_claims.note(turn.facts)
+    _carry_out(turn, turn.changed_claims.begin_look(turn.state, anew=anew))
     for job, kept in claims.leave_now(turn, claims.end_hopeless(turn)):
         if kept:
             _scale(turn, job, kept, keeps_claim=True)

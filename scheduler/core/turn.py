@@ -6,10 +6,10 @@ Emitting a fact folds it into the state at once, so that what follows sees it.
 from typing import Any, Literal
 
 from scheduler.core import facts
+from scheduler.core.changed_claims import ChangedClaims
 from scheduler.core.evolve import apply
 from scheduler.core.orders import recorded
 from scheduler.core.settings import Settings
-from scheduler.core.standing import Standing
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Command
 from scheduler.policies.interface import Figure, Reason
@@ -26,15 +26,17 @@ _WIRE_REASONS: dict[str, WireReason] = {
 class Turn:
     """Collects the decision on one stimulus."""
 
-    def __init__(self, state: ClusterState, settings: Settings, standing: Standing) -> None:
-        """Begin a turn on the state as it is; `standing` is kept from turn to turn."""
+    def __init__(
+        self, state: ClusterState, settings: Settings, changed_claims: ChangedClaims
+    ) -> None:
+        """Begin a turn on the state as it is; `changed_claims` is kept from turn to turn."""
         self.state = state
         self.settings = settings
         self.facts: list[Any] = []
         self.commands: list[Command] = []
         self.reasons: list[Reason] = []
         self.starts = 0  #: Gangs started.
-        self.standing = standing
+        self.changed_claims = changed_claims
 
     def emit(self, fact: Any) -> None:
         """Record a fact and fold it into the state."""

@@ -8,7 +8,7 @@ The journal records this line, so that a replay decides as the options said.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -73,7 +73,11 @@ def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
     kinds = get_type_hints(type(before), include_extras=True)
     able = [one.name for one in dataclasses.fields(before) if one.name != "name" and one.init]
     new: dict[str, Any] = {}
-    for name, value in given.items():
+    renamed: Mapping[str, str] = getattr(before, "RENAMED", {})
+    for said, value in given.items():
+        name = renamed.get(said, said)
+        if name != said and name in given:
+            raise ValueError(f"{path}{said}: is now called {name}, which is given, too")
         full = f"{path}{name}"
         if name not in able:
             raise ValueError(f"{full}: is no option; there are {', '.join(able) or 'none'}")

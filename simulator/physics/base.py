@@ -1,8 +1,8 @@
 """What a physics is: the ground truth of jobs, plugged into `simulator.gangs`.
 
-A job's progress is a number that grows from 0 to `total` in *legs* of even speed. An ideal
-agent asks for a leg when a job gets GPUs and whenever a leg ends; it asks what to tell the policy
-only when something changed. So a physics is never called for a job that just goes on.
+A job's progress is a number that grows from 0 to `total` in *segments* of even speed. An ideal
+agent asks for a segment when a job gets GPUs and whenever a segment ends. It asks what the policy
+can see only when something changed. So a physics is never called for a job that just goes on.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ Placement = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class Segment:
     """A stretch of even speed."""
 
     speed: float  #: Progress per second; 0 if this cannot run.
-    until: float  #: Progress at its end; the job's total on the last leg.
+    until: float  #: Progress at its end; the job's total on the last segment.
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a policy is told of a job, until the leg ends. k sizes.
+class Observed:
+    """What a policy can see of a job, until the segment ends. k sizes.
 
     The unit of work is the physics' choice: progress, iterations, samples. It may differ from
-    that of `Leg`; `per_progress` converts.
+    that of `Segment`; `per_progress` converts.
     """
 
     rates: Floats  #: (k,) work per second at each size on the fewest nodes; 0: not allowed.
@@ -47,14 +47,14 @@ class JobModel(Protocol):
 
     @property
     def stamp(self) -> int | None:
-        """A number that changes when `told` would answer otherwise in mid-leg; None: never."""
+        """A number that changes when `observed` changes within a segment; None: it never does."""
         ...
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+    def segment(self, progress: float, gpus: tuple[int, ...]) -> Segment:
         """Say how it goes on from `progress` with so many GPUs on each node, most first."""
         ...
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         """Say what the policy may know at `progress`. `rates` are kept by value."""
         ...
 
@@ -86,7 +86,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Cluster:
     """The cluster that jobs run in: like nodes of one training pool."""
 
     nodes: int = 16
@@ -103,17 +103,17 @@ class Room:
 class Physics(Protocol):
     """A published simulator's job model, or a simple one."""
 
-    #: Legs end on whole multiples of this after their beginning; 0: at any moment.
+    #: Segments end on whole multiples of this after their beginning; 0: at any moment.
     tick_s: ClassVar[float]
     #: Whether agents take no time, as in a published simulator (`simulator.gangs`).
     instant: ClassVar[bool]
 
-    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+    def entries(self, workload: Path, cluster: Cluster, *, adaptive: bool) -> list[Entry]:
         """Read a workload into jobs nobody has run yet.
 
         Args:
             workload: A file.
-            room: Where they will run.
+            cluster: Where they will run.
             adaptive: Whether the policy leaves the batch size to the job, which then tunes it;
                 otherwise jobs keep the batch of their row. Physics without batches ignore it.
 

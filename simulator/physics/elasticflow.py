@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simulator.csv_rows import WorkloadError
-from simulator.physics.base import Entry, Leg, Placement, Room, Told
+from simulator.physics.base import Cluster, Entry, Observed, Placement, Segment
 from simulator.profiles import Profiles, RateTable, load_profiles
 from simulator.trace_formats import read_jobs
 
@@ -79,9 +79,9 @@ class Overhead:
         return max(0.0, 1.0 - self.full_s(gpus) / self.slice_s)
 
 
-def overhead_in(room: Room, charge: Charge = "cached") -> Overhead:
+def overhead_in(cluster: Cluster, charge: Charge = "cached") -> Overhead:
     """Return the published cost in a cluster: higher in one of 256 GPUs or more."""
-    if room.gpus >= 256:
+    if cluster.gpus >= 256:
         return Overhead(base_s=7.0, restart_s=47.0, charge=charge)
     return Overhead(charge=charge)
 
@@ -103,14 +103,14 @@ class TableJob:
         self._overhead = overhead
         self._started = False
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+    def segment(self, progress: float, gpus: tuple[int, ...]) -> Segment:
         """Go on at the table's speed to the end."""
         size = sum(gpus)
-        return Leg(self.rates.get(size, 0.0) * self._overhead.useful(size), self.total)
+        return Segment(self.rates.get(size, 0.0) * self._overhead.useful(size), self.total)
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         """Tell the table as it is: sizes that were not profiled are not allowed."""
-        return Told(np.array([self.rates.get(n, 0.0) for n in sizes]), self.total - progress)
+        return Observed(np.array([self.rates.get(n, 0.0) for n in sizes]), self.total - progress)
 
     def pause_s(self, before: Placement, after: Placement) -> float:
         """Charge a change."""
@@ -125,7 +125,7 @@ class ElasticFlowPhysics:
     Attributes:
         profiles: Folder of tables, `<model>.csv`: `A100` or `T4` of the published ones.
         charge: Who pays for changes; None: `cached`, for every policy alike.
-        overhead: The formula's figures; None: the published ones for the room.
+        overhead: The formula's figures; None: the published ones for the cluster.
     """
 
     profiles: Path
@@ -140,7 +140,7 @@ class ElasticFlowPhysics:
         """Return it with what the published simulator charges a policy, `cached` if it has none."""
         return replace(self, charge=CHARGES.get(policy, "cached"))
 
-    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+    def entries(self, workload: Path, cluster: Cluster, *, adaptive: bool) -> list[Entry]:
         """Read a trace. Batches are never tuned: `adaptive` means nothing here.
 
         A job that asks for a size without a figure asks for the nearest that has one.
@@ -149,7 +149,7 @@ class ElasticFlowPhysics:
             WorkloadError: The file cannot be used, or a model at a batch has no figures.
         """
         tables = load_profiles(self.profiles)
-        overhead = self.overhead or overhead_in(room)
+        overhead = self.overhead or overhead_in(cluster)
         if self.charge is not None:
             overhead = replace(overhead, charge=self.charge)
         entries = []

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.policies.interface import Floats
-from simulator.physics.base import Entry, Leg, Placement, Room, Told
+from simulator.physics.base import Cluster, Entry, Observed, Placement, Segment
 from simulator.physics.pollux_app import App, Batch, compact, load_app
 from simulator.trace_formats import read_jobs
 
@@ -30,9 +30,9 @@ _UNTUNED, _UNTUNED_BATCH = "ncf", 32_768
 class PolluxJob:
     """A job of an application, that makes progress epoch by epoch."""
 
-    def __init__(self, app: App, room: Room) -> None:
+    def __init__(self, app: App, cluster: Cluster) -> None:
         self._app = app
-        self._per_node = room.gpus_per_node
+        self._per_node = cluster.gpus_per_node
         self.total = float(app.ends[-1])
 
     @property
@@ -43,13 +43,13 @@ class PolluxJob:
         """Choose the batch to run with on a placement; None: it cannot run there."""
         raise NotImplementedError
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
+    def segment(self, progress: float, gpus: tuple[int, ...]) -> Segment:
         epoch = self._app.epoch(progress)
         batch = self.choose(gpus, epoch)
         speed = 0.0 if batch is None else self._app.goodput(gpus, batch, epoch)
-        return Leg(speed, float(self._app.ends[epoch]))
+        return Segment(speed, float(self._app.ends[epoch]))
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         raise NotImplementedError
 
     def pause_s(self, before: Placement, after: Placement) -> float:
@@ -59,8 +59,8 @@ class PolluxJob:
 class FixedJob(PolluxJob):
     """A job that keeps its batch. What is told is in iterations of this batch."""
 
-    def __init__(self, app: App, batch: int, room: Room) -> None:
-        super().__init__(app, room)
+    def __init__(self, app: App, batch: int, cluster: Cluster) -> None:
+        super().__init__(app, cluster)
         self._batch = batch
         self._gain = app.gain(batch)
         work = np.diff(app.ends, prepend=0.0) / self._gain
@@ -70,11 +70,11 @@ class FixedJob(PolluxJob):
     def choose(self, gpus: tuple[int, ...], epoch: int) -> Batch | None:
         return self._app.fixed(self._batch, sum(gpus))
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         epoch = self._app.epoch(progress)
         per_progress = 1.0 / float(self._gain[epoch])
         left = (float(self._app.ends[epoch]) - progress) * per_progress
-        return Told(self._rates(sizes), left + float(self._after[epoch]), per_progress)
+        return Observed(self._rates(sizes), left + float(self._after[epoch]), per_progress)
 
     def _rates(self, sizes: tuple[int, ...]) -> Floats:
         key = sizes, self._per_node, self._batch
@@ -100,8 +100,8 @@ class Oracle(PolluxJob):
         tuned = self._app.tuned(gpus)
         return tuned.batch[epoch] if tuned is not None else Batch(self._app.local_min, 1)
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        return Told(self._goodputs(sizes)[self._app.epoch(progress)], self.total - progress)
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
+        return Observed(self._goodputs(sizes)[self._app.epoch(progress)], self.total - progress)
 
     def _goodputs(self, sizes: tuple[int, ...]) -> Floats:
         """(E, k) best goodput in each epoch at each size on the fewest nodes."""
@@ -117,10 +117,10 @@ class Oracle(PolluxJob):
 class UntunedJob(FixedJob):
     """A job that keeps its batch, and one GPU, among jobs that tune theirs."""
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-        told = super().told(progress, sizes)
-        rates = np.where(np.array(sizes) == 1, told.rates, 0.0)
-        return Told(rates, told.remaining, told.per_progress)
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
+        observed = super().observed(progress, sizes)
+        rates = np.where(np.array(sizes) == 1, observed.rates, 0.0)
+        return Observed(rates, observed.remaining, observed.per_progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +129,24 @@ class PolluxPhysics:
 
     profiles: Path  #: With a folder for each application.
     #: Makes jobs that tune their batch.
-    tuning: Callable[[App, Room], PolluxJob] = Oracle
+    tuning: Callable[[App, Cluster], PolluxJob] = Oracle
     #: Whether jobs do not say how much progress they need; those of an application are kin then.
     hides: bool = False
     tick_s: ClassVar[float] = 1.0
     instant: ClassVar[bool] = True
 
-    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+    def entries(self, workload: Path, cluster: Cluster, *, adaptive: bool) -> list[Entry]:
         """Read a Pollux workload; inference rows are left out."""
         made = []
         for row in read_jobs(workload, "pollux"):
             app = load_app(self.profiles / row.model)
             model: PolluxJob
             if not adaptive:
-                model = FixedJob(app, int(row.batch), room)
+                model = FixedJob(app, int(row.batch), cluster)
             elif row.model == _UNTUNED:
-                model = UntunedJob(app, _UNTUNED_BATCH, room)
+                model = UntunedJob(app, _UNTUNED_BATCH, cluster)
             else:
-                model = self.tuning(app, room)
+                model = self.tuning(app, cluster)
             kin = row.model if self.hides else ""
             made.append(
                 Entry(row.job, row.submit_s, model, row.gpus, start_cost_s=RESTART_S, kin=kin)

@@ -18,7 +18,7 @@ from scheduler.estimator.noise import Trend
 from scheduler.estimator.steps import Seen, Shape, Steps, Timed
 from scheduler.goodput import Batches, Best, Noise, Tried, best_of, goodputs, tried
 from scheduler.policies.interface import Floats
-from simulator.physics.base import Placement, Room, Told
+from simulator.physics.base import Cluster, Observed, Placement
 from simulator.physics.pollux import PolluxJob
 from simulator.physics.pollux_app import App, Batch
 
@@ -146,8 +146,8 @@ class Kin:
 class Learner(PolluxJob):
     """A job that tunes its batch by what it and its kin saw."""
 
-    def __init__(self, kin: Kin, room: Room) -> None:
-        super().__init__(kin.app, room)
+    def __init__(self, kin: Kin, cluster: Cluster) -> None:
+        super().__init__(kin.app, cluster)
         self._kin = kin
         self._batch, self._has_run = 0, False
         self._sees(kin.app.batch0)
@@ -188,12 +188,12 @@ class Learner(PolluxJob):
         sqr, var = float(self._sqr[epoch]), float(self._var[epoch])
         return var / sqr if sqr > 0.0 else 0.0
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         """Say what its kin's steps and its own noise predict."""
         epoch = self._app.epoch(progress)
         noise = float(self._sqr[epoch]), float(self._var[epoch])
         rates = self._kin.rates(noise, self._batch, sizes, self._per_node)
-        return Told(rates, self.total - progress)
+        return Observed(rates, self.total - progress)
 
 
 class Learning:
@@ -203,6 +203,6 @@ class Learning:
         """Begin to learn."""
         self._kin: dict[str, Kin] = {}
 
-    def __call__(self, app: App, room: Room) -> Learner:
+    def __call__(self, app: App, cluster: Cluster) -> Learner:
         """Return a new job of an application."""
-        return Learner(self._kin.setdefault(app.name, Kin(app)), room)
+        return Learner(self._kin.setdefault(app.name, Kin(app)), cluster)

@@ -1,7 +1,7 @@
 """Jobs as Amdahl's law or their throughput tables say; a pause for every change.
 
 For any trace that `simulator.workload` reads, and for made-up ones: the workload called
-`generated` is made from a seed (`simulator.generated`) to fill the room.
+`generated` is made from a seed (`simulator.generated`) to fill the cluster.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.policies.interface import Floats
 from simulator.generated import MadeJob, Mix, make_jobs
 from simulator.models import speedup
-from simulator.physics.base import Entry, Leg, Placement, Room, Told
+from simulator.physics.base import Cluster, Entry, Observed, Placement, Segment
 from simulator.profiles import load_profiles
 from simulator.workload import JobArrival, read_workload
 
@@ -44,12 +44,12 @@ class SimpleJob:
         """Sizes it can run at, ascending."""
         return tuple(sorted(self._rates))
 
-    def leg(self, progress: float, gpus: tuple[int, ...]) -> Leg:
-        return Leg(self._rates.get(sum(gpus), 0.0), self.total)
+    def segment(self, progress: float, gpus: tuple[int, ...]) -> Segment:
+        return Segment(self._rates.get(sum(gpus), 0.0), self.total)
 
-    def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
+    def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
         rates: Floats = np.array([self._rates.get(size, 0.0) for size in sizes])
-        return Told(rates, self.total - progress)
+        return Observed(rates, self.total - progress)
 
     def pause_s(self, before: Placement, after: Placement) -> float:
         return self._pauses.start_s + (self._pauses.checkpoint_s if before else 0.0)
@@ -69,15 +69,15 @@ class SimplePhysics:
 
     profiles: Path | None = None
     seed: int = 1  #: Of the workload `generated`.
-    mix: Mix = field(default_factory=Mix)  #: Of it too, but for the GPUs: those of the room.
+    mix: Mix = field(default_factory=Mix)  #: Of it too, but for the GPUs: those of the cluster.
     pauses: Pauses = field(default_factory=Pauses)
     tick_s: ClassVar[float] = 0.0
     instant: ClassVar[bool] = False
 
-    def entries(self, workload: Path, room: Room, *, adaptive: bool) -> list[Entry]:
+    def entries(self, workload: Path, cluster: Cluster, *, adaptive: bool) -> list[Entry]:
         """Read any known trace, or make jobs up; batches are never tuned."""
         if str(workload) == GENERATED:
-            mix = replace(self.mix, gpus=room.gpus)
+            mix = replace(self.mix, gpus=cluster.gpus)
             return [self._made(job) for job in make_jobs(self.seed, mix)]
         tables = None if self.profiles is None else load_profiles(self.profiles)
         return [self._read(job) for job in read_workload(workload, profiles=tables).jobs]

@@ -29,7 +29,7 @@ STEPS, WORK_S, SAVE_EVERY, SAVE_S, BALLAST_MIB, RATE_MIB_PER_S = 120, 0.5, 15, 0
 #: N GPUs are N**GAIN times as fast: each more helps less, so that jobs share what there is.
 GAIN = 0.5
 POLICY = (
-    "tide:loans.lend_horizon_s=3:loans.drain_s=3:loans.lead_s=3:loans.loan_min_s=2"
+    "tide:loans.lend_horizon_s=3:loans.warm_up_s=3:loans.lead_s=3:loans.loan_min_s=2"
     ":loans.cool_down_s=2:loans.forecast.season=none:loans.forecast.burst_slots=1"
     ":loans.forecast.half_life_slots=0.3:loans.forecast.trend_slots=2"
     ":horizon_s=60"

@@ -123,7 +123,7 @@ def test_nothing_is_idle_that_somebody_below_its_limit_could_use(seed: int) -> N
         return
     opens, got, bound = found.market, found.found, found.promises.bound
     tenants, has = counted(one, found)
-    lends = {kept.site for kept in found.promises.kept if kept.courses.lending}
+    lends = {kept.site for kept in found.promises.kept if kept.schedule.lending}
     for site in (one.seen.pools.kind[opens.sites] != Kind.EDGE).nonzero()[0].tolist():
         idle = int(opens.gpus[site] - opens.sizes[got.level[got.site == site]].sum())
         could = (bound < 0) & ((got.level == 0) | (got.site == site))

@@ -1,4 +1,4 @@
-"""What a change of the problem does to a whole run: more room helps, names and clocks are nothing.
+"""What a change of the problem does to a whole run: more capacity helps, names change nothing.
 
 Each run is of the real engine with the default policy: 80 made-up jobs on 4 nodes of 8 GPUs, a
 little more than they can do at once, with and without deadlines. Bounds are for all seeds
@@ -20,13 +20,13 @@ from simulator.generated import Mix
 from simulator.neighbours import neighbours
 from simulator.options import Options, ladder
 from simulator.outcome import Outcome
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import GENERATED, SimpleJob, SimplePhysics
-from simulator.room import PoolRoom
+from simulator.pools import SimulatedPool
 from simulator.run import simulate
 
 SEEDS = (1, 2, 3)
-ROOM = Room(4, 8)
+CLUSTER = Cluster(4, 8)
 MIX = Mix(days=0.25, load=1.1, jobs=80, deadlines=0.6)
 HOURS = 48.0
 INF = float("inf")
@@ -67,22 +67,25 @@ class Result:
 
 @cache
 def entries(seed: int, timed: bool) -> tuple[Entry, ...]:
-    made = SimplePhysics(seed=seed, mix=MIX).entries(Path(GENERATED), ROOM, adaptive=False)
+    made = SimplePhysics(seed=seed, mix=MIX).entries(Path(GENERATED), CLUSTER, adaptive=False)
     return tuple(one if timed else replace(one, deadline_s=INF) for one in made)
 
 
-def beside(seed: int, lenders: int = 0, edges: int = 0, fast: int = 0) -> tuple[PoolRoom, ...]:
+def beside(seed: int, lenders: int = 0, edges: int = 0, fast: int = 0) -> tuple[SimulatedPool, ...]:
     """Make pools beside the training pool: nodes of 8 GPUs, edge servers of one."""
     pools = neighbours(lenders, edges, 8, seed, HOURS)
-    return (*pools, PoolRoom("fast", Kind.TRAINING, fast, 8, speed=2.0)) if fast else pools
+    return (*pools, SimulatedPool("fast", Kind.TRAINING, fast, 8, speed=2.0)) if fast else pools
 
 
 def go(
-    jobs: Sequence[Entry], room: Room = ROOM, pools: tuple[PoolRoom, ...] = (), **quotas: str
+    jobs: Sequence[Entry],
+    cluster: Cluster = CLUSTER,
+    pools: tuple[SimulatedPool, ...] = (),
+    **quotas: str,
 ) -> Result:
     """Run jobs to their end, and check what holds in every run."""
     policy = Observed(policy=Tide(quotas=quotas))
-    options = Options(room=room, pools=pools, on_events=True, sizes=ladder(ROOM))
+    options = Options(cluster=cluster, pools=pools, on_events=True, sizes=ladder(CLUSTER))
     run = simulate(jobs, policy, options)
     late = {name for name, end, due in zip(run.ids, run.end_s, run.deadline_s, strict=True)
             if end > due}  # fmt: skip
@@ -119,10 +122,10 @@ def met(results: Sequence[Result]) -> int:
     ],
 )
 def test_more_room_makes_jobs_faster(more: dict[str, int], most: float, timed: bool) -> None:
-    room = replace(ROOM, nodes=ROOM.nodes + more.get("nodes", 0))
+    cluster = replace(CLUSTER, nodes=CLUSTER.nodes + more.get("nodes", 0))
     others = {name: count for name, count in more.items() if name != "nodes"}
     before = [base(seed, timed) for seed in SEEDS]
-    after = [go(entries(seed, timed), room, beside(seed, **others)) for seed in SEEDS]
+    after = [go(entries(seed, timed), cluster, beside(seed, **others)) for seed in SEEDS]
     assert mean_s(after) <= most * mean_s(before)
     assert met(after) >= met(before)
 

@@ -29,7 +29,7 @@ def fill(tree: Tree, demand: dict[str, list[float]]) -> list[str]:
     """Serve endless queues until the next task does not fit."""
     for path in demand:
         tree.leaf(path).queue = [0]
-    tree.settle()
+    tree.refresh()
     served = []
     while leaf := tree.next():
         ask = np.array(demand[leaf.path])
@@ -59,7 +59,7 @@ def test_the_smaller_dominant_share_goes_first() -> None:
     tree.grant(tree.leaf("job2"), np.array([5.0, 10.0]))
     for path in ("job1", "job2"):
         tree.leaf(path).queue = [0]
-    tree.settle()
+    tree.refresh()
     assert [tree.leaf(path).share for path in ("job1", "job2")] == [0.4, 0.5]
     found = tree.next()
     assert found is not None
@@ -83,7 +83,7 @@ def test_a_group_is_not_held_back_by_a_saturated_resource_below_it() -> None:
     tree.grant(tree.leaf("a/x"), np.array([6.0, 0.0]))
     tree.grant(tree.leaf("b"), np.array([0.0, 2.0]))
     tree.leaf("a/y").queue = tree.leaf("b").queue = [0]
-    tree.settle()
+    tree.refresh()
     found = tree.next()
     assert found is not None
     assert found.path == "a/y"

@@ -7,8 +7,8 @@ import pytest
 
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.parts.allot import KEEP, Allotment, allot
+from scheduler.policies.parts.free_gpus import FreeGpus
 from scheduler.policies.parts.repack import Repack
-from scheduler.policies.parts.room import Room
 from tests.markets import plan, reason
 from tests.snapshots import INF, Job, Pool, faults, snapshot
 
@@ -101,7 +101,7 @@ def test_what_moves_cost_is_asked_only_where_a_gang_fits_on_no_node() -> None:
 
 
 def test_a_room_has_again_what_is_given_back() -> None:
-    room = Room(np.array([0, 1, 9]), np.array([0, 1]))
+    room = FreeGpus(np.array([0, 1, 9]), np.array([0, 1]))
     room.give(0, 2)
     assert (room.gpus, room.free(0), room.fits(2), room.fits(3)) == (3, 2, True, False)
     assert room.take(3, {}, "pack") == {0: 2, 1: 1}

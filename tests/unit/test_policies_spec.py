@@ -65,6 +65,7 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
         ("tide:" + "x" * 5000, "at most 4096 characters"),
         ("tide:pledge_s=none", "pledge_s: input should be a valid number"),
         ("tide:pledge_s=1:pledge_s=2", "pledge_s: is given twice"),
+        ("tide:loans.drain_s=1:loans.warm_up_s=2", "drain_s: is now called warm_up_s"),
         ("tide:loans=none:loans.lead_s=2", "loans.lead_s: loans is given as a whole, too"),
         ("tide:loans.lead_s=2:loans={}", "loans: is given twice"),
         ("tide:loans.cool_down_s=-5", "cool_down_s: must be from 0 to 1e+09, got '-5'"),
@@ -88,3 +89,7 @@ def test_a_bare_name_selects_the_defaults(name: str) -> None:
 def test_what_cannot_be_is_refused_by_name(line: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
         make_policy(line)
+
+
+def test_an_option_of_an_earlier_release_is_read() -> None:
+    assert make_policy("tide:loans.drain_s=45") == make_policy("tide:loans.warm_up_s=45")

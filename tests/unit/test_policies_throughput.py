@@ -11,7 +11,7 @@ from scheduler.policies.interface import Floats, Ints, Kind, LoanPhase, Plan, Sn
 from scheduler.policies.literature.afs import Afs, share
 from scheduler.policies.literature.optimus import Optimus, climb
 from scheduler.policies.literature.pollux import Pollux, rate_at, utility
-from scheduler.policies.parts.contest import Contest, contests
+from scheduler.policies.parts.problem import Problem, problems
 from tests.markets import columns, noted
 from tests.snapshots import Job, Pool, decide, snapshot
 
@@ -25,12 +25,12 @@ def sizes_of(seen: Snapshot, plan: Plan) -> dict[str, int]:
     return held
 
 
-def contest(work: list[float], rates: list[list[float]], gpus: int) -> Contest:
+def problem(work: list[float], rates: list[list[float]], gpus: int) -> Problem:
     """One pool; rates from one GPU on."""
     rate = np.hstack([np.zeros((len(work), 1)), np.array(rates)])
     n, k = rate.shape
     none = np.zeros(n, dtype=np.int64)
-    return Contest(
+    return Problem(
         pool=0,
         gpus=gpus,
         rows=np.arange(n),
@@ -50,7 +50,7 @@ def test_jobs_are_spread_over_pools_and_none_gets_more_than_its_pool_has() -> No
     pools = [Pool("a", nodes=1, gpus=8), Pool("b", nodes=1, gpus=4)]
     jobs = [Job(f"job-{n}", power=1.0) for n in range(3)]
     seen = snapshot(pools, jobs)
-    found = {c.pool: (c.gpus, c.rows.tolist()) for c in contests(seen)}
+    found = {c.pool: (c.gpus, c.rows.tolist()) for c in problems(seen)}
     assert found == {0: (8, [0, 1]), 1: (4, [2])}
     plan = decide(Optimus(), seen)
     assert sizes_of(seen, plan) == {"job-0": 4, "job-1": 4, "job-2": 4}
@@ -66,7 +66,7 @@ def test_who_is_in_no_contest_is_told_why() -> None:
 def test_a_job_on_a_node_that_goes_back_competes_for_the_pools_that_take_part() -> None:
     lent = Pool("infer", Kind.INFERENCE, loan=LoanPhase.RECLAIMING)
     seen = snapshot([Pool("train"), lent], [Job("a", held={"infer-000": 4})])
-    (only,) = contests(seen)
+    (only,) = problems(seen)
     assert (only.pool, only.gpus, only.present.tolist()) == (0, 8, [0])
     plan = decide(Optimus(), seen)
     assert sizes_of(seen, plan) == {"a": 8}
@@ -157,7 +157,7 @@ def test_the_rule_for_two_jobs_is_the_better_of_both_ways(seed: int) -> None:
         return  # the first would not end first, whoever gets the GPU
     given_a = two_ends(works[0] / rates[0][1], works[1], rates[1][0], rates[1][1])
     given_b = two_ends(works[0] / rates[0][0], works[1], rates[1][1], rates[1][1])
-    field = contest(works, [r.tolist() for r in rates], 3)
+    field = problem(works, [r.tolist() for r in rates], 3)
     level = share(field)
     if abs(given_a - given_b) > 1e-6 * given_a:
         assert level.tolist() == ([2, 1] if given_a < given_b else [1, 2])
@@ -170,18 +170,18 @@ def two_ends(first_s: float, work: float, rate: float, after: float) -> float:
 
 def test_afs_starts_everybody_before_it_grows_what_scales_less_than_linearly() -> None:
     rates = [[1.0, 1.8, 2.5, 3.0]] * 4
-    assert share(contest([4.0, 3.0, 2.0, 1.0], rates, 4)).tolist() == [1, 1, 1, 1]
-    assert share(contest([4.0, 3.0, 2.0, 1.0], rates, 3)).tolist() == [0, 1, 1, 1]
+    assert share(problem([4.0, 3.0, 2.0, 1.0], rates, 4)).tolist() == [1, 1, 1, 1]
+    assert share(problem([4.0, 3.0, 2.0, 1.0], rates, 3)).tolist() == [0, 1, 1, 1]
 
 
 def test_an_efficient_long_job_wins_from_a_short_one_that_scales_badly() -> None:
     bad, good = [1.0, 1.05, 1.06, 1.06], [1.0, 1.95, 2.85, 3.7]
-    assert share(contest([10.0, 100.0], [bad, good], 5)).tolist() == [1, 4]
+    assert share(problem([10.0, 100.0], [bad, good], 5)).tolist() == [1, 4]
 
 
 def test_afs_stops_where_nobody_gains() -> None:
     flat = [1.0, 1.0, 1.0, 1.0]
-    assert share(contest([1.0, 1.0], [flat, flat], 8)).tolist() == [1, 1]
+    assert share(problem([1.0, 1.0], [flat, flat], 8)).tolist() == [1, 1]
 
 
 def test_unknown_lengths_go_by_attained_service() -> None:
@@ -237,10 +237,10 @@ def test_a_job_that_was_restarted_often_is_left_alone(restarts: int, expected: i
 
 def test_speed_between_sizes_is_linear() -> None:
     seen = snapshot([Pool("train")], [Job("a", sizes=(2, 4), rates=(3.0, 5.0))])
-    (field,) = contests(seen)
+    (field,) = problems(seen)
     assert [float(rate_at(field, g)[0]) for g in (1, 2, 3, 4, 9)] == [1.5, 3.0, 4.0, 5.0, 5.0]
 
 
 def test_use_is_one_where_each_gpu_is_worth_as_much_as_the_first() -> None:
     linear = [float(k) for k in range(1, 17)]
-    assert utility(contest([1.0], [linear], 8), np.array([8])) == pytest.approx(1.0)
+    assert utility(problem([1.0], [linear], 8), np.array([8])) == pytest.approx(1.0)

@@ -111,14 +111,14 @@ CASES = [
 @pytest.mark.parametrize(("load", "number"), CASES)
 def test_the_published_mean_jct_is_met_to_a_hundredth_of_a_second(load: str, number: int) -> None:
     pytest.importorskip("scipy")
-    from simulator.physics.base import Room
+    from simulator.physics.base import Cluster
     from simulator.physics.pollux import PolluxPhysics
     from simulator.run import Options, simulate
 
     published = json.loads((DATA / "published_mean_jct.json").read_text())
     physics = PolluxPhysics(DATA / "profiles")
     trace = DATA / "workloads" / f"load-{load}" / f"workload-{number}.csv"
-    jobs = physics.entries(trace, Room(), adaptive=False)
+    jobs = physics.entries(trace, Cluster(), adaptive=False)
     out = simulate(jobs, Tiresias(), Options(tick_s=physics.tick_s, instant=physics.instant))
     mean_s = float(np.mean(out.end_s - out.submit_s))
     assert mean_s == pytest.approx(published[load][f"workload-{number}"]["tiresias"], abs=0.0051)

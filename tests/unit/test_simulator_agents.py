@@ -10,13 +10,13 @@ from simulator.generated import Mix
 from simulator.neighbours import neighbours
 from simulator.options import Agents
 from simulator.outcome import Outcome
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import SimplePhysics
-from simulator.room import Failure
+from simulator.pools import Failure
 from simulator.run import Options, simulate
 from tests.scripted import Script, entry
 
-ROOM = Room(4, 8)
+CLUSTER = Cluster(4, 8)
 POOLS = neighbours(2, 2, 8, seed=3, hours=96.0)
 #: An agent saves each gang every so many seconds, and a save takes so long.
 SAVES_S, SAVE_S = (600.0, 900.0), 10.0
@@ -24,7 +24,7 @@ SAVES_S, SAVE_S = (600.0, 900.0), 10.0
 
 def jobs() -> list[Entry]:
     physics = SimplePhysics(seed=3, mix=Mix(days=0.2, load=1.0))
-    return physics.entries(Path("generated"), ROOM, adaptive=False)
+    return physics.entries(Path("generated"), CLUSTER, adaptive=False)
 
 
 def both(policy: str, **options: object) -> list[Outcome]:
@@ -34,7 +34,7 @@ def both(policy: str, **options: object) -> list[Outcome]:
         simulate(
             jobs(),
             make_policy(policy),
-            Options(room=ROOM, on_events=True, sizes=sizes, agents=agents, **options),  # type: ignore[arg-type]
+            Options(cluster=CLUSTER, on_events=True, sizes=sizes, agents=agents, **options),  # type: ignore[arg-type]
         )
         for agents in made
     ]

@@ -19,14 +19,14 @@ from simulator.compare import (
 )
 from simulator.csv_rows import WorkloadError
 from simulator.generated import Mix
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 
 MIX = Mix(days=0.05, jobs=6)
 
 
 def cases(*policies: str, **more: object) -> list[Case]:
     return [
-        Case(policy, "generated", "simple", room=Room(2, 4), mix=MIX, **more)  # type: ignore[arg-type]
+        Case(policy, "generated", "simple", cluster=Cluster(2, 4), mix=MIX, **more)  # type: ignore[arg-type]
         for policy in policies
     ]
 
@@ -76,8 +76,8 @@ def test_other_pools_are_part_of_a_case() -> None:
 def test_fifo_gives_what_jobs_ask_for(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("job_id,submit_time,num_gpus,duration,deadline\na,0,4,600,\n")
-    case = Case("fifo", str(path), "simple", room=Room(2, 4))
-    (entry,) = make_physics(case).entries(path, case.room, adaptive=False)
+    case = Case("fifo", str(path), "simple", cluster=Cluster(2, 4))
+    (entry,) = make_physics(case).entries(path, case.cluster, adaptive=False)
     assert min(entry.model.sizes) < entry.requested == 4  # type: ignore[attr-defined]
     assert max(share for _, share in run_case(case).line) == 4 / 8
 

@@ -10,13 +10,13 @@ from scheduler.policies.interface import Phase, Plan, Snapshot
 from scheduler.policies.registry import make_policy
 from simulator.driver import START_S
 from simulator.metrics import measure
-from simulator.physics.base import Entry, Room, Told
+from simulator.physics.base import Cluster, Entry, Observed
 from simulator.run import Options, Outcome, PolicyError, Run, ladder, simulate
 from tests.scripted import Linear, Script, entry
 
 
 def run(policy: Script, *jobs: Entry, **options: object) -> Outcome:
-    given = {"room": Room(2, 4), "instant": True, **options}
+    given = {"cluster": Cluster(2, 4), "instant": True, **options}
     return simulate(jobs, policy, Options(**given))  # type: ignore[arg-type]
 
 
@@ -55,14 +55,14 @@ def test_events_are_seen_at_once() -> None:
     assert policy.moments == [61.0, 120.0, 130.0, 171.0, 180.0, 240.0]
 
 
-def test_a_leg_that_ends_is_no_event_and_the_next_begins() -> None:
+def test_a_segment_that_ends_is_no_event_and_the_next_begins() -> None:
     policy = Script({0.0: {"a": {0: 2}}})
     out = run(policy, entry("a", halves=True), on_events=True)
     assert out.end_s[0] == 10.0 + 25.0 + 50.0
     assert policy.moments == [0.0, 60.0]
 
 
-def test_legs_last_whole_ticks() -> None:
+def test_segments_last_whole_ticks() -> None:
     policy = Script({0.0: {"a": {0: 3}}})
     out = run(policy, entry("a", halves=True), tick_s=1.0)
     assert out.end_s[0] == 10.0 + 17.0 + 33.0
@@ -193,21 +193,21 @@ def test_figures_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "asked", "sizes"),
+    ("cluster", "asked", "sizes"),
     [
-        (Room(16, 4), (5,), (1, 2, 3, 4, 5, 6, *range(8, 65, 4))),
-        (Room(2, 8), (), (1, 2, 3, 4, 6, 8, 12, 16)),
-        (Room(3, 1), (9,), (1, 2, 3)),
+        (Cluster(16, 4), (5,), (1, 2, 3, 4, 5, 6, *range(8, 65, 4))),
+        (Cluster(2, 8), (), (1, 2, 3, 4, 6, 8, 12, 16)),
+        (Cluster(3, 1), (9,), (1, 2, 3)),
     ],
 )
-def test_ladder(room: Room, asked: tuple[int, ...], sizes: tuple[int, ...]) -> None:
-    assert ladder(room, asked) == sizes
+def test_ladder(cluster: Cluster, asked: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    assert ladder(cluster, asked) == sizes
 
 
-def test_what_is_told_anew_in_mid_leg_is_seen() -> None:
+def test_what_is_told_anew_in_mid_segment_is_seen() -> None:
     class Learns(Linear):
-        def told(self, progress: float, sizes: tuple[int, ...]) -> Told:
-            return Told(np.full(len(sizes), float(self.stamp or 0)), self.work - progress)
+        def observed(self, progress: float, sizes: tuple[int, ...]) -> Observed:
+            return Observed(np.full(len(sizes), float(self.stamp or 0)), self.work - progress)
 
     model = Learns(1000.0, stamp=1)
 

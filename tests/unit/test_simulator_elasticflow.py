@@ -14,7 +14,7 @@ from scheduler.policies.literature.elasticflow import ElasticFlow
 from scheduler.policies.literature.gandiva import Gandiva
 from scheduler.policies.literature.tiresias import Tiresias
 from simulator.csv_rows import WorkloadError
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.elasticflow import (
     Charge,
     ElasticFlowPhysics,
@@ -26,7 +26,7 @@ from simulator.profiles import rate_table
 from simulator.run import Options, Outcome, simulate
 
 DATA = PUBLIC / "elasticflow"
-NODE = Room(nodes=1, gpus_per_node=8)
+NODE = Cluster(nodes=1, gpus_per_node=8)
 
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(), reason="no public data: set TIDEGATE_DATA to a folder with elasticflow/"
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, rows: str) -> tuple[Path, Path]:
 
 
 def test_the_formula_of_the_pause() -> None:
-    small, large = overhead_in(Room(16, 8)), overhead_in(Room(32, 8))
+    small, large = overhead_in(Cluster(16, 8)), overhead_in(Cluster(32, 8))
     assert small.full_s(1) == pytest.approx(2.0 + 2.0 + 27.0 / 60)
     assert small.full_s(8) == pytest.approx(2.0 + 8.0 + 27.0 / 60)
     assert large.full_s(8) == pytest.approx(7.0 + 8.0 + 47.0 / 60)
@@ -76,11 +76,11 @@ def test_sizes_end_at_the_batch() -> None:
     table = rate_table("net", 8, [(1, 8.0), (2, 16.0), (4, 24.0), (8, 20.0), (16, 72.0)])
     assert table is not None
     job = TableJob(table, 100.0, Overhead())
-    assert job.told(10.0, (1, 2, 3, 16)).rates.tolist() == [1.0, 2.0, 0.0, 0.0]
-    assert job.told(10.0, (1,)).remaining == 90.0
+    assert job.observed(10.0, (1, 2, 3, 16)).rates.tolist() == [1.0, 2.0, 0.0, 0.0]
+    assert job.observed(10.0, (1,)).remaining == 90.0
     assert sorted(job.rates) == [1, 2, 4, 8]
-    assert job.leg(0.0, (2, 2)) == job.leg(0.0, (4,))
-    assert job.leg(0.0, (3,)).speed == 0.0
+    assert job.segment(0.0, (2, 2)) == job.segment(0.0, (4,))
+    assert job.segment(0.0, (3,)).speed == 0.0
 
 
 def test_a_trace_becomes_jobs(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_trace_that_the_tables_do_not_fit_is_refused(
 # --- in the world ---------------------------------------------------------------------------------
 
 
-def run(physics: ElasticFlowPhysics, trace: Path, policy: Policy, room: Room) -> Outcome:
-    jobs = physics.entries(trace, room, adaptive=False)
+def run(physics: ElasticFlowPhysics, trace: Path, policy: Policy, cluster: Cluster) -> Outcome:
+    jobs = physics.entries(trace, cluster, adaptive=False)
     options = Options(
-        room=room,
+        cluster=cluster,
         on_events=True,
         round_s=math.inf,
         merge_s=60.0,
@@ -162,7 +162,7 @@ def test_a_declined_job_never_runs_and_counts(tmp_path: Path) -> None:
 def test_deadline_ratios_are_the_published_simulators(policy: Policy, published: float) -> None:
     """32 nodes of 8 A100, slots of 60 s; each pays what it pays there (docs/results/peers.md)."""
     physics = ElasticFlowPhysics(DATA / "throughputs" / "A100").charging(policy.name)
-    out = run(physics, DATA / "traces" / "philly_103959.csv", policy, Room(32, 8))
+    out = run(physics, DATA / "traces" / "philly_103959.csv", policy, Cluster(32, 8))
     assert len(out.ids) == 876
     met = float(np.mean(out.end_s <= out.deadline_s))
     assert met == pytest.approx(published, abs=0.03)

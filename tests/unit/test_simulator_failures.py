@@ -19,20 +19,20 @@ from simulator.generated import Mix
 from simulator.layout import Layout
 from simulator.log import Recorder
 from simulator.options import Options
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import SimplePhysics
-from simulator.room import Failure
+from simulator.pools import Failure
 from simulator.run import Run
 from tests.scripted import replayed
 
-ROOM, MIX = Room(3, 8), Mix(days=0.25, jobs=30, load=1.2)
+CLUSTER, MIX = Cluster(3, 8), Mix(days=0.25, jobs=30, load=1.2)
 REPAIR_S, CHECKPOINT_S, UNTIL_S = 900.0, 600.0, 2e6
 DAY_S = 86_400.0
 
 
 def drawn(nodes: int, seed: int, mtbf_h: float = 12.0) -> dict[str, list[Failure]]:
     found: dict[str, list[Failure]] = {}
-    for one in failures(Layout(Room(nodes, 8)), mtbf_h, REPAIR_S, seed, 100 * DAY_S):
+    for one in failures(Layout(Cluster(nodes, 8)), mtbf_h, REPAIR_S, seed, 100 * DAY_S):
         found.setdefault(one.node, []).append(one)
     return found
 
@@ -81,10 +81,10 @@ class _Seen:
 def test_failures_cost_every_policy_the_same_moments_and_no_more_than_a_checkpoint(
     name: str, tmp_path: Path
 ) -> None:
-    entries = SimplePhysics(seed=5, mix=MIX).entries(Path("generated"), ROOM, adaptive=False)
-    moments = failures(Layout(ROOM), 3.0, REPAIR_S, 5, UNTIL_S)
+    entries = SimplePhysics(seed=5, mix=MIX).entries(Path("generated"), CLUSTER, adaptive=False)
+    moments = failures(Layout(CLUSTER), 3.0, REPAIR_S, 5, UNTIL_S)
     options = Options(
-        ROOM, on_events=True, failures=moments, checkpoint_every_s=CHECKPOINT_S, stall_s=1e6
+        CLUSTER, on_events=True, failures=moments, checkpoint_every_s=CHECKPOINT_S, stall_s=1e6
     )
     seen = _Seen({one.id: steps_of(one) for one in entries})
     run = Run(entries, make_policy(name), options, line=name)
@@ -102,7 +102,7 @@ def test_failures_cost_every_policy_the_same_moments_and_no_more_than_a_checkpoi
 
 
 def test_a_case_says_when_nodes_fail_and_a_seed_draws_it() -> None:
-    case = Case("fifo", "generated", "simple", room=ROOM, mix=MIX, seed=5, mtbf_h=3.0)
+    case = Case("fifo", "generated", "simple", cluster=CLUSTER, mix=MIX, seed=5, mtbf_h=3.0)
     row, other = run_case(case).row(), run_case(replace(case, policy="srtf")).row()
     assert (row["mtbf_h"], row["repair_s"], row["checkpoint_s"]) == (3.0, 1800.0, 1800.0)
     assert row["failures"]
@@ -120,7 +120,7 @@ def test_a_long_job_on_all_nodes_lives_through_more_failures_than_a_broken_one_m
 ) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("job_id,submit_time,num_gpus,duration,deadline\nbig,0,64,200000,\n")
-    case = Case("fifo", str(trace), "simple", room=Room(8, 8), mtbf_h=12.0)
+    case = Case("fifo", str(trace), "simple", cluster=Cluster(8, 8), mtbf_h=12.0)
     figures = run_case(case).figures
     assert float(figures["kills"] or 0) > 20  # `failures_max`
     assert figures["completed"] == 1

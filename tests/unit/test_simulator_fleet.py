@@ -10,15 +10,15 @@ from scheduler.policies.interface import Kind, LoanPhase, Policy
 from simulator.driver import START_S
 from simulator.metrics import measure
 from simulator.outcome import FleetRecord
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import Pauses, SimpleJob
-from simulator.room import Failure, Load, PoolRoom
+from simulator.pools import Failure, Load, SimulatedPool
 from simulator.run import Options, Outcome, PolicyError, Run
 from tests.scripted import Script, entry
 
 INF = float("inf")
 #: 4 of 8 GPUs for four minutes, then all.
-SERVE = PoolRoom(
+SERVE = SimulatedPool(
     "serve",
     Kind.INFERENCE,
     nodes=2,
@@ -28,12 +28,14 @@ SERVE = PoolRoom(
     transfer_mib_per_s=40.0,
     loads=(Load(np.array([4.0] * 4 + [8.0])),),
 )
-EDGE = PoolRoom("edge", Kind.EDGE, 2, 1, speed=0.25, memory_mib=8_000.0, transfer_mib_per_s=20.0)
-OLD = PoolRoom("old", Kind.TRAINING, 1, 4, speed=0.5)
+EDGE = SimulatedPool(
+    "edge", Kind.EDGE, 2, 1, speed=0.25, memory_mib=8_000.0, transfer_mib_per_s=20.0
+)
+OLD = SimulatedPool("old", Kind.TRAINING, 1, 4, speed=0.5)
 
 
 def field(policy: Policy, *jobs: Entry, **options: object) -> Run:
-    given = {"room": Room(1, 4), "pools": (SERVE,), "on_events": True, **options}
+    given = {"cluster": Cluster(1, 4), "pools": (SERVE,), "on_events": True, **options}
     return Run(jobs, policy, Options(**given))  # type: ignore[arg-type]
 
 
@@ -186,7 +188,7 @@ def test_a_node_that_fails_takes_its_jobs_with_it() -> None:
         policy,
         entry("a", work=1000.0),
         entry("b", work=1000.0),
-        room=Room(2, 4),
+        cluster=Cluster(2, 4),
         pools=(),
         failures=(Failure(95.0, "node-000", 300.0), Failure(200.0, "node-000", 9.0)),
         checkpoint_every_s=50.0,

@@ -10,7 +10,7 @@ from scheduler.policies.interface import Kind
 from simulator.generated import LARGE_MIB, SMALL_MIB, MadeJob, Mix, make_jobs
 from simulator.models import speedup
 from simulator.neighbours import neighbours
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.physics.simple import GENERATED, Pauses, SimplePhysics
 
 LARGE = Mix(days=15.0, gpus=3_520, jobs=20_000, elastic=0.43, elastic_from=8, deadlines=0.3)
@@ -90,10 +90,10 @@ def test_what_makes_no_jobs_is_refused(options: dict[str, float], says: str) -> 
 
 def test_entries_fill_the_room_and_scale_by_the_law() -> None:
     physics = SimplePhysics(seed=2, mix=Mix(jobs=40), pauses=Pauses(40.0, 23.0))
-    for entry in physics.entries(Path(GENERATED), Room(4, 4), adaptive=False):
+    for entry in physics.entries(Path(GENERATED), Cluster(4, 4), adaptive=False):
         assert entry.requested <= 4  # of 16
-        one = entry.model.leg(0.0, (entry.requested,)).speed
-        more = entry.model.leg(0.0, (2 * entry.requested,)).speed
+        one = entry.model.segment(0.0, (entry.requested,)).speed
+        more = entry.model.segment(0.0, (2 * entry.requested,)).speed
         assert more == 0.0 or one < more < 2 * one
         assert entry.model.pause_s((), ((0, 1),)) == 40.0
         assert entry.model.pause_s(((0, 1),), ((1, 1),)) == 63.0

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.resampled import resampled, seeds_of
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import make_policy
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from simulator.run import Options, simulate
 from tests.scripted import entry, replayed
 
@@ -33,7 +33,7 @@ def test_lengths_are_learned_as_in_a_deployment_and_replay(tmp_path: Path) -> No
         replace(entry(f"j{number}", 900.0 * number, work=4000.0), kin="k") for number in range(4)
     ]
     policy, journal = Watched("srtf"), tmp_path / "journal"
-    options = Options(room=Room(1, 1), instant=True, on_events=True)
+    options = Options(cluster=Cluster(1, 1), instant=True, on_events=True)
     run = simulate(jobs, policy, options, line="srtf", journal=journal)
     assert sorted(run.end_s.tolist()) == pytest.approx(
         [4000.0 * n for n in (1, 2, 3, 4)], abs=600.0

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
 from simulator.csv_rows import WorkloadError
-from simulator.physics.base import JobModel, Room
+from simulator.physics.base import Cluster, JobModel
 from simulator.physics.simple import SimplePhysics
 
 pytest.importorskip("scipy")
@@ -38,10 +38,10 @@ def alone_s(model: JobModel, gpus: tuple[int, ...]) -> float:
     """Run a job to its end on one placement."""
     progress = now_s = 0.0
     while progress < model.total:
-        leg = model.leg(progress, gpus)
-        assert leg.speed > 0.0
-        now_s += (leg.until - progress) / leg.speed
-        progress = leg.until
+        segment = model.segment(progress, gpus)
+        assert segment.speed > 0.0
+        now_s += (segment.until - progress) / segment.speed
+        progress = segment.until
     return now_s
 
 
@@ -117,59 +117,61 @@ class TestPollux:
             ("yolov3", 64, 4, 12_870.0),
         ):
             app = load_app(DATA / "profiles" / name)
-            job = FixedJob(app, batch, Room())
+            job = FixedJob(app, batch, Cluster())
             assert alone_s(job, compact(gpus, 4)) == pytest.approx(takes_s, rel=0.12), name
 
     def test_a_fixed_job_is_told_its_own_iterations(self) -> None:
         app = load_app(DATA / "profiles" / "deepspeech2")
-        job = FixedJob(app, 640, Room())
-        told = job.told(0.0, SIZES)
+        job = FixedJob(app, 640, Cluster())
+        observed = job.observed(0.0, SIZES)
         at = SIZES.index(16)
-        assert told.remaining / told.rates[at] == pytest.approx(alone_s(job, (4,) * 4), rel=1e-6)
+        assert observed.remaining / observed.rates[at] == pytest.approx(
+            alone_s(job, (4,) * 4), rel=1e-6
+        )
         middle = float(app.ends[39])
-        later = job.told(middle, SIZES)
-        inside = job.told(middle + 100.0, SIZES)
+        later = job.observed(middle, SIZES)
+        inside = job.observed(middle + 100.0, SIZES)
         assert later.remaining - inside.remaining == pytest.approx(100.0 * later.per_progress)
-        assert told.remaining > later.remaining > 0
+        assert observed.remaining > later.remaining > 0
 
     def test_an_oracle_tells_the_present_goodput(self) -> None:
         app = load_app(DATA / "profiles" / "bert")
-        oracle = Oracle(app, Room())
+        oracle = Oracle(app, Cluster())
         for progress, epoch in ((0.0, 0), (float(app.ends[0]), 1)):
-            told = oracle.told(progress, SIZES)
+            observed = oracle.observed(progress, SIZES)
             gpus = compact(8, 4)
-            assert told.rates[3] == app.goodput(gpus, oracle.choose(gpus, epoch), epoch)
-            assert told.remaining == app.ends[-1] - progress
+            assert observed.rates[3] == app.goodput(gpus, oracle.choose(gpus, epoch), epoch)
+            assert observed.remaining == app.ends[-1] - progress
 
     def test_a_workload_becomes_jobs(self) -> None:
         trace = DATA / "workloads" / "load-0.5" / "workload-1.csv"
         physics = PolluxPhysics(DATA / "profiles")
-        fixed = physics.entries(trace, Room(), adaptive=False)
-        tuned = physics.entries(trace, Room(), adaptive=True)
+        fixed = physics.entries(trace, Cluster(), adaptive=False)
+        tuned = physics.entries(trace, Cluster(), adaptive=True)
         assert [job.id for job in fixed] == [job.id for job in tuned]
         assert fixed[0].submit_s > 0  # the file's own axis: rounds are on it
         assert {job.model.pause_s((), ((0, 1),)) for job in (*fixed, *tuned)} == {30.0}
         ncf = next(job for job in tuned if job.id.startswith("ncf"))
-        rates = ncf.model.told(0.0, SIZES).rates
+        rates = ncf.model.observed(0.0, SIZES).rates
         assert rates[0] > 0
         assert not rates[1:].any()
 
     def test_other_workloads_are_refused(self) -> None:
         trace = DATA.parent / "elasticflow" / "traces" / "195job.csv"
         with pytest.raises(WorkloadError, match="is a workload of kind"):
-            PolluxPhysics(DATA / "profiles").entries(trace, Room(), adaptive=False)
+            PolluxPhysics(DATA / "profiles").entries(trace, Cluster(), adaptive=False)
         with pytest.raises(WorkloadError, match=r"no placements\.csv"):
             load_app(DATA / "profiles" / "nothing")
 
 
 class TestSimple:
     def test_jobs_run_at_what_they_were_told(self) -> None:
-        made = SimplePhysics(seed=4).entries(Path("generated"), Room(4, 4), adaptive=False)
+        made = SimplePhysics(seed=4).entries(Path("generated"), Cluster(4, 4), adaptive=False)
         for job in made[:20]:
-            told = job.model.told(0.0, SIZES)
-            assert told.rates[SIZES.index(job.requested)] > 0
-            for size, rate in zip(SIZES, told.rates.tolist(), strict=True):
-                assert job.model.leg(0.0, (size,)).speed == rate
+            observed = job.model.observed(0.0, SIZES)
+            assert observed.rates[SIZES.index(job.requested)] > 0
+            for size, rate in zip(SIZES, observed.rates.tolist(), strict=True):
+                assert job.model.segment(0.0, (size,)).speed == rate
             assert job.model.pause_s((), ((0, 1),)) == 30.0
 
     def test_a_trace_is_read_with_its_deadlines(self, tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ class TestSimple:
         trace.write_text(
             "job_id,submit_time,num_gpus,duration,deadline\na,100,2,50,190\nb,160,1,30,\n"
         )
-        one, two = SimplePhysics().entries(trace, Room(), adaptive=False)
+        one, two = SimplePhysics().entries(trace, Cluster(), adaptive=False)
         assert (one.submit_s, one.deadline_s, one.requested) == (0.0, 90.0, 2)
         assert alone_s(one.model, (2,)) == pytest.approx(50.0)
         assert (two.submit_s, two.deadline_s) == (60.0, float("inf"))

@@ -20,15 +20,15 @@ from simulator.layout import Layout
 from simulator.log import Recorder
 from simulator.metrics import measure
 from simulator.outcome import Outcome
-from simulator.physics.base import Entry, Room
+from simulator.physics.base import Cluster, Entry
 from simulator.physics.simple import SimplePhysics
-from simulator.room import Failure, Load, PoolRoom
+from simulator.pools import Failure, Load, SimulatedPool
 from simulator.run import Options, Run, simulate
 from simulator.tides import edge_tide, pool_tide
 from tests.scripted import replayed
 from tests.snapshots import faults
 
-ROOM = Room(2, 8, memory_mib=32_000.0, transfer_mib_per_s=2000.0)
+CLUSTER = Cluster(2, 8, memory_mib=32_000.0, transfer_mib_per_s=2000.0)
 #: Which pools a policy takes GPUs from, beside the training pool.
 TAKES = {"tide": ("serve", "edge"), "aryl": ("serve",), "edgeflow": ("edge",)}
 
@@ -78,19 +78,19 @@ class Watched:
 
 def jobs() -> list[Entry]:
     physics = SimplePhysics(seed=4, mix=Mix(days=0.2, jobs=24, load=2.0))
-    made = physics.entries(Path("generated"), ROOM, adaptive=False)
+    made = physics.entries(Path("generated"), CLUSTER, adaptive=False)
     return [replace(one, edge_allowed=number % 3 > 0) for number, one in enumerate(made)]
 
 
-def pools() -> tuple[PoolRoom, ...]:
+def pools() -> tuple[SimulatedPool, ...]:
     rng = np.random.Generator(np.random.PCG64([2, 1]))
     # The run begins at three at night: nodes are idle until the morning.
     serve = Load.of_tide(pool_tide(rng, 24, 48.0, start_hour=3.0), from_s=-86_400.0)
     edges = tuple(Load.of_tide(edge_tide(rng, 1, 24.0, start_hour=3.0)) for _ in range(3))
     return (
-        PoolRoom("serve", Kind.INFERENCE, 3, 8, 0.8, 16_000.0, 1000.0, (serve,)),
-        PoolRoom("edge", Kind.EDGE, 3, 1, 0.5, 16_000.0, 60.0, edges),
-        PoolRoom("spare", Kind.EDGE, 1, 2, 0.5, 16_000.0, 60.0),
+        SimulatedPool("serve", Kind.INFERENCE, 3, 8, 0.8, 16_000.0, 1000.0, (serve,)),
+        SimulatedPool("edge", Kind.EDGE, 3, 1, 0.5, 16_000.0, 60.0, edges),
+        SimulatedPool("spare", Kind.EDGE, 1, 2, 0.5, 16_000.0, 60.0),
     )
 
 
@@ -102,12 +102,12 @@ def failures() -> tuple[Failure, ...]:
         for k, node in enumerate(failing)
         for n in range(4)
     ]
-    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(ROOM, pools()).ids))
+    return (*drawn, *(Failure(9000.0, node, 120.0) for node in Layout(CLUSTER, pools()).ids))
 
 
 def watch(name: str, journal: Path, merge_s: float = 0.0) -> tuple[Watched, Run, Outcome]:
     options = Options(
-        ROOM,
+        CLUSTER,
         round_s=300.0,
         on_events=True,
         merge_s=merge_s,
@@ -201,7 +201,7 @@ def test_equal_runs_have_equal_journals(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on_events", [True, False])
 def test_pools_that_are_never_used_change_nothing(on_events: bool) -> None:
     # `fifo` takes nothing on loan.
-    options = Options(ROOM, round_s=300.0, on_events=on_events)
+    options = Options(CLUSTER, round_s=300.0, on_events=on_events)
     plain = simulate(jobs(), make_policy("fifo"), options)
     beside = simulate(jobs(), make_policy("fifo"), replace(options, pools=pools()[:2]))
     assert plain.fleet is None

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.public_data import DATA
 from scheduler.policies.registry import POLICIES
 from simulator.compare import Case, Knowledge, run_case
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
 from tests.scripted import replayed
 
 #: By physics: a workload, and profiles.
@@ -41,7 +41,7 @@ def _replays(physics: str, policy: str, knowledge: Knowledge, tmp_path: Path) ->
     lines = (DATA / trace).read_text().splitlines(keepends=True)
     workload.write_text("".join(lines[: _JOBS + 1]))
     case = Case(
-        policy, str(workload), physics, str(DATA / profiles), Room(4, 4), journal=str(journal)
+        policy, str(workload), physics, str(DATA / profiles), Cluster(4, 4), journal=str(journal)
     )
     case = replace(case, knowledge=knowledge)
     figures = run_case(case).figures

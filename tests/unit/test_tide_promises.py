@@ -9,14 +9,14 @@ import pytest
 from scheduler.policies.interface import Kind, LoanPhase, Snapshot
 from scheduler.policies.tide.commitments import (
     PROMISED,
-    Courses,
+    Schedule,
     borrow,
     free_over_time,
     resume,
     written,
 )
-from scheduler.policies.tide.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.tide.market import DOUBLING_S, open_market
+from scheduler.policies.tide.slack import Slack, latest_return_s, slack_at
 from scheduler.policies.tide.tide import Tide
 from tests.markets import columns, noted, opened, plan, reason
 from tests.snapshots import INF, Job, Pool, snapshot
@@ -36,9 +36,9 @@ def see(jobs: list[Job], nodes: int = 1, **notes: tuple[float, ...]) -> Snapshot
     return noted(snapshot([Pool("a", nodes=nodes)], jobs, NOW), **notes)
 
 
-def lax_of(seen: Snapshot) -> Laxity:
+def lax_of(seen: Snapshot) -> Slack:
     every = np.arange(len(seen.jobs.ids))
-    return laxity(open_market(seen, {}), 0, every, seen.jobs.deadline_s)
+    return slack_at(open_market(seen, {}), 0, every, seen.jobs.deadline_s)
 
 
 def after(seen: Snapshot, policy: Tide | None = None) -> dict[str, int]:
@@ -55,9 +55,9 @@ def after(seen: Snapshot, policy: Tide | None = None) -> dict[str, int]:
 def test_the_least_size_counts_the_pause_of_a_change() -> None:
     # 400 of work, due in 105 s: 4 GPUs take 100 s, if it has them already.
     for on, gpus, takes_s in ((4, 4, 100.0), (0, 8, 50.0 + 10.0 + 3 * DOUBLING_S)):
-        lax = lax_of(see([job("a", 400, 105, on)]))
-        assert lax.sizes[lax.least[0]] == gpus
-        assert lax.area_gpu_s[0] == pytest.approx(gpus * takes_s)
+        slack = lax_of(see([job("a", 400, 105, on)]))
+        assert slack.sizes[slack.least[0]] == gpus
+        assert slack.area_gpu_s[0] == pytest.approx(gpus * takes_s)
 
 
 @pytest.mark.parametrize(("checkpoint_s", "level"), [(20.0, 4), (50.0, 0)])
@@ -69,54 +69,54 @@ def test_the_checkpoint_of_who_must_leave_counts(checkpoint_s: float, level: int
 
 
 def test_nobody_is_in_time_without_a_deadline_or_too_late() -> None:
-    lax = lax_of(see([job("a", 400, 55), Job("b", work_s=10.0)]))
-    assert lax.least.tolist() == [0, 0]
-    assert np.isinf(lax.area_gpu_s).all()
+    slack = lax_of(see([job("a", 400, 55), Job("b", work_s=10.0)]))
+    assert slack.least.tolist() == [0, 0]
+    assert np.isinf(slack.area_gpu_s).all()
 
 
 @pytest.mark.parametrize("low", [0, 1, 2])
 def test_who_returns_at_the_latest_moment_is_just_in_time(low: int) -> None:
-    lax = lax_of(see([job("a", 400, 150, 4)]))
-    until_s = float(latest_return_s(lax, lax.least)[0, low])
-    done = lax.rate[0, low] * max(until_s - NOW - lax.pause_s[0, low], 0.0)
-    assert until_s + lax.start_s[0, 3] + (400 - done) / 4.0 == pytest.approx(NOW + 150)
-    assert np.isneginf(latest_return_s(lax, lax.least)[0, int(lax.least[0]) :]).all()
+    slack = lax_of(see([job("a", 400, 150, 4)]))
+    until_s = float(latest_return_s(slack, slack.least)[0, low])
+    done = slack.rate[0, low] * max(until_s - NOW - slack.pause_s[0, low], 0.0)
+    assert until_s + slack.start_s[0, 3] + (400 - done) / 4.0 == pytest.approx(NOW + 150)
+    assert np.isneginf(latest_return_s(slack, slack.least)[0, int(slack.least[0]) :]).all()
 
 
-# --- courses --------------------------------------------------------------------------------------
+# --- schedule -----------------------------------------------------------------------------------
 
 
-def courses_of(lax: Laxity) -> Courses:
-    n = len(lax.work)
+def courses_of(slack: Slack) -> Schedule:
+    n = len(slack.work)
     kept = np.arange(n) < 2
-    return Courses(kept, lax.least.copy(), np.full(n, math.inf), lax.least.copy())
+    return Schedule(kept, slack.least.copy(), np.full(n, math.inf), slack.least.copy())
 
 
 @pytest.mark.parametrize(("due", "lends"), [(600.0, True), (510.0, False)])
 def test_lenders_make_room_and_come_back_or_do_not_lend(due: float, lends: bool) -> None:
     seen = see([job("a", 2000, due, 4), job("b", 2000, due, 4), job("c", 100, 75, submit_s=1.0)])
-    lax = lax_of(seen)
-    courses = courses_of(lax)
-    profile = free_over_time(lax, courses)
+    slack = lax_of(seen)
+    schedule = courses_of(slack)
+    profile = free_over_time(slack, schedule)
     assert profile.free[0] == 0
-    found = borrow(lax, courses, latest_return_s(lax, courses.level), profile, 2, 2, 5.0)
+    found = borrow(slack, schedule, latest_return_s(slack, schedule.level), profile, 2, 2, 5.0)
     assert (found is not None) is lends
     if found is not None:
         assert np.flatnonzero(np.isfinite(found.until_s)).tolist() == [0], "one suffices"
         assert found.until_s[0] == NOW + 10 + DOUBLING_S + 50
-        assert free_over_time(lax, found).free.min() >= 0
-        assert written(lax, found, 0) == (PROMISED, 4.0, found.until_s[0])
-        assert written(lax, found, 2) == (PROMISED,)
+        assert free_over_time(slack, found).free.min() >= 0
+        assert written(slack, found, 0) == (PROMISED, 4.0, found.until_s[0])
+        assert written(slack, found, 2) == (PROMISED,)
 
 
 def test_what_was_lent_is_still_owed_in_the_next_plan() -> None:
     jobs = [job("a", 2000, 645, 2), job("b", 2000, 520, 4), job("c", 100, 60, 2, submit_s=1.0)]
     back = NOW + 50.0
     seen = see(jobs, a=(PROMISED, 4.0, back), b=(PROMISED,), c=(PROMISED,))
-    lax = lax_of(seen)
-    courses = resume(lax, seen.jobs.notes)
-    assert courses.until_s.tolist() == [back, math.inf, math.inf]
-    assert lax.sizes[courses.level].tolist() == [2, 4, 2]
+    slack = lax_of(seen)
+    schedule = resume(slack, seen.jobs.notes)
+    assert schedule.until_s.tolist() == [back, math.inf, math.inf]
+    assert slack.sizes[schedule.level].tolist() == [2, 4, 2]
     # Once c has ended there is room for all at once.
     seen = see(jobs[:2], a=(PROMISED, 4.0, back), b=(PROMISED,))
     assert not resume(lax_of(seen), seen.jobs.notes).lending
@@ -254,7 +254,7 @@ def test_never_more_is_promised_than_there_is(seed: int) -> None:
     plan(seen)
     found = opened(seen)
     for kept in found.promises.kept:
-        assert free_over_time(kept.lax, kept.courses).free.min() >= 0
+        assert free_over_time(kept.slack, kept.schedule).free.min() >= 0
     # Who is kept has at least its course, at its own site.
     bound = np.flatnonzero(found.promises.bound >= 0)
     assert (found.found.site[bound] == found.promises.bound[bound]).all()

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints, Plan, Snapshot
-from scheduler.policies.parts.contest import Contest, contests, write
+from scheduler.policies.parts.problem import Problem, problems, write
 from scheduler.policies.ranges import Positive
 
 
@@ -39,28 +39,28 @@ class Afs:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide all sizes."""
         decided = []
-        for contest in contests(snapshot):
-            served = np.floor(snapshot.jobs.attained_gpu_s[contest.rows] / self.quantum_gpu_s)
-            level = share(contest, None if self.lengths == "known" else served)
-            decided.append((contest, level))
+        for problem in problems(snapshot):
+            served = np.floor(snapshot.jobs.attained_gpu_s[problem.rows] / self.quantum_gpu_s)
+            level = share(problem, None if self.lengths == "known" else served)
+            decided.append((problem, level))
         return write(snapshot, decided, "afs.two_jobs")
 
 
-def share(contest: Contest, served: Floats | None = None) -> Ints:
+def share(problem: Problem, served: Floats | None = None) -> Ints:
     """Hold tournaments until no GPU is free or nobody gains.
 
     Args:
-        contest: Who takes part.
+        problem: Who takes part.
         served: (r,) stands for the length of each job; None: the run time at its present level.
 
     Returns:
         (r,) levels.
     """
-    rows = np.arange(len(contest.rows))
-    first = contest.work / contest.rate[rows, contest.base] if served is None else served
+    rows = np.arange(len(problem.rows))
+    first = problem.work / problem.rate[rows, problem.base] if served is None else served
     order = np.lexsort((rows, first))
-    field = _Field(contest, order, None if served is None else served[order])
-    left = contest.gpus
+    field = _Field(problem, order, None if served is None else served[order])
+    left = problem.gpus
     while left > 0 and (winner := field.winner()) >= 0:
         step = field.step[winner]
         if step > left:
@@ -79,12 +79,12 @@ class _Field:
     Plain lists: one pair at a time is compared, and numpy is slow at single numbers.
     """
 
-    def __init__(self, contest: Contest, order: Ints, served: Floats | None) -> None:
+    def __init__(self, problem: Problem, order: Ints, served: Floats | None) -> None:
         n = len(order)
-        self._sizes: list[int] = contest.sizes.tolist()
-        self._rate: list[list[float]] = contest.rate[order].tolist()
-        self._next: list[list[int]] = _next_level(contest.allowed[order]).tolist()
-        self._work: list[float] = contest.work[order].tolist()
+        self._sizes: list[int] = problem.sizes.tolist()
+        self._rate: list[list[float]] = problem.rate[order].tolist()
+        self._next: list[list[int]] = _next_level(problem.allowed[order]).tolist()
+        self._work: list[float] = problem.work[order].tolist()
         self._known = served is None
         self._length: list[float] = [np.inf] * n if served is None else served.tolist()
         self.level = [0] * n

@@ -64,7 +64,7 @@ class Aryl:
         draft = begin(snapshot, lend_and_reclaim(snapshot, self.loans, self.rules, edge=False))
         bases = _bases(draft)
         _hold(draft, bases)
-        room = draft.slack()
+        room = draft.free_gpus()
         outcomes = _start_bases(draft, room, bases)
         level = self._grow(draft, room)
         inference = snapshot.pools.kind == Kind.INFERENCE
@@ -136,8 +136,8 @@ def _start_bases(draft: Draft, room: Ints, bases: Ints) -> dict[int, Outcome]:
         bases: (n, m) level of each job's base at each pool, -1: none.
     """
     curve, pools = draft.curve, draft.seen.pools
-    homeless = draft.forced & (draft.pool < 0) & curve.runnable
-    waiting = (draft.waiting() | homeless).nonzero()[0]
+    displaced = draft.forced & (draft.pool < 0) & curve.runnable
+    waiting = (draft.waiting() | displaced).nonzero()[0]
     run_s = curve.work_s / curve.sizes[curve.base]
     elastic = curve.top > curve.base
     fits = draft.able((Kind.TRAINING, Kind.INFERENCE)) & (bases >= 0)

@@ -90,7 +90,7 @@ class _Round:
             leaf = self.leaf[job]
             length = float(best_s[job]) if leaf.rule.order == "shortest" else 0.0
             leaf.push(job, (-int(jobs.priority[job]), length, job))
-        self.tree.settle()
+        self.tree.refresh()
 
     def plan(self) -> Plan:
         """Serve leaves until nobody can start, then let jobs grow again."""
@@ -137,12 +137,12 @@ class _Round:
             if enforced and rested_s < rules.grace_s:
                 self.hold[self.found.pools[job][0]] += gpus
             leaf.clear()  # nobody of its own queue passes a gang that its guarantee is for
-        self.tree.settle(leaf)
+        self.tree.refresh(leaf)
 
     def _wait(self, job: int, rule: str, need: Need) -> None:
         if self.seen.jobs.phase[job] == Phase.WAITING:
             self.why[job] = Because(rule, needs=(need,), figures=self._figures(self.leaf[job]))
-        self.tree.settle(self.leaf[job])
+        self.tree.refresh(self.leaf[job])
 
     def _figures(self, leaf: Branch) -> tuple[Figure, ...]:
         return (Figure("queue_gpus", leaf.used), Figure("guaranteed_gpus", leaf.least))
@@ -180,8 +180,8 @@ class _Round:
     def _shrink(self, victim: int, after: int, leaf: Branch) -> None:
         owner = self.leaf[victim]
         owner.add(after - int(self.size[victim]), self.seen.jobs.tenants[victim])
-        self.tree.settle(owner)
-        self.tree.settle(leaf)
+        self.tree.refresh(owner)
+        self.tree.refresh(leaf)
         self.changed.add(victim)
         self.size[victim] = after
         if not after:

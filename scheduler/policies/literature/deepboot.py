@@ -10,10 +10,10 @@ import numpy as np
 
 from scheduler.policies.interface import Floats, Ints, Kind, Plan, Snapshot
 from scheduler.policies.literature.pollux import largest_yet, speedups, twice
-from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
+from scheduler.policies.parts.problem import Problem, problems, write
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class DeepBoot:
         loans = lend_and_reclaim(snapshot, self.loans, edge=False)
         node_ids, jobs = snapshot.nodes.ids, snapshot.jobs
         reclaim = {node_ids[node]: due_s for node, due_s in sorted(loans.reclaim.items())}
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         notes: dict[str, tuple[float, ...]] = {}
         size = np.zeros(len(jobs.ids), dtype=np.int64)
-        for contest in contests(snapshot, (Kind.TRAINING, Kind.INFERENCE), reclaim):
-            most = largest_yet(snapshot, contest)
-            level = self._choose(snapshot, contest, most)
-            decided.append((contest, level))
-            size[contest.rows] = contest.sizes[level]
+        for problem in problems(snapshot, (Kind.TRAINING, Kind.INFERENCE), reclaim):
+            most = largest_yet(snapshot, problem)
+            level = self._choose(snapshot, problem, most)
+            decided.append((problem, level))
+            size[problem.rows] = problem.sizes[level]
             if self.doubling:
-                for at in np.flatnonzero(contest.sizes[level] > most).tolist():
-                    notes[jobs.ids[contest.rows[at]]] = (float(contest.sizes[level[at]]),)
+                for at in np.flatnonzero(problem.sizes[level] > most).tolist():
+                    notes[jobs.ids[problem.rows[at]]] = (float(problem.sizes[level[at]]),)
         return write(
             snapshot,
             decided,
@@ -68,16 +68,16 @@ class DeepBoot:
             reasons=tuple(loans.reasons),
         )
 
-    def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:
-        value = speedups(seen, contest, self.restart_s)
-        allowed = twice(contest, most) if self.doubling else contest.allowed
+    def _choose(self, seen: Snapshot, problem: Problem, most: Ints) -> Ints:
+        value = speedups(seen, problem, self.restart_s)
+        allowed = twice(problem, most) if self.doubling else problem.allowed
         value = np.where(allowed, value, -np.inf)
         # Who changed a moment ago keeps its level: it is the only one, and where it starts.
-        fresh = seen.now_s - seen.jobs.changed_s[contest.rows] < self.interval_s
-        kept = np.where(fresh, contest.present, 0)
+        fresh = seen.now_s - seen.jobs.changed_s[problem.rows] < self.interval_s
+        kept = np.where(fresh, problem.present, 0)
         value = _only(value, kept)
-        left = contest.gpus - int(contest.sizes[kept].sum())
-        return exact(contest.sizes, value, kept, left).level
+        left = problem.gpus - int(problem.sizes[kept].sum())
+        return exact(problem.sizes, value, kept, left).level
 
 
 def _only(value: Floats, kept: Ints) -> Floats:

@@ -66,7 +66,7 @@ class Tree:
         """Return a leaf."""
         return self._nodes.get(path + "/") or self._nodes[path]
 
-    def settle(self) -> None:
+    def refresh(self) -> None:
         """Compute all shares, after uses and queues were filled in."""
 
         def visit(node: Node) -> None:
@@ -77,7 +77,7 @@ class Tree:
         visit(self.root)
 
     def count(self, leaf: Node, demand: Floats) -> None:
-        """Count a demand as used, before `settle`."""
+        """Count a demand as used, before `refresh`."""
         leaf.used = leaf.used + demand
         node: Node | None = leaf
         while node is not None:
@@ -161,7 +161,7 @@ class Drf:
         for job in np.lexsort((-np.arange(len(leaves)), jobs.priority)).tolist():
             if found.starts[job]:
                 leaves[job].queue.append(job)
-        tree.settle()
+        tree.refresh()
         given = self._fill(found, tree, demand)
         share = np.array([tree.dominant(leaf.total) for leaf in leaves], dtype=np.float64)
         return write(found, Verdict(given, "drf.share", figures={"tenant_share": share}))

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.policies.interface import Figure, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.contest import Contest, contests, write
+from scheduler.policies.parts.problem import Problem, problems, write
 
 #: Which size a job would have for itself alone: the fastest, or the largest that runs at all.
 Most = Literal["fastest", "largest"]
@@ -35,26 +35,26 @@ class Edf:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Go through the jobs by deadline, once."""
         jobs = snapshot.jobs
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         why: dict[int, Because] = {}
-        for contest in contests(snapshot):
-            rows = contest.rows
-            left = contest.gpus
+        for problem in problems(snapshot):
+            rows = problem.rows
+            left = problem.gpus
             level = np.zeros(len(rows), dtype=np.int64)
             ahead: list[str] = []
             for index in np.lexsort((rows, jobs.deadline_s[rows])).tolist():
                 job = int(rows[index])
-                may = contest.allowed[index] & (contest.sizes <= left)
+                may = problem.allowed[index] & (problem.sizes <= left)
                 if self.most == "fastest":
-                    at = int(np.where(may, contest.rate[index], -1.0).argmax())
+                    at = int(np.where(may, problem.rate[index], -1.0).argmax())
                 else:
                     at = int(np.flatnonzero(may)[-1])
                 level[index] = at
-                left -= int(contest.sizes[at])
+                left -= int(problem.sizes[at])
                 due_s = float(jobs.deadline_s[job])
                 figures = (Figure("deadline_s", due_s),) if math.isfinite(due_s) else ()
                 why[job] = Because("edf.deadline", tuple(ahead[-3:]) if not at else (), figures)
                 if at:
                     ahead.append(jobs.ids[job])
-            decided.append((contest, level))
+            decided.append((problem, level))
         return write(snapshot, decided, "edf.deadline", why=why)

@@ -18,10 +18,10 @@ from scheduler.policies.interface import (
 )
 from scheduler.policies.literature.elasticflow import demands_of
 from scheduler.policies.parts.allot import Because, closing
-from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.parts.offload import Cloud, Offload, edge_ends, offload
+from scheduler.policies.parts.problem import Problem, problems, write
 from scheduler.policies.parts.share import Demand, Profile, end_with_more, satisfy
 from scheduler.policies.parts.surplus import share_out
 
@@ -59,19 +59,19 @@ class EdgeFlow:
         """Decide sites and sizes of all jobs, and which edge servers are borrowed."""
         lend, reclaim, reasons = self._borrow(snapshot)
         servers = _open_servers(snapshot, reclaim)
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         why: dict[int, Because] = {}
         there: dict[str, Target] = {}
-        for contest in contests(snapshot, reclaim=reclaim):
-            cloud = _Cloud(snapshot, contest, np.arange(len(contest.rows)))
-            moves, ends_s = self._offload(snapshot, contest, cloud, servers)
+        for problem in problems(snapshot, reclaim=reclaim):
+            cloud = _Cloud(snapshot, problem, np.arange(len(problem.rows)))
+            moves, ends_s = self._offload(snapshot, problem, cloud, servers)
             for move in moves:
-                job, node = int(contest.rows[move.job]), servers[move.server]
-                level = _level_at(contest, move.job, int(snapshot.nodes.gpus[node]))
+                job, node = int(problem.rows[move.job]), servers[move.server]
+                level = _level_at(problem, move.job, int(snapshot.nodes.gpus[node]))
                 edge = int(snapshot.nodes.pool[node])
                 row = np.array([job], dtype=np.int64)
-                decided.append((replace(contest, pool=edge, rows=row), np.array([level])))
-                placement = ((snapshot.nodes.ids[node], int(contest.sizes[level])),)
+                decided.append((replace(problem, pool=edge, rows=row), np.array([level])))
+                placement = ((snapshot.nodes.ids[node], int(problem.sizes[level])),)
                 there[snapshot.jobs.ids[job]] = Target(snapshot.pools.ids[edge], placement)
                 figures = (
                     Figure("edge_end_s", float(ends_s[move.job, move.server])),
@@ -82,12 +82,12 @@ class EdgeFlow:
                 why[job] = Because(f"edgeflow.{move.rule}", (), told)
             gone = {move.server for move in moves}
             servers = [node for at, node in enumerate(servers) if at not in gone]
-            rest = np.setdiff1d(np.arange(len(contest.rows)), [move.job for move in moves])
+            rest = np.setdiff1d(np.arange(len(problem.rows)), [move.job for move in moves])
             if moves:
-                cloud = _Cloud(snapshot, contest, rest)
+                cloud = _Cloud(snapshot, problem, rest)
             gpus = cloud.share_out()
-            sized = replace(contest, rows=contest.rows[rest])
-            decided.append((sized, contest.sizes.searchsorted(gpus)))
+            sized = replace(problem, rows=problem.rows[rest])
+            decided.append((sized, problem.sizes.searchsorted(gpus)))
             why.update(cloud.causes(gpus))
         plan = write(
             snapshot,
@@ -117,17 +117,17 @@ class EdgeFlow:
         return lend, reclaim, reasons
 
     def _offload(
-        self, seen: Snapshot, contest: Contest, cloud: "_Cloud", servers: list[int]
+        self, seen: Snapshot, problem: Problem, cloud: "_Cloud", servers: list[int]
     ) -> tuple[list[Offload], Floats]:
-        """Apply the rules; jobs are indices in the contest, servers in `servers`."""
-        jobs, rows = seen.jobs, contest.rows
+        """Apply the rules; jobs are indices in the problem, servers in `servers`."""
+        jobs, rows = seen.jobs, problem.rows
         if not servers or not len(rows):
             return [], np.zeros((len(rows), len(servers)))
         pool = seen.nodes.pool[servers]
         rate = np.zeros((len(rows), len(servers)))
         for row in np.flatnonzero(jobs.edge_allowed[rows]).tolist():
             for at, node in enumerate(servers):
-                level = _level_at(contest, row, int(seen.nodes.gpus[node]))
+                level = _level_at(problem, row, int(seen.nodes.gpus[node]))
                 if level:
                     own = float(jobs.rate[rows[row], level - 1])
                     rate[row, at] = own * jobs.affinity[rows[row], pool[at]]
@@ -137,7 +137,7 @@ class EdgeFlow:
         path = np.maximum(seen.pools.transfer_mib_per_s[pool], 1e-9)
         ends_s = edge_ends(
             seen.now_s,
-            contest.work,
+            problem.work,
             rate,
             jobs.memory_mib[rows],
             seen.pools.gpu_memory_mib[pool],
@@ -145,7 +145,7 @@ class EdgeFlow:
         )
         at_edge = runs & (seen.pools.kind[jobs.pool[rows]] == Kind.EDGE)
         order = np.lexsort((rows, jobs.deadline_s[rows])).tolist()
-        # Who is in a contest and was at the edge has lost its server.
+        # Who is in a problem and was at the edge has lost its server.
         evicted = [index for index in order if at_edge[index]]
         others = [index for index in order if not at_edge[index]]
         fate = Cloud(cloud.end_s, cloud.grown(), cloud.at_largest, cloud.idle)
@@ -155,20 +155,20 @@ class EdgeFlow:
 
 
 class _Cloud:
-    """The cloud's plan for r of the n jobs of a contest."""
+    """The cloud's plan for r of the n jobs of a problem."""
 
-    def __init__(self, seen: Snapshot, contest: Contest, rows: Ints) -> None:
-        self._seen, self._contest, self._rows = seen, contest, rows
+    def __init__(self, seen: Snapshot, problem: Problem, rows: Ints) -> None:
+        self._seen, self._problem, self._rows = seen, problem, rows
         jobs = seen.jobs
-        demands = demands_of(seen, contest)
+        demands = demands_of(seen, problem)
         self._demands: list[Demand] = [demands[row] for row in rows.tolist()]
-        due_s = jobs.deadline_s[contest.rows[rows]]
+        due_s = jobs.deadline_s[problem.rows[rows]]
         self._timed: list[int] = np.flatnonzero(np.isfinite(due_s)).tolist()
-        self._left = Profile(np.array([seen.now_s]), np.array([contest.gpus]))
+        self._left = Profile(np.array([seen.now_s]), np.array([problem.gpus]))
         self._shares = satisfy(self._left, [self._demands[index] for index in self._timed])
         self._least = np.zeros(len(rows), dtype=np.int64)
-        self.end_s = np.full(len(contest.rows), np.inf)
-        self.at_largest = np.zeros(len(contest.rows), dtype=np.bool_)
+        self.end_s = np.full(len(problem.rows), np.inf)
+        self.at_largest = np.zeros(len(problem.rows), dtype=np.bool_)
         for own, index in zip(self._shares, self._timed, strict=True):
             row = int(rows[index])
             self._least[index] = own.now
@@ -199,7 +199,7 @@ class _Cloud:
         found = {}
         for index, row in enumerate(self._rows.tolist()):
             demand = self._demands[index]
-            job = int(self._contest.rows[row])
+            job = int(self._problem.rows[row])
             if math.isinf(demand.deadline_s):
                 found[job] = Because("edgeflow.surplus")
                 continue
@@ -219,6 +219,6 @@ def _open_servers(seen: Snapshot, reclaim: dict[str, float]) -> list[int]:
     return [int(n) for n in np.flatnonzero(empty & (seen.pools.kind[nodes.pool] == Kind.EDGE))]
 
 
-def _level_at(contest: Contest, row: int, gpus: int) -> int:
+def _level_at(problem: Problem, row: int, gpus: int) -> int:
     """Return the largest level of a job that so many GPUs hold; 0 if there is none."""
-    return int(np.flatnonzero(contest.allowed[row] & (contest.sizes <= gpus))[-1])
+    return int(np.flatnonzero(problem.allowed[row] & (problem.sizes <= gpus))[-1])

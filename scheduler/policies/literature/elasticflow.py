@@ -7,8 +7,8 @@ import numpy as np
 
 from scheduler.policies.interface import Figure, Ints, Need, Phase, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.minimum import Least, Ledger, plan_least
+from scheduler.policies.parts.problem import Problem, problems, write
 from scheduler.policies.parts.share import Demand, Profile, curve, fill
 from scheduler.policies.parts.surplus import best_effort_price, share_out
 
@@ -49,15 +49,15 @@ class ElasticFlow:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Admit, then decide all sizes."""
         jobs = snapshot.jobs
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         why: dict[int, Because] = {}
         notes: dict[str, tuple[float, ...]] = {}
         decline: list[str] = []
-        for contest in contests(snapshot):
-            demands = demands_of(snapshot, contest)
-            verdict, order, ledger = self._admit(snapshot, contest, demands)
+        for problem in problems(snapshot):
+            demands = demands_of(snapshot, problem)
+            verdict, order, ledger = self._admit(snapshot, problem, demands)
             for index, ok in verdict.items():
-                name = jobs.ids[contest.rows[index]]
+                name = jobs.ids[problem.rows[index]]
                 if ok:
                     notes[name] = ADMITTED
                 else:
@@ -70,24 +70,24 @@ class ElasticFlow:
             gpus = np.zeros(len(demands), dtype=np.int64)
             free = int(ledger.profile.free[0])
             gpus[order] = share_out(ledger.gpus_now, free, mine, price)
-            decided.append((contest, contest.sizes.searchsorted(gpus)))
+            decided.append((problem, problem.sizes.searchsorted(gpus)))
             for index in sorted(set(range(len(demands))) - set(order)):
-                why[int(contest.rows[index])] = _declined(snapshot, contest, demands[index])
+                why[int(problem.rows[index])] = _declined(snapshot, problem, demands[index])
             for index, own in zip(order, ledger.least, strict=True):
-                why[int(contest.rows[index])] = _cause(demands[index], own, int(gpus[index]))
+                why[int(problem.rows[index])] = _cause(demands[index], own, int(gpus[index]))
         plan = write(snapshot, decided, "elasticflow.share", why=why, notes=notes)
         return replace(plan, decline=tuple(decline))
 
     def _admit(
-        self, seen: Snapshot, contest: Contest, demands: list[Demand]
+        self, seen: Snapshot, problem: Problem, demands: list[Demand]
     ) -> tuple[dict[int, bool], list[int], Ledger]:
         """Decide about those not decided about yet.
 
         Returns:
-            Index in the contest -> whether it is admitted, of those; all that are admitted, by
+            Index in the problem -> whether it is admitted, of those; all that are admitted, by
             deadline; their plan.
         """
-        jobs, rows = seen.jobs, contest.rows
+        jobs, rows = seen.jobs, problem.rows
         fresh = np.isnan(jobs.notes[rows, 0])
         # What runs already does so under another policy until now: nothing was asked of this one.
         passes = (jobs.size[rows] > 0) | np.isinf(jobs.deadline_s[rows])
@@ -98,7 +98,7 @@ class ElasticFlow:
 
         def plan(order: list[int]) -> Ledger:
             mine = [demands[index] for index in order]
-            return plan_least(profile_of(seen, contest), mine, self.slot_s)
+            return plan_least(profile_of(seen, problem), mine, self.slot_s)
 
         ledger = plan(order)
         if new:
@@ -113,13 +113,13 @@ class ElasticFlow:
         return verdict, order, ledger
 
 
-def demands_of(seen: Snapshot, contest: Contest) -> list[Demand]:
-    """Return what each job of a contest has left to do."""
-    rate = np.where(contest.allowed[:, 1:], contest.rate[:, 1:], 0.0)
-    due_s = seen.jobs.deadline_s[contest.rows]
+def demands_of(seen: Snapshot, problem: Problem) -> list[Demand]:
+    """Return what each job of a problem has left to do."""
+    rate = np.where(problem.allowed[:, 1:], problem.rate[:, 1:], 0.0)
+    due_s = seen.jobs.deadline_s[problem.rows]
     return [
-        Demand(work, deadline_s, curve(contest.sizes[1:], row))
-        for work, deadline_s, row in zip(contest.work.tolist(), due_s.tolist(), rate, strict=True)
+        Demand(work, deadline_s, curve(problem.sizes[1:], row))
+        for work, deadline_s, row in zip(problem.work.tolist(), due_s.tolist(), rate, strict=True)
     ]
 
 
@@ -128,21 +128,21 @@ def by_deadline(demands: list[Demand]) -> list[int]:
     return sorted(range(len(demands)), key=lambda i: (demands[i].deadline_s, i))
 
 
-def profile_of(seen: Snapshot, contest: Contest) -> Profile:
-    """Return what the jobs of a contest may plan with: the pool, less those between allocations.
+def profile_of(seen: Snapshot, problem: Problem) -> Profile:
+    """Return what the jobs of a problem may plan with: the pool, less those between allocations.
 
     What a MOVING job is going to hold comes free when it ends there.
     """
     jobs = seen.jobs
-    rows = np.flatnonzero((jobs.phase == Phase.MOVING) & (jobs.pool == contest.pool))
+    rows = np.flatnonzero((jobs.phase == Phase.MOVING) & (jobs.pool == problem.pool))
     level = np.minimum(np.searchsorted(jobs.sizes, jobs.size[rows]), len(jobs.sizes) - 1)
-    rate = jobs.rate[rows, level] * jobs.affinity[rows, contest.pool]
+    rate = jobs.rate[rows, level] * jobs.affinity[rows, problem.pool]
     ends = (jobs.size[rows] > 0) & (rate > 0.0)
     rows, rate = rows[ends], rate[ends]
     end_s = seen.now_s + np.maximum(jobs.remaining_steps[rows] / rate, 1.0)
     order = np.argsort(end_s, kind="stable")
     starts_s = np.concatenate(([seen.now_s], end_s[order]))
-    free = np.cumsum(np.concatenate(([contest.gpus], jobs.size[rows][order])))
+    free = np.cumsum(np.concatenate(([problem.gpus], jobs.size[rows][order])))
     last = np.append(starts_s[1:] > starts_s[:-1], True)
     return Profile(starts_s[last], free[last].astype(np.int64))
 
@@ -162,8 +162,8 @@ def _cause(demand: Demand, own: Least | None, gpus: int) -> Because:
     return Because(rule, (), figures)
 
 
-def _declined(seen: Snapshot, contest: Contest, demand: Demand) -> Because:
-    alone = Profile(np.array([seen.now_s]), np.array([contest.gpus], dtype=np.int64))
+def _declined(seen: Snapshot, problem: Problem, demand: Demand) -> Because:
+    alone = Profile(np.array([seen.now_s]), np.array([problem.gpus], dtype=np.int64))
     own = fill(alone, replace(demand, deadline_s=math.inf))
     need = Need("deadline_s", demand.deadline_s, max(own.end_s, demand.deadline_s))
     return Because("elasticflow.declined", (), (Figure("alone_end_s", own.end_s),), (need,))

@@ -64,7 +64,7 @@ class Fifo:
         run_s = curve.work_s[rows] / base[rows]
         columns = (rows, base[rows], run_s, pace[rows])
         claims = list(map(Claim, *(column.tolist() for column in columns)))
-        room: list[int] = draft.slack().tolist()
+        room: list[int] = draft.free_gpus().tolist()
         outcomes = start(now_s, claims, room, holders, self.backfill, speeds)
         for one in outcomes:
             if one.pool >= 0:

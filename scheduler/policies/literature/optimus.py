@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints, Plan, Snapshot
-from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.knapsack import exact
+from scheduler.policies.parts.problem import Problem, problems, write
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +31,35 @@ class Optimus:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide all sizes."""
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         size = np.zeros(len(snapshot.jobs.ids), dtype=np.int64)
-        for contest in contests(snapshot):
-            level = smallest_first(contest)
-            left = contest.gpus - int(contest.sizes[level].sum())
-            level = self._grow(contest, level, left)
-            decided.append((contest, level))
-            size[contest.rows] = contest.sizes[level]
+        for problem in problems(snapshot):
+            level = smallest_first(problem)
+            left = problem.gpus - int(problem.sizes[level].sum())
+            level = self._grow(problem, level, left)
+            decided.append((problem, level))
+            size[problem.rows] = problem.sizes[level]
         order = np.lexsort((np.arange(len(size)), size)).tolist()
         return write(snapshot, decided, "optimus.marginal_gain", style="most_free", order=order)
 
-    def _grow(self, contest: Contest, level: Ints, left: int) -> Ints:
+    def _grow(self, problem: Problem, level: Ints, left: int) -> Ints:
         runs = np.flatnonzero(level)
         if self.solver == "exact":
-            value = np.where(contest.allowed, -contest.run_s(), -np.inf)[runs]
-            level[runs] = exact(contest.sizes, value, level[runs], left).level
+            value = np.where(problem.allowed, -problem.run_s(), -np.inf)[runs]
+            level[runs] = exact(problem.sizes, value, level[runs], left).level
         else:
-            value = np.where(contest.allowed, -contest.run_s(), -np.inf)[runs]
-            level[runs] = climb(contest.sizes, value, level[runs], left)
+            value = np.where(problem.allowed, -problem.run_s(), -np.inf)[runs]
+            level[runs] = climb(problem.sizes, value, level[runs], left)
         return level
 
 
-def smallest_first(contest: Contest) -> Ints:
+def smallest_first(problem: Problem) -> Ints:
     """(r,) the smallest level for as many jobs as fit, the small ones first, then the earlier."""
-    need = contest.sizes[contest.base]
+    need = problem.sizes[problem.base]
     order = np.argsort(need, kind="stable")
-    fits = np.cumsum(need[order]) <= contest.gpus
+    fits = np.cumsum(need[order]) <= problem.gpus
     level: Ints = np.zeros(len(need), dtype=np.int64)
-    level[order[fits]] = contest.base[order[fits]]
+    level[order[fits]] = problem.base[order[fits]]
     return level
 
 

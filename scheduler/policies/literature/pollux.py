@@ -6,8 +6,8 @@ import numpy as np
 
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.contest import Contest, contests, write
 from scheduler.policies.parts.knapsack import exact
+from scheduler.policies.parts.problem import Problem, problems, write
 from scheduler.policies.ranges import Positive, Power
 
 
@@ -40,30 +40,30 @@ class Pollux:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide all sizes."""
-        decided: list[tuple[Contest, Ints]] = []
+        decided: list[tuple[Problem, Ints]] = []
         why: dict[int, Because] = {}
         notes: dict[str, tuple[float, ...]] = {}
         jobs = snapshot.jobs
-        for contest in contests(snapshot):
-            rows = contest.rows
-            most = largest_yet(snapshot, contest)
-            level = self._choose(snapshot, contest, most)
-            size = contest.sizes[level]
-            decided.append((contest, level))
-            use = Figure("utility", utility(contest, level))
+        for problem in problems(snapshot):
+            rows = problem.rows
+            most = largest_yet(snapshot, problem)
+            level = self._choose(snapshot, problem, most)
+            size = problem.sizes[level]
+            decided.append((problem, level))
+            use = Figure("utility", utility(problem, level))
             cause = Because("pollux.speedup", (), (use,))
-            why.update((int(job), cause) for job in rows[(size > 0) | (contest.present > 0)])
+            why.update((int(job), cause) for job in rows[(size > 0) | (problem.present > 0)])
             if self.doubling:
                 for at in np.flatnonzero(size > most).tolist():
                     notes[jobs.ids[rows[at]]] = (float(size[at]),)
         return write(snapshot, decided, "pollux.speedup", why=why, notes=notes)
 
-    def _choose(self, seen: Snapshot, contest: Contest, most: Ints) -> Ints:
-        speedup = speedups(seen, contest, self.restart_s)
+    def _choose(self, seen: Snapshot, problem: Problem, most: Ints) -> Ints:
+        speedup = speedups(seen, problem, self.restart_s)
         worth = self._transform(np.maximum(speedup, self.nothing))
-        allowed = twice(contest, most) if self.doubling else contest.allowed
-        none = np.zeros(len(contest.rows), dtype=np.int64)
-        return exact(contest.sizes, np.where(allowed, worth, -np.inf), none, contest.gpus).level
+        allowed = twice(problem, most) if self.doubling else problem.allowed
+        none = np.zeros(len(problem.rows), dtype=np.int64)
+        return exact(problem.sizes, np.where(allowed, worth, -np.inf), none, problem.gpus).level
 
     def _transform(self, speedup: Floats) -> Floats:
         """Map speed-ups to terms whose sum grows with the power mean."""
@@ -73,52 +73,52 @@ class Pollux:
         return found
 
 
-def speedups(seen: Snapshot, contest: Contest, restart_s: float) -> Floats:
+def speedups(seen: Snapshot, problem: Problem, restart_s: float) -> Floats:
     """(r, k) speed over that at a fair share, less what a change would cost."""
-    jobs, rows = seen.jobs, contest.rows
-    share = contest.gpus / max(len(rows), 1)
-    speedup = contest.rate / rate_at(contest, share)[:, None]
+    jobs, rows = seen.jobs, problem.rows
+    share = problem.gpus / max(len(rows), 1)
+    speedup = problem.rate / rate_at(problem, share)[:, None]
     age = np.maximum(seen.now_s - jobs.submit_s[rows], 0.0)
     spent = age - jobs.restarts[rows] * restart_s
     factor = np.maximum(spent, 0.0) / (age + restart_s)
-    changes = np.arange(len(contest.sizes))[None, :] != contest.present[:, None]
+    changes = np.arange(len(problem.sizes))[None, :] != problem.present[:, None]
     found: Floats = np.where(
-        changes & (contest.present > 0)[:, None], speedup * factor[:, None], speedup
+        changes & (problem.present > 0)[:, None], speedup * factor[:, None], speedup
     )
     return found
 
 
-def largest_yet(seen: Snapshot, contest: Contest) -> Ints:
+def largest_yet(seen: Snapshot, problem: Problem) -> Ints:
     """(r,) the most GPUs that each job was ever given, as noted, or has now."""
-    noted = np.nan_to_num(seen.jobs.notes[contest.rows, 0])
-    found: Ints = np.maximum(noted, contest.sizes[contest.present]).astype(np.int64)
+    noted = np.nan_to_num(seen.jobs.notes[problem.rows, 0])
+    found: Ints = np.maximum(noted, problem.sizes[problem.present]).astype(np.int64)
     return found
 
 
-def twice(contest: Contest, most: Ints) -> Bools:
+def twice(problem: Problem, most: Ints) -> Bools:
     """(r, k) levels up to twice the most GPUs that a job ever had, its smallest in any case."""
-    limit = np.maximum(2 * most, contest.sizes[contest.base])
-    found: Bools = contest.allowed & (contest.sizes[None, :] <= limit[:, None])
+    limit = np.maximum(2 * most, problem.sizes[problem.base])
+    found: Bools = problem.allowed & (problem.sizes[None, :] <= limit[:, None])
     return found
 
 
-def rate_at(contest: Contest, gpus: float) -> Floats:
+def rate_at(problem: Problem, gpus: float) -> Floats:
     """(r,) speed with so many GPUs, which need be neither whole nor allowed; above 0.
 
     Linear between sizes, and below the smallest one: that size for a part of the time.
     """
-    sizes, rows = contest.sizes, np.arange(len(contest.rows))
+    sizes, rows = problem.sizes, np.arange(len(problem.rows))
     column = np.arange(len(sizes))
-    low = np.where(contest.allowed & (sizes <= gpus), column, 0).max(axis=1)
-    above = np.where(contest.allowed & (sizes > gpus), column, len(sizes)).min(axis=1)
+    low = np.where(problem.allowed & (sizes <= gpus), column, 0).max(axis=1)
+    above = np.where(problem.allowed & (sizes > gpus), column, len(sizes)).min(axis=1)
     high = np.where(above < len(sizes), above, low)
     part = (gpus - sizes[low]) / np.maximum(sizes[high] - sizes[low], 1)
-    more = contest.rate[rows, high] - contest.rate[rows, low]
-    found: Floats = np.maximum(contest.rate[rows, low] + part * more, 1e-12)
+    more = problem.rate[rows, high] - problem.rate[rows, low]
+    found: Floats = np.maximum(problem.rate[rows, low] + part * more, 1e-12)
     return found
 
 
-def utility(contest: Contest, level: Ints) -> float:
+def utility(problem: Problem, level: Ints) -> float:
     """Return the sum of speed-ups over one GPU, per GPU of the pool: 1 is a perfect use."""
-    gained = contest.rate[np.arange(len(level)), level] / rate_at(contest, 1.0)
-    return float(gained.sum()) / max(contest.gpus, 1)
+    gained = problem.rate[np.arange(len(level)), level] / rate_at(problem, 1.0)
+    return float(gained.sum()) / max(problem.gpus, 1)

@@ -7,7 +7,7 @@ import numpy as np
 from scheduler.policies.interface import Figure, Floats, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.fixed import NAMES_MOST, Verdict, gangs, sweep, write
-from scheduler.policies.parts.room import Style
+from scheduler.policies.parts.free_gpus import Style
 
 # What a note says, by position.
 _QUEUE, _ENTERED, _SERVED = range(3)

@@ -24,8 +24,8 @@ from scheduler.policies.interface import (
     Snapshot,
     Target,
 )
+from scheduler.policies.parts.free_gpus import FreeGpus, Style
 from scheduler.policies.parts.repack import Repack, Stayers
-from scheduler.policies.parts.room import Room, Style
 
 #: A size that means: leave this job as it is.
 KEEP = -1
@@ -159,7 +159,9 @@ def _targets(
     moved: dict[int, int] = {}
     targets: dict[str, Target | None] = {}
     edge: list[bool] = (seen.pools.kind == _EDGE).tolist()
-    rooms = {p: Room(free, (nodes.pool == p).nonzero()[0]) for p in sorted({*pool[ready].tolist()})}
+    rooms = {
+        p: FreeGpus(free, (nodes.pool == p).nonzero()[0]) for p in sorted({*pool[ready].tolist()})
+    }
     for at, (_, job) in enumerate(order):
         there = pools[job]
         if edge[there] and not rooms[there].fits(sizes[job]):

@@ -54,7 +54,7 @@ class Draft:
         found: Bools = there & (jobs.affinity > 0) & fits
         return found
 
-    def slack(self) -> Ints:
+    def free_gpus(self) -> Ints:
         """(m,) GPUs that each pool could give with every job at its floor."""
         nodes, held, m = self.seen.nodes, self.seen.holdings, len(self.seen.pools.ids)
         found = np.bincount(nodes.pool, np.where(self.closed, 0, nodes.free), m)

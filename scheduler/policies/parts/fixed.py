@@ -30,7 +30,7 @@ from scheduler.policies.parts.allot import (
     no_pool,
     training_pool,
 )
-from scheduler.policies.parts.room import Style
+from scheduler.policies.parts.free_gpus import Style
 
 #: As many names as a reason lists; the engine stores a reason again when they change.
 NAMES_MOST = 3

@@ -11,11 +11,11 @@ report older than `stale_s` nothing is lent and nothing new is reclaimed, becaus
 guess; the owner reports again, or its agent takes the node back by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -47,8 +47,11 @@ Ahead = Annotated[float, Field(ge=0.0, le=72_000.0)]
 class LoanOptions:
     """When to lend and when to reclaim."""
 
+    #: Names that logs of before have -> those of now.
+    RENAMED: ClassVar[Mapping[str, str]] = {"drain_s": "warm_up_s"}
+
     lend_horizon_s: Ahead = 1800.0  #: a loan must look idle at least this long.
-    drain_s: float = 120.0  #: that the owner needs to bring a returned node into service.
+    warm_up_s: float = 120.0  #: that the owner needs to bring a returned node into service.
     lead_s: Ahead = 300.0  #: least time before need that a reclaim begins.
     loan_min_s: float = 600.0  #: a younger loan is not ended for headroom alone.
     cool_down_s: float = 900.0  #: rest of a node between return and the next loan.
@@ -106,7 +109,7 @@ class Outlook:
         owned, _, lent, back = phases.reshape(count, _PHASES).T
         #: (l,) the owner's nodes, now or as soon as the returning ones are there.
         self.have: Ints = owned + back
-        early_s = np.maximum(notice_s + options.drain_s, options.lead_s)
+        early_s = np.maximum(notice_s + options.warm_up_s, options.lead_s)
         #: (l,) how long before its need a lender's node must be asked back.
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
         #: (2, l) most GPUs needed after now, within the lead and within the horizon.
@@ -169,7 +172,7 @@ class Outlook:
         count = min(int(self.short[lender]), len(mine), max(old, urgent))
         from_s = [self.forecast.needs_from_s(lender, (have + done) * gpus) for done in range(count)]
         # Headroom alone is not needed at a known moment: it is due at the end of the lead.
-        dues = tuple(now_s + min(max(at, options.drain_s), lead_s) for at in from_s)
+        dues = tuple(now_s + min(max(at, options.warm_up_s), lead_s) for at in from_s)
         return Decision(tuple(mine.tolist()), dues, self._figures(lender))
 
     def _figures(self, index: int) -> tuple[Figure, ...]:

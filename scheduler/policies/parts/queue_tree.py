@@ -126,7 +126,7 @@ class QueueTree:
             one = min((child for child in one.children if child.wants), key=Branch.urgency)
         return one
 
-    def settle(self, leaf: Branch | None = None) -> None:
+    def refresh(self, leaf: Branch | None = None) -> None:
         """Tell who wants something, after queues changed; `leaf`: only there and above."""
         for one in leaf.path_up() if leaf else reversed(self.branches):
             one.wants = one.waiting or any(child.wants for child in one.children)

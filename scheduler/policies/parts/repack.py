@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Snapshot
-from scheduler.policies.parts.room import Room
+from scheduler.policies.parts.free_gpus import FreeGpus
 
 #: A gang that may be moved: what that costs, which job it is, and its GPUs.
 Stayer = tuple[float, int, int]
@@ -43,7 +43,7 @@ class Stayers:
         self._on: dict[int, dict[int, list[Stayer]]] | None = None
 
     def leave_for(
-        self, job: int, size: int, pool: int, room: Room
+        self, job: int, size: int, pool: int, room: FreeGpus
     ) -> Mapping[int, tuple[int, int]]:
         """Let smaller gangs leave a node where a gang then fits, if none has room and it pays.
 

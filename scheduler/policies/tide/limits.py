@@ -192,7 +192,7 @@ def _fill(
     most = np.maximum(sizes[level], quotas.held)
     held = np.bincount(quotas.of + 1, most, len(quotas.most) + 1)[1:].astype(np.int64)
     spare = np.append(quotas.most - held, market.gpus.sum())
-    lent = [kept.site for kept in promises.kept if kept.courses.lending]
+    lent = [kept.site for kept in promises.kept if kept.schedule.lending]
     for one, idle in enumerate((market.gpus - used).tolist()):
         while idle > 0 and one not in lent:
             may = np.where(promises.bound < 0, (level == 0) | (site == one), promises.bound == one)

@@ -99,7 +99,7 @@ def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     """Share out what is worth the prices."""
     bids = bid(market, value, promises)
     bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
-    lent = {kept.site: kept for kept in promises.kept if kept.courses.lending}
+    lent = {kept.site: kept for kept in promises.kept if kept.schedule.lending}
     sites = range(len(own))
     many = [len(theirs.row) for theirs in own]
     ends, at = np.array([0, *many]).cumsum(), np.arange(len(own)).repeat(many)
@@ -239,16 +239,16 @@ def _beside(kept: Kept, value: Floats, level: Ints, mine: Bools, gpus: int) -> I
     Others that are planned to be in time may only grow, for as long as they run, by what is never
     needed, and must not end later for it. What is needed later goes to who may lose it again.
     """
-    lax, courses = kept.lax, kept.courses
-    own = (courses.kept & ~np.isfinite(courses.until_s)).nonzero()[0]
+    slack, schedule = kept.slack, kept.schedule
+    own = (schedule.kept & ~np.isfinite(schedule.until_s)).nonzero()[0]
     stays, comes = kept.jobs[own], mine.copy()
-    comes[kept.jobs[courses.kept]] = False
-    slower = lax.takes_s[own] > lax.takes_s[own, level[stays]][:, None]
+    comes[kept.jobs[schedule.kept]] = False
+    slower = slack.takes_s[own] > slack.takes_s[own, level[stays]][:, None]
     value = value.copy()
     value[stays] = np.where(slower, -np.inf, value[stays])
-    top, most = len(lax.sizes) - 1, level.copy()
+    top, most = len(slack.sizes) - 1, level.copy()
     most[stays] = top
-    never = int(free_over_time(lax, courses).free.min())
-    grown = grow(lax.sizes, value, level, most, min(gpus, never))
-    gpus -= int((lax.sizes[grown] - lax.sizes[level]).sum())
-    return grow(lax.sizes, value, grown, np.where(comes, top, grown), gpus)
+    never = int(free_over_time(slack, schedule).free.min())
+    grown = grow(slack.sizes, value, level, most, min(gpus, never))
+    gpus -= int((slack.sizes[grown] - slack.sizes[level]).sum())
+    return grow(slack.sizes, value, grown, np.where(comes, top, grown), gpus)

@@ -21,17 +21,17 @@ from scheduler.policies.parts.reservations import earliest, reserve
 from scheduler.policies.tide.commitments import (
     LOANS,
     PROMISED,
-    Courses,
     Piece,
+    Schedule,
     borrow,
     free_over_time,
     renewed,
     resume,
     written,
 )
-from scheduler.policies.tide.laxity import Laxity, latest_return_s, laxity
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.quotas import Pledges, Quotas
+from scheduler.policies.tide.slack import Slack, latest_return_s, slack_at
 
 #: A plan may be followed so much too late: what is planned for later has this much to spare.
 LATE_S = 60.0
@@ -51,8 +51,8 @@ class Kept:
 
     site: int
     jobs: Ints  #: Those that have a deadline or a promise, ascending: of them are the next two.
-    lax: Laxity
-    courses: Courses
+    slack: Slack
+    schedule: Schedule
 
     def find(self, jobs: Ints) -> Ints:
         """Return where some of them are among them."""
@@ -108,28 +108,28 @@ def keep(seen: Snapshot, market: Market, pledge_s: float, quotas: Quotas) -> Pro
         mine[mine[:, 2] <= 0, 1:] = math.nan  # has a place, and does not lend
         elsewhere = ((at != _ANY) & (at != site)) | (bound[some] >= 0)
         mine[elsewhere] = math.nan
-        lax = laxity(market, site, some, due_s)
+        slack = slack_at(market, site, some, due_s)
         out = elsewhere | (fine & (mine[:, 0] != PROMISED))
-        lax.least[out] = 0
-        courses = resume(lax, mine)
+        slack.least[out] = 0
+        schedule = resume(slack, mine)
         if pledges:
-            _within(lax, courses, pledges)
-        courses = _plan(lax, courses, priority, pledges)
-        here = courses.kept
-        floor[some[here]], bound[some[here]] = courses.level[here], site
-        given = here & (_small(lax, attained, pledge_s) | (mine[:, 0] == PROMISED))
+            _within(slack, schedule, pledges)
+        schedule = _plan(slack, schedule, priority, pledges)
+        here = schedule.kept
+        floor[some[here]], bound[some[here]] = schedule.level[here], site
+        given = here & (_small(slack, attained, pledge_s) | (mine[:, 0] == PROMISED))
         promised[some[given]] = True
-        anew = renewed(lax, courses, given, mine)
+        anew = renewed(slack, schedule, given, mine)
         # Of several sites, who lends all it has must find its way back: it notes its pool.
         pool = (_mark(seen.pools.ids[market.sites[site]]),) if len(firm) > 1 else ()
         if pool:
             anew = np.union1d(anew, (given & (was[:, 3] != pool[0])).nonzero()[0])
         for job in anew.tolist():
-            note = written(lax, courses, job)
+            note = written(slack, schedule, job)
             if pool:  # in the fourth place; 0 in the second and third says that it does not lend
                 note = (*note, 0.0, 0.0)[:3] + pool
             notes[jobs.ids[rows[some[job]]]] = note
-        kept.append(Kept(site, some, lax, courses))
+        kept.append(Kept(site, some, slack, schedule))
     return Promises(bound, floor, promised, some[at == _APART], tuple(kept), notes)
 
 
@@ -163,86 +163,88 @@ def _mark(pool: str) -> float:
     return float(crc32(pool.encode()))
 
 
-def _within(lax: Laxity, courses: Courses, pledges: Pledges) -> None:
+def _within(slack: Slack, schedule: Schedule, pledges: Pledges) -> None:
     """Count what is promised; where a limit fell below it, the largest rests lose."""
-    who = courses.kept.nonzero()[0]
-    most = lax.sizes[np.maximum(courses.level, courses.back)]
-    for job in who[np.argsort(lax.area_gpu_s[who], kind="stable")].tolist():
+    who = schedule.kept.nonzero()[0]
+    most = slack.sizes[np.maximum(schedule.level, schedule.back)]
+    for job in who[np.argsort(slack.area_gpu_s[who], kind="stable")].tolist():
         if pledges.within(job, int(most[job])):
             pledges.take(job, int(most[job]))
         else:
-            courses.kept[job] = False
-            courses.stay(job, 0)
+            schedule.kept[job] = False
+            schedule.stay(job, 0)
 
 
-def _plan(lax: Laxity, courses: Courses, priority: Ints, pledges: Pledges) -> Courses:
+def _plan(slack: Slack, schedule: Schedule, priority: Ints, pledges: Pledges) -> Schedule:
     """Plan who can be in time beside those promised, by class, then least GPU time first."""
-    able = (~courses.kept & (lax.least > 0)).nonzero()[0]
+    able = (~schedule.kept & (slack.least > 0)).nonzero()[0]
     if not len(able):
-        return courses
-    order = able[np.lexsort((able, lax.area_gpu_s[able], -priority[able]))]
+        return schedule
+    order = able[np.lexsort((able, slack.area_gpu_s[able], -priority[able]))]
     # Where all keep their sizes to the end, room now is room for ever.
-    if not courses.lending and not pledges:
-        room = lax.gpus - int(np.add.reduce(lax.sizes[courses.level]))
-        now = order[: int(lax.sizes[lax.least[order]].cumsum().searchsorted(room, side="right"))]
-        courses.stay(now, lax.least[now])
-        courses.kept[now] = True
+    if not schedule.lending and not pledges:
+        room = slack.gpus - int(np.add.reduce(slack.sizes[schedule.level]))
+        now = order[
+            : int(slack.sizes[slack.least[order]].cumsum().searchsorted(room, side="right"))
+        ]
+        schedule.stay(now, slack.least[now])
+        schedule.kept[now] = True
         order = order[len(now) :]
     if not len(order):
-        return courses
-    profile = free_over_time(lax, courses)
-    latest_s = latest_return_s(lax, courses.level)
+        return schedule
+    profile = free_over_time(slack, schedule)
+    latest_s = latest_return_s(slack, schedule.level)
     ahead: list[Piece] = []
     failed = checked = 0
     for job in order.tolist():
-        levels = (lax.now_s + lax.takes_s[job] <= lax.due_s[job]).nonzero()[0].tolist()
+        levels = (slack.now_s + slack.takes_s[job] <= slack.due_s[job]).nonzero()[0].tolist()
         if pledges:
-            levels = [one for one in levels if pledges.gives(job, int(lax.sizes[one]))]
+            levels = [one for one in levels if pledges.gives(job, int(slack.sizes[one]))]
             if not levels:
                 continue
         for level in levels:
-            gpus, takes_s = int(lax.sizes[level]), float(lax.takes_s[job, level])
+            gpus, takes_s = int(slack.sizes[level]), float(slack.takes_s[job, level])
             start_s = earliest(profile, gpus, takes_s)
-            if start_s <= lax.now_s:
-                courses.stay(job, level)
-                courses.kept[job] = True
+            if start_s <= slack.now_s:
+                schedule.stay(job, level)
+                schedule.kept[job] = True
                 reserve(profile, gpus, start_s, takes_s)
                 pledges.take(job, gpus)
                 break
-            if start_s + LATE_S + takes_s <= lax.due_s[job] and len(ahead) < AHEAD:
+            if start_s + LATE_S + takes_s <= slack.due_s[job] and len(ahead) < AHEAD:
                 ahead.append((start_s, start_s + takes_s, gpus))
                 reserve(profile, gpus, start_s, takes_s)
                 break
         else:
             for level in levels[:LARGER] if checked < LOANS else ():
-                found = borrow(lax, courses, latest_s, profile, job, level, LATE_S)
+                found = borrow(slack, schedule, latest_s, profile, job, level, LATE_S)
                 if found is None:
                     continue
                 checked += 1
-                left = free_over_time(lax, found, ahead)
+                left = free_over_time(slack, found, ahead)
                 if left.free.min() >= 0:
-                    courses, profile = found, left
-                    pledges.take(job, int(lax.sizes[level]))
+                    schedule, profile = found, left
+                    pledges.take(job, int(slack.sizes[level]))
                     break
             else:
                 failed += 1
         if failed >= TRIES:
             break
-    return courses
+    return schedule
 
 
-def _small(lax: Laxity, attained_gpu_s: Floats, pledge_s: float) -> Bools:
+def _small(slack: Slack, attained_gpu_s: Floats, pledge_s: float) -> Bools:
     """Say whose rest is so small that hardly more than one other could be in time in its place.
 
     Of those who come about half need less than the median of those that are there. Where lengths
     differ much, those that are there are the long ones, so the site is a limit as well.
     """
-    timed = lax.least > 0
-    whole_gpu_s = np.sort(lax.area_gpu_s[timed] + attained_gpu_s[timed])
+    timed = slack.least > 0
+    whole_gpu_s = np.sort(slack.area_gpu_s[timed] + attained_gpu_s[timed])
     many = len(whole_gpu_s)  # numpy's own median takes five times as long for so few
     middle = whole_gpu_s[(many - 1) // 2 : many // 2 + 1]
     median_gpu_s = float(middle.sum()) / len(middle) if many else 0.0
-    small: Bools = lax.area_gpu_s <= min(median_gpu_s, pledge_s * lax.gpus)
+    small: Bools = slack.area_gpu_s <= min(median_gpu_s, pledge_s * slack.gpus)
     return small
 
 
@@ -260,8 +262,8 @@ def hold(promises: Promises, value: Floats) -> None:
     site, floor = promises.bound[who], promises.floor[who]
     for kept in promises.kept:
         mine, at = who[site == kept.site], floor[site == kept.site]
-        lax, own, which = kept.lax, value[kept.site], kept.find(mine)
-        late = lax.due_s[which, None] < lax.now_s + lax.takes_s[which]
+        slack, own, which = kept.slack, value[kept.site], kept.find(mine)
+        late = slack.due_s[which, None] < slack.now_s + slack.takes_s[which]
         late &= (at > 0)[:, None]
         late[np.arange(len(mine)), at] = False
         own[mine] = np.where(late, -math.inf, own[mine])

@@ -167,16 +167,16 @@ def _kept(market: Market, promises: Promises, found: Cleared, told: Ints) -> dic
     why: dict[int, Because] = {}
     for kept in promises.kept:
         mine = told[promises.bound[told] == kept.site]
-        which, courses = kept.find(mine), kept.courses
-        runs = (found.level[mine] > 0) | np.isfinite(courses.until_s[which])
+        which, schedule = kept.find(mine), kept.schedule
+        runs = (found.level[mine] > 0) | np.isfinite(schedule.until_s[which])
         for job, at in zip(mine[runs].tolist(), which[runs].tolist(), strict=True):
             level = int(found.level[job])
-            due = Figure("deadline_s", float(kept.lax.due_s[at]))
-            if np.isfinite(courses.until_s[at]):
-                back = Figure("back_s", float(courses.until_s[at]))
+            due = Figure("deadline_s", float(kept.slack.due_s[at]))
+            if np.isfinite(schedule.until_s[at]):
+                back = Figure("back_s", float(schedule.until_s[at]))
                 why[job] = Because("market.lends", (), (due, back))
                 continue
-            end_s = market.now_s + float(kept.lax.takes_s[at, level])
+            end_s = market.now_s + float(kept.slack.takes_s[at, level])
             rule = "market.promised" if promises.promised[job] else "market.in_time"
             why[job] = Because(rule, (), (due, Figure("planned_end_s", end_s)))
     return why

@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.policies.interface import Kind, Snapshot
 from scheduler.policies.parts.allot import closing
-from scheduler.policies.parts.room import Room
+from scheduler.policies.parts.free_gpus import FreeGpus
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.prices import Cleared
 
@@ -31,7 +31,7 @@ def without_server(
         leaves[market.rows[(market.home == site) & changed]] = True
         gives = leaves[seen.holdings.job]
         np.add.at(free, seen.holdings.node[gives], seen.holdings.gpus[gives])
-        room = Room(free, (seen.nodes.pool == market.sites[site]).nonzero()[0])
+        room = FreeGpus(free, (seen.nodes.pool == market.sites[site]).nonzero()[0])
         gpus = market.sizes[found.level]
         for job in comes[np.lexsort((comes, -gpus[comes]))].tolist():
             size = int(gpus[job])

@@ -113,7 +113,7 @@ class Tide:
             left[market.sites] = market.gpus
             np.subtract.at(left, pool[used], gpus[used])
             back = unused(snapshot, empty, left, price, loans.reclaim)
-            due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.drain_s)
+            due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.warm_up_s)
             reclaim |= {nodes.ids[node]: due_s for node in back}
             loans.reasons.extend(why_back(snapshot, node) for node in back)
         return allot(

@@ -72,7 +72,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolRoom:
+class SimulatedPool:
     """Like nodes of one pool, beside the training pool.
 
     Attributes:

@@ -14,7 +14,7 @@ from scheduler.core.state import ClusterState
 _IDLE = (facts.JobExplained, facts.JobAdvanced, facts.CommandIssued, facts.JobAccepted)
 
 
-class Standing:
+class ChangedClaims:
     """The claims of a state, as the last look at them left them."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Standing:
         if not state.claimants:
             self._jobs, self._nodes = {}, {}
 
-    def look(self, state: ClusterState, *, anew: bool) -> list[str]:
+    def begin_look(self, state: ClusterState, *, anew: bool) -> list[str]:
         """Begin a look: list the claims, oldest first, all or those that may have changed."""
         self.known = self.known and not anew and not state.starts_deferred
         return self.affected(state)
@@ -71,6 +71,6 @@ class Standing:
             return list(found)
         return [name for name in state.claimants if name in found]
 
-    def settle(self) -> None:
+    def end_look(self) -> None:
         """End a look."""
         self.known, self._jobs, self._nodes = True, {}, {}

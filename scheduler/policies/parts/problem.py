@@ -23,14 +23,14 @@ from scheduler.policies.interface import (
     Snapshot,
 )
 from scheduler.policies.parts.allot import KEEP, Allotment, Because, allot, closing, no_pool
-from scheduler.policies.parts.room import Style
+from scheduler.policies.parts.free_gpus import Style
 
 #: A job that is about to end is taken to need this much longer, so that none is ever for free.
 _SHORTEST_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contest:
+class Problem:
     """The jobs that compete for one pool. r jobs; k levels, of which level 0 is no GPU at all."""
 
     pool: int
@@ -52,11 +52,11 @@ class Contest:
         return found
 
 
-def contests(
+def problems(
     seen: Snapshot,
     kinds: Sequence[Kind] = (Kind.TRAINING,),
     reclaim: Mapping[str, float] | None = None,
-) -> list[Contest]:
+) -> list[Problem]:
     """Split the jobs over the pools of some kinds; pools without any are left out.
 
     Who runs stays in its pool. Who waits, or must leave a node that closes, competes where the
@@ -104,7 +104,7 @@ def contests(
             at[job] = best
             count[best] += 1
     return [
-        _contest(seen, pool, int(gpus[pool]), np.flatnonzero(at == pool), stays, level)
+        _problem(seen, pool, int(gpus[pool]), np.flatnonzero(at == pool), stays, level)
         for pool in places
         if count[pool]
     ]
@@ -112,7 +112,7 @@ def contests(
 
 def write(
     seen: Snapshot,
-    decided: Sequence[tuple[Contest, Ints]],
+    decided: Sequence[tuple[Problem, Ints]],
     rule: str,
     *,
     style: Style = "pack",
@@ -123,18 +123,18 @@ def write(
     reclaim: Mapping[str, float] | None = None,
     reasons: tuple[Reason, ...] = (),
 ) -> Plan:
-    """Make a plan of the levels of every contest; who is in none keeps what it may keep.
+    """Make a plan of the levels of every problem; who is in none keeps what it may keep.
 
     Args:
         seen: What is known.
-        decided: Each contest with its (r,) levels.
+        decided: Each problem with its (r,) levels.
         rule: What decided.
         style: How gangs are placed.
         order: In which gangs are placed; None: large ones first.
         why: Where something else decided than `rule`.
         notes: What to write on jobs.
         lend: Nodes to ask for.
-        reclaim: Nodes to give back; the same as `contests` was told.
+        reclaim: Nodes to give back; the same as `problems` was told.
         reasons: About nodes.
     """
     jobs = seen.jobs
@@ -142,10 +142,10 @@ def write(
     gpus[(jobs.phase == WAITING) | _ousted(seen, closing(seen, reclaim).astype(np.bool_))] = 0
     pool = jobs.pool.copy()
     inside = np.zeros(len(jobs.ids), dtype=np.bool_)
-    for contest, level in decided:
-        gpus[contest.rows] = contest.sizes[level]
-        pool[contest.rows] = contest.pool
-        inside[contest.rows] = True
+    for problem, level in decided:
+        gpus[problem.rows] = problem.sizes[level]
+        pool[problem.rows] = problem.pool
+        inside[problem.rows] = True
     causes = {**_left_out(seen, inside), **(why or {})}
     wanted = Allotment(
         gpus,
@@ -182,9 +182,9 @@ def _resting(seen: Snapshot) -> Bools:
     return found
 
 
-def _contest(
+def _problem(
     seen: Snapshot, pool: int, gpus: int, rows: Ints, stays: Bools, level: Ints
-) -> Contest:
+) -> Problem:
     jobs = seen.jobs
     own = jobs.rate[rows] * jobs.affinity[rows, pool][:, None]
     none = np.zeros((len(rows), 1))
@@ -192,7 +192,7 @@ def _contest(
     allowed: Bools = np.hstack([np.ones((len(rows), 1), dtype=np.bool_), own > 0])
     base: Ints = 1 + np.argmax(allowed[:, 1:], axis=1)
     first_rate = rate[np.arange(len(rows)), base]
-    return Contest(
+    return Problem(
         pool=pool,
         gpus=gpus,
         rows=rows,
@@ -206,7 +206,7 @@ def _contest(
 
 
 def _left_out(seen: Snapshot, inside: Bools) -> dict[int, Because]:
-    """Say of every waiting job that is in no contest why that is so."""
+    """Say of every waiting job that is in no problem why that is so."""
     jobs = seen.jobs
     runnable: Bools = np.any(jobs.rate > 0, axis=1)
     found = {}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from scheduler.policies.interface import Ints
-from scheduler.policies.parts.room import Room, Style
+from scheduler.policies.parts.free_gpus import FreeGpus, Style
 
 
 def looked(
@@ -46,7 +46,7 @@ def test_gangs_get_the_nodes_that_a_look_at_all_finds(
 ) -> None:
     left = np.array(free, dtype=np.int64)
     members = np.array([node for node in range(len(free)) if node not in others], dtype=np.int64)
-    room = Room(left, members)
+    room = FreeGpus(left, members)
     for size, own in gangs:
         assert room.gpus == left[members].sum()
         assert room.fits(size) == bool((left[members] >= size).any())

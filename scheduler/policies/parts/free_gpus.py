@@ -11,7 +11,7 @@ from scheduler.policies.interface import Ints
 Style = Literal["pack", "most_free"]
 
 
-class Room:
+class FreeGpus:
     """The free GPUs of a pool's nodes; gives them away, and finds a node by how many it has."""
 
     def __init__(self, free: Ints, members: Ints) -> None:

@@ -9,9 +9,9 @@ from benchmarks.public_data import DATA as PUBLIC
 from scheduler.policies.interface import Kind
 from simulator.csv_rows import WorkloadError
 from simulator.layout import Layout
-from simulator.physics.base import Room
+from simulator.physics.base import Cluster
+from simulator.pools import Load, Owner, SimulatedPool
 from simulator.requests import Serving, load_of_requests
-from simulator.room import Load, Owner, PoolRoom
 from simulator.tides import pool_tide
 
 DATA = PUBLIC / "inference"
@@ -61,23 +61,23 @@ def test_an_owner_misses_what_it_lent() -> None:
 
 def test_pools_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="loads: serve has 0; give 1"):
-        PoolRoom("serve", Kind.INFERENCE, 2)
+        SimulatedPool("serve", Kind.INFERENCE, 2)
     with pytest.raises(ValueError, match="loads: edge has 1; give 3"):
-        PoolRoom("edge", Kind.EDGE, 3, loads=(load(1),))
+        SimulatedPool("edge", Kind.EDGE, 3, loads=(load(1),))
     with pytest.raises(ValueError, match="speed"):
-        PoolRoom("v100", Kind.TRAINING, 2, speed=0.0)
+        SimulatedPool("v100", Kind.TRAINING, 2, speed=0.0)
     with pytest.raises(ValueError, match="gpus"):
         load(-1.0)
     with pytest.raises(ValueError, match="same name"):
-        Layout(Room(2, 4), (PoolRoom("train", Kind.TRAINING, 1),))
+        Layout(Cluster(2, 4), (SimulatedPool("train", Kind.TRAINING, 1),))
 
 
 def test_sites_and_the_way_between_them() -> None:
     pools = (
-        PoolRoom("edge", Kind.EDGE, 2, 1, transfer_mib_per_s=50.0),
-        PoolRoom("serve", Kind.INFERENCE, 2, 4, transfer_mib_per_s=100.0, loads=(load(1),)),
+        SimulatedPool("edge", Kind.EDGE, 2, 1, transfer_mib_per_s=50.0),
+        SimulatedPool("serve", Kind.INFERENCE, 2, 4, transfer_mib_per_s=100.0, loads=(load(1),)),
     )
-    layout = Layout(Room(1, 4, transfer_mib_per_s=200.0), pools)
+    layout = Layout(Cluster(1, 4, transfer_mib_per_s=200.0), pools)
     assert layout.ids == ("edge-000", "edge-001", "node-000", "serve-000", "serve-001")
     sites = [layout.site(((node, 1),)) for node in range(5)]
     assert sites == [3, 4, 0, 2, 2]

@@ -13,7 +13,7 @@ HAIR_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Laxity:
+class Slack:
     """What some jobs could do at a site from now on. r jobs, k levels, level 0 is no GPU."""
 
     now_s: float
@@ -36,7 +36,7 @@ class Laxity:
         return self.now_s + self.takes_s[who, level]
 
 
-def laxity(market: Market, site: int, jobs: Ints, due_s: Floats) -> Laxity:
+def slack_at(market: Market, site: int, jobs: Ints, due_s: Floats) -> Slack:
     """Work the columns out for one site.
 
     Args:
@@ -56,7 +56,7 @@ def laxity(market: Market, site: int, jobs: Ints, due_s: Floats) -> Laxity:
     some = least.nonzero()[0]
     area = np.full(len(due_s), math.inf)
     area[some] = market.sizes[least[some]] * takes_s[some, least[some]]
-    return Laxity(
+    return Slack(
         now_s=market.now_s,
         gpus=int(market.gpus[site]),
         sizes=market.sizes,
@@ -73,7 +73,7 @@ def laxity(market: Market, site: int, jobs: Ints, due_s: Floats) -> Laxity:
     )
 
 
-def latest_return_s(lax: Laxity, level: Ints) -> Floats:
+def latest_return_s(slack: Slack, level: Ints) -> Floats:
     """Return (r, k) until when jobs may be at lower levels and be in time back at `level`.
 
     -inf where that is never so, or the level is not lower. From
@@ -81,15 +81,15 @@ def latest_return_s(lax: Laxity, level: Ints) -> Floats:
         work = rate(low) (s - now - pause(low)) + rate(level) (due - s - start(level)).
     """
     at = np.arange(len(level))
-    fast, back_s = lax.rate[at, level][:, None], lax.start_s[at, level][:, None]
-    awake_s = lax.now_s + np.where(np.arange(len(lax.sizes)) > 0, lax.pause_s, 0.0)
-    timed = np.isfinite(lax.due_s)
-    due_s, work = np.where(timed, lax.due_s, lax.now_s)[:, None], lax.work[:, None]
-    low = (lax.pays & (lax.sizes <= lax.gpus)) | (lax.sizes == 0)
-    low &= (np.arange(len(lax.sizes)) < level[:, None]) & (lax.rate < fast) & timed[:, None]
+    fast, back_s = slack.rate[at, level][:, None], slack.start_s[at, level][:, None]
+    awake_s = slack.now_s + np.where(np.arange(len(slack.sizes)) > 0, slack.pause_s, 0.0)
+    timed = np.isfinite(slack.due_s)
+    due_s, work = np.where(timed, slack.due_s, slack.now_s)[:, None], slack.work[:, None]
+    low = (slack.pays & (slack.sizes <= slack.gpus)) | (slack.sizes == 0)
+    low &= (np.arange(len(slack.sizes)) < level[:, None]) & (slack.rate < fast) & timed[:, None]
     latest = np.full(low.shape, -math.inf)
-    gained = fast * (due_s - back_s) - work - lax.rate * awake_s
-    np.divide(gained, fast - lax.rate, out=latest, where=low)
+    gained = fast * (due_s - back_s) - work - slack.rate * awake_s
+    np.divide(gained, fast - slack.rate, out=latest, where=low)
     # Back before it is awake at the lower level: it then did nothing there.
     idle = np.full(low.shape, -math.inf)
     np.divide(work, np.broadcast_to(fast, low.shape), out=idle, where=low)
