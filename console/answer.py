@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from console.reading import Reading
-from console.story import Given, Happening, Line, Reclaim, Story
+from console.story import Event, Given, Line, Reclaim, Story
 from scheduler.core.state import Job
 from scheduler.core.transitions import JobState
 from scheduler.policies.interface import Reason
@@ -51,7 +51,7 @@ class Answer:
         wanted = () if job is None else kinds.get(job.state, ())
         last = self.story.last(*wanted) if wanted else None
         if last is None:
-            last = self.story.happenings[-1] if self.story.happenings else None
+            last = self.story.events[-1] if self.story.events else None
         return self.now_s if last is None else last.at_s
 
     @property
@@ -71,13 +71,13 @@ class Answer:
         return self.story.latest
 
     @property
-    def loss(self) -> Happening | None:
+    def loss(self) -> Event | None:
         """What took the GPUs of a job that had some and waits again."""
         if self.job is None or self.job.state is not JobState.QUEUED:
             return None
         for line in reversed(self.lines):
-            if line.happening.kind in ("JobQueued", "GangStarting"):
-                return line.happening if line.happening.kind == "JobQueued" else None
+            if line.event.kind in ("JobQueued", "GangStarting"):
+                return line.event if line.event.kind == "JobQueued" else None
         return None
 
     @property
@@ -106,7 +106,7 @@ class Answer:
 
     def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:
         """Give the reclaims that drove what was done for this reason."""
-        for happening in self.story.happenings:
-            if happening.reason is reason and happening.reclaims:
-                return happening.reclaims
+        for event in self.story.events:
+            if event.reason is reason and event.reclaims:
+                return event.reclaims
         return ()

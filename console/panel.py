@@ -13,7 +13,7 @@ from console.length import length_line, percent, share_done
 from console.outlook import ending
 from console.output import day_clock, duration
 from console.phrases import Voice, done, joined
-from console.story import Given, Happening, Line, Reclaim
+from console.story import Event, Given, Line, Reclaim
 from console.waits import missed, missed_because
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
@@ -165,7 +165,7 @@ def _because(answer: Answer, given: Given, voice: Voice) -> list[RenderableType]
     return parts
 
 
-def _loss(loss: Happening, voice: Voice) -> list[RenderableType]:
+def _loss(loss: Event, voice: Voice) -> list[RenderableType]:
     when = day_clock(loss.at_s, voice.origin_s)
     said = Text()
     if loss.reason is not None:
@@ -278,16 +278,16 @@ def _history(answer: Answer, voice: Voice) -> Table:
 
 def _detail(line: Line, voice: Voice) -> Text:
     text = Text(line.detail)
-    happening = line.happening
-    if happening.reclaims:
-        nodes = joined([one.node for one in happening.reclaims])
-        due = day_clock(happening.reclaims[0].due_s, voice.origin_s)
-        owners = [*{o: None for r in happening.reclaims if r.reason for o in r.reason.lost_to}]
+    event = line.event
+    if event.reclaims:
+        nodes = joined([one.node for one in event.reclaims])
+        due = day_clock(event.reclaims[0].due_s, voice.origin_s)
+        owners = [*{o: None for r in event.reclaims if r.reason for o in r.reason.lost_to}]
         text.append(f"{'; ' if line.detail else ''}{nodes} goes back, due {due}", "yellow")
         if owners:
             text.append(f" ({joined(owners)} needs more)", "yellow")
-    elif happening.reason is not None and line.tone != "quiet":
-        text.append(f"{': ' if line.detail else ''}{voice.sentence(happening.reason)}", "dim")
+    elif event.reason is not None and line.tone != "quiet":
+        text.append(f"{': ' if line.detail else ''}{voice.sentence(event.reason)}", "dim")
     return text
 
 

@@ -130,7 +130,7 @@ def located(log: str) -> str:
         )
     if path.name.endswith((".jsonl", ".jsonl.zst")):
         made = path.with_name(f"{path.name.partition('.jsonl')[0]}-imported.db")
-        command = shlex.join(["tidegate", "log", "import", str(path), "--log", str(made)])
+        command = shlex.join(["tidegate", "journal", "import", str(path), "--log", str(made)])
         fail(f"--log: {path} is an exported log; make a database of it: {command}")
     return log
 

@@ -62,7 +62,7 @@ class Reclaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class Event:
     """A fact about the job, with the reason behind it and the reclaims that drove it."""
 
     at_s: float
@@ -77,7 +77,7 @@ class Story:
     """All that the journal says about one job."""
 
     job: str
-    happenings: list[Happening] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     reasons: list[Given] = field(default_factory=list)
     #: By node of the job's allocation: reclaims that are under way, as of the last entry read.
     reclaims: dict[str, Reclaim] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Story:
         """The newest reason given for it."""
         return self.reasons[-1] if self.reasons else None
 
-    def last(self, *kinds: str) -> Happening | None:
-        """Give the newest happening of some kinds."""
-        return next((h for h in reversed(self.happenings) if h.kind in kinds), None)
+    def last(self, *kinds: str) -> Event | None:
+        """Give the newest event of some kinds."""
+        return next((h for h in reversed(self.events) if h.kind in kinds), None)
 
     def take(self, entry: JournalEntry) -> None:
         """Go on with an entry of the journal."""
@@ -143,7 +143,7 @@ class Story:
         reclaims: tuple[Reclaim, ...] = ()
         if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
             reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
-        self.happenings.append(Happening(at_s, kind, fields, behind, reclaims))
+        self.events.append(Event(at_s, kind, fields, behind, reclaims))
         if kind == "GangStarting":
             self._end = ""
         elif kind == "GangStopping":
@@ -178,71 +178,69 @@ class Line:
     what: str  #: In words, such as `started`.
     detail: str
     tone: str  #: `good`, `bad`, `change` or `quiet`.
-    happening: Happening
+    event: Event
 
 
 def history(story: Story) -> list[Line]:
-    """Tell the happenings shortly: sizes that change in a row are one line."""
+    """Tell the events shortly: sizes that change in a row are one line."""
     lines: list[Line] = []
     sizes: list[int] = []
-    left: Happening | None = None
-    for happening, following in _with_next(_told(story.happenings)):
-        fields = happening.fields
+    left: Event | None = None
+    for event, following in _with_next(_told(story.events)):
+        fields = event.fields
         size = sum(map(len, fields.get("cells", {}).values()))
         starts = following is not None and following.kind == "GangStarting"
-        if happening.kind == "JobMigrating" and starts:
-            left = happening
+        if event.kind == "JobMigrating" and starts:
+            left = event
             continue
-        if happening.kind == "GangStarting":
+        if event.kind == "GangStarting":
             sizes = [size]
             if left is not None:
-                lines.append(_moved(left, happening, size))
+                lines.append(_moved(left, event, size))
                 left = None
                 continue
-        if happening.kind == "GangScaling":
+        if event.kind == "GangScaling":
             sizes.append(size)
             if following is not None and following.kind == "GangScaling":
                 continue
-            if len(sizes) > 2 and happening.reason and happening.reason.rule in _EBB:
-                happening = replace(happening, reason=None)
+            if len(sizes) > 2 and event.reason and event.reason.rule in _EBB:
+                event = replace(event, reason=None)
             path = " → ".join(map(str, sizes)) if len(sizes) < 7 else _shortened(sizes)
             what = "scaled" if sizes[-1] != sizes[0] or len(sizes) > 2 else "re-placed"
-            lines.append(Line(happening.at_s, what, f"{path} GPUs", "change", happening))
+            lines.append(Line(event.at_s, what, f"{path} GPUs", "change", event))
             sizes = [size]
             continue
-        lines.append(_line(happening, size))
+        lines.append(_line(event, size))
     return lines
 
 
-def _moved(left: Happening, started: Happening, size: int) -> Line:
+def _moved(left: Event, started: Event, size: int) -> Line:
     """Tell a move between pools, from the stop in one to the start in the other."""
     line = _line(started, size)
     merged = replace(started, reason=left.reason or started.reason, reclaims=left.reclaims)
     return Line(started.at_s, "migrated", f"to{line.detail[2:]}", "change", merged)
 
 
-def _told(happenings: list[Happening]) -> list[Happening]:
-    """Leave out what the next happening says as well."""
-    found: list[Happening] = []
-    for happening in happenings:
-        kind = happening.kind
+def _told(events: list[Event]) -> list[Event]:
+    """Leave out what the next event says as well."""
+    found: list[Event] = []
+    for event in events:
+        kind = event.kind
         if kind in ("GangRunning", "TargetSet"):
             continue
-        if kind == "GangStopping" and happening.fields["reason"] == "completed":
+        if kind == "GangStopping" and event.fields["reason"] == "completed":
             continue
         if kind in ("JobQueued", "JobMigrating") and found and found[-1].kind in _LEAVING:
             before = found.pop()
-            fields = {**happening.fields, "since_s": before.at_s}
+            fields = {**event.fields, "since_s": before.at_s}
             detail = before.fields.get("detail", "")
             reason = before.reason
-            happening = Happening(
-                happening.at_s, kind, {**fields, "detail": detail}, reason, before.reclaims
-            )
+            event = Event(event.at_s, kind, {**fields, "detail": detail}, reason, before.reclaims)
         elif kind in _LEAVING and found and found[-1].kind in _LEAVING:
             continue
         elif kind == "JobFailed" and found and found[-1].kind in _LEAVING:
             found.pop()
-        found.append(happening)
+        found.append(event)
     return found
 
 
@@ -257,7 +255,7 @@ _EBB = (
 _LEAVING = ("GangCheckpointing", "GangStopping")
 
 
-def _with_next(items: list[Happening]) -> Iterator[tuple[Happening, Happening | None]]:
+def _with_next(items: list[Event]) -> Iterator[tuple[Event, Event | None]]:
     return zip(items, [*items[1:], None], strict=True)
 
 
@@ -268,19 +266,19 @@ def _shortened(sizes: list[int]) -> str:
     )
 
 
-def _line(happening: Happening, size: int) -> Line:
-    at_s, kind, fields = happening.at_s, happening.kind, happening.fields
+def _line(event: Event, size: int) -> Line:
+    at_s, kind, fields = event.at_s, event.kind, event.fields
     if kind == "JobAccepted":
-        return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", happening)
+        return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", event)
     if kind == "GangStarting":
         nodes = ", ".join(sorted(fields["cells"]))
         step = f", from step {fields['step']:,}" if fields["step"] else ""
         gpus = f"{size} GPU{'s' if size != 1 else ''}"
         detail = f"on {gpus} of {fields['pool']} ({nodes}){step}"
-        return Line(at_s, "started", detail, "good", happening)
+        return Line(at_s, "started", detail, "good", event)
     if kind in _LEAVING:
         said = failure(str(fields["reason"]), str(fields.get("detail", "")))
-        return Line(at_s, "told to leave", said, "bad", happening)
+        return Line(at_s, "told to leave", said, "bad", event)
     if kind == "JobQueued":
         why = {"failed": "failed"}.get(fields["reason"], "preempted")
         if fields["reason"] == "migrated":
@@ -288,24 +286,24 @@ def _line(happening: Happening, size: int) -> Line:
         detail = f"waits again, goes on from step {fields['step']:,}"
         if fields.get("detail"):
             detail += f"; {fields['detail']}"
-        return Line(at_s, why, detail, "bad", happening)
+        return Line(at_s, why, detail, "bad", event)
     if kind == "JobMigrating":
         detail = f"left its GPUs with step {fields['step']:,} saved"
-        return Line(at_s, "migrated", detail, "change", happening)
+        return Line(at_s, "migrated", detail, "change", event)
     if kind == "JobCompleted":
-        return Line(at_s, "completed", "", "good", happening)
+        return Line(at_s, "completed", "", "good", event)
     if kind == "JobCancelled":
-        return Line(at_s, "cancelled", _asked(fields), "quiet", happening)
+        return Line(at_s, "cancelled", _asked(fields), "quiet", event)
     if kind == "CancelRequested":
-        return Line(at_s, "asked to cancel", _asked(fields), "quiet", happening)
+        return Line(at_s, "asked to cancel", _asked(fields), "quiet", event)
     if kind == "JobFailed":
         said = failure(str(fields["reason"]), str(fields["detail"]))
-        return Line(at_s, "failed for good", said, "bad", happening)
+        return Line(at_s, "failed for good", said, "bad", event)
     if kind == "TargetDropped":
-        return Line(at_s, "claim given up", str(fields["reason"]), "quiet", happening)
+        return Line(at_s, "claim given up", str(fields["reason"]), "quiet", event)
     if kind == "CheckpointMissed":
-        return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", happening)
-    return Line(at_s, "refused", str(fields.get("reason", "")), "bad", happening)
+        return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", event)
+    return Line(at_s, "refused", str(fields.get("reason", "")), "bad", event)
 
 
 def _asked(fields: Mapping[str, Any]) -> str:

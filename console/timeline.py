@@ -65,7 +65,7 @@ def timeline(
         return reading, await read_story(bus, reading.cell, job, reading.state.number)
 
     reading, story = with_log(log, ask)
-    if not story.happenings:
+    if not story.events:
         fail(f"{job}: no such job in this log; `tidegate jobs --all` lists all.")
     stays = list(stays_of(story))
     samples = [] if loss is None else samples_of(loss)
@@ -89,7 +89,7 @@ def stays_of(story: Story) -> Iterator[Stay]:
         if open_ is not None and (until_s is None or until_s > open_["since_s"]):
             yield Stay(until_s=until_s, **open_)
 
-    for one in story.happenings:
+    for one in story.events:
         if one.kind == "GangStarting":
             yield from closed(one.at_s)
             how = "migrated" if migrated else "started"

@@ -41,8 +41,10 @@ VERBS = (
     (_RUN, "config", "console.serve"),
     (_RUN, "doctor", "console.doctor"),
     (_RUN, "edge-agent", "console.install"),
-    (_AGAIN, "log", "console.logs"),
+    (_AGAIN, "journal", "console.journal"),
 )
+#: Names of an earlier release, which still work but are not shown -> those of now.
+RENAMED = {"log": "journal"}
 
 
 def make_app(*only: str) -> typer.Typer:
@@ -68,6 +70,8 @@ def make_app(*only: str) -> typer.Typer:
         verb = getattr(found, name.replace("-", "_"), None)
         if verb is None or isinstance(verb, typer.Typer):
             app.add_typer(verb or found.app, name=name, rich_help_panel=panel)
+            for old in (old for old, new in RENAMED.items() if new == name):
+                app.add_typer(verb or found.app, name=old, hidden=True)
         else:
             app.command(name, rich_help_panel=panel)(verb)
     return app
@@ -102,7 +106,8 @@ def run(arguments: Sequence[str]) -> int:
         BrokenPipeError: whoever reads us has enough.
     """
     debug = os.environ.get("TIDEGATE_DEBUG") == "1"
-    named = [name for _, name, _ in VERBS if arguments and arguments[0] == name]
+    asked = RENAMED.get(arguments[0], arguments[0]) if arguments else ""
+    named = [name for _, name, _ in VERBS if asked == name]
     try:
         found = make_app(*named)(
             args=list(arguments),

@@ -39,12 +39,12 @@ def waits(story: Story) -> list[Wait]:
     """Give all waits of a job that are over, by the journal."""
     found: list[Wait] = []
     begin_s: float | None = None
-    for happening in story.happenings:
-        if happening.kind in _BEGINS and begin_s is None:
-            begin_s = happening.at_s
-        elif happening.kind in _ENDS and begin_s is not None:
-            reason = _longest(story.reasons, begin_s, happening.at_s)
-            found.append(Wait(begin_s, happening.at_s, reason))
+    for event in story.events:
+        if event.kind in _BEGINS and begin_s is None:
+            begin_s = event.at_s
+        elif event.kind in _ENDS and begin_s is not None:
+            reason = _longest(story.reasons, begin_s, event.at_s)
+            found.append(Wait(begin_s, event.at_s, reason))
             begin_s = None
     return found
 

@@ -28,7 +28,7 @@ _ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TimedReason:
     """A reason, and when it was given."""
 
     at_s: float
@@ -51,7 +51,7 @@ class Watch:
         self.start_s, self.end_s = start_s, end_s
         self.decisions = 0
         self._clock = clock
-        self._told: deque[Told] = deque(maxlen=DECISIONS_KEPT)
+        self._reasons: deque[TimedReason] = deque(maxlen=DECISIONS_KEPT)
         self._needed: dict[str, float] = {}  #: By owner: GPUs.
         self._gpus: dict[str, int] = {}  #: By node.
         self._lent: dict[str, int] = {}  #: By node on loan: its GPUs.
@@ -82,7 +82,7 @@ class Watch:
         self._keep(stimulus.at_s)
         for reason in decision.reasons:
             if reason.verb in TELLING:
-                self._told.append(Told(stimulus.at_s, reason))
+                self._reasons.append(TimedReason(stimulus.at_s, reason))
 
     def see(self, state: ClusterState) -> None:
         """Learn what the state says, also of what was before this watch began."""
@@ -108,10 +108,10 @@ class Watch:
         (real_s, now_s), (real_end_s, end_s) = self._pace[0], self._pace[-1]
         return None if real_end_s - real_s < 0.2 else (end_s - now_s) / (real_end_s - real_s)
 
-    def last(self, most: int) -> list[tuple[Told, int]]:
+    def last(self, most: int) -> list[tuple[TimedReason, int]]:
         """Give the newest reasons, oldest first, with how many were alike at that moment."""
-        found: dict[tuple[float, str, str], tuple[Told, int]] = {}
-        for one in reversed(self._told):
+        found: dict[tuple[float, str, str], tuple[TimedReason, int]] = {}
+        for one in reversed(self._reasons):
             key = (one.at_s, one.reason.verb, one.reason.rule)
             if key in found:
                 found[key] = (found[key][0], found[key][1] + 1)

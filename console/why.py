@@ -38,7 +38,7 @@ def why(
 
     reading, story = with_log(log, ask)
     known = reading.state.jobs.get(job)
-    if known is None and not story.happenings:
+    if known is None and not story.events:
         fail(_unknown(job, list(reading.state.jobs)))
     answer = Answer(reading, story, known, tuple(history(story)))
     if json_path is not None:
@@ -110,10 +110,8 @@ def document(answer: Answer) -> dict[str, Any]:
                 "at_s": line.at_s,
                 "what": line.what,
                 "detail": line.detail,
-                "rule": None if line.happening.reason is None else line.happening.reason.rule,
-                "because": None
-                if line.happening.reason is None
-                else voice.sentence(line.happening.reason),
+                "rule": None if line.event.reason is None else line.event.reason.rule,
+                "because": None if line.event.reason is None else voice.sentence(line.event.reason),
             }
             for line in answer.lines
         ],

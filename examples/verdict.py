@@ -130,7 +130,7 @@ def judged(
     replayed = tidegate("replay", log)
     print(replayed.stdout)
     for _ in range(5):  # a busy broker may be too slow for the first
-        exported = tidegate("log", "export", "--log", log, f"{folder}/log.jsonl")
+        exported = tidegate("journal", "export", "--log", log, f"{folder}/log.jsonl")
         print(exported.stdout, exported.stderr)
         if exported.returncode == 0:
             break

@@ -67,16 +67,16 @@ def test_the_log_replays_the_same_from_everywhere(
     tidegate: Run, tmp_path: Path, ran: dict[str, Any], brokers: Brokers
 ) -> None:
     file, copy = tmp_path / "run.jsonl.zst", tmp_path / "copy.db"
-    made = tidegate.does("log", "export", "kafka:", file)
+    made = tidegate.does("journal", "export", "kafka:", file)
     assert "demo-1, the newest demo's" in made.err
-    assert tidegate("log", "import", file, "--log", copy).code == 0
+    assert tidegate("journal", "import", file, "--log", copy).code == 0
     counts = set()
     for log in ("kafka:", "kafka:/demo-1", file, copy):
         processes = "2" if log == "kafka:" else "1"
         again = tidegate.tells("replay", log, "--jobs", processes)
         assert (again["identical"], again["state_hash"]) == (True, ran["state_hash"]), log
         assert again["decisions"] == ran["decisions"]
-        counts.add(tidegate.tells("log", "verify", log)["records"])
+        counts.add(tidegate.tells("journal", "verify", log)["records"])
     assert len(counts) == 1
     # A restart from the copy folds from the snapshot, which names an offset of the journal.
     told = [tidegate("jobs", "--all", "--json", "-", "--log", log).out for log in ("kafka:", copy)]
@@ -89,7 +89,7 @@ def test_the_verbs_work_on_it(
     monkeypatch.setenv("TIDEGATE_LOG", "kafka:/demo-1")
     jobs = tidegate.tells("jobs", "--all")["jobs"]
     assert len(jobs) == ran["jobs_submitted"]
-    for words in (("nodes",), ("loans",), ("why", "job-0003"), ("log", "stats")):
+    for words in (("nodes",), ("loans",), ("why", "job-0003"), ("journal", "stats")):
         answer = tidegate.does(*words)
         assert answer.out
     sent = tidegate("submit", "--job", "mine", "--steps", "10", "--rate", "1=5")
@@ -98,7 +98,7 @@ def test_the_verbs_work_on_it(
     assert f"Submitted to kafka://{brokers.kafka_bootstrap}/demo-1." in sent.err
     running = next(job["job"] for job in jobs if job["end_s"] is None)
     assert tidegate("cancel", running).code == 0
-    newest = tidegate("log", "tail", "-n", "2", "--topic", "events").out.splitlines()
+    newest = tidegate("journal", "tail", "-n", "2", "--topic", "events").out.splitlines()
     assert "job.submitted.v1" in newest[0]
     assert f"job={running}" in newest[1]
     # They bear the time of the log, not of this machine.
@@ -127,7 +127,7 @@ def test_of_older_demos_the_newest_is_kept(tidegate: Run, ran: dict[str, Any]) -
     second = tidegate.does(*SHORT)
     assert "the last one is kept as kafka:/demo-1" in second.err
     assert "tidegate replay kafka://" in second.out
-    assert tidegate("log", "verify", "kafka:/demo-1").code == 0
+    assert tidegate("journal", "verify", "kafka:/demo-1").code == 0
     assert tidegate.tells(*SHORT, "--log", "kafka:/mine")["log"].endswith("/mine")
     assert tidegate(*SHORT).code == 0
     said = tidegate.refuses("jobs", "--log", "kafka:/demo-1")
@@ -143,7 +143,7 @@ def test_brokers_that_die_only_delay_it(brokers: Brokers, tmp_path: Path, tidega
         [*command, *HALF_HOUR, "--log", log, "--json", str(path)], cwd=ROOT, env=os.environ
     )
     try:
-        wait_until(lambda: tidegate("log", "stats", log).code == 0 or demo.poll() is not None)
+        wait_until(lambda: tidegate("journal", "stats", log).code == 0 or demo.poll() is not None)
         for name in ("mosquitto", "kafka"):
             assert demo.poll() is None
             brokers.kill(name)

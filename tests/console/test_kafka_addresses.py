@@ -29,7 +29,7 @@ NOBODY = "127.0.0.1:1"
         (("demo", "--bus", "kafka", "--log", "kafka:x"), "is no Kafka address"),
         (("jobs", "--log", "kafka://host:1/a_b"), "a namespace has letters, digits and - only"),
         (("replay", "mqtt://host"), "MQTT stores no log"),
-        (("log", "export", "a", "b", "c"), "c: name the log and the file"),
+        (("journal", "export", "a", "b", "c"), "c: name the log and the file"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

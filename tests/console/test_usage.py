@@ -115,7 +115,7 @@ def test_an_exported_log_says_which_command_helps(
     tidegate: Run, log: Path, tmp_path: Path, ending: str
 ) -> None:
     exported = tmp_path / f"my run{ending}"
-    assert tidegate("log", "export", log, exported).code == 0
+    assert tidegate("journal", "export", log, exported).code == 0
     said = tidegate("why", "mover", "--log", exported).err
     command = shlex.split(said.partition(" it: ")[2])
     assert command[0] == "tidegate"

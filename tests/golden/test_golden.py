@@ -61,8 +61,8 @@ def test_a_golden_log_replays_identically_under_any_hash_seed(log: Path, seed: s
 def test_the_log_is_the_same_in_every_form(tmp_path: Path, capsys: Capture) -> None:
     plain, database, again = tmp_path / "a.jsonl", tmp_path / "b.db", tmp_path / "c.jsonl"
     unpacked(LOG, plain)
-    assert ran(capsys, "log", "import", plain, "--log", database)[0] == 0
-    assert ran(capsys, "log", "export", again, "--log", database)[0] == 0
+    assert ran(capsys, "journal", "import", plain, "--log", database)[0] == 0
+    assert ran(capsys, "journal", "export", again, "--log", database)[0] == 0
     assert again.read_bytes() == plain.read_bytes()
     hashes = {replayed(capsys, path)["state_hash"] for path in (LOG, plain, database, again)}
     assert len(hashes) == 1
@@ -138,7 +138,7 @@ def test_a_changed_byte_of_a_packed_log_is_found(tmp_path: Path, capsys: Capture
 
 def test_a_changed_byte_of_a_record_in_sqlite_is_found(tmp_path: Path, capsys: Capture) -> None:
     database = tmp_path / "log.db"
-    assert ran(capsys, "log", "import", LOG, "--log", database)[0] == 0
+    assert ran(capsys, "journal", "import", LOG, "--log", database)[0] == 0
     data = database.read_bytes()
     spots = [found.start() for found in re.finditer(rb'"digest":"[0-9a-f]{64}"}}', data)]
     for spot in spots[:: len(spots) // 5]:

@@ -1,4 +1,4 @@
-"""The options of replay, and what `tidegate log` shows of a log."""
+"""The options of replay, and what `tidegate journal` shows of a log."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -211,11 +211,11 @@ def test_bad_usage_is_said_in_a_sentence(arguments: tuple[str, ...], says: str, 
     assert says in said
 
 
-# --- tidegate log ------------------------------------------------------------------------------
+# --- tidegate journal --------------------------------------------------------------------------
 
 
 def test_stats_count_what_is_there(run: Run, journal: list[Record]) -> None:
-    document = told(run, "log", "stats", "--log", LOG)
+    document = told(run, "journal", "stats", "--log", LOG)
     assert document["topics"][JOURNAL.name]["records"] == len(journal)
     assert document["topics"][JOURNAL.name]["keys"] == 1
     assert document["dead_letters"] == {"message: malformed": 2}
@@ -223,31 +223,32 @@ def test_stats_count_what_is_there(run: Run, journal: list[Record]) -> None:
     assert document["begin_s"] >= START_S
     topics = document["topics"].values()
     assert document["records"] == sum(topic["records"] for topic in topics)
-    code, shown, _ = run("log", "stats", "--log", LOG)
+    code, shown, _ = run("journal", "stats", "--log", LOG)
     assert (code, "Dead letters: 1\n" in shown) == (0, True)
+    assert run("log", "stats", "--log", LOG) == (0, shown, ""), "the name of an earlier release"
 
 
 def test_tail_shows_the_newest(run: Run, journal: list[Record]) -> None:
-    records = told(run, "log", "tail", "-n", 3, "--topic", "journal", "--log", LOG)["records"]
+    records = told(run, "journal", "tail", "-n", 3, "--topic", "journal", "--log", LOG)["records"]
     assert [record["offset"] for record in records] == [r.offset for r in journal[-3:]]
     assert records[-1]["value"]["data"]["number"] == len(journal) - 1
-    code, shown, _ = run("log", "tail", "-n", 7, "--log", LOG)
+    code, shown, _ = run("journal", "tail", "-n", 7, "--log", LOG)
     assert (code, len(shown.splitlines())) == (0, 7)
-    code, shown, _ = run("log", "tail", "--topic", "events.dlq", "--log", LOG)
+    code, shown, _ = run("journal", "tail", "--topic", "events.dlq", "--log", LOG)
     assert (code, shown.count("malformed: is not JSON")) == (0, 2)
-    code, _, said = run("log", "tail", "--topic", "gossip", "--log", LOG)
+    code, _, said = run("journal", "tail", "--topic", "gossip", "--log", LOG)
     assert (code, "gossip is no topic" in said) == (2, True)
-    code, _, said = run("log", "tail", "--follow", "--log", LOG, "--json", "-")
+    code, _, said = run("journal", "tail", "--follow", "--log", LOG, "--json", "-")
     assert (code, "never ends" in said) == (2, True)
 
 
 def test_export_and_import_say_what_they_made(tmp_path: Path, run: Run) -> None:
     database, copy = tmp_path / "a.db", tmp_path / "b.jsonl.zst"
-    made = told(run, "log", "import", LOG, "--log", database)
+    made = told(run, "journal", "import", LOG, "--log", database)
     assert made["bytes"] == database.stat().st_size
-    code, shown, _ = run("log", "export", copy, "--log", database)
+    code, shown, _ = run("journal", "export", copy, "--log", database)
     assert (code, f"Exported {made['records']:,} records" in shown) == (0, True)
-    code, _, said = run("log", "export", copy, "--log", database)
+    code, _, said = run("journal", "export", copy, "--log", database)
     assert (code, "exists already" in said) == (2, True)
-    code, _, said = run("log", "import", LOG, "--log", database)
+    code, _, said = run("journal", "import", LOG, "--log", database)
     assert (code, "exists already" in said) == (2, True)

@@ -1,4 +1,4 @@
-"""`tidegate log`: what a log holds, whether it is whole, its newest records, and copies of it."""
+"""`tidegate journal`: what a log holds, if it is whole, its newest records, and copies of it."""
 
 import re
 import sys
@@ -69,7 +69,7 @@ class _Topic:
 def stats(source: Source = None, log: LogOption = DEFAULT_LOG, json_path: JsonPath = None) -> None:
     """Count records, bytes, keys and time by topic; dead letters by reason; who spoke.
 
-    Example: tidegate log stats run.db
+    Example: tidegate journal stats run.db
     """
     topics: dict[str, _Topic] = {}
     dead: Counter[str] = Counter()
@@ -141,7 +141,7 @@ def tail(
 ) -> None:
     """Show the newest records.
 
-    Example: tidegate log tail run.db -n 5 --topic journal
+    Example: tidegate journal tail run.db -n 5 --topic journal
     """
     if follow and json_path is not None:
         fail("--follow never ends, so there is no JSON object to write; leave one of the two out.")
@@ -249,7 +249,7 @@ def verify_(
 ) -> None:
     """Read a whole log: every checksum, and that no record is missing. It is not decided again.
 
-    Example: tidegate log verify run.db
+    Example: tidegate journal verify run.db
     """
     with open_log(resolved(source or log)) as opened:
         count, name = opened.verify(), str(opened.path)
@@ -270,7 +270,7 @@ def export_(
 ) -> None:
     """Copy a log into one file that says when it is damaged. A log before the file is as --log.
 
-    Example: tidegate log export run.jsonl.zst --log run.db
+    Example: tidegate journal export run.jsonl.zst --log run.db
     """
     if len(names) > 2:
         fail(f"{names[2]}: name the log and the file to make, no more.")
@@ -290,7 +290,7 @@ def import_(
 ) -> None:
     """Make a new SQLite log of a log file, offsets and all.
 
-    Example: tidegate log import run.jsonl.zst --log copy.db
+    Example: tidegate journal import run.jsonl.zst --log copy.db
     """
     with open_log(resolved(source)) as opened, _progress("Importing") as progress:
         count = import_log(opened, log, progress)
