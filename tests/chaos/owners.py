@@ -69,16 +69,24 @@ def repeated_effects(
 ) -> list[str]:
     """Find commands that took effect more than once, and effects that nobody ordered.
 
-    An agent may stop a gang once by itself, at the end of its lease.
+    An agent may stop a gang once by itself, at the end of its lease. A stop acts on the gang that
+    is held, which may have an older epoch than it names: that of a change of size was refused.
     """
     done = Counter(
         (one.agent, one.node, one.effect, one.job, one.epoch)
         for one in effects
         if one.effect in _VERBS.values()
     )
+    epochs: dict[str, set[int]] = defaultdict(set)
+    for _, _, _, job, epoch in done:
+        epochs[job].add(epoch)
+    ordered: Counter[tuple[str, str, int]] = Counter()
+    for (verb, job, epoch), count in orders.items():
+        held = (one for one in epochs[job] if one <= epoch) if verb == "stop" else ()
+        ordered[verb, job, max(held, default=epoch)] += count
     found = []
     for (agent, node, verb, job, epoch), count in sorted(done.items()):
-        allowed = orders.get((verb, job, epoch), 0) + (verb == "stop")
+        allowed = ordered[verb, job, epoch] + (verb == "stop")
         if count > allowed:
             found.append(
                 f"{agent}: {verb} {job} epoch {epoch} on {node}: {count} times, ordered {allowed}"

@@ -170,6 +170,15 @@ def test_an_effect_that_nobody_ordered_is_found_but_an_end_of_lease_is_none() ->
     assert repeated_effects([effect("stop", "j", 1, 1.0)] * 2, {})
 
 
+def test_a_stop_counts_for_the_gang_that_is_held_whose_epoch_may_be_older() -> None:
+    """The second one hurries a gang that leaves since its lease ended; epoch 7 was refused."""
+    stops = [effect("stop", "j", 4, at_s) for at_s in (1.0, 3.0)]
+    orders = {("scale", "j", 7): 1, ("stop", "j", 7): 1}
+    assert repeated_effects(stops, orders) == []
+    assert repeated_effects([*stops, effect("stop", "j", 4, 4.0)], orders)
+    assert repeated_effects([*stops, effect("scale", "j", 7, 2.0)], orders), "that one was held"
+
+
 def test_copies_of_a_command_are_one_order() -> None:
     data = StopGang(job="j", epoch=1, reason="preempted", checkpoint=True, grace_s=1.0)
     value = encode(

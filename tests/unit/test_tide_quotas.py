@@ -119,6 +119,40 @@ def test_no_promise_is_given_beyond_a_limit() -> None:
     assert sum(after(given, a="..4").values()) == 4, "a limit that was lowered holds all the same"
 
 
+def test_a_promised_job_comes_when_others_of_its_tenant_have_left_and_its_room_is_kept() -> None:
+    """As after a failure: while it waited to be started again, another came under the limit."""
+    due = Job("", 3000.0, sizes=(4,), rates=(4.0,), deadline_s=NOW_S + 3000.0)
+    holds, waits = Job("", sizes=(4,), held={"train-000": 4}), Job("", sizes=(4,))
+
+    def planned(**jobs: Job) -> dict[str, int]:
+        return after(noted(see([TRAIN], a_due=due, **jobs), a_due=(PROMISED,)), a="..4")
+
+    told = noted(see([TRAIN], a_due=due, a_x=holds), a_due=(PROMISED,))
+    why = reason(plan(told, Tide(quotas={"a": "..4"})), "a_due")
+    assert (why.verb, why.rule, why.needs) == (
+        "waits",
+        "market.quota",
+        (Need("quota_gpus", 4, 8),),
+    )
+    assert list(planned(a_x=holds, b_x=waits, b_y=waits).values()) == [4]
+    leaves = replace(holds, moving=True)
+    assert planned(a_x=leaves, b_x=waits) == {"a_x": 4}
+    assert planned(b_x=holds) == {"a_due": 4, "b_x": 4}
+
+
+def test_a_promised_job_that_grows_keeps_what_it_has_until_others_have_left() -> None:
+    """As when it is back from lending."""
+    due = Job("", 3000.0, sizes=(2, 4), rates=(2.0, 4.0), deadline_s=NOW_S + 1000.0)
+    seen = see(
+        [TRAIN],
+        a_due=replace(due, held={"train-000": 2}),
+        a_x=Job("", sizes=(2,), held={"train-000": 2}),
+    )
+    given = noted(seen, a_due=(PROMISED, 4.0, NOW_S - 1.0))
+    assert after(given, a="..4") == {"a_due": 2}
+    assert after(given, a="..6") == {"a_due": 4, "a_x": 2}
+
+
 # --- guarantees -----------------------------------------------------------------------------------
 
 

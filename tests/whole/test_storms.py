@@ -22,6 +22,11 @@ def test_storms_break_no_law(first: int) -> None:
         assert run(draw(seed)).broken == [], f"make simulate-faults SEEDS=1 SEED={seed} VERBOSE=1"
 
 
+def test_who_stands_still_at_the_end_of_a_storm_is_in_the_way_until_it_goes_on() -> None:
+    pause = Blow(890.0, "bridge_pause", 0, 1.0)
+    assert run(Storm(1, 0.25, (pause,), (), places=(0, 3), bridges=1)).broken == []
+
+
 def test_one_storm_is_one_run() -> None:
     storm = draw(7)
     first, second = run(storm), run(storm)

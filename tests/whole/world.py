@@ -261,12 +261,11 @@ class _World:
                 self._later(self.clock.now_s() + self.rng.exponential(DEAD_S), one.start)
 
     def _heal(self) -> None:
-        """End the storm."""
+        """End the storm, but for pauses: who stands still goes on when its pause is over."""
         for one in self.everybody:
             one.link.slow = one.link.lost_answers = one.link.deadly = 0.0
             one.link.mend()
             one.process.clock.set(0.0)
-            one.process.paused_until_s = 0.0
         for agent in self.agents:
             agent.full_until_s = agent.disk.unreadable_until_s = agent.disk.errs = 0.0
             agent.hasten()

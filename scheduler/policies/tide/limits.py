@@ -28,6 +28,8 @@ class Limited:
     refused: Bools  #: (r,) its tenant's limit keeps it from more than it has.
     #: (r,) the least limit with which a job would have a size, or keep it; 0: nothing is refused.
     limit: Ints
+    #: (r,) has room kept by a promise, and may not have it before others of its tenant have left.
+    waits: Bools
 
 
 def clear_within(
@@ -47,7 +49,8 @@ def clear_within(
     short, limit = np.zeros(r, dtype=np.bool_), np.zeros(r, dtype=np.int64)
     rows = quotas.limited.nonzero()[0]
     if not len(rows):
-        return Limited(clear(market, value, promises, rank), short, limit)
+        waits = np.zeros(r, dtype=np.bool_)
+        return Limited(clear(market, value, promises, rank), short, limit, waits)
     bound = promises.bound[rows]
     floor = np.where(bound >= 0, promises.floor[rows], 0)
     best = value[:, rows].max(axis=0)
@@ -89,16 +92,21 @@ def clear_within(
         cap[rows] = np.where(theirs, kept, cap[rows])
         found = clear(market, np.where(levels <= cap[:, None], value, -np.inf), promises, rank)
     found = _fill(market, value, promises, quotas, found)
+    waits = _waits(market.sizes[found.level], promises, quotas)
     bids = replace(
         bid(market, value, promises),
-        limits=tuple((quotas.of == one, room[one]) for one in np.unique(quotas.of[rows]).tolist()),
+        limits=tuple(
+            (quotas.of == one, max(room[one], 0)) for one in np.unique(quotas.of[rows]).tolist()
+        ),
     )
     site, lacks = lacking(bids, (found.level == 0) & (promises.bound < 0), found.site)
     lacks = np.where(lacks < FAR, np.maximum(lacks, ~short), 0)
     wants = np.where(found.level[rows] > 0, market.present[rows], 1)
     limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], quotas.apart.tolist())
     limit[limit <= (quotas.apart + quotas.most)[quotas.of]] = 0
-    return Limited(Cleared(site, found.level, found.price, lacks, bids), short, limit)
+    held = np.bincount(quotas.of[rows], now, len(quotas.most)).astype(np.int64)
+    limit[waits] = (quotas.apart + held)[quotas.of[waits]]
+    return Limited(Cleared(site, found.level, found.price, lacks, bids), short, limit, waits)
 
 
 def _start(market: Market, floor: Ints, rows: Ints, quotas: Quotas) -> Ints:
@@ -180,6 +188,26 @@ def _in_turn(
             left[whose[row]] -= gpus
             kept[row] = sizes.searchsorted(ends[at])
     return kept, waits
+
+
+def _waits(gpus: Ints, promises: Promises, quotas: Quotas) -> Bools:
+    """(r,) promised jobs that are to have more before others of their tenant have left.
+
+    Args:
+        gpus: (r,) that each job is to have.
+        promises: Who has what in any case.
+        quotas: What tenants may have.
+    """
+    most = np.maximum(gpus, quotas.held)
+    held = np.bincount(quotas.of + 1, most, len(quotas.most) + 1)[1:].astype(np.int64)
+    over: list[int] = (held - quotas.most).tolist()
+    waits = np.zeros(len(gpus), dtype=np.bool_)
+    grows = (promises.bound >= 0) & quotas.limited & (gpus > quotas.held)
+    for job in grows.nonzero()[0][::-1].tolist():  # who came first waits last
+        if over[quotas.of[job]] > 0:
+            over[quotas.of[job]] -= int(gpus[job] - quotas.held[job])
+            waits[job] = True
+    return waits
 
 
 def _fill(

@@ -141,6 +141,7 @@ class Pledges:
         self._of: list[int] = quotas.of[jobs].tolist()
         self._least: list[int] = quotas.least.tolist()
         self._most: list[int] = quotas.most.tolist()
+        self._limit: list[int] = (quotas.most + quotas.apart).tolist()
         self._used = [0] * len(self._least)
         self._held: list[int] = quotas.held[jobs].tolist()
         self._room: list[int] = []  #: what limits leave beside what all jobs hold now
@@ -154,16 +155,19 @@ class Pledges:
         return bool(self._used)
 
     def within(self, job: int, gpus: int) -> bool:
-        """Whether a job may have so many GPUs without its tenant having more than its limit."""
+        """Whether a limit leaves a job so many GPUs beside promises, once others have left."""
         at = self._of[job]
-        return at < 0 or self._used[at] + gpus <= self._most[at]
+        return at < 0 or self._used[at] + gpus <= self._limit[at]
 
     def gives(self, job: int, gpus: int) -> bool:
         """Whether so many GPUs may be promised to a job."""
         beyond, at = self._beyond(job, gpus), self._of[job]
-        if at >= 0 and gpus - self._held[job] > max(self._room[at], 0):
+        if at >= 0 and (
+            gpus - self._held[job] > max(self._room[at], 0)
+            or self._used[at] + gpus > self._most[at]
+        ):
             return False  # until others of its tenant have left
-        return self.within(job, gpus) and (not beyond or beyond <= self._left)
+        return not beyond or beyond <= self._left
 
     def take(self, job: int, gpus: int) -> None:
         """Count what was promised."""

@@ -41,7 +41,9 @@ def explain(
     for job, row, mine, gets, lacks, worth_per_gpu, able_to, bound in zip(
         *(column.tolist() for column in (*columns, able, bounded[told])), strict=True
     ):
-        if job in kept:
+        if limited.waits[job]:
+            why[row] = _bound(Because("market.quota"), quotas, limited, rivals, job)
+        elif job in kept:
             why[row] = kept[job]
         elif not able_to:
             why[row] = _nowhere(seen, market, job, row)

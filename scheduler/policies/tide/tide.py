@@ -47,7 +47,7 @@ class Tide:
        whose smallest sizes are within the guarantee have those before anybody has anything else:
        others shrink or stop, and are promised nothing on guaranteed GPUs. Guarantees count GPUs,
        not nodes. Where a limit is met, a job waits until another of its tenant that makes room
-       for it has saved its work and left; in between others may come.
+       for it has saved its work and left; in between others may come, unless it was promised.
 
     Any job may be scaled, moved or stopped when others make more of its GPUs. Lenders, edge
     servers, deadlines, priorities and quotas change what there is to choose from, never how it is
@@ -100,7 +100,9 @@ class Tide:
                 limited = clear_within(market, value, promises, quotas, within, rank)
             found = limited.found
             why = explain(snapshot, market, value, promises, quotas, limited) | why
-            gpus[market.rows] = market.sizes[found.level]
+            # Who waits keeps what it has, where that is what it is to have more of.
+            stays = np.where(found.site == market.home, market.sizes[market.present], 0)
+            gpus[market.rows] = np.where(limited.waits, stays, market.sizes[found.level])
             on = found.level > 0
             pool[market.rows[on]] = market.sites[found.site[on]]
             price[market.sites] = found.price
