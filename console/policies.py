@@ -38,9 +38,8 @@ are JSON, in quotes for the shell: `'capacity:queues=[{"path": "a", "guaranteed"
 journal records them. To add a policy: [writing-a-policy.md](writing-a-policy.md).
 
 Costs are of one plan, for n jobs, k sizes, S steps of a free profile and s samples. "As recalled"
-and "[M]": the text was not at hand. "policies.md 9" is section 9 of our design notes, not of this
-page. Every policy keeps gangs whole, never gives out a GPU twice, and holds to allowed sizes,
-memory and nodes that go back; a test tries each on random clusters.
+and "[M]": the text was not at hand. Every policy keeps gangs whole, never gives out a GPU twice,
+and holds to allowed sizes, memory and nodes that go back; a test tries each on random clusters.
 """
 
 

@@ -1,6 +1,6 @@
 """Goodput of data-parallel training, as Pollux models it, and its fit to what was observed.
 
-Goodput is throughput times statistical efficiency (Pollux, OSDI '21; policies.md 8). One step on K
+Goodput is throughput times statistical efficiency (Pollux, OSDI '21). One step on K
 GPUs of N nodes with b samples on each GPU, after s passes that only accumulate gradients, takes
 
     T = s Tg + (Tg^gamma + Ts^gamma)^(1/gamma),  Tg = alpha_c + beta_c b,

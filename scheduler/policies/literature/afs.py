@@ -14,7 +14,7 @@ from scheduler.policies.ranges import Positive
 class Afs:
     """Minimises the mean completion time without counting on GPUs that may never come free.
 
-    A GPU is given to the winner of a tournament over all jobs (policies.md 7). Of two jobs, a that
+    A GPU is given to the winner of a tournament over all jobs. Of two jobs, a that
     would end first and b, b wins if and only if (p'b - pb) / p'b > (p'a - pa) / pa, with p the
     speed now and p' with one more: when a has ended, b gets that GPU anyway. A job that holds
     nothing counts as the longer one, of two such jobs the shorter wins, and a tie goes to the one

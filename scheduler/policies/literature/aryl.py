@@ -23,7 +23,7 @@ _ALIKE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Aryl:
-    """Capacity loaning with few preemptions, then two phases of sizes (policies.md 9).
+    """Capacity loaning with few preemptions, then two phases of sizes.
 
     Loans: an inference pool lends what its forecast peak and headroom leave; a reclaim returns
     empty servers, then those with workers above their jobs' base, then those that cost least by

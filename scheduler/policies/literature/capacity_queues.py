@@ -25,7 +25,7 @@ from scheduler.policies.parts.queue_tree import NEARLY, Branch, Queue, QueueTree
 
 @dataclass(frozen=True, slots=True)
 class CapacityQueues:
-    """Hierarchical queues with guaranteed and bonus capacity (policies.md 4; YARN's, as recalled).
+    """Hierarchical queues with guaranteed and bonus capacity (YARN's, as recalled).
 
     At each level the queue with the smallest use for its guarantee goes first, all below their
     guarantee before all others. What a queue starts at or above its guarantee is *bonus*. A queue

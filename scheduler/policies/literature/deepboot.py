@@ -18,7 +18,7 @@ from scheduler.policies.parts.problem import Problem, problems, write
 
 @dataclass(frozen=True, slots=True)
 class DeepBoot:
-    """Maximises the sum of speed-ups over a fair share, loaned GPUs included (policies.md 10).
+    """Maximises the sum of speed-ups over a fair share, loaned GPUs included.
 
     A size other than the present one counts max(T - 10 r, 0) / (T + 10) of its speed-up, with T
     the age and r the restarts. No GPUs count 0, so a job that would gain little may be stopped;

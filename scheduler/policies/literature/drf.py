@@ -130,7 +130,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Drf:
-    """Hierarchical dominant resource fairness (policies.md 3; DRF, and H-DRF as recalled [M]).
+    """Hierarchical dominant resource fairness (DRF, and H-DRF as recalled [M]).
 
     Again and again the tenant with the smallest dominant share, at each level of the tree, starts
     its next gang (by priority, then submission). Running gangs count; none is preempted. A group's

@@ -19,13 +19,13 @@ class Edf:
     """Serve jobs by deadline; each gets its best size, or the best in what earlier ones leave.
 
     Nothing is refused and nothing is spared: a job that can no longer be in time still goes first,
-    and the first job takes its best size though half of it might do (policies.md 14). Jobs without
+    and the first job takes its best size though half of it might do. Jobs without
     a deadline come last, by submission. Knows deadlines and which size is fastest, but no lengths.
     Costs O(n log n + n k) for n jobs and k sizes.
 
     Attributes:
         most: The baseline of ElasticFlow's evaluation gives the `largest` size that was profiled,
-            though measured speeds fall beyond some size (policies.md 0.1), and meets half as many
+            though measured speeds fall beyond some size, and meets half as many
             deadlines for it; `fastest` is the smallest of the fastest sizes.
     """
 

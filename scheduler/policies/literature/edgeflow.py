@@ -28,7 +28,7 @@ from scheduler.policies.parts.surplus import share_out
 
 @dataclass(frozen=True, slots=True)
 class EdgeFlow:
-    """Meet as many deadlines as can be, and refuse nobody: late jobs run on (policies.md 11.2).
+    """Meet as many deadlines as can be, and refuse nobody: late jobs run on.
 
     After the pages that could be read of the article (Journal of Software 36(12), 2025, p. 5480),
     at every event:

@@ -20,7 +20,7 @@ ADMITTED = (1.0,)
 class ElasticFlow:
     """Admit a job only if all that were admitted, and it, are seen to meet their deadlines.
 
-    Rule (policies.md 11.1; Gu et al., ASPLOS '23, as recalled, and as read in the released code):
+    Rule (Gu et al., ASPLOS '23, as recalled, and as read in the released code):
 
     1. A new job is admitted if progressive filling, by deadline, in the work that is left now,
        finds a plan in which every admitted job is in time. Otherwise it is declined for good. All

@@ -17,7 +17,7 @@ from scheduler.policies.parts.placement import finish
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """First in, first out, with backfill (policies.md 1).
+    """First in, first out, with backfill.
 
     Order is priority, then submission. A gang gets one size and keeps it: the smallest allowed, or
     what was `requested` (else the largest allowed below, else the smallest). Nothing is lent,

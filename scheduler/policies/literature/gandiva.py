@@ -11,7 +11,7 @@ from scheduler.policies.ranges import PositiveShare
 
 @dataclass(frozen=True, slots=True)
 class Gandiva:
-    """Share GPUs by time slices, and gather gangs that are spread (policies.md 14).
+    """Share GPUs by time slices, and gather gangs that are spread.
 
     As recalled from Xiao et al., OSDI '18, whose text was not at hand:
 

@@ -90,7 +90,7 @@ def fair_shares(rate: Floats, gpus: Ints, weight: Floats, capacity: Ints) -> Flo
 
 @dataclass(frozen=True, slots=True)
 class Gavel:
-    """Max-min fair time on GPU types, in rounds (policies.md 12; Gavel).
+    """Max-min fair time on GPU types, in rounds (Gavel).
 
     Equalised is effective throughput times gang, over what the job would have with an equal part
     of all types. In a round, (job, type) pairs are served by time due over time had, what was never

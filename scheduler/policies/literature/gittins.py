@@ -55,7 +55,7 @@ def gittins_rank(attained: Floats, samples: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Gittins:
-    """Gittins index on attained GPU time (policies.md 5; Tiresias' 2D-Gittins).
+    """Gittins index on attained GPU time (Tiresias' 2D-Gittins).
 
     All jobs are ordered by rank, then submission, and served in that order: who fits runs, others
     are preempted and passed. (The paper's variant has queues by thresholds of service, too.)

@@ -12,7 +12,7 @@ from scheduler.policies.parts.problem import Problem, problems, write
 
 @dataclass(frozen=True, slots=True)
 class Optimus:
-    """Minimises the sum of remaining run times, one GPU at a time (policies.md 6).
+    """Minimises the sum of remaining run times, one GPU at a time.
 
     Every job gets its smallest size, the small ones first; then each next step goes to the job
     whose remaining time W/R falls most per GPU, until nobody gains or nothing is free. The small

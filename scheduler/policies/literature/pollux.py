@@ -13,7 +13,7 @@ from scheduler.policies.ranges import Positive, Power
 
 @dataclass(frozen=True, slots=True)
 class Pollux:
-    """Maximises the power mean of the jobs' speed-ups over a fair share (policies.md 8).
+    """Maximises the power mean of the jobs' speed-ups over a fair share.
 
     speedup_i(x) = rate_i(x) / rate_i(fair share). A change of size multiplies it by
     max(T - r d, 0) / (T + d), with T the age, r the restarts and d the pause of a restart: the

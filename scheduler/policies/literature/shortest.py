@@ -1,6 +1,6 @@
 """Shortest job first: `sjf`, which never preempts, and `srtf`, which does where it pays.
 
-Both need remaining times (policies.md 2); they are near the best mean completion time for one
+Both need remaining times; they are near the best mean completion time for one
 server and no gangs, and let long jobs starve.
 """
 
@@ -14,7 +14,7 @@ from scheduler.policies.parts.fixed import Verdict, gangs, write
 
 @dataclass(frozen=True, slots=True)
 class Sjf:
-    """Shortest job first, never preempting (policies.md 2).
+    """Shortest job first, never preempting.
 
     Waiting gangs start in order of the run time left, ties by submission; gangs that fit start
     before a shorter one that does not.
@@ -39,7 +39,7 @@ class Sjf:
 
 @dataclass(frozen=True, slots=True)
 class Srtf:
-    """Shortest remaining time first, preempting only what a swap pays for (policies.md 2).
+    """Shortest remaining time first, preempting only what a swap pays for.
 
     A waiting job q takes GPUs from a running job r only if T_q + d_q + d_r < T_r: its own time, its
     start and r's checkpoint and later restart all fit into what r still needs. From the longest

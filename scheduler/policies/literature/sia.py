@@ -70,7 +70,7 @@ def best_configs(value: Floats, sizes: Ints, capacity: Ints, gap: float = 0.0) -
 
 @dataclass(frozen=True, slots=True)
 class Sia:
-    """Goodput of all jobs over sizes and GPU types by an integer program (policies.md 13; Sia).
+    """Goodput of all jobs over sizes and GPU types by an integer program (Sia).
 
     Goodputs are divided by the job's smallest. To change what a running job has multiplies them by
     max(age - restarts S, 0) / (age + S). With A = goodput ** p, at most 200, the plan minimises the

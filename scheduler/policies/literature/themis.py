@@ -15,7 +15,7 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """Finish-time fairness with leases (policies.md 14; Themis as recalled [M]).
+    """Finish-time fairness with leases (Themis as recalled [M]).
 
     rho is the time from submission to the expected end, over the time the job would take from start
     to end on its 1/n of the cluster. GPUs whose lease has ended, and idle ones, are offered to the

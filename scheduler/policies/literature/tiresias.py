@@ -15,7 +15,7 @@ _QUEUE, _ENTERED, _SERVED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Tiresias:
-    """Serve jobs that had little GPU time first (policies.md 5; Gu et al., NSDI '19).
+    """Serve jobs that had little GPU time first (Gu et al., NSDI '19).
 
     A job asks for a fixed gang. Its service is the time it ran times its GPUs; where this reaches
     a threshold, it goes to the tail of the next queue. Each time, queues are swept in order, and

@@ -17,7 +17,7 @@ class Curves:
     sizes: Ints  #: (k,) GPUs, ascending.
     allowed: Bools  #: (n, k)
     #: (n, k) steps per second on a training pool's GPUs; never falls with size, because measured
-    #: curves do (policies.md 0.1) and more GPUs can always be left idle.
+    #: curves do and more GPUs can always be left idle.
     rate: Floats
     runnable: Bools  #: (n,) some size is allowed.
     base: Ints  #: (n,) level of the smallest allowed size.

@@ -3,8 +3,8 @@
 With more than a day and a half of history, a season does it: see `seasons`. With less, and for
 edge nodes, whose demand is all or nothing, the forecast is the largest of four views: the present,
 the same time yesterday scaled to today's level, a moving average, and a rising line. Each alone is
-blind to something (policies.md 9.1 names the second and third as a safe default); too high costs
-some lending, too low costs the owner.
+blind to something. A forecast that is too high costs some lending, one that is too low costs the
+owner.
 """
 
 from collections.abc import Sequence

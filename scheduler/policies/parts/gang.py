@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 #: What happens behind a gang that does not fit. `strict`: nobody passes it. `easy`: whoever fits
-#: and does not delay the gang that does not (policies.md 1).
+#: and does not delay the gang that does not.
 Backfill = Literal["strict", "easy"]
 
 

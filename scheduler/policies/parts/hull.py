@@ -1,7 +1,7 @@
 """Sharing GPUs out where the next one gains most.
 
 Speed against size is not concave in practice, so each job climbs the upper concave hull of its
-points (policies.md 15). The steepest steps of all jobs, as far as the GPUs go, are the best there
+points. The steepest steps of all jobs, as far as the GPUs go, are the best there
 is but for the last step.
 """
 

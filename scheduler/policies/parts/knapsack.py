@@ -1,6 +1,6 @@
 """The multiple-choice knapsack: one size for every job, the greatest sum of worths, so many GPUs.
 
-Optimus, Pollux, Aryl and DeepBoot all end here (policies.md 0). The hull greedy of `elastic` is
+Optimus, Pollux, Aryl and DeepBoot all end here. The hull greedy of `elastic` is
 within one step of the best; `exact` closes that gap. It first bounds what any answer can be worth
 by pricing GPUs (Lagrange), drops every option that the bound rules out, and runs a max-plus
 dynamic program over the few that are left. Its cost is that of the greedy unless many jobs tie.

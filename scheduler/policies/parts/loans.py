@@ -1,7 +1,7 @@
 """How many nodes a lender lends or takes back, which, and by when.
 
 A loan is of whole nodes. A lender keeps what it needs now, and what its forecast peak needs plus
-headroom, and may lend the rest (policies.md 9.1). Headroom is what the forecast's past errors ask
+headroom, and may lend the rest. Headroom is what the forecast's past errors ask
 for; before there are any, what demand rose by lately. The lender takes nodes back before the
 forecast says that they are needed, so that jobs have time to checkpoint.
 

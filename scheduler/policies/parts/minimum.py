@@ -2,7 +2,7 @@
 
 Progressive filling finds the smallest size with which a job makes its deadline (`share.fill`).
 ElasticFlow then lets it run at the next smaller size (or not at all) for as long as it can, and at
-that size only from there to the deadline (policies.md 11.1, read from the released code). Time is
+that size only from there to the deadline (read from the released code). Time is
 continuous here, but the moment of the change lies on a grid of slots from the present, rounded
 down, so that a deadline is met with up to a slot to spare.
 """

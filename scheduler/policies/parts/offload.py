@@ -1,4 +1,4 @@
-"""EdgeFlow: which deadline jobs go to idle edge servers (policies.md 11.2).
+"""EdgeFlow: which deadline jobs go to idle edge servers.
 
 Three rules, in this order, while edge servers are open; one job takes one server:
 

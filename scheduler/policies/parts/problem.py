@@ -39,7 +39,7 @@ class Problem:
     sizes: Ints  #: (k,) 0, then every size.
     allowed: Bools  #: (r, k) level 0 always is.
     #: (r, k) work per second on this pool's GPUs, 0 at level 0; never falls with size, because
-    #: measured curves do (policies.md 0.1) and more GPUs can always be left idle.
+    #: measured curves do and more GPUs can always be left idle.
     rate: Floats
     base: Ints  #: (r,) smallest allowed level above 0.
     present: Ints  #: (r,) level held here now; 0: none.

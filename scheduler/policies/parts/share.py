@@ -1,6 +1,6 @@
 """ElasticFlow's minimum satisfactory share: the fewest GPUs with which each job makes its deadline.
 
-Progressive filling (policies.md 11.1): by earliest deadline, each job takes the smallest size that,
+Progressive filling: by earliest deadline, each job takes the smallest size that,
 kept as far as the GPUs left over by earlier jobs allow, finishes it in time. What is left over
 changes only when a job ends, so it is kept as a step function: no slots, nothing rounded.
 """
@@ -66,7 +66,7 @@ class Demand:
 def curve(sizes: Ints, rate: Floats) -> Curve:
     """Return the sizes worth having of (k,) sizes and rates, 0 where one is not allowed.
 
-    Measured speeds often fall with size (policies.md 0.1); the largest size kept is ElasticFlow's
+    Measured speeds often fall with size; the largest size kept is ElasticFlow's
     `max_gpu`.
     """
     before = np.concatenate(([0.0], np.maximum.accumulate(rate)[:-1]))

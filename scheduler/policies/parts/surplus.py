@@ -19,7 +19,7 @@ def share_out(
 
     What one more size returns, per GPU more, is GPU-seconds that it saves later, per GPU-second
     that it takes now: the price of a step times the steps more. (The rule as stated; the released
-    code sorts the other way round, policies.md 11.1.) That is the saving of a moment's surplus: the
+    code sorts the other way round.) That is the saving of a moment's surplus: the
     plan is made again before a long one would change the price. Without prices it is seconds saved
     if the size is kept to the end (EdgeFlow's wording). Costs O(log n) for each size handed out.
 

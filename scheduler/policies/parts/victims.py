@@ -2,7 +2,7 @@
 
 Emptying a given number of nodes at least cost is a knapsack whose values depend on each other
 (a gang that falls empties all its nodes). Three greedy rules are tried, and the cheapest answer is
-mended; no rule alone is near enough to the best (policies.md 9.3). `benchmarks/reclaim.py` measures
+mended; no rule alone is near enough to the best. `benchmarks/reclaim.py` measures
 how near the mended answer comes.
 """
 

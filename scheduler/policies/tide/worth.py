@@ -3,9 +3,9 @@
 V(site, job, size) = weight * speed-up * (1 - lost) + right
 
 weight    short jobs first, but no job for ever last: (2 rank - 1)^0.3 * T^-0.35, rank 1 the longest
-          of times T on one GPU (heSRPT, Berg et al. 2020, with powers that were measured:
-          policies.md 15), times (age + T / base)^0.1, times what it has waited beyond `patience_s`,
-          times 2 for each step of priority.
+          of times T on one GPU (heSRPT, Berg et al. 2020, with powers that were measured on
+          Pollux's workloads), times (age + T / base)^0.1, times what it has waited beyond
+          `patience_s`, times 2 for each step of priority.
 speed-up  over one GPU at the base size's speed.
 lost      what the pause of a change takes of the time within which it must pay.
 right     who has a higher priority than others runs at its base size before they run at all; who is
