@@ -181,14 +181,14 @@ class Cell:
             return
         job = self.engine.state.jobs[data.job]
         epoch, step = job.epoch, int(self._done.get(job.id, job.step))
-        left = job.cells if isinstance(data, StopGang) else job.leaving
+        left = job.allocation if isinstance(data, StopGang) else job.leaving
         why = data.reason if isinstance(data, StopGang) else "scaled_in"
         for node, gpus in sorted(left.items()):
             part = {"job": job.id, "epoch": epoch, "node": node, "gpus": list(gpus)}
             self._feed(WorkerStopped.model_validate({**part, "reason": why, "step": step}))
         if isinstance(data, StartGang | ScaleGang):
             self._done[job.id] = float(step)
-            for node, gpus in sorted(job.cells.items()):
+            for node, gpus in sorted(job.allocation.items()):
                 part = {"job": job.id, "epoch": epoch, "node": node, "gpus": list(gpus)}
                 self._feed(WorkerStarted.model_validate({**part, "step": step}))
         else:
@@ -214,14 +214,14 @@ class Cell:
             job = state.jobs[name]
             if job.state != JobState.RUNNING:
                 continue
-            speed = min(state.nodes[node].speed_factor for node in job.cells)
+            speed = min(state.nodes[node].speed_factor for node in job.allocation)
             rate = declared_rate(job, job.size) * speed
             assert job.total_steps is not None
             self._done[name] = min(float(job.total_steps), self._done[name] + CYCLE_S * rate)
             step = int(self._done[name])
             if step == job.total_steps:
                 del self._done[name]
-                for node, gpus in sorted(job.cells.items()):
+                for node, gpus in sorted(job.allocation.items()):
                     part = {"job": name, "epoch": job.epoch, "node": node, "gpus": list(gpus)}
                     done = {"reason": "completed", "step": step}
                     self._feed(WorkerStopped.model_validate({**part, **done}))

@@ -100,7 +100,7 @@ def run(seconds: float) -> dict[str, float]:
     world = World(nodes=125, jobs=250)
     for _ in range(3):
         world.cycle()
-    running = [job for job in world.engine.state.jobs.values() if job.cells]
+    running = [job for job in world.engine.state.jobs.values() if job.allocation]
     progress: list[Input] = [
         events.JobProgressed(
             job=job.id,

@@ -100,8 +100,8 @@ class Answer:
         if started is None or program is None:
             return None
         nodes = self.reading.state.nodes
-        cells = sorted(started.fields["cells"])
-        who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in cells)
+        allocation = sorted(started.fields["allocation"])
+        who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in allocation)
         return tuple(who), f"runs/{self.story.job}/{started.fields['epoch']}/logs"
 
     def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:

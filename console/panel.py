@@ -106,7 +106,7 @@ def _doing(answer: Answer) -> str:
             spare_s = deadline_s - answer.since_s
             text += f"; deadline {'met' if spare_s >= 0 else 'missed'} by {duration(abs(spare_s))}"
         return text
-    where = f"{_gpus(job.size)} of {job.pool} ({', '.join(sorted(job.cells))})"
+    where = f"{_gpus(job.size)} of {job.pool} ({', '.join(sorted(job.allocation))})"
     if job.state is JobState.QUEUED:
         if job.target is not None:
             count = sum(map(len, job.target.values()))

@@ -19,7 +19,7 @@ from console.kafka import is_kafka, open_kafka, resolved
 from console.output import day_clock, duration, fail, is_demo, is_simulated, say
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover
-from schemas.journal import JournalEntry, decode_entry
+from schemas.journal import JournalEntry, brought_up, decode_entry
 from schemas.parse import Rejected
 from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
 
@@ -179,7 +179,7 @@ async def entries(
             raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
         if entry.number >= end:
             return
-        yield entry
+        yield brought_up(entry)
 
 
 async def newest(bus: Bus, topics: Iterable[Topic]) -> float:

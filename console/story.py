@@ -81,7 +81,7 @@ class Story:
     reasons: list[Given] = field(default_factory=list)
     #: By node of the job's allocation: reclaims that are under way, as of the last entry read.
     reclaims: dict[str, Reclaim] = field(default_factory=dict)
-    _cells: dict[str, Any] = field(default_factory=dict)
+    _allocation: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
     _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
     _end: str = ""  #: How its last gang ended, as the agent said it.
@@ -142,16 +142,18 @@ class Story:
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
         if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
-            reclaims = tuple(self.reclaims[n] for n in sorted(self._cells) if n in self.reclaims)
+            reclaims = tuple(
+                self.reclaims[n] for n in sorted(self._allocation) if n in self.reclaims
+            )
         self.events.append(Event(at_s, kind, fields, behind, reclaims))
         if kind == "GangStarting":
             self._end = ""
         elif kind == "GangStopping":
             self._end = self._end or fields.get("detail", "")
         if kind in ("GangStarting", "GangScaling"):
-            self._cells = dict(fields["cells"])
+            self._allocation = dict(fields["allocation"])
         elif kind in ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled"):
-            self._cells = {}
+            self._allocation = {}
 
 
 async def read_story(bus: Bus, cell: str, job: str, end: int) -> Story:
@@ -188,7 +190,7 @@ def history(story: Story) -> list[Line]:
     left: Event | None = None
     for event, following in _with_next(_told(story.events)):
         fields = event.fields
-        size = sum(map(len, fields.get("cells", {}).values()))
+        size = sum(map(len, fields.get("allocation", {}).values()))
         starts = following is not None and following.kind == "GangStarting"
         if event.kind == "JobMigrating" and starts:
             left = event
@@ -271,7 +273,7 @@ def _line(event: Event, size: int) -> Line:
     if kind == "JobAccepted":
         return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", event)
     if kind == "GangStarting":
-        nodes = ", ".join(sorted(fields["cells"]))
+        nodes = ", ".join(sorted(fields["allocation"]))
         step = f", from step {fields['step']:,}" if fields["step"] else ""
         gpus = f"{size} GPU{'s' if size != 1 else ''}"
         detail = f"on {gpus} of {fields['pool']} ({nodes}){step}"

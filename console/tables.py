@@ -197,7 +197,7 @@ def _job_document(job: Job, reading: Reading, failures: Mapping[str, str]) -> di
         "gpus": job.size,
         "gpus_min": job.gpus_min,
         "gpus_max": job.gpus_max,
-        "cells": job.cells,
+        "allocation": job.allocation,
         "step": job.step,
         "total_steps": job.total_steps,
         "progress": share_done(job, reading.state.now_s),

@@ -54,8 +54,8 @@ def fields(values: Mapping[str, Any], begin_s: float, subject: str | None = None
             continue
         if name in ("spec", "rates"):
             continue  # long, and the same in every line that has them
-        if name in ("cells", "placement"):
-            parts.append(_cells(value))
+        if name in ("allocation", "placement"):
+            parts.append(_allocation(value))
         elif name.endswith("_s") and isinstance(value, float) and value > begin_s > 1e6:
             parts.append(f"{name}={after(value, begin_s)}")
         elif isinstance(value, float):
@@ -65,12 +65,12 @@ def fields(values: Mapping[str, Any], begin_s: float, subject: str | None = None
     return " ".join(parts)
 
 
-def _cells(value: Any) -> str:
+def _allocation(value: Any) -> str:
     """Write placements, a mapping in facts and a list in commands, as `on node[0,1]`."""
     if isinstance(value, list):
         value = {part["node"]: part["gpus"] for part in value}
-    cells = (f"{node}[{','.join(map(str, gpus))}]" for node, gpus in value.items())
-    return _short("on " + " ".join(cells))
+    allocation = (f"{node}[{','.join(map(str, gpus))}]" for node, gpus in value.items())
+    return _short("on " + " ".join(allocation))
 
 
 def _short(value: object) -> str:

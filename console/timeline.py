@@ -103,12 +103,12 @@ def stays_of(story: Story) -> Iterator[Stay]:
             continue
         else:
             continue
-        cells = one.fields["cells"]
+        allocation = one.fields["allocation"]
         open_ = {
             "since_s": one.at_s,
             "pool": pool,
-            "nodes": tuple(sorted(cells)),
-            "gpus": sum(map(len, cells.values())),
+            "nodes": tuple(sorted(allocation)),
+            "gpus": sum(map(len, allocation.values())),
             "how": how,
             "step": step,
         }

@@ -77,7 +77,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "origin_s": answer.reading.origin_s,
         "pool": None if job is None else job.pool,
         "gpus": 0 if job is None else job.size,
-        "cells": {} if job is None else job.cells,
+        "allocation": {} if job is None else job.allocation,
         "claims": None if job is None else job.target,
         "step": None if job is None else job.step,
         "length": None if job is None else length_document(job),

@@ -21,9 +21,11 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.dedupe import Dedupe
 from scheduler.snapshots import Reading, checking
 from schemas.journal import (
+    ENTRY_VERSION,
     MAX_JOURNAL_BYTES,
     NO_DIGEST,
     RawEntry,
+    brought_up,
     chain,
     decode_entry,
     decode_snapshot,
@@ -34,7 +36,7 @@ from schemas.journal import (
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL, SNAPSHOTS
 
-_VERSION = 1
+_VERSION = ENTRY_VERSION
 #: So many entries are folded before others in the process have their turn.
 _FOLDED = 20
 #: And so many facts of one.
@@ -149,7 +151,7 @@ class JournalReader:
             entry.at_s,
             entry.policy,
             orjson.dumps(entry.stimulus),
-            orjson.dumps(entry.decision),
+            orjson.dumps(brought_up(entry).decision),
             entry.digest,
         )
 

@@ -133,7 +133,7 @@ def foreign(state: ClusterState, envelope: EventEnvelope) -> Wrong | None:
 
 def _agents_of(state: ClusterState, job: Job) -> set[str]:
     """Give who has or had a part of the job's newest gang."""
-    here = (state.nodes[name].agent for name in (*job.cells, *job.leaving))
+    here = (state.nodes[name].agent for name in (*job.allocation, *job.leaving))
     return {*job.agents, *here}
 
 

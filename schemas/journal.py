@@ -14,12 +14,16 @@ from pydantic import Field, ValidationError
 
 from schemas.envelope import moment
 from schemas.parse import Rejected, first_error, parse_object, wrong_type
+from schemas.upcast import upcast_decision
 from schemas.values import Epoch, MomentS, Name, Strict
 
 #: What one decision may take at most; of a snapshot a piece is much smaller.
 MAX_JOURNAL_BYTES = 64 * 1024 * 1024
 #: The hash before the first entry.
 NO_DIGEST = "0" * 64
+
+#: Of the entries that this release writes. Before 2, facts called an allocation `cells`.
+ENTRY_VERSION = 2
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -110,7 +114,7 @@ def chain(
     decision: dict[str, Any],
     *,
     policy: str,
-    version: int = 1,
+    version: int = ENTRY_VERSION,
 ) -> JournalEntry:
     """Build the entry that follows the one whose digest is `previous` (the first: `NO_DIGEST`).
 
@@ -180,7 +184,8 @@ _TAIL = len(_DIGEST_KEY) + 64 + len(b'"}}')
 def raw_entry(value: bytes, previous: str) -> RawEntry | None:
     """Take an entry apart without parsing what it holds, if it follows the digest `previous`.
 
-    None says nothing against the entry: `decode_entry` and `follows` give the full answer. The
+    None, also of an earlier version, says nothing against the entry: `decode_entry` and `follows`
+    give the full answer. The
     cuts need no proof that they are right: at wrong places the digest would not fit.
     """
     stimulus_at = value.find(b',"stimulus":')
@@ -194,9 +199,9 @@ def raw_entry(value: bytes, previous: str) -> RawEntry | None:
         number, at_s = data["number"], data["at_s"]
         if head["type"] != JournalEntry.TYPE or head["specversion"] != "1.0":
             return None
-        if type(number) is not int or type(at_s) is not float or data["version"] != 1:
+        if type(number) is not int or type(at_s) is not float or data["version"] != ENTRY_VERSION:
             return None
-        known = orjson.dumps([previous, number, at_s, data["policy"], 1])
+        known = orjson.dumps([previous, number, at_s, data["policy"], ENTRY_VERSION])
         stimulus = value[stimulus_at + 12 : decision_at]
         decision = value[decision_at + 12 : -_TAIL]
         digest = tail[len(_DIGEST_KEY) : -3].decode()
@@ -265,6 +270,12 @@ def _encode(
 def decode_entry(value: bytes) -> JournalEntry | Rejected:
     """Read a journal entry; never raises."""
     return cast("JournalEntry | Rejected", _decode(value, JournalEntry))
+
+
+def brought_up(entry: JournalEntry) -> JournalEntry:
+    """Give an entry whose decision is as this release writes it; it does not have its digest."""
+    decision = upcast_decision(entry.version, entry.decision)
+    return entry.model_copy(update={"decision": decision})
 
 
 def decode_snapshot(value: bytes) -> SnapshotTaken | Rejected:

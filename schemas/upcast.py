@@ -1,4 +1,4 @@
-"""Old payloads brought up to date: one table of pure steps, applied before validation.
+"""What was written before, brought up to date: one table of pure steps, applied before validation.
 
 A step takes the data of one old type and gives the next type with its data. Steps chain, so each
 version needs only the step to the next. What was once written stays readable for good.
@@ -12,6 +12,9 @@ Step = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 #: By old type, the step to its successor. Empty while every type is at its first version.
 UPCASTERS: Mapping[str, Step] = {}
+
+#: In entries of the journal before version 2: facts whose GPUs by node were called `cells`.
+_WITH_CELLS = ("GangScaling", "GangStarting", "TargetSet")
 
 
 class CannotUpcast(ValueError):
@@ -45,3 +48,24 @@ def upcast(
                 f"{type_name} could not be brought up to date: {type(error).__name__} {error}"
             ) from error
     raise CannotUpcast(f"{type_name}: the upcasters go in a circle; correct the table")
+
+
+def upcast_decision(version: int, decision: dict[str, Any]) -> dict[str, Any]:
+    """Bring a decision that an entry of the journal holds to the newest version.
+
+    Args:
+        version: That of the entry.
+        decision: As read; it is not changed.
+    """
+    if version > 1:
+        return decision
+    facts = [
+        [kind, renamed(fields, "cells", "allocation") if kind in _WITH_CELLS else fields]
+        for kind, fields in decision["facts"]
+    ]
+    return {**decision, "facts": facts}
+
+
+def renamed(fields: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """Give the same fields in the same order, one of them under its new name."""
+    return {new if name == old else name: value for name, value in fields.items()}

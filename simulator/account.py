@@ -34,7 +34,9 @@ class Account:
         self._usage = Usage(layout.gpus, layout.pools.kind[layout.pool])
         self._open = layout.pools.kind[layout.pool] == Kind.TRAINING
         self._takes = self._open.copy()  # new work
-        self._cells: dict[int, dict[str, set[int]]] = {}  # what jobs hold, by the engine's ledger
+        self._allocation: dict[
+            int, dict[str, set[int]]
+        ] = {}  # what jobs hold, by the engine's ledger
         self._held = [0] * many
         self._since_s = [0.0] * many  # of the present number of GPUs
         self._waits_since_s: dict[int, float] = {}  # jobs that wait, by submission
@@ -152,12 +154,12 @@ class Account:
     def _given(self, fact: facts.GangStarting | facts.GangScaling, now_s: float) -> None:
         job = self._at[fact.job]
         self._stops_waiting(job, now_s)
-        own = self._cells.get(job, {})
-        for node, gpus in fact.cells.items():
+        own = self._allocation.get(job, {})
+        for node, gpus in fact.allocation.items():
             fresh = len(set(gpus) - own.get(node, set()))
             self._free[self._layout.at[node]] -= fresh
             own.setdefault(node, set()).update(gpus)
-        self._cells[job] = own
+        self._allocation[job] = own
         self._holds(job, now_s)
 
     def _leaves(self, fact: facts.GangCheckpointing | facts.GangStopping, now_s: float) -> None:
@@ -165,12 +167,12 @@ class Account:
         self._book_pause(job, now_s)
         self._pause[job] = now_s, math.inf  # it does nothing any more until it is gone
         if fact.reason == "preempted":
-            nodes = (self._layout.at[node] for node in self._cells.get(job, ()))
+            nodes = (self._layout.at[node] for node in self._allocation.get(job, ()))
             self._out.reclaim_preemptions += any(node in self._asked_back for node in nodes)
 
     def _released(self, fact: facts.GpusReleased, now_s: float) -> None:
         job = self._at[fact.job]
-        own = self._cells.get(job, {}).get(fact.node, set())
+        own = self._allocation.get(job, {}).get(fact.node, set())
         self._free[self._layout.at[fact.node]] += len(own & set(fact.gpus))
         own -= set(fact.gpus)
         self._holds(job, now_s)
@@ -180,7 +182,7 @@ class Account:
         self._out.attained_gpu_s[job] += self._held[job] * (now_s - self._since_s[job])
         self._book_pause(job, now_s)
         self._since_s[job] = now_s
-        self._held[job] = sum(map(len, self._cells[job].values()))
+        self._held[job] = sum(map(len, self._allocation[job].values()))
 
     def _stops_waiting(self, job: int, now_s: float) -> None:
         if (since_s := self._waits_since_s.pop(job, None)) is not None:

@@ -13,7 +13,7 @@ _STEPS_MOST = 2**52
 _NEVER = -math.inf
 _LEAST_RATE, _MOST_RATE = 1e-9, 1e9
 
-Cells = dict[str, list[int]]
+Allocation = dict[str, list[int]]
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class Gang:
     number: int
     steps: float  #: In a unit of progress.
     epoch: int = -1
-    cells: Cells = field(default_factory=dict)  #: What it runs on.
+    allocation: Allocation = field(default_factory=dict)  #: What it runs on.
     gpus: tuple[int, ...] = ()  #: On each node, most first.
     pace: float = 1.0  #: Of where it runs.
-    leaving: list[tuple[int, Cells]] = field(default_factory=list)  #: By epoch, not free yet.
+    leaving: list[tuple[int, Allocation]] = field(default_factory=list)  #: By epoch, not free yet.
     before: Placement = ()  #: What a gang that migrates came from.
     site: int = -1  #: Where its checkpoint is; -1: it never ran.
     agent: str = ""  #: Source of what is said of it.

@@ -26,7 +26,7 @@ from schemas.events import (
 from schemas.values import NodeGpus
 from simulator.account import Account
 from simulator.driver import START_S, Say
-from simulator.gang import Cells, Gang, steps_of, submission
+from simulator.gang import Allocation, Gang, steps_of, submission
 from simulator.layout import Layout
 from simulator.options import Options, ladder
 from simulator.physics.base import Entry, Placement
@@ -189,8 +189,10 @@ class Gangs:
         step = gang.step(now_s)
         return step, min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps))
 
-    def _workers(self, gang: Gang, cells: Cells, epoch: int, reason: StopReason, step: int) -> None:
-        for node, gpus in cells.items():
+    def _workers(
+        self, gang: Gang, allocation: Allocation, epoch: int, reason: StopReason, step: int
+    ) -> None:
+        for node, gpus in allocation.items():
             self._say(
                 WorkerStopped.model_construct(
                     job=gang.entry.id, epoch=epoch, node=node, gpus=gpus, reason=reason, step=step
@@ -202,11 +204,14 @@ class Gangs:
         """List what runs on a node."""
         return [
             GangHeld(
-                job=gang.entry.id, epoch=epoch, gpus=cells[node], step=int(gang.done * gang.steps)
+                job=gang.entry.id,
+                epoch=epoch,
+                gpus=allocation[node],
+                step=int(gang.done * gang.steps),
             )
             for gang in self.gangs[: self._came]
-            for epoch, cells in ((gang.epoch, gang.cells), *gang.leaving)
-            if node in cells
+            for epoch, allocation in ((gang.epoch, gang.allocation), *gang.leaving)
+            if node in allocation
         ]
 
     # --- commands -----------------------------------------------------------------------------
@@ -215,9 +220,9 @@ class Gangs:
         """Run a job from its newest checkpoint."""
         gang = self.at[order.job]
         before, gang.before = gang.before, ()
-        gang.cells, gang.leaving = _cells(order.placement), []
+        gang.allocation, gang.leaving = _allocation(order.placement), []
         gang.epoch, gang.said = order.epoch, (order.step, order.step)
-        after = self._layout.placement(gang.cells)
+        after = self._layout.placement(gang.allocation)
         # An agent that takes time has taken it to save when the gang left.
         pause_s = gang.entry.model.pause_s(before if self._instant else (), after)
         site = self._layout.site(after)
@@ -229,16 +234,20 @@ class Gangs:
     def scale(self, order: ScaleGang, now_s: float) -> None:
         """Run a job on other GPUs; those it gives up are free when it has saved."""
         gang = self.at[order.job]
-        old, gang.done = gang.cells, gang.progress(now_s)
+        old, gang.done = gang.allocation, gang.progress(now_s)
         before = self._layout.placement(old)
-        gang.cells, old_epoch, gang.epoch = _cells(order.placement), gang.epoch, order.epoch
-        kept = {(node, gpu) for node, gpus in gang.cells.items() for gpu in gpus}
+        gang.allocation, old_epoch, gang.epoch = (
+            _allocation(order.placement),
+            gang.epoch,
+            order.epoch,
+        )
+        kept = {(node, gpu) for node, gpus in gang.allocation.items() for gpu in gpus}
         left = {
             node: rest
             for node, gpus in old.items()
             if (rest := [gpu for gpu in gpus if (node, gpu) not in kept])
         }
-        after = self._layout.placement(gang.cells)
+        after = self._layout.placement(gang.allocation)
         self._change(gang, before, after, now_s, gang.entry.model.pause_s(before, after))
         self._tell_stop(gang, now_s)
         if left:
@@ -248,11 +257,11 @@ class Gangs:
     def stop(self, order: StopGang, now_s: float) -> None:
         """Leave all GPUs, with a checkpoint or without."""
         gang = self.at[order.job]
-        if order.epoch != gang.epoch or not (gang.cells or gang.leaving):
+        if order.epoch != gang.epoch or not (gang.allocation or gang.leaving):
             return
         if gang.saves and order.checkpoint:
             return
-        gang.before = self._layout.placement(gang.cells) if order.reason == "migrated" else ()
+        gang.before = self._layout.placement(gang.allocation) if order.reason == "migrated" else ()
         saves = order.checkpoint and gang.runs
         if saves:
             gang.saved, gang.saved_s = self._checkpoint(gang, now_s)
@@ -271,14 +280,14 @@ class Gangs:
         for gang in self.gangs[: self._came]:
             for _, left in gang.leaving:
                 left.pop(node, None)
-            if node not in gang.cells:
+            if node not in gang.allocation:
                 continue
             if gang.is_up:
                 self.tell(gang, now_s)
             saving = gang.saves
             self._lose(gang, now_s)
             self._halt(gang, now_s, gang.done)
-            del gang.cells[node]
+            del gang.allocation[node]
             if saving:  # what is left of it has nothing to wait for
                 self._gone(gang, now_s, reason="preempted")
 
@@ -305,7 +314,7 @@ class Gangs:
         gang.is_up = True
         self._moved[gang.number] = None
         step = int(gang.done * gang.steps)
-        for node, gpus in gang.cells.items():
+        for node, gpus in gang.allocation.items():
             self._say(
                 WorkerStarted.model_construct(
                     job=gang.entry.id, epoch=gang.epoch, node=node, gpus=gpus, step=step
@@ -342,9 +351,9 @@ class Gangs:
             lengths, kin = self._lengths[gang.entry.kin]
             lengths.ended(gang.entry.id, step)
             del kin[gang.number]
-        cells, gang.cells = gang.cells, {}
+        allocation, gang.allocation = gang.allocation, {}
         self._left(gang, now_s)
-        self._workers(gang, cells, gang.epoch, "completed", max(1, step))
+        self._workers(gang, allocation, gang.epoch, "completed", max(1, step))
 
     def _halt(self, gang: Gang, now_s: float, done: float) -> None:
         gang.age += 1
@@ -386,15 +395,15 @@ class Gangs:
 
     def _left(self, gang: Gang, now_s: float) -> None:
         leaving, gang.leaving = gang.leaving, []
-        for epoch, cells in leaving:
-            self._workers(gang, cells, epoch, "scaled_in", int(gang.done * gang.steps))
+        for epoch, allocation in leaving:
+            self._workers(gang, allocation, epoch, "scaled_in", int(gang.done * gang.steps))
 
     def _gone(self, gang: Gang, now_s: float, *, reason: StopReason) -> None:
         gang.saves = False
-        cells, gang.cells = gang.cells, {}
+        allocation, gang.allocation = gang.allocation, {}
         self._left(gang, now_s)
-        self._workers(gang, cells, gang.epoch, reason, int(gang.done * gang.steps))
+        self._workers(gang, allocation, gang.epoch, reason, int(gang.done * gang.steps))
 
 
-def _cells(placement: Iterable[NodeGpus]) -> Cells:
+def _allocation(placement: Iterable[NodeGpus]) -> Allocation:
     return {part.node: list(part.gpus) for part in placement}

@@ -82,9 +82,9 @@ class Layout:
         pool = self.node_pool(node)
         return self.ids[node] if pool.kind == Kind.EDGE else pool.id
 
-    def placement(self, cells: Mapping[str, Sequence[int]]) -> Placement:
+    def placement(self, allocation: Mapping[str, Sequence[int]]) -> Placement:
         """Count the GPUs that are held on each node."""
-        return tuple(sorted((self.at[node], len(gpus)) for node, gpus in cells.items()))
+        return tuple(sorted((self.at[node], len(gpus)) for node, gpus in allocation.items()))
 
     def spec(self, node: int) -> dict[str, Any]:
         """Describe a node as its agent does, by the names of `NodeSpec` and `NodeBorn`."""

@@ -290,7 +290,7 @@ class Cell:
     def start_workers(self, job: str = "j0") -> None:
         """Every worker of the job's present allocation takes its first step."""
         known = self.job(job)
-        for name, gpus in list(known.cells.items()):
+        for name, gpus in list(known.allocation.items()):
             self.feed(
                 WorkerStarted(job=job, epoch=known.epoch, node=name, gpus=gpus, step=known.step)
             )
@@ -307,7 +307,7 @@ class Cell:
         """Workers leave what they have of the job's present allocation."""
         known = self.job(job)
         at = known.epoch if epoch is None else epoch
-        for name, gpus in sorted(known.cells.items()):
+        for name, gpus in sorted(known.allocation.items()):
             if nodes is None or name in nodes:
                 self.leave(job, name, gpus, at, reason, step)
 
@@ -354,7 +354,7 @@ class Cell:
                 job=job,
                 epoch=known.epoch,
                 node=node,
-                gpus=known.cells[node],
+                gpus=known.allocation[node],
                 error=error,
                 retriable=retriable,
                 step=known.checkpoint_step,

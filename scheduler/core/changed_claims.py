@@ -58,7 +58,7 @@ class ChangedClaims:
         found: dict[str, None] = {}
         for name in self._jobs:
             if (job := jobs.get(name)) is not None:
-                nodes.update(dict.fromkeys((*job.cells, *job.leaving)))
+                nodes.update(dict.fromkeys((*job.allocation, *job.leaving)))
                 if job.target is not None:
                     found[name] = None
         for name in nodes:

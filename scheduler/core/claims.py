@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler.core.facts import Cells
+from scheduler.core.facts import Allocation
 from scheduler.core.leave import UP, drop_claim, transfer_s
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import JobState, LoanState, NodeState
@@ -42,7 +42,7 @@ def refuse(turn: Turn, job: Job, why: str, lost_to: tuple[str, ...] = ()) -> Non
     """End a claim that cannot be carried out, and say so to the policy and to whoever asks."""
     gpus = Figure("gpus", float(sum(map(len, (job.target or {}).values()))))
     drop_claim(turn, job, why, refused=True)
-    verb = "keeps" if job.cells else "waits"
+    verb = "keeps" if job.allocation else "waits"
     turn.explain(Reason(job.id, verb, "plan.refused", (gpus,), lost_to))
 
 
@@ -85,7 +85,7 @@ def _outlook(state: ClusterState, job: Job) -> _Outlook:
             return _Outlook(waits, f"{name} {'is silent' if silent else 'goes to its owner'}")
     for name, gpu, who in holders(state, job):
         other = state.jobs.get(who)
-        if other is None or other.state not in UP or gpu not in other.cells.get(name, ()):
+        if other is None or other.state not in UP or gpu not in other.allocation.get(name, ()):
             continue  # it was told to leave
         if other.target is None or gpu in other.target.get(name, ()):
             return _Outlook(waits, f"{name}/{gpu} stays with {who}", (who,))
@@ -96,7 +96,7 @@ def _outlook(state: ClusterState, job: Job) -> _Outlook:
 # --- who leaves at once ------------------------------------------------------------------------
 
 
-def leave_now(turn: Turn, in_way: Mapping[str, Sequence[str]]) -> Iterator[tuple[Job, Cells]]:
+def leave_now(turn: Turn, in_way: Mapping[str, Sequence[str]]) -> Iterator[tuple[Job, Allocation]]:
     """Name the gangs that leave before their own claims are carried out, oldest job first.
 
     With each come the GPUs that it goes on with, see `_cheapest`; none if it is stopped.
@@ -112,7 +112,7 @@ def leave_now(turn: Turn, in_way: Mapping[str, Sequence[str]]) -> Iterator[tuple
         yield job, kept
 
 
-def _cheapest(turn: Turn, job: Job) -> Cells:
+def _cheapest(turn: Turn, job: Job) -> Allocation:
     """Give the GPUs that the gang goes on with where that wastes least GPU time; none: it stops.
 
     A gang that is stopped pauses once, for its save, its fetch and its start, and stands idle while
@@ -129,12 +129,12 @@ def _cheapest(turn: Turn, job: Job) -> Cells:
     return kept if job.checkpoint_cost_s + job.start_cost_s < idle_s else {}
 
 
-def _kept(job: Job) -> Cells:
+def _kept(job: Job) -> Allocation:
     """Give what a gang has and will have, if that is a size with a known speed; else nothing."""
     target = job.target or {}
     kept = {
         name: both
-        for name, gpus in sorted(job.cells.items())
+        for name, gpus in sorted(job.allocation.items())
         if (both := sorted(set(gpus) & set(target.get(name, ()))))
     }
     size = sum(map(len, kept.values()))
@@ -163,7 +163,7 @@ def give_up(turn: Turn) -> None:
         late = sorted({who for who, told_s in told if told_s + ttl_s <= state.now_s})
         if late:
             drop_claim(turn, job, "its GPUs were not free in time", refused=True, timed_out=True)
-            verb = "keeps" if job.cells else "waits"
+            verb = "keeps" if job.allocation else "waits"
             turn.explain(Reason(name, verb, "claims.unanswered", (), tuple(late[:3])))
 
 
@@ -176,4 +176,4 @@ def _told_s(turn: Turn, job: Job, node: str, gpu: int, who: str) -> float:
         return other.changed_s or 0.0
     if other.state in _LEAVING:
         return other.stop_since_s + transfer_s(turn.state, other)
-    return math.inf if gpu in other.cells.get(node, ()) else job.target_since_s
+    return math.inf if gpu in other.allocation.get(node, ()) else job.target_since_s

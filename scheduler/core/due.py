@@ -87,11 +87,11 @@ def _strays(turn: Turn) -> None:
 
 
 def _ask_about(turn: Turn, job: Job) -> None:
-    for name in sorted({*job.cells, *job.leaving}):
+    for name in sorted({*job.allocation, *job.leaving}):
         node = turn.state.nodes[name]
         if node.state is NodeState.ALIVE:
             ask(turn, node, f"what is left of {job.id}?")
 
 
 def _in_contact(turn: Turn, job: Job) -> bool:
-    return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.cells)
+    return all(turn.state.nodes[name].state is NodeState.ALIVE for name in job.allocation)

@@ -1,7 +1,7 @@
 """What the engine decided or took note of: facts, past tense, the only way state changes.
 
 The journal keeps them for good, and `evolve` accepts every one ever written: fields are added
-with a default, never removed or given another meaning. Cells are `{node: [GPU index, ...]}`.
+with a default, never removed or given another meaning. Allocation are `{node: [GPU index, ...]}`.
 Nobody changes a fact. They are not frozen, since that takes three times as long to make, and there
 are thousands in a turn.
 """
@@ -26,7 +26,7 @@ from scheduler.core.facts_fleet import (
     ReturnOrdered as ReturnOrdered,
 )
 
-Cells = dict[str, list[int]]
+Allocation = dict[str, list[int]]
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class TargetSet:
 
     job: str
     pool: str
-    cells: Cells
+    allocation: Allocation
     verb: str
 
 
@@ -208,7 +208,7 @@ class GangStarting:
     job: str
     epoch: int
     pool: str
-    cells: Cells
+    allocation: Allocation
     step: int
 
 
@@ -218,7 +218,7 @@ class GangScaling:
 
     job: str
     epoch: int
-    cells: Cells
+    allocation: Allocation
     keeps_claim: bool = False  #: It goes on claiming its target, of which this is a part.
 
 

@@ -3,10 +3,10 @@
 from scheduler.core import facts
 from scheduler.core.registry import (
     check_allocation,
-    check_cells,
     check_gone,
     check_gpus,
     check_holding,
+    check_placement,
     folds,
     job_of,
     move,
@@ -53,8 +53,8 @@ def _job_advanced(state: ClusterState, fact: facts.JobAdvanced) -> None:
     if fact.samples_per_s > 0:
         job.samples_per_s, job.rate_at_s = fact.samples_per_s, state.now_s
         declared = declared_rate(job, job.size)
-        if declared > 0 and job.cells:
-            speed = min(state.nodes[name].speed_factor for name in job.cells)
+        if declared > 0 and job.allocation:
+            speed = min(state.nodes[name].speed_factor for name in job.allocation)
             job.rate_factor = fact.samples_per_s / (declared * speed)
 
 
@@ -89,16 +89,16 @@ def _target_set(state: ClusterState, fact: facts.TargetSet) -> None:
     job = job_of(state, fact)
     if job.state not in (JobState.QUEUED, JobState.RUNNING):
         raise InvalidTransition(job.id, job.state, "TargetSet")
-    check_cells(state, job, fact.cells, fact)
+    check_placement(state, job, fact.allocation, fact)
     _unclaim(state, job)
-    for name, gpus in fact.cells.items():
-        own, claim = job.cells.get(name, ()), state.nodes[name].claim
+    for name, gpus in fact.allocation.items():
+        own, claim = job.allocation.get(name, ()), state.nodes[name].claim
         for gpu in gpus:
             if gpu not in own:
                 claim[gpu] = job.id
     state.claimants.append(job.id)
     state.totals.claims += 1
-    job.target, job.target_pool = {n: list(g) for n, g in fact.cells.items()}, fact.pool
+    job.target, job.target_pool = {n: list(g) for n, g in fact.allocation.items()}, fact.pool
     job.target_verb, job.target_since_s = fact.verb, state.now_s
 
 
@@ -140,7 +140,7 @@ def _gang_starting(state: ClusterState, fact: facts.GangStarting) -> None:
     job.pool, job.epoch, job.start_epoch = fact.pool, fact.epoch, fact.epoch
     job.step, job.step_at_s = fact.step, state.now_s
     job.agents = []
-    _occupy(state, job, fact.cells)
+    _occupy(state, job, fact.allocation)
 
 
 @folds(facts.GangScaling)
@@ -154,11 +154,11 @@ def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
     if not fact.keeps_claim:
         _unclaim(state, job)
     job.epoch = fact.epoch
-    for name, gpus in job.cells.items():
-        kept = fact.cells.get(name, [])
+    for name, gpus in job.allocation.items():
+        kept = fact.allocation.get(name, [])
         if left := [gpu for gpu in gpus if gpu not in kept]:
             job.leaving[name] = sorted([*job.leaving.get(name, []), *left])
-    _occupy(state, job, fact.cells)
+    _occupy(state, job, fact.allocation)
     if job.size > before:
         state.totals.scale_outs += 1
     elif job.size < before:
@@ -171,7 +171,7 @@ def _gang_scaling(state: ClusterState, fact: facts.GangScaling) -> None:
 def _worker_ready(state: ClusterState, fact: facts.WorkerReady) -> None:
     job = job_of(state, fact)
     check_holding(job, fact)
-    if fact.epoch != job.epoch or fact.node not in job.cells:
+    if fact.epoch != job.epoch or fact.node not in job.allocation:
         raise InvalidTransition(job.id, f"not on {fact.node} at {fact.epoch}", "WorkerReady")
     if fact.node not in job.ready:
         job.ready = sorted([*job.ready, fact.node])
@@ -219,7 +219,7 @@ def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
     node = node_of(state, fact)
     check_gpus(node, fact.gpus, fact)
     job = state.jobs.get(fact.job)
-    if job is not None and job.cells:
+    if job is not None and job.allocation:
         _attain(state, job)
     for gpu in fact.gpus:
         if node.holder[gpu] == fact.job:
@@ -228,13 +228,13 @@ def _gpus_released(state: ClusterState, fact: facts.GpusReleased) -> None:
             if job is not None and gpu in (job.target or {}).get(fact.node, ()):
                 node.claim[gpu] = job.id  # it leaves it, and will be back
     if job is not None:
-        for cells in (job.cells, job.leaving):
-            left = [gpu for gpu in cells.get(fact.node, []) if gpu not in fact.gpus]
+        for allocation in (job.allocation, job.leaving):
+            left = [gpu for gpu in allocation.get(fact.node, []) if gpu not in fact.gpus]
             if left:
-                cells[fact.node] = left
+                allocation[fact.node] = left
             else:
-                cells.pop(fact.node, None)
-        if not job.cells:
+                allocation.pop(fact.node, None)
+        if not job.allocation:
             job.pool = None
     if node.id in state.stray_nodes and not _has_stray(state, node):
         state.stray_nodes.remove(node.id)
@@ -250,7 +250,10 @@ def _has_stray(state: ClusterState, node: Node) -> bool:
         if holder is None:
             continue
         job = state.jobs.get(holder)
-        if job is None or gpu not in (*job.cells.get(node.id, ()), *job.leaving.get(node.id, ())):
+        if job is None or gpu not in (
+            *job.allocation.get(node.id, ()),
+            *job.leaving.get(node.id, ()),
+        ):
             return True
     return False
 
@@ -336,15 +339,15 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
 # --- the ledger of GPUs ------------------------------------------------------------------------
 
 
-def _occupy(state: ClusterState, job: Job, cells: facts.Cells) -> None:
-    for name, gpus in cells.items():
+def _occupy(state: ClusterState, job: Job, allocation: facts.Allocation) -> None:
+    for name, gpus in allocation.items():
         node = state.nodes[name]
         holder, epoch = node.holder, node.epoch
         for gpu in gpus:
             state.gpus_held += holder[gpu] is None
             holder[gpu], epoch[gpu] = job.id, job.epoch
-    job.cells = {name: list(gpus) for name, gpus in cells.items()}
-    job.agents = sorted({*job.agents, *(state.nodes[name].agent for name in cells)})
+    job.allocation = {name: list(gpus) for name, gpus in allocation.items()}
+    job.agents = sorted({*job.agents, *(state.nodes[name].agent for name in allocation)})
     job.ready = []
     job.changed_s = state.now_s
     job.samples_per_s = 0.0
@@ -364,7 +367,7 @@ def _unclaim(state: ClusterState, job: Job) -> None:
 
 def _attain(state: ClusterState, job: Job) -> None:
     job.attained_gpu_s += job.size * (state.now_s - job.attained_at_s)
-    job.held_s += state.now_s - job.attained_at_s if job.cells else 0.0
+    job.held_s += state.now_s - job.attained_at_s if job.allocation else 0.0
     job.attained_at_s = state.now_s
 
 

@@ -161,11 +161,11 @@ class JobRows:
         nodes: list[str] = []
         for row in changed:
             job = self._jobs[row]
-            if job is not None and (job.cells or job.leaving or job.target is not None):
-                here = (*job.cells, *job.leaving, *(job.target or ()))
+            if job is not None and (job.allocation or job.leaving or job.target is not None):
+                here = (*job.allocation, *job.leaving, *(job.target or ()))
                 self._places[job.id] = here
                 nodes += here
-                for name, gpus in sorted(job.cells.items()):
+                for name, gpus in sorted(job.allocation.items()):
                     found.append((row, self._slot_of(name), len(gpus)))
         stays = np.ones(len(self._jobs), dtype=np.bool_)
         stays[changed] = False
@@ -176,7 +176,7 @@ class JobRows:
         return nodes
 
     def _values(self, job: Job) -> tuple[float, ...]:
-        goes = job.cells if job.target is None else job.target
+        goes = job.allocation if job.target is None else job.target
         size, slot = 0, -1
         if goes:
             size, slot = sum(map(len, goes.values())), self._slot_of(min(goes))

@@ -47,9 +47,9 @@ def stop(turn: Turn, job: Job, reason: str) -> None:
 
 def transfer_s(state: ClusterState, job: Job) -> float:
     """Give how long a checkpoint of the job takes to or from where its gang is."""
-    if not job.cells:
+    if not job.allocation:
         return 0.0
-    return job.checkpoint_mib / state.nodes[next(iter(job.cells))].transfer_mib_per_s
+    return job.checkpoint_mib / state.nodes[next(iter(job.allocation))].transfer_mib_per_s
 
 
 def gone_by_s(state: ClusterState, settings: Settings, job: Job) -> float:
@@ -69,7 +69,7 @@ def end_gang(turn: Turn, job: Job, reason: str, detail: str = "") -> None:
     """A gang goes for good, without saving: what is left of it is told to leave."""
     drop_claim(turn, job, reason)
     turn.emit(facts.GangStopping(job.id, reason, detail[:200]))
-    if job.cells or job.leaving:
+    if job.allocation or job.leaving:
         turn.stop_gang(job, reason, checkpoint=False)
 
 
@@ -83,7 +83,7 @@ def gang_died(turn: Turn, job: Job, error: str) -> None:
 
 def finish_leaving(turn: Turn, job: Job) -> None:
     """A job that was leaving and holds nothing any more takes its next state."""
-    if job.state not in HOLDING or job.cells or job.leaving:
+    if job.state not in HOLDING or job.allocation or job.leaving:
         return
     reason = job.stop_reason
     if reason == "completed":
@@ -120,7 +120,7 @@ def release_parts(turn: Turn, node: Node, parts: dict[str, list[int]], error: st
     """Free what jobs held on a node; gangs that had a part there have died."""
     jobs = turn.state.jobs
     # Of a stray, or of GPUs that were being left anyway, no gang dies.
-    died = [holder for holder in parts if holder in jobs and node.id in jobs[holder].cells]
+    died = [holder for holder in parts if holder in jobs and node.id in jobs[holder].allocation]
     for holder in parts:
         release(turn, holder, node.id, parts[holder])
     for holder in parts:
@@ -164,7 +164,7 @@ def _void_orders(turn: Turn, node: Node) -> None:
     orders = [order for name in holders for kind in _ORDERS for order in state.opened(kind, name)]
     for command in sorted(orders, key=lambda order: command_order(order.id)):
         job = state.jobs[command.subject]
-        if command.agent != node.agent or node.id not in job.cells:
+        if command.agent != node.agent or node.id not in job.allocation:
             continue
         if command.data["epoch"] == job.epoch:
             turn.emit(facts.CommandExpired(command.id))

@@ -143,10 +143,10 @@ def worker_started(turn: Turn, report: events.WorkerStarted) -> None:
         return
     if report.node in job.ready and report.step < job.step:
         _went_back(turn, job, report.step)
-    if report.node not in job.cells or report.node in job.ready:
+    if report.node not in job.allocation or report.node in job.ready:
         return
     turn.emit(facts.WorkerReady(job.id, report.epoch, report.node))
-    if job.state is not JobState.RUNNING and all(name in job.ready for name in job.cells):
+    if job.state is not JobState.RUNNING and all(name in job.ready for name in job.allocation):
         turn.emit(facts.GangRunning(job.id))
 
 
@@ -180,7 +180,7 @@ def worker_left(turn: Turn, report: events.WorkerStopped | events.WorkerFailed) 
     if not gpus:
         return
     job = _gang(turn, report.job, report.epoch)
-    part = job is not None and any(gpu in job.cells.get(node.id, ()) for gpu in gpus)
+    part = job is not None and any(gpu in job.allocation.get(node.id, ()) for gpu in gpus)
     release(turn, report.job, node.id, gpus)
     if job is not None:
         if part:
@@ -258,9 +258,9 @@ def _order_refused(turn: Turn, command: OpenCommand, job: Job, reason: str) -> N
     """Nothing of a refused start runs; of a refused change of size, only the agent knows."""
     if command.kind not in ("StartGang", "ScaleGang"):
         return
-    nodes = [turn.state.nodes[name] for name in sorted({*job.cells, *job.leaving})]
+    nodes = [turn.state.nodes[name] for name in sorted({*job.allocation, *job.leaving})]
     if command.kind == "StartGang":
-        parts = {node.id: list(job.cells.get(node.id, ())) for node in nodes}
+        parts = {node.id: list(job.allocation.get(node.id, ())) for node in nodes}
         for node in nodes:
             if parts[node.id]:
                 release(turn, job.id, node.id, parts[node.id])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from scheduler.core import claims, facts
 from scheduler.core.claims import usable
-from scheduler.core.facts import Cells
+from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.orders import gang_spec
 from scheduler.core.state import Job, Node, policy_name
@@ -49,14 +49,14 @@ def adopt(turn: Turn, plan: Plan) -> None:
             stop(turn, job, "preempted")
     refused = {job.id: True for job, _ in wanted}
     for job, target in possible:
-        cells = {} if target is None else _pick(turn, job, target, giving)
-        refused[job.id] = cells is None
-        if target is not None and cells and cells != job.cells:
-            pool = turn.state.nodes[min(cells)].pool
-            turn.emit(facts.TargetSet(job.id, pool, cells, _verb(job, pool, target)))
+        allocation = {} if target is None else _pick(turn, job, target, giving)
+        refused[job.id] = allocation is None
+        if target is not None and allocation and allocation != job.allocation:
+            pool = turn.state.nodes[min(allocation)].pool
+            turn.emit(facts.TargetSet(job.id, pool, allocation, _verb(job, pool, target)))
     for job, target in wanted:
         if target is not None and refused[job.id]:
-            verb = "keeps" if job.cells else "waits"
+            verb = "keeps" if job.allocation else "waits"
             turn.because(job.id, verb, "plan.refused", gpus=target.size)
     news = {name: new for name, new in refused.items() if turn.state.jobs[name].refused != new}
     if news:
@@ -74,7 +74,7 @@ def _first_changes(turn: Turn, plan: Plan) -> Plan:
         (target is not None, job.number, job.id)
         for job, target in _wanted(turn, plan)
         if dict(() if target is None else target.placement)
-        != {name: len(gpus) for name, gpus in job.cells.items()}
+        != {name: len(gpus) for name, gpus in job.allocation.items()}
     ]
     late = {name for _, _, name in sorted(changes)[CHANGES_MAX:]}
     targets = {name: target for name, target in plan.targets.items() if name not in late}
@@ -135,7 +135,9 @@ def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
         if job.state in _ADJUSTABLE
         and job.target is None
         and not job.leaving
-        and not (job.cells and any(nodes[n].state is not NodeState.ALIVE for n in job.cells))
+        and not (
+            job.allocation and any(nodes[n].state is not NodeState.ALIVE for n in job.allocation)
+        )
     ]
 
 
@@ -144,7 +146,7 @@ def _giving(wanted: list[tuple[Job, Target | None]]) -> dict[str, list[int]]:
     giving: dict[str, list[int]] = {}
     for job, target in wanted:
         counts = dict(target.placement) if target is not None else {}
-        for name, gpus in job.cells.items():
+        for name, gpus in job.allocation.items():
             if left := sorted(gpus)[counts.get(name, 0) :]:
                 giving.setdefault(name, []).extend(left)
     return giving
@@ -155,10 +157,10 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
     state = turn.state
     if target is None:
         return True
-    if not job.cells:
+    if not job.allocation:
         if state.now_s < job.unsure_until_s:
             return False
-    elif dict(target.placement) == {n: len(g) for n, g in job.cells.items()}:
+    elif dict(target.placement) == {n: len(g) for n, g in job.allocation.items()}:
         return True
     first = state.nodes[target.placement[0][0]]
     pool, size = state.pools[first.pool], 0
@@ -173,13 +175,15 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
     return alone and runs and job.gpus_min <= size <= job.gpus_max
 
 
-def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]) -> Cells | None:
+def _pick(
+    turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]]
+) -> Allocation | None:
     """Choose GPUs for the target: its own, then free ones, then those being given up."""
-    cells: Cells = {}
+    allocation: Allocation = {}
     for name, count in sorted(target.placement):
         node = turn.state.nodes[name]
         claim = node.claim
-        chosen = sorted(job.cells[name])[:count] if name in job.cells else []
+        chosen = sorted(job.allocation[name])[:count] if name in job.allocation else []
         if len(chosen) < count:
             pairs = enumerate(zip(node.holder, claim, strict=True))
             free = [gpu for gpu, (who, by) in pairs if who is None and by is None]
@@ -189,12 +193,12 @@ def _pick(turn: Turn, job: Job, target: Target, giving: Mapping[str, list[int]])
                 chosen.append(gpu)
         if len(chosen) < count:
             return None
-        cells[name] = sorted(chosen)
-    return cells
+        allocation[name] = sorted(chosen)
+    return allocation
 
 
 def _verb(job: Job, pool: str, target: Target) -> str:
-    if not job.cells:
+    if not job.allocation:
         return "starts"
     if job.pool != pool:
         return "migrates"
@@ -236,7 +240,7 @@ def _carry_out(turn: Turn, names: Sequence[str]) -> None:
                 if not deferred:
                     _start(turn, job, job.target)
         elif job.state is JobState.RUNNING and not job.leaving:
-            agents = {state.nodes[n].agent for n in (*job.target, *job.cells)}
+            agents = {state.nodes[n].agent for n in (*job.target, *job.allocation)}
             if len(agents) == 1 and job.pool == job.target_pool:
                 if holders <= {None, job.id}:
                     _scale(turn, job, job.target)
@@ -246,9 +250,10 @@ def _carry_out(turn: Turn, names: Sequence[str]) -> None:
         turn.emit(facts.StartsDeferred(deferred))
 
 
-def _placement(cells: Cells) -> list[NodeGpus]:
+def _placement(allocation: Allocation) -> list[NodeGpus]:
     return [
-        NodeGpus.model_construct(node=name, gpus=list(gpus)) for name, gpus in sorted(cells.items())
+        NodeGpus.model_construct(node=name, gpus=list(gpus))
+        for name, gpus in sorted(allocation.items())
     ]
 
 
@@ -257,27 +262,27 @@ def _epoch(turn: Turn, job: Job) -> int:
     return next_epoch(job.epoch, turn.state.now_s)
 
 
-def _start(turn: Turn, job: Job, cells: Cells) -> None:
-    node = turn.state.nodes[next(iter(cells))]
+def _start(turn: Turn, job: Job, allocation: Allocation) -> None:
+    node = turn.state.nodes[next(iter(allocation))]
     epoch, first = _epoch(turn, job), job.checkpoint_step == 0
     transfer_s = 0.0 if first else job.checkpoint_mib / node.transfer_mib_per_s
     transfer_s = min(transfer_s, TEN_YEARS_S)
     order = StartGang.model_construct(
         job=job.id,
         epoch=epoch,
-        placement=_placement(cells),
+        placement=_placement(allocation),
         spec=gang_spec(job),
         step=job.checkpoint_step,
         transfer_s=transfer_s,
     )
-    copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
+    copied = {name: list(gpus) for name, gpus in sorted(allocation.items())}
     turn.starts += 1
     turn.emit(facts.GangStarting(job.id, epoch, node.pool, copied, job.checkpoint_step))
     turn.command(node.agent, order, job.id)
 
 
-def _scale(turn: Turn, job: Job, cells: Cells, *, keeps_claim: bool = False) -> None:
-    copied = {name: list(gpus) for name, gpus in sorted(cells.items())}
+def _scale(turn: Turn, job: Job, allocation: Allocation, *, keeps_claim: bool = False) -> None:
+    copied = {name: list(gpus) for name, gpus in sorted(allocation.items())}
     agent = turn.state.nodes[next(iter(copied))].agent
     epoch = _epoch(turn, job)
     order = ScaleGang.model_construct(job=job.id, epoch=epoch, placement=_placement(copied))
@@ -338,7 +343,7 @@ def _touched(turn: Turn) -> set[str]:
             found.add(node)
         job = turn.state.jobs.get(getattr(fact, "job", ""))
         if job is not None:
-            found.update(job.cells, job.leaving)
+            found.update(job.allocation, job.leaving)
     return found
 
 
@@ -348,7 +353,7 @@ def _clear(turn: Turn, node: Node) -> None:
     # One that waits for GPUs elsewhere may wait until a grace before the owner needs the node.
     pressing = state.now_s + turn.settings.grace_s >= (node.due_s or 0.0)
     for job in (state.jobs[name] for name in holders if name in state.jobs):
-        here = node.id in job.cells and (job.target is None or pressing)
+        here = node.id in job.allocation and (job.target is None or pressing)
         if here and job.state in (JobState.STARTING, JobState.RUNNING):
             turn.because(job.id, "preempts", "loan.reclaimed", due_s=node.due_s or 0.0)
             stop(turn, job, "preempted")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from scheduler.core.facts import FACTS, Cells
+from scheduler.core.facts import FACTS, Allocation
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import HOLDING, JOB, InvalidTransition, step
 
@@ -51,7 +51,7 @@ def check_holding(job: Job, fact: Any) -> None:
 def check_gone(state: ClusterState, fact: Any) -> None:
     """Refuse a fact that says that the job is off its GPUs while it is not."""
     job = job_of(state, fact)
-    if job.cells or job.leaving:
+    if job.allocation or job.leaving:
         raise InvalidTransition(job.id, "on GPUs", type(fact).__name__)
 
 
@@ -61,17 +61,17 @@ def check_gpus(node: Node, gpus: list[int], fact: Any) -> None:
         raise InvalidTransition(node.id, f"of {node.gpu_count} GPUs", type(fact).__name__)
 
 
-def check_cells(state: ClusterState, job: Job, cells: Cells, fact: Any) -> None:
+def check_placement(state: ClusterState, job: Job, allocation: Allocation, fact: Any) -> None:
     """Refuse a fact that gives a job no GPUs, unknown ones, or ones claimed by another job."""
     kind, allowed = type(fact).__name__, (None, job.id)
-    if not any(cells.values()):
+    if not any(allocation.values()):
         raise InvalidTransition(job.id, "given no GPU", kind)
-    for name, gpus in cells.items():
+    for name, gpus in allocation.items():
         node = state.nodes.get(name)
         if node is None:
             raise InvalidTransition(job.id, f"given unknown node {name}", kind)
         check_gpus(node, gpus, fact)
-        own, claim = job.cells.get(name, ()), node.claim
+        own, claim = job.allocation.get(name, ()), node.claim
         for gpu in gpus:
             if claim[gpu] not in allowed and gpu not in own:
                 raise InvalidTransition(job.id, f"{name}/{gpu} is claimed", kind)
@@ -82,8 +82,8 @@ def check_allocation(state: ClusterState, job: Job, fact: Any) -> None:
     kind, allowed = type(fact).__name__, (None, job.id)
     if fact.epoch <= job.epoch:
         raise InvalidTransition(job.id, f"at epoch {job.epoch}", kind)
-    check_cells(state, job, fact.cells, fact)
-    for name, gpus in fact.cells.items():
+    check_placement(state, job, fact.allocation, fact)
+    for name, gpus in fact.allocation.items():
         holder = state.nodes[name].holder
         for gpu in gpus:
             if holder[gpu] not in allowed:

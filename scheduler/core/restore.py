@@ -16,6 +16,7 @@ from scheduler.core.state import (
     command_order,
 )
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
+from schemas.upcast import renamed
 
 #: So many records are made objects in one step.
 _STEP = 1000
@@ -34,7 +35,7 @@ def state_in_steps(document: dict[str, Any]) -> Iterator[ClusterState | None]:
     def records(cls: type[Any], key: str) -> Generator[None, None, dict[str, Any]]:
         found, left = {}, iter(document[key].items())
         while part := list(islice(left, _STEP)):
-            found.update({name: cls(**fields) for name, fields in part})
+            found.update({name: cls(**_brought_up(cls, fields)) for name, fields in part})
             yield
         return found
 
@@ -63,3 +64,8 @@ def state_in_steps(document: dict[str, Any]) -> Iterator[ClusterState | None]:
             "totals": Totals(**document["totals"]),
         }
     )
+
+
+def _brought_up(cls: type[Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Give the fields of a record that an earlier release may have written."""
+    return renamed(fields, "cells", "allocation") if cls is Job and "cells" in fields else fields

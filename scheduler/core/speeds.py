@@ -153,7 +153,7 @@ def _chosen(speeds: Sequence[_Speed]) -> set[int]:
     tenants: dict[str, list[_Speed]] = {}
     for speed in speeds:
         job = speed[0]
-        held = job.target or job.cells
+        held = job.target or job.allocation
         if held and len(found) < SIZES_MOST:
             found.add(sum(map(len, held.values())))
         tenants.setdefault(job.tenant, []).append(speed)

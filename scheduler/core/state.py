@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from scheduler.core.facts import Cells
+from scheduler.core.facts import Allocation
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
 
 #: Owners' demand is remembered as the peak of each slot this long, unless a leader's settings
@@ -47,12 +47,12 @@ class Job:
     state: JobState = JobState.QUEUED
     epoch: int = 0  #: Of its newest allocation; never falls.
     start_epoch: int = 0  #: Of its newest start; changes of size since then are the same gang.
-    pool: str | None = None  #: Of `cells`; None exactly when `cells` is empty.
-    cells: Cells = field(default_factory=dict)  #: GPUs it was told to run on.
-    leaving: Cells = field(default_factory=dict)  #: GPUs it was told to leave, not yet free.
+    pool: str | None = None  #: Of `allocation`; None exactly when `allocation` is empty.
+    allocation: Allocation = field(default_factory=dict)  #: GPUs it was told to run on.
+    leaving: Allocation = field(default_factory=dict)  #: GPUs it was told to leave, not yet free.
     agents: list[str] = field(default_factory=list)  #: Who had a part of its newest gang, sorted.
     ready: list[str] = field(default_factory=list)  #: Nodes whose worker of `epoch` is up.
-    target: Cells | None = None  #: Claimed: what it shall run on next.
+    target: Allocation | None = None  #: Claimed: what it shall run on next.
     target_pool: str | None = None
     target_verb: str = ""
     target_since_s: float = 0.0
@@ -97,7 +97,7 @@ class Job:
     @property
     def size(self) -> int:
         """GPUs it was told to run on."""
-        return sum(map(len, self.cells.values()))
+        return sum(map(len, self.allocation.values()))
 
 
 #: A job of unknown length is taken to need so long at least, at the smallest size it declared.

@@ -68,7 +68,7 @@ class Turn:
 
     def stop_gang(self, job: Job, reason: str, *, checkpoint: bool) -> None:
         """Tell every agent that has a part of the gang to leave its GPUs."""
-        agents = sorted({self.state.nodes[name].agent for name in (*job.cells, *job.leaving)})
+        agents = sorted({self.state.nodes[name].agent for name in (*job.allocation, *job.leaving)})
         wire: WireReason = _WIRE_REASONS.get(reason, "superseded")
         for agent in agents:
             order = StopGang.model_construct(

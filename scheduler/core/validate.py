@@ -17,30 +17,30 @@ def violations(state: ClusterState) -> list[str]:
 
 def _job(state: ClusterState, job: Job, claims: bool) -> list[str]:
     found = []
-    if job.state not in HOLDING and (job.cells or job.leaving):
+    if job.state not in HOLDING and (job.allocation or job.leaving):
         found.append(f"{job.id}: {job.state} but holds GPUs")
     if job.state is JobState.MIGRATING and job.target is None:
         found.append(f"{job.id}: migrating to nowhere")
     if job.state in TERMINAL and job.target is not None:
         found.append(f"{job.id}: {job.state} but claims GPUs")
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.SCALING):
-        if not job.cells:
+        if not job.allocation:
             found.append(f"{job.id}: {job.state} without a GPU")
         elif not job.gpus_min <= job.size <= job.gpus_max:
             found.append(f"{job.id}: {job.size} GPUs, allowed {job.gpus_min} to {job.gpus_max}")
-    pools = {state.nodes[name].pool for name in job.cells}
-    if len(pools) > 1 or (job.cells and pools != {job.pool}):
+    pools = {state.nodes[name].pool for name in job.allocation}
+    if len(pools) > 1 or (job.allocation and pools != {job.pool}):
         found.append(f"{job.id}: a gang over pools {sorted(pools)}, recorded as {job.pool}")
-    if len({state.nodes[name].agent for name in job.cells}) > 1:
+    if len({state.nodes[name].agent for name in job.allocation}) > 1:
         found.append(f"{job.id}: a gang over several agents")
     if (job.target is not None) != claims:
         found.append(f"{job.id}: target and list of claimants disagree")
     for name, gpus in (job.target or {}).items():
         held_for = state.nodes[name].claim
-        own = job.cells.get(name, ())
+        own = job.allocation.get(name, ())
         lost = [gpu for gpu in gpus if gpu not in own and held_for[gpu] != job.id]
         found += [f"{job.id}: its target {name}/{gpu} is not held for it" for gpu in lost]
-    for name, gpus in job.cells.items():
+    for name, gpus in job.allocation.items():
         for gpu in gpus:
             node = state.nodes[name]
             if node.holder[gpu] != job.id or node.epoch[gpu] != job.epoch:
@@ -60,7 +60,7 @@ def _ledger(state: ClusterState) -> list[str]:
                 found.append(f"{node.id}/{gpu}: held by {holder} on a dead node")
             job = state.jobs.get(holder)
             mine = job is not None and (
-                gpu in job.cells.get(node.id, ()) or gpu in job.leaving.get(node.id, ())
+                gpu in job.allocation.get(node.id, ()) or gpu in job.leaving.get(node.id, ())
             )
             if job is not None and mine and node.epoch[gpu] > job.epoch:
                 found.append(f"{node.id}/{gpu}: epoch above that of {holder}")

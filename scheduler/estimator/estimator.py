@@ -113,9 +113,13 @@ class Estimator:
         if step_s is None:
             step_s = batch / data.samples_per_s if data.samples_per_s > 0.0 else 0.0
         said = batch, step_s, data.pass_s or step_s, data.gradient_noise or 0.0
-        if not all(map(math.isfinite, said)) or not _LEAST_S <= step_s <= _MOST_S or not job.cells:
+        if (
+            not all(map(math.isfinite, said))
+            or not _LEAST_S <= step_s <= _MOST_S
+            or not job.allocation
+        ):
             return
-        nodes = [state.nodes[name] for name in job.cells]
+        nodes = [state.nodes[name] for name in job.allocation]
         shape = len(nodes), job.size
         pass_s = step_s if job.size == 1 else math.nan  # one GPU exchanges nothing
         if data.pass_s is not None and _LEAST_S <= data.pass_s <= step_s:

@@ -130,7 +130,7 @@ class Totals:
         if epoch == job.epoch:
             done = max(done, float(step))
             unheard = done - job.step
-        elif _is_silent(job) and job.cells:
+        elif _is_silent(job) and job.allocation:
             kin.lengths.came(job.id, done)
             runs_s = now_s - (now_s if job.changed_s is None else job.changed_s)
             self._due.later(job.id, now_s + max(_SILENT_S, _SILENT * runs_s))
@@ -150,7 +150,7 @@ def _is_silent(job: Job) -> bool:
 
 def _done(job: Job, now_s: float) -> float:
     """Give the steps that a job took so far; one that says none begins anew with every start."""
-    if not _is_silent(job) or not job.cells or job.changed_s is None:
+    if not _is_silent(job) or not job.allocation or job.changed_s is None:
         return float(job.step)
     rate = declared_rate(job, job.size) or declared_rate(job, job.gpus_min)
     return (now_s - job.changed_s) * rate / job.samples_per_step

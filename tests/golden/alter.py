@@ -55,7 +55,13 @@ def rechained(source: Path, target: Path, change: Change) -> Path:
         assert not isinstance(entry, Rejected)
         change(entry.number, entry.stimulus, entry.decision)
         new = chain(
-            digest, entry.number, entry.at_s, entry.stimulus, entry.decision, policy=entry.policy
+            digest,
+            entry.number,
+            entry.at_s,
+            entry.stimulus,
+            entry.decision,
+            policy=entry.policy,
+            version=entry.version,
         )
         digest = new.digest
         return replace(record, value=encode_entry(new, record.key))

@@ -10,8 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from bus.clock import SystemClock
 from bus.contract import Record
 from bus.logfile import VERSION
+from bus.open import open_bus
+from scheduler.core.state import state_hash
+from scheduler.journal import recover
 from schemas.topics import JOURNAL
 from tests.golden.alter import Capture, altered, ran, rechained, unpacked
 
@@ -58,6 +62,23 @@ def test_a_golden_log_replays_identically_under_any_hash_seed(log: Path, seed: s
     assert document["state_hash"] == (FOLDER / f"{name}.hash").read_text().strip()
 
 
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: str(log.name))
+async def test_a_scheduler_goes_on_from_the_state_of_a_golden_log(
+    log: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    database = tmp_path / "run.db"
+    assert ran(capsys, "journal", "import", log, "--log", database)[0] == 0
+    bus = open_bus(f"sqlite:{database}", SystemClock())
+    try:
+        found = await recover(bus, "default")
+    finally:
+        await bus.close()
+    assert found.snapshot_problem == ""
+    assert found.entries < found.state.number, "it began from a snapshot"
+    name = log.name.removesuffix(".jsonl.zst")
+    assert state_hash(found.state) == (FOLDER / f"{name}.hash").read_text().strip()
+
+
 def test_the_log_is_the_same_in_every_form(tmp_path: Path, capsys: Capture) -> None:
     plain, database, again = tmp_path / "a.jsonl", tmp_path / "b.db", tmp_path / "c.jsonl"
     unpacked(LOG, plain)
@@ -74,7 +95,7 @@ def test_the_log_is_the_same_in_every_form(tmp_path: Path, capsys: Capture) -> N
 def _start_elsewhere(_: int, __: dict[str, Any], decision: dict[str, Any]) -> None:
     for name, fields in decision["facts"]:
         if name == "GangStarting" and fields["job"] == "job-02":
-            fields["cells"] = {"train-2": [0, 1]}
+            fields["allocation"] = {"train-2": [0, 1]}
 
 
 def test_a_different_decision_is_told_with_the_story_of_its_job(
@@ -92,8 +113,8 @@ def test_a_different_decision_is_told_with_the_story_of_its_job(
         side: [line for line in first["story"][side] if line["name"] == "GangStarting"][-1]
         for side in ("recorded", "replayed")
     }
-    assert starts["recorded"]["fields"]["cells"] == {"train-2": [0, 1]}
-    assert starts["replayed"]["fields"]["cells"] != {"train-2": [0, 1]}
+    assert starts["recorded"]["fields"]["allocation"] == {"train-2": [0, 1]}
+    assert starts["replayed"]["fields"]["allocation"] != {"train-2": [0, 1]}
     assert first["story"]["recorded"][0] == first["story"]["replayed"][0]
 
     code, shown, _ = ran(capsys, "replay", log)
@@ -209,7 +230,7 @@ def test_a_newer_log_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
     ("old", "new", "says"),
     [
         (b"journal.entry.v1", b"journal.entry.v2", "written by a newer Tidegate"),
-        (b'"version":1,', b'"version":2,', "use a newer release"),
+        (b'"version":1,', b'"version":3,', "use a newer release"),
         (b'"specversion":"1.0"', b'"specversion":"2.0"', "specversion should be"),
         (b'"kind":"LeaderStarted"', b'"kind":"LeaderVoted"', "changed after it was written"),
     ],

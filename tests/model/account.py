@@ -33,7 +33,7 @@ class Job:
     said: events.JobSubmitted
     submit_s: float
     waits_s: float
-    cells: Places = field(default_factory=dict)
+    allocation: Places = field(default_factory=dict)
     leaving: Places = field(default_factory=dict)
     claim: Places | None = None
     epoch: int = -1
@@ -117,8 +117,8 @@ class Books:
     def take(self, stimulus: Stimulus, plan: Plan | None, decided: tuple[Any, ...]) -> None:
         """Write down a stimulus, the plan made on it if the policy was asked, and the answer."""
         for job in self.jobs.values():
-            job.attained_gpu_s += gpus(job.cells) * (stimulus.at_s - self.now_s)
-            job.held_s += (stimulus.at_s - self.now_s) if job.cells else 0.0
+            job.attained_gpu_s += gpus(job.allocation) * (stimulus.at_s - self.now_s)
+            job.held_s += (stimulus.at_s - self.now_s) if job.allocation else 0.0
         self.now_s = stimulus.at_s
         self._hear(stimulus)
         self._settle()
@@ -131,12 +131,12 @@ class Books:
             claimed = {fact.job for fact in decided if isinstance(fact, facts.TargetSet)}
             for name, target in plan.targets.items():
                 job, wanted = self.jobs[name], dict(target.placement) if target else {}
-                same = wanted == {node: len(had) for node, had in job.cells.items()}
+                same = wanted == {node: len(had) for node, had in job.allocation.items()}
                 job.refused = bool(wanted) and name not in claimed and not same
         for fact in decided:
             match fact:
                 case facts.TargetSet():
-                    self.jobs[fact.job].claim = {n: set(g) for n, g in fact.cells.items()}
+                    self.jobs[fact.job].claim = {n: set(g) for n, g in fact.allocation.items()}
                 case facts.TargetDropped() if fact.job in self.jobs:
                     job = self.jobs[fact.job]
                     job.claim, job.refused = None, job.refused or fact.refused
@@ -202,17 +202,17 @@ class Books:
         job.saved = max(job.saved, step)
 
     def _progress(self, job: Job, said: events.JobProgressed) -> None:
-        if said.step < job.step or not (job.cells or job.leaving):
+        if said.step < job.step or not (job.allocation or job.leaving):
             return
         job.step, job.step_at_s = said.step, self.now_s
         self._saved(job, said.checkpoint_step)
         job.steps_per_s = said.samples_per_s / job.said.samples_per_step
         if job.curve is None:
             job.rate_s = self.now_s
-        if job.cells:
-            slowest = min(self.nodes[name].born.speed_factor for name in job.cells)
+        if job.allocation:
+            slowest = min(self.nodes[name].born.speed_factor for name in job.allocation)
             curve, job.curve, job.factor = job.curve, None, 1.0
-            declared = job.rate(gpus(job.cells)) * job.said.samples_per_step
+            declared = job.rate(gpus(job.allocation)) * job.said.samples_per_step
             factor = said.samples_per_s / (declared * slowest)
             job.curve, job.factor = curve, float(np.clip(factor, 0.05, 20.0))
 
@@ -239,26 +239,26 @@ class Books:
             return
         job.steps_per_s = 0.0
         if order.kind == "StopGang":
-            if job.cells or job.leaving:
+            if job.allocation or job.leaving:
                 job.told = job.told or order.data["reason"]
             return
         cells = {part["node"]: set(part["gpus"]) for part in order.data["placement"]}
-        for name, had in job.cells.items():
+        for name, had in job.allocation.items():
             if left := had - cells.get(name, set()):
                 job.leaving[name] = job.leaving.get(name, set()) | left
         if order.kind == "StartGang":
             job.step, job.step_at_s = job.saved, self.now_s
         job.restarts += job.first_s < INF
         job.first_s = min(job.first_s, self.now_s)
-        job.cells, job.ready, job.epoch = cells, set(), order.data["epoch"]
+        job.allocation, job.ready, job.epoch = cells, set(), order.data["epoch"]
         job.claim = job.claim if self.keeps_claim else None
         job.changed_s, job.migrates = self.now_s, False
 
     def _left(self, job: Job, node: str, left: set[int], why: str) -> None:
         """GPUs of a node are no more the job's; unless it was to leave them, it has to go."""
-        if job.cells.get(node, set()) & left and not job.told:
+        if job.allocation.get(node, set()) & left and not job.told:
             job.told, job.steps_per_s = why, 0.0
-        for places in (job.cells, job.leaving):
+        for places in (job.allocation, job.leaving):
             if node in places and not places[node] - left:
                 del places[node]
             elif node in places:
@@ -267,7 +267,7 @@ class Books:
     def _settle(self) -> None:
         """Those that were told to go and hold nothing any more have gone."""
         for name, job in list(self.jobs.items()):
-            if not job.told or job.cells or job.leaving:
+            if not job.told or job.allocation or job.leaving:
                 continue
             if job.told in ("completed", "cancelled"):
                 del self.jobs[name]
@@ -288,13 +288,15 @@ class Books:
     def check(self, seen: Snapshot) -> None:
         """Hold every column of a snapshot to the books."""
         nodes = sorted(n for n, node in self.nodes.items() if node.heard and not node.dead)
-        held = [(j, n) for j, job in self.jobs.items() for n in sorted(job.cells) if n in nodes]
+        held = [
+            (j, n) for j, job in self.jobs.items() for n in sorted(job.allocation) if n in nodes
+        ]
         self._check_nodes(seen, nodes)
         self._check_jobs(seen, set(nodes))
         of = seen.holdings
         who = [(seen.jobs.ids[j], seen.nodes.ids[n]) for j, n in zip(of.job, of.node, strict=True)]
         assert who == held
-        assert of.gpus.tolist() == [len(self.jobs[j].cells[n]) for j, n in held]
+        assert of.gpus.tolist() == [len(self.jobs[j].allocation[n]) for j, n in held]
         self._check_lenders(seen)
 
     def _site(self, name: str) -> tuple[str, str]:
@@ -305,10 +307,10 @@ class Books:
         taken: Places = defaultdict(set)
         sites = {self._site(name) for name in nodes}
         for job in self.jobs.values():
-            for places in (job.cells, job.leaving, job.claim or {}):
+            for places in (job.allocation, job.leaving, job.claim or {}):
                 for name, had in places.items():
                     taken[name] |= had
-            sites |= {self._site(name) for name in job.claim or job.cells}
+            sites |= {self._site(name) for name in job.claim or job.allocation}
         shared = Counter(pool for pool, _ in sites)
         ids = {(p, a): p if shared[p] == 1 else f"{p}@{a}" for p, a in sorted(sites)}
         assert seen.pools.ids == tuple(ids.values())
@@ -331,21 +333,21 @@ class Books:
             assert (shown.lent_since_s[p], shown.returned_s[p]) == (node.lent_s, node.returned_s)
 
     def _phase(self, job: Job, heard: set[str]) -> Phase:
-        if job.claim is not None or job.told or job.leaving or not set(job.cells) <= heard:
+        if job.claim is not None or job.told or job.leaving or not set(job.allocation) <= heard:
             return Phase.MOVING
-        if not job.cells:
+        if not job.allocation:
             return Phase.WAITING
-        return Phase.RUNNING if set(job.cells) == job.ready else Phase.MOVING
+        return Phase.RUNNING if set(job.allocation) == job.ready else Phase.MOVING
 
     def _check_jobs(self, seen: Snapshot, heard: set[str]) -> None:
         jobs, now_s = seen.jobs, self.now_s
         assert jobs.ids == tuple(self.jobs)
         sizes: set[int] = set()
         for n, (name, job) in enumerate(self.jobs.items()):
-            said, goes = job.said, job.claim or job.cells
+            said, goes = job.said, job.claim or job.allocation
             site = seen.pools.ids[jobs.pool[n]] if goes else None
             assert (site or "").partition("@")[0] == (self._site(min(goes))[0] if goes else "")
-            lost = job.step_now(now_s) - job.saved if job.cells else 0.0
+            lost = job.step_now(now_s) - job.saved if job.allocation else 0.0
             unit = 1.0 if job.curve is None else job.curve["per_step"]
             found = {
                 "phase": self._phase(job, heard),

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from scheduler.core import facts
-from scheduler.core.facts import Cells
+from scheduler.core.facts import Allocation
 from scheduler.core.state import Job
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.core.transitions import JobState
@@ -68,7 +68,7 @@ class Field(World):
         while self.script.planner is not None:
             self.step(5.0)
 
-    def runs(self, job: str) -> Cells:
+    def runs(self, job: str) -> Allocation:
         """Give what the agents say that a job runs on."""
         found = [agent.core.gangs[job] for agent in self.agents.values() if job in agent.core.gangs]
         return {node: list(gpus) for gang in found for node, gpus in gang.placement.items()}
@@ -124,7 +124,7 @@ def test_every_claim_ends_in_time(seed: int) -> None:
     assert states <= {JobState.QUEUED, JobState.RUNNING}, "a job is lost"
     assert not field.engine.state.claimants
     wanted: dict[str, Target | None] = {}
-    before = {name: dict(job.cells) for name, job in field.engine.state.jobs.items()}
+    before = {name: dict(job.allocation) for name, job in field.engine.state.jobs.items()}
 
     def last(seen: Snapshot) -> Plan:
         plan = permuted(rng, seen, all_of=True)
@@ -134,14 +134,14 @@ def test_every_claim_ends_in_time(seed: int) -> None:
     field.plan(last)
     field.step(8 * LEAVES_S)
     for name, job in field.engine.state.jobs.items():
-        held = {node: len(gpus) for node, gpus in job.cells.items()}
+        held = {node: len(gpus) for node, gpus in job.allocation.items()}
         target = wanted.get(name)
         if job.refused:
-            assert job.cells in (before[name], {})
+            assert job.allocation in (before[name], {})
         elif name in wanted:
             assert held == (dict(target.placement) if target else {})
         assert field.runs(name) == _sorted(job)
 
 
-def _sorted(job: Job) -> Cells:
-    return {node: sorted(gpus) for node, gpus in sorted(job.cells.items())}
+def _sorted(job: Job) -> Allocation:
+    return {node: sorted(gpus) for node, gpus in sorted(job.allocation.items())}

@@ -111,7 +111,7 @@ async def test_a_policy_that_never_ends_keeps_nobody_waiting() -> None:
         await cell.say(node_born("n0"), submitted("j", gpus_max=1))
         await cell.until(lambda: hasattr(cell.service, "engine"))
         jobs = cell.service.engine.state.jobs
-        await cell.until(lambda: "j" in jobs and jobs["j"].cells)
+        await cell.until(lambda: "j" in jobs and jobs["j"].allocation)
         await cell.until(lambda: cell.service.asker.cut >= 3)
         threads = [one for one in threading.enumerate() if one.name == "policy"]
         assert len(threads) == 1, "what is not done is not asked again"
@@ -156,7 +156,7 @@ async def test_a_policy_in_time_is_heard() -> None:
         await cell.say(node_born("n0"), submitted("j"))
         await cell.until(lambda: hasattr(cell.service, "engine"))
         jobs = cell.service.engine.state.jobs
-        await cell.until(lambda: "j" in jobs and jobs["j"].cells)
+        await cell.until(lambda: "j" in jobs and jobs["j"].allocation)
     assert (await cell.cuts(), cell.service.asker.cut) == ([], 0)
     await cell.replays(lambda _: Scripted(make_policy("tide").plan))
 
@@ -178,7 +178,7 @@ async def test_a_decision_too_large_for_the_journal_is_not_committed(
         await cell.until(lambda: hasattr(cell.service, "engine"))
         jobs = cell.service.engine.state.jobs
         await cell.until(lambda: cell.service.intake.counts["dead_letters"])
-        await cell.until(lambda: cell.service.engine.state.jobs["large"].cells)
+        await cell.until(lambda: cell.service.engine.state.jobs["large"].allocation)
         jobs = cell.service.engine.state.jobs
     assert list(jobs) == ["large"]
     letters = [one async for one in cell.bus.read(f"{EVENTS.name}.dlq")]

@@ -16,12 +16,12 @@ def test_a_plan_is_adopted_as_far_as_one_decision_may_go(monkeypatch: pytest.Mon
     reasons = tuple(Reason(name, "starts", "test") for name in names)
     plan: dict[str, Any] = {name: target(n0=1) for name in names}
     cell.adopt(Plan(plan, reasons=reasons))
-    assert [bool(cell.job(name).cells) for name in names] == [True, True, False]
+    assert [bool(cell.job(name).allocation) for name in names] == [True, True, False]
     assert cell.job("j2").why is None, "it did not start, so nobody says that it does"
     assert not cell.job("j2").refused
     cell.acks()
     cell.adopt(Plan({"j2": target(n0=1)}))
-    assert cell.job("j2").cells
+    assert cell.job("j2").allocation
 
 
 def test_who_waits_is_told_why_as_far_as_one_decision_may_go(

@@ -35,7 +35,7 @@ def settled(cell: Cell, name: str, **placement: int) -> bool:
     cell.acks()
     cell.start_workers(name)
     job = cell.job(name)
-    held = {node: len(gpus) for node, gpus in job.cells.items()}
+    held = {node: len(gpus) for node, gpus in job.allocation.items()}
     return (job.state, held, job.target, job.leaving) == ("running", placement, None, {})
 
 
@@ -95,7 +95,7 @@ def test_a_gang_that_changes_its_size_in_place_shrinks_to_what_stays(cell: Cell)
     cell.plan({"A": target(n0=4), "E": target(n1=4)})
     stop, scale = cell.sent()
     assert (type(stop), stop.job) == (StopGang, "A")
-    assert (type(scale), scale.job, job.cells) == (ScaleGang, "E", {"n1": [2, 3]})
+    assert (type(scale), scale.job, job.allocation) == (ScaleGang, "E", {"n1": [2, 3]})
     assert job.target == {"n1": [0, 1, 2, 3]}
     assert [reason.verb for reason in cell.last.reasons] == ["migrates", "scales_in"]
     cell.acks()

@@ -106,7 +106,7 @@ def test_strays_of_unknown_jobs(cell: Cell) -> None:
 def test_a_restart_that_lost_its_gangs(cell: Cell) -> None:
     job = cell.run("j0", n0=2, n1=2)
     cell.reborn(node_born("n0"))
-    assert (job.state, job.leaving, list(job.cells)) == ("stopping", {}, ["n1"])
+    assert (job.state, job.leaving, list(job.allocation)) == ("stopping", {}, ["n1"])
     cell.feed(node_born("n1"))
     assert (job.state, job.failures) == ("queued", 1)
     cell.feed(node_born("n0"), Cause("/agents/agent-train", 0, 0))

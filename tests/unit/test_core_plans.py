@@ -122,7 +122,7 @@ def test_nothing_of_a_malformed_plan_is_done_and_the_cell_goes_on(cell: Cell, pl
     cell.wait(60.0)
     (failed,) = [fact for fact in cell.last.facts if isinstance(fact, PolicyFailed)]
     assert failed.error.startswith("MalformedPlan: ")
-    assert (cell.job("j1").target, cell.job("j1").cells) == (None, {})
+    assert (cell.job("j1").target, cell.job("j1").allocation) == (None, {})
     cell.plan(good)
     assert cell.job("j1").state == "starting"
     assert cell.state.totals.policy_failures == 1

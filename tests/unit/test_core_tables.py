@@ -58,7 +58,7 @@ def cell(job_state: JobState = JobState.QUEUED, *, on_gpus: bool = False) -> Clu
     state.pools["train"] = Pool("train", "training", ["n"])
     job = Job(id="j", submit_s=0.0, state=job_state, epoch=5, start_epoch=5, **SPEC)
     if on_gpus:
-        job.cells, job.pool = {"n": [0, 1]}, "train"
+        job.allocation, job.pool = {"n": [0, 1]}, "train"
         node.holder[:2], node.epoch[:2] = ["j", "j"], [5, 5]
         state.gpus_held = 2
     state.jobs["j"] = job
@@ -151,22 +151,22 @@ def test_facts_that_move_no_life_cycle(kind: str, allowed: tuple[JobState, ...])
 
 
 @pytest.mark.parametrize(
-    "cells",
+    "allocation",
     [{}, {"n": []}, {"x": [0]}, {"n": [4]}, {"n": [-1]}, {"n": [0], "x": [1]}, {"n": [3]}],
     ids=["nothing", "no GPU", "unknown node", "no such GPU", "negative", "partly", "claimed"],
 )
-def test_allocations_that_cannot_be(cells: facts.Cells) -> None:
+def test_allocations_that_cannot_be(allocation: facts.Allocation) -> None:
     def other() -> ClusterState:
         state = cell()
         state.jobs["k"] = Job(id="k", submit_s=0.0, number=1, **SPEC)
         claim(state, "k", 3)
         return state
 
-    refused(other(), facts.TargetSet("j", "train", cells, "starts"))
-    refused(other(), facts.GangStarting("j", 7, "train", cells, 0))
+    refused(other(), facts.TargetSet("j", "train", allocation, "starts"))
+    refused(other(), facts.GangStarting("j", 7, "train", allocation, 0))
     running = other()
     running.jobs["j"].state = JobState.RUNNING
-    refused(running, facts.GangScaling("j", 7, cells))
+    refused(running, facts.GangScaling("j", 7, allocation))
 
 
 def test_held_gpus_and_used_epochs_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.facts import Cells
+from scheduler.core.facts import Allocation
 from scheduler.core.state import ClusterState, Job, Node, Pool
 from scheduler.core.stimuli import Curve
 from scheduler.core.transitions import JobState
@@ -52,10 +52,10 @@ class Bench:
         return job
 
     def place(self, job: Job, size: int, pool: str = "train", each: int = PER_NODE) -> None:
-        cells: Cells = {}
+        cells: Allocation = {}
         for gpu in range(size):
             cells.setdefault(f"{pool}-{gpu // each}", []).append(gpu % each)
-        job.cells, job.pool, job.state = cells, pool, JobState.RUNNING
+        job.allocation, job.pool, job.state = cells, pool, JobState.RUNNING
         job.epoch += 1
 
     def say(self, job: Job, takes_s: float, *, learn: bool = True, **more: Any) -> None:

@@ -128,7 +128,7 @@ class Story:
     def runs(self, job: Job, step: int, *, engine_knows: bool = True) -> None:
         if job.state is not JobState.RUNNING:
             job.state, job.epoch = JobState.RUNNING, job.epoch + 1
-            job.cells, job.changed_s = {"n0": [0]}, self.now_s
+            job.allocation, job.changed_s = {"n0": [0]}, self.now_s
         report = progressed(step, job.id, job.epoch, 10.0)
         assert isinstance(report, JobProgressed)
         self.hears(report)
@@ -139,7 +139,7 @@ class Story:
         stop = {"job": job.id, "epoch": job.epoch, "node": "n0", "gpus": [0], "step": job.step}
         reason = "completed" if state is JobState.COMPLETED else "preempted"
         self.hears(WorkerStopped.model_validate({**stop, "reason": reason}))
-        job.cells, job.state = {}, state
+        job.allocation, job.state = {}, state
 
     def takes(self, name: str, steps: int, state: JobState = JobState.COMPLETED) -> None:
         job = self.job(name)
@@ -222,7 +222,7 @@ def test_one_that_says_no_steps_goes_by_its_time() -> None:
     story = Story()
     first, second = story.job("first"), story.job("second")
     for job, took_s in ((first, 3000.0), (second, 1000.0)):
-        job.state, job.epoch, job.cells, job.changed_s = (
+        job.state, job.epoch, job.allocation, job.changed_s = (
             JobState.RUNNING,
             1,
             {"n0": [0]},

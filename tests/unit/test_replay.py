@@ -20,7 +20,8 @@ from schemas.parse import Rejected
 from schemas.topics import JOURNAL
 from tests.golden.alter import Capture, ran
 
-LOG = Path(__file__).parent.parent / "golden" / "fifo.jsonl.zst"
+FOLDER = Path(__file__).parent.parent / "golden"
+LOG = FOLDER / "fifo.jsonl.zst"
 START_S = 1_767_571_200.0
 
 Run = Callable[..., tuple[int, str, str]]
@@ -46,6 +47,13 @@ def journal() -> list[Record]:
 
 
 @pytest.fixture(scope="module")
+def newest() -> list[Record]:
+    """Give a journal as this release writes it; `journal` is of an earlier one."""
+    with open_log(FOLDER / "tide.jsonl.zst") as log:
+        return list(log.records(JOURNAL.name))
+
+
+@pytest.fixture(scope="module")
 def failed_once(journal: list[Record]) -> str:
     """Give a job that failed once and then completed: which it is, the log decides."""
     entries = [decode_entry(record.value or b"") for record in journal]
@@ -60,9 +68,9 @@ def failed_once(journal: list[Record]) -> str:
 # --- entries -----------------------------------------------------------------------------------
 
 
-def test_an_entry_is_taken_apart_as_it_was_written(journal: list[Record]) -> None:
+def test_an_entry_is_taken_apart_as_it_was_written(newest: list[Record]) -> None:
     digest = NO_DIGEST
-    for record in journal[:50]:
+    for record in newest[:50]:
         value = record.value or b""
         raw, entry = raw_entry(value, digest), decode_entry(value)
         assert raw is not None
@@ -74,9 +82,19 @@ def test_an_entry_is_taken_apart_as_it_was_written(journal: list[Record]) -> Non
         assert digest == entry.digest
 
 
+def test_facts_of_an_earlier_release_have_the_names_of_now(journal: list[Record]) -> None:
+    assert raw_entry(journal[0].value or b"", NO_DIGEST) is None
+    reader = JournalReader()
+    found = [entry for record in journal if (entry := reader.read(record)) is not None]
+    facts = [fact for entry in found for fact in orjson.loads(entry.decision)["facts"]]
+    assert not any("cells" in fields for _, fields in facts)
+    assert {"GangStarting", "TargetSet"} <= {kind for kind, _ in facts}
+    assert all(fields["allocation"] for kind, fields in facts if kind == "GangStarting")
+
+
 @pytest.mark.parametrize("position", range(0, 1200, 37))
-def test_a_changed_entry_is_not_taken_apart(position: int, journal: list[Record]) -> None:
-    value = journal[0].value or b""
+def test_a_changed_entry_is_not_taken_apart(position: int, newest: list[Record]) -> None:
+    value = newest[0].value or b""
     at = position % len(value)
     changed = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
     raw = raw_entry(changed, NO_DIGEST)

@@ -45,7 +45,7 @@ def test_each_entry_follows_the_one_before() -> None:
         {"number": 1},
         {"at_s": 5.5},
         {"policy": "edf"},
-        {"version": 2},
+        {"version": 1},
         {"stimulus": {"kind": "tock"}},
         {"decision": {}},
         {"digest": "0" * 64},

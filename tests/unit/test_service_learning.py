@@ -36,7 +36,7 @@ async def started(desk: Desk, service: SchedulerService, job: str, gpus: int) ->
     for command in [name for name, one in state.commands.items() if one.kind == "StartGang"]:
         await desk.bus.publish(desk.say(CommandAcknowledged(command=command, outcome="done")))
     known = state.jobs[job]
-    for node, held in known.cells.items():
+    for node, held in known.allocation.items():
         word = WorkerStarted(job=job, epoch=known.epoch, node=node, gpus=held, step=0)
         await desk.bus.publish(desk.say(word))
     await desk.wait(1.0)

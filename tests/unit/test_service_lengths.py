@@ -38,7 +38,7 @@ async def answered(desk: Desk, service: SchedulerService) -> None:
         if command.kind == "StartGang":
             await desk.bus.publish(desk.say(CommandAcknowledged(command=name, outcome="done")))
             job = state.jobs[command.subject]
-            for node, gpus in job.cells.items():
+            for node, gpus in job.allocation.items():
                 began = {"job": job.id, "epoch": job.epoch, "node": node, "gpus": gpus}
                 await desk.bus.publish(desk.say(WorkerStarted.model_validate({**began, "step": 0})))
     await desk.wait(1.0)
@@ -48,7 +48,7 @@ async def ends(desk: Desk, service: SchedulerService, name: str, step: int) -> N
     """Its workers end with success, at this step."""
     job = service.engine.state.jobs[name]
     said = {"job": name, "epoch": job.epoch, "reason": "completed", "step": step}
-    for node, gpus in list(job.cells.items()):
+    for node, gpus in list(job.allocation.items()):
         data = {**said, "node": node, "gpus": list(gpus)}
         await desk.bus.publish(desk.say(WorkerStopped.model_validate(data)))
     await desk.wait(1.0)

@@ -150,10 +150,10 @@ async def test_what_was_saved_by_who_held_it_last_counts(desk: Desk) -> None:
     service = desk.start()
     await desk.hears(desk.say(node_born("n0")), desk.say(of("t", "j")), wait_s=61.0)
     job = service.engine.state.jobs["j"]
-    assert job.cells
+    assert job.allocation
     await desk.hears(desk.say(NodeDied(node="n0")))
     saved = CheckpointCommitted(job="j", epoch=job.epoch, step=7, uri="u", size_mib=1, cost_s=1.0)
-    assert (job.state, job.cells, job.checkpoint_step) == ("queued", {}, 0)
+    assert (job.state, job.allocation, job.checkpoint_step) == ("queued", {}, 0)
     await desk.hears(desk.say(saved.model_copy(update={"step": 9}), "/agents/other"))
     assert [field for field, _ in await refused(desk)] == ["data.job"]
     await desk.hears(desk.say(saved))

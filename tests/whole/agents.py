@@ -25,6 +25,7 @@ from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_machine
 from runtime.store import StoreError
+from schemas.journal import ENTRY_VERSION
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
 from tests.whole.broker import Broker, Connection
@@ -111,7 +112,7 @@ class Agent:
         self.disk = Disk(world, rng)
         #: Connections of all lives; held, or Python would end them.
         self.lives: list[object] = []
-        self._lives, self._release = 0, 1
+        self._lives, self._release = 0, ENTRY_VERSION
         self.full_until_s = 0.0
         self.process = Process(self.name, world)
         self.processes = [self.process]

@@ -73,8 +73,8 @@ class Aims:
         return replace(blow, aim="", who=blow.who - blow.who % of + which)
 
     def _node(self, job: str | None, fact: object, state: ClusterState | None) -> str | None:
-        cells = getattr(fact, "cells", None)
-        if not cells and state is not None and job in state.jobs:
+        allocation = getattr(fact, "allocation", None)
+        if not allocation and state is not None and job in state.jobs:
             known = state.jobs[job]
-            cells = known.cells or known.target
-        return min(cells) if cells else None
+            allocation = known.allocation or known.target
+        return min(allocation) if allocation else None

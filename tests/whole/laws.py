@@ -150,7 +150,7 @@ def _beyond_quotas(books: Books) -> Iterator[str]:
             if name == "JobAccepted":
                 tenant[fields["job"]] = fields["spec"]["tenant"]
             elif name in ("GangStarting", "GangScaling"):
-                gpus[fields["job"]] = sum(map(len, fields["cells"].values()))
+                gpus[fields["job"]] = sum(map(len, fields["allocation"].values()))
             elif name in _LEFT:
                 gpus[fields["job"]] = 0
         for who, most in books.quotas.items():

@@ -15,11 +15,11 @@ import orjson
 from runtime import service
 from scheduler import journal
 from schemas.codec import encode
-from schemas.journal import JournalEntry, chain
+from schemas.journal import ENTRY_VERSION, JournalEntry, chain
 
-NEWEST = 2
+NEWEST = ENTRY_VERSION + 1
 #: What the running process is.
-RELEASE: ContextVar[int] = ContextVar("release", default=1)
+RELEASE: ContextVar[int] = ContextVar("release", default=ENTRY_VERSION)
 
 
 class _Known(int):
@@ -46,7 +46,7 @@ def _encoded(envelope: Any) -> bytes:
 def releases() -> Iterator[None]:
     """Let each process write and read as its release does."""
     with (
-        patch.object(journal, "_VERSION", _Known(1)),
+        patch.object(journal, "_VERSION", _Known(ENTRY_VERSION)),
         patch.object(journal, "chain", _chained),
         patch.object(service, "encode", _encoded),
     ):

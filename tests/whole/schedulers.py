@@ -16,6 +16,7 @@ from bus.contract import BusError, Unreadable
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
+from schemas.journal import ENTRY_VERSION
 from tests.whole.broker import Broker, Connection
 from tests.whole.process import Process
 from tests.whole.releases import NEWEST, RELEASE
@@ -44,7 +45,7 @@ class Member:
         self.heard_s = world.now_s()
         self._broker, self._world, self._rng, self._watch = broker, world, rng, watch
         self._config = config
-        self._release = 1
+        self._release = ENTRY_VERSION
         self.able = True  #: Whether it can read what the cell has stored.
         self.process = Process(name, world)
         self.link = Connection(broker, self.process, rng)
