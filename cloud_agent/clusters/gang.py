@@ -54,7 +54,9 @@ class Gang:
         """Take over what is held, also from an agent that has ended."""
         self.held = held
         self._site = site
-        self._saver = Saver(held.job, site.terms.store, site.terms.keep, held.committed_step)
+        self._saver = Saver(
+            held.job, site.terms.store, site.terms.checkpoint_retention, held.committed_step
+        )
         self._attempt: Attempt | None = None
         self._still = Stillness(site.terms, held.job)
         self._fetch: Future[Path] | None = None
@@ -126,7 +128,7 @@ class Gang:
         self.held.epoch = max(self.held.epoch, order.epoch)
         by_s = now_s + (order.grace_s if order.checkpoint else 0.0)
         self._stop_by_s = by_s if self._stop_by_s is None else min(self._stop_by_s, by_s)
-        upload_s = self._site.terms.upload_s if order.checkpoint else 0.0
+        upload_s = self._site.terms.final_upload_timeout_s if order.checkpoint else 0.0
         self._stop_upload_by_s = min(self._stop_upload_by_s, by_s + upload_s)
         self._upload_by_s = min(self._upload_by_s, self._stop_upload_by_s)
 
@@ -246,7 +248,7 @@ class Gang:
     def _forget_past(self, step: int) -> None:
         """Let nothing of what ran before count, but the checkpoint of this step."""
         terms = self._site.terms
-        self._saver = Saver(self.held.job, terms.store, terms.keep, step)
+        self._saver = Saver(self.held.job, terms.store, terms.checkpoint_retention, step)
         self.held.anew_step, self.held.committed_step, self.held.saved = None, step, None
         self._drop_fetch.set()
         self._fetch, self._drop_fetch = None, threading.Event()
@@ -277,7 +279,7 @@ class Gang:
         is_good = outcome is not None and outcome.is_success
         self._is_complete = is_good and is_whole and held.anew_step is None
         # A completed job's last checkpoint is its result: it has all the time that there is.
-        upload_s = math.inf if self._is_complete else self._site.terms.upload_s
+        upload_s = math.inf if self._is_complete else self._site.terms.final_upload_timeout_s
         self._upload_by_s = min(now_s + upload_s, self._stop_upload_by_s)
         self._saver.insist(self._upload_by_s)
         self._is_freed = True

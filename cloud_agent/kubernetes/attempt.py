@@ -299,7 +299,7 @@ class Attempt:
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
         """Tell whether all Pods run; give it up after a limit."""
-        waits, limit_s = self._waits, self._desk.options.pending_s
+        waits, limit_s = self._waits, self._desk.options.pending_timeout_s
         if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._work.nodes):
             return True
         waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s

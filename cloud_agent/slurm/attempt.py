@@ -158,7 +158,7 @@ class Attempt:
 
     def _bear(self, own: SlurmJob, was_begun: bool, now_s: float) -> None:
         """Wait for Slurm to begin it, up to a limit."""
-        wait, limit_s = self._wait, self._options.pending_s
+        wait, limit_s = self._wait, self._options.pending_timeout_s
         wait.since_s = now_s if wait.since_s is None else wait.since_s
         if was_begun and not wait.was_begun:
             wait.was_begun = True  # perhaps it began after Slurm made its listing

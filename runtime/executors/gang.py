@@ -66,7 +66,11 @@ class Gang:
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
         """Begin what the order asks for."""
-        gang = cls(options, order, Saver(order.job, options.store, options.keep, order.step))
+        gang = cls(
+            options,
+            order,
+            Saver(order.job, options.store, options.checkpoint_retention, order.step),
+        )
         gang._now_s = now_s
         try:
             if (kept := resumed_from(options.root, order)) is None:
@@ -83,7 +87,9 @@ class Gang:
         order = run.order
         durable = [said["step"] for one in (run, *older) if (said := one.committed()) is not None]
         step = max([order.committed_step, *durable])
-        gang = cls(options, order, Saver(order.job, options.store, options.keep, step))
+        gang = cls(
+            options, order, Saver(order.job, options.store, options.checkpoint_retention, step)
+        )
         gang.older = [Live(options, one) for one in older]
         gang._words.say_left_again(order.left, order.step)
         gang.live, asked = Live(options, run), run.asked_to()
@@ -329,7 +335,9 @@ class Gang:
         self._anew = self._stop = self._fetch = self._final = self._save_by_s = None
         self._words.forget_left()
         self._spec = order.spec
-        self.saver = Saver(self.job, self._options.store, self._options.keep, order.step)
+        self.saver = Saver(
+            self.job, self._options.store, self._options.checkpoint_retention, order.step
+        )
         if self.live is not None:
             self.settling.append(self.live.run.close)
         self.live, self.older = None, []  # what they saved is of another past
@@ -380,7 +388,7 @@ class Gang:
         self._end(self._completed, math.inf if self._stop is None else self._upload_until_s())
 
     def _fail(self, error: str, *, retriable: bool = True) -> None:
-        until_s = self._now_s + self._options.upload_s
+        until_s = self._now_s + self._options.final_upload_timeout_s
         self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
 
     def _completed(self) -> Report:
@@ -390,7 +398,8 @@ class Gang:
         return GangStopped(self.job, self.epoch, self.saver.step)
 
     def _upload_until_s(self) -> float:
-        return (self._stop or Stop(self._now_s)).upload_until_s(self._now_s, self._options.upload_s)
+        stop = self._stop or Stop(self._now_s)
+        return stop.upload_until_s(self._now_s, self._options.final_upload_timeout_s)
 
     def _say_left(self, below: int) -> None:
         self._words.say_left(self.saver.step if self.live is None else self.live.step, below)

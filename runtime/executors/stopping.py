@@ -18,6 +18,6 @@ class Stop:
         deadline_s = min(self.deadline_s, now_s + order.grace_s)
         return Stop(deadline_s, self.saves and order.checkpoint)
 
-    def upload_until_s(self, now_s: float, upload_s: float) -> float:
-        """Until when the last checkpoint may take; `upload_s`: beyond the grace."""
-        return self.deadline_s + upload_s if self.saves else now_s
+    def upload_until_s(self, now_s: float, timeout_s: float) -> float:
+        """Until when the last checkpoint may be uploaded: `timeout_s` beyond the grace."""
+        return self.deadline_s + timeout_s if self.saves else now_s

@@ -28,9 +28,11 @@ def look(patient: Patient) -> Iterator[Finding]:
         size, held = _largest_checkpoint(workers.folder)
         key = "agent.workers.folder"
         if size:
-            # One is being written while `keep` are held; what the job holds already is no more.
-            need = max(size, size * (workers.keep + 1) - held)
-            what = f"runs, {workers.keep + 1} checkpoints of {_told(size)}, {_told(held)} held"
+            # One more is written while all that are retained are there. What the job has written
+            # already takes no further room.
+            count = workers.checkpoint_retention + 1
+            need = max(size, size * count - held)
+            what = f"runs, {count} checkpoints of {_told(size)}, {_told(held)} there already"
             yield from _of(workers.folder, what, key, need, need)
         else:
             yield from _of(workers.folder, "runs", key, _NONE_BYTES, _LITTLE_BYTES)
@@ -57,7 +59,8 @@ def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> 
     said = f"{folder}: {_told(free)} free for {what}"
     if free < need_bytes:
         fix = f"free {_told(need_bytes - free)} there, or set {key} to a larger disk"
-        yield _tell.problem(said, f"{fix}; agent.workers.keep says how many checkpoints stay")
+        count = "agent.workers.checkpoint_retention says how many checkpoints stay"
+        yield _tell.problem(said, f"{fix}; {count}")
     elif free < good_bytes:
         fix = f"checkpoints may be large: free some, or set {key} to a larger disk"
         yield _tell.warning(said, fix)

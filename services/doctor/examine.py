@@ -4,13 +4,24 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from services.doctor import bus, certificates, clock, disk, gpus, permissions, store, unit
+from services.doctor import (
+    bus,
+    certificates,
+    clock,
+    configuration,
+    disk,
+    gpus,
+    permissions,
+    store,
+    unit,
+)
 from services.doctor.finding import Finding, Look, Patient, Teller
 
 #: Longer than this nothing takes that is well.
 LIMIT_S = 10.0
 #: In the order in which they are shown.
 CHECKS: Mapping[str, Look] = {
+    "configuration": configuration.look,
     "bus": bus.look,
     "certificates": certificates.look,
     "clock": clock.look,

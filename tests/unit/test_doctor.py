@@ -19,6 +19,7 @@ from services.doctor import (
     bus,
     certificates,
     clock,
+    configuration,
     disk,
     gpus,
     permissions,
@@ -81,6 +82,16 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml([Card("GPU-1"), Card("GPU-2")])
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
+
+
+def test_a_key_under_its_old_name(ward: Ward) -> None:
+    assert ward.says(configuration.look) == []
+    ward.settings["agent.workers.keep"] = 3
+    found = ward.only(configuration.look)
+    assert (found.verdict, found.found) == (
+        "warning",
+        "agent.workers.keep is now checkpoint_retention; the next release refuses the old name",
+    )
 
 
 def test_gpus_that_are_there(ward: Ward, driver: FakeNvml) -> None:

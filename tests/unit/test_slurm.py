@@ -238,7 +238,13 @@ def test_fence_is_taken_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("poll_s", 0.0), ("grace_s", -1.0), ("keep", 0), ("sbatch", ["-p x"]), ("agent", "")],
+    [
+        ("poll_s", 0.0),
+        ("grace_s", -1.0),
+        ("checkpoint_retention", 0),
+        ("sbatch", ["-p x"]),
+        ("agent", ""),
+    ],
 )
 def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object) -> None:
     chosen: dict[str, Any] = {"root": tmp_path, "agent": "a", field: value}
