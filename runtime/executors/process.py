@@ -21,7 +21,7 @@ from runtime.core import (
     StartWorkers,
     StopWorkers,
 )
-from runtime.executors.adopting import adoptable, end_leftovers
+from runtime.executors.adopting import adoptable, kill_orphans
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
@@ -68,8 +68,8 @@ class ProcessExecutor:
             open_way(options.root / "runs")
         in_thread(lambda: _empty(self._trash))
         found = adoptable(options, remembered)
-        #: Processes of this agent that were left over and have been ended.
-        self.leftovers = end_leftovers(options, [runs[0] for runs in found], remembered or {})
+        #: How many worker processes of earlier runs were found at the start, and killed.
+        self.orphans_killed = kill_orphans(options, [runs[0] for runs in found], remembered or {})
         adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
         #: Changes of size in place that became restarts.
         self.fallbacks = 0

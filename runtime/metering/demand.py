@@ -99,13 +99,13 @@ class DemandSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """One replica as last heard; zeros in its load if it never was."""
+    """One replica by its last metrics; zeros in its load if there never were any."""
 
     name: str
     gpus: int
-    #: Since it was last heard, or first looked for.
+    #: Since its metrics were last read, or first asked for.
     silent_s: float
-    #: Whether it was ever heard.
+    #: Whether its metrics were ever read.
     known: bool = True
     running: float = 0.0
     waiting: float = 0.0
@@ -128,8 +128,8 @@ class Demand:
     gpus_now: int
     #: Requests that one GPU serves at once within the target, as learned.
     concurrency_per_gpu: float
-    #: Replicas that are not heard.
-    unheard: tuple[str, ...] = ()
+    #: The replicas whose metrics cannot be read.
+    targets_down: tuple[str, ...] = ()
 
 
 def need_of(replica: ReplicaLoad, concurrency_per_gpu: float, settings: DemandSettings) -> float:
@@ -145,7 +145,7 @@ def need_of(replica: ReplicaLoad, concurrency_per_gpu: float, settings: DemandSe
     cache = replica.kv_cache_use
     if cache is not None and cache > settings.cache_target:
         need = max(need, replica.gpus * cache / settings.cache_target)
-    if not _heard(replica, settings):
+    if not _is_up(replica, settings):
         need = max(need, float(replica.gpus))
     return need
 
@@ -160,7 +160,7 @@ def gpus_for(
     """Give the GPUs needed now, before the stabilization window.
 
     Args:
-        replicas: The owner's, heard or not.
+        replicas: The owner's, with or without metrics.
         concurrency_per_gpu: Requests that one GPU serves at once within the target.
         gpus_total: All that the owner has.
         settings: What the owner promises.
@@ -208,8 +208,8 @@ class DemandModel:
         replicas = self._with_joining(replicas)
         passed_s = 0.0 if self._updated_s is None else max(0.0, now_s - self._updated_s)
         self._updated_s = now_s
-        heard = [one for one in replicas if _heard(one, settings)]
-        self._learn(now_s, heard, passed_s)
+        up = [one for one in replicas if _is_up(one, settings)]
+        self._learn(now_s, up, passed_s)
         if replicas:
             self._unseen_since_s = None
         elif self._unseen_since_s is None:
@@ -220,11 +220,11 @@ class DemandModel:
             gpus_needed=self._stabilized(now_s, now),
             gpus_now=now,
             concurrency_per_gpu=self._concurrency,
-            unheard=tuple(one.name for one in replicas if one not in heard),
+            targets_down=tuple(one.name for one in replicas if one not in up),
         )
 
     def _with_joining(self, replicas: Sequence[ReplicaLoad]) -> list[ReplicaLoad]:
-        """Take those that have come since the first look, and may not be heard yet, as idle."""
+        """Take those that joined since the first look, and have no metrics yet, as idle."""
         present = frozenset(one.name for one in replicas)
         if self._present is not None:
             self._joined = (self._joined | (present - self._present)) & present
@@ -236,7 +236,7 @@ class DemandModel:
             for one in replicas
         ]
 
-    def _learn(self, now_s: float, heard: Sequence[ReplicaLoad], passed_s: float) -> None:
+    def _learn(self, now_s: float, up: Sequence[ReplicaLoad], passed_s: float) -> None:
         settings = self._settings
         prior = settings.concurrency_per_gpu
         fade_s = (
@@ -244,8 +244,8 @@ class DemandModel:
         )
         concurrency = prior + (self._concurrency - prior) * math.exp(-passed_s / fade_s)
         met, missed = 0.0, math.inf
-        self._served = {one.name: self._served.get(one.name, deque()) for one in heard}
-        for one in heard:
+        self._served = {one.name: self._served.get(one.name, deque()) for one in up}
+        for one in up:
             if one.latency_p99_s is None or one.doubtful:
                 continue
             rate_per_s = one.rate_per_s
@@ -274,5 +274,5 @@ class DemandModel:
         return recent[0][1]
 
 
-def _heard(replica: ReplicaLoad, settings: DemandSettings) -> bool:
+def _is_up(replica: ReplicaLoad, settings: DemandSettings) -> bool:
     return replica.known and replica.silent_s <= settings.stale_s

@@ -180,7 +180,7 @@ def test_workers_of_a_folder_of_before_are_ended_if_the_agent_held_their_job(
         old.until(lambda: old.step() > 2 and old.step("of another fleet") > 2)
         new.executor.close()
         moved = ProcessExecutor(new.options, {"j": 1, "of another fleet": 7})
-        assert moved.leftovers == 2
+        assert moved.orphans_killed == 2
         assert len(old.pids()) == 2, "a supervisor and a worker"
         moved.close()
 

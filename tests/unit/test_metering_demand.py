@@ -52,7 +52,7 @@ LATE = replace(R4, running=1.0, latency_p99_s=7.5)
         # Without load the least stays, in whole replicas.
         (CALM, 1),
         (R4, 4),
-        # One never heard counts as full from the start.
+        # One that never had metrics counts as full from the start.
         (ReplicaLoad("r", 4, 0.0, known=False), 4),
     ],
 )
@@ -100,10 +100,10 @@ def test_a_replica_that_joins_the_others_raises_no_need_until_it_is_heard() -> N
     joins = ReplicaLoad("s", 4, 0.0, known=False)
     assert model.update(0.0, [there]).gpus_needed == 4
     asked = model.update(5.0, [there, joins])
-    assert (asked.gpus_needed, asked.unheard) == (4, ())
+    assert (asked.gpus_needed, asked.targets_down) == (4, ())
     # It is not slow to come any more: it does not answer.
     late = model.update(21.0, [there, replace(joins, silent_s=16.0)])
-    assert (late.gpus_needed, late.unheard) == (8, ("s",))
+    assert (late.gpus_needed, late.targets_down) == (8, ("s",))
 
 
 def test_who_was_heard_once_or_was_there_at_the_first_look_may_have_any_load() -> None:

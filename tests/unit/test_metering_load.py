@@ -80,7 +80,7 @@ def test_a_replica_that_hangs_is_full_then_everything_and_is_reported() -> None:
         assert desk.load().gpus_needed == 8
         problems = desk.meter.problems()
         desk.meter.close()
-    assert problems[0].startswith("stuck: counts as fully loaded, not heard for 10")
+    assert problems[0].startswith("stuck: counts as fully loaded, no metrics for 10")
     assert "no whole answer within 0.5 s" in problems[0]
     assert problems[1:] == [
         "well: counts with a wider margin: tgi_request_count is not on the page",
