@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 
-_tell = Teller("configuration")
+_report = Reporter("configuration")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Name each key that has a new name; there is nothing to find where none has."""
-    for sentence in patient.config.deprecated:
-        yield _tell.warning(sentence, "write the new name in place of the old one")
+    for sentence in context.config.deprecated:
+        yield _report.warning(sentence, "write the new name in place of the old one")
