@@ -273,7 +273,7 @@ class Gang:
         """No worker is left: say what is free, and give the last checkpoint its time."""
         held, outcome = self.held, ended.ended
         # Workers that were asked to leave end well too; then only their steps tell.
-        was_asked = self._is_unwanted or self._still.doom is not None
+        was_asked = self._is_unwanted or self._still.kill_reason is not None
         total = held.spec.total_steps
         is_whole = not was_asked or (total is not None and ended.step >= total)
         is_good = outcome is not None and outcome.is_success
@@ -317,8 +317,8 @@ class Gang:
             self._saver.insist(math.inf)
         elif self._stop_by_s is not None:
             self._finish(GangStopped(held.job, held.epoch, self._saver.step))
-        elif self._still.doom is not None:
-            self._finish(GangFailed(held.job, held.epoch, self._still.doom))
+        elif self._still.kill_reason is not None:
+            self._finish(GangFailed(held.job, held.epoch, self._still.kill_reason))
         else:
             self._finish(GangFailed(held.job, held.epoch, outcome.error, outcome.retriable))
 

@@ -101,7 +101,7 @@ def _of_job(
             if not runs:
                 return []
             break
-        if len(runs) > 1 and runs[-1].asked_to() != "scale":
+        if len(runs) > 1 and runs[-1].stop_reason() != "scale":
             return runs[:-1]  # the job came here anew after it: its checkpoints are of another past
     return runs
 

@@ -75,7 +75,7 @@ class ProcessExecutor:
         self.fallbacks = 0
         self._gangs = {gang.job: gang for gang in adopted}
         self._running = tuple(sorted(self._gangs))
-        self._settled: list[Callable[[], None]] = []
+        self._after_stored: list[Callable[[], None]] = []
         self._looked_s: float | None = None
         jobs = [path for path in (options.root / "runs").iterdir() if path.name not in self._gangs]
         self._remove([path / "fetched" for path in jobs if (path / "fetched").exists()])
@@ -85,7 +85,7 @@ class ProcessExecutor:
     def start(self, order: StartWorkers, now_s: float) -> None:
         gang = self._gangs.get(order.job)
         if gang is None:
-            self._settle()
+            self._run_after_stored()
             self._gangs[order.job] = Gang.begun(self._options, order, now_s)
         else:
             gang.start(order, now_s)
@@ -121,35 +121,35 @@ class ProcessExecutor:
 
     def advance(self, now_s: float) -> Sequence[Report]:
         self._looked_s = now_s
-        self._settle()
+        self._run_after_stored()
         reports: list[Report] = []
         for job, gang in sorted(self._gangs.items()):
             said = gang.advance(now_s)
             reports += said
-            self._settled += gang.settling
-            gang.settling = []
+            self._after_stored += gang.after_stored
+            gang.after_stored = []
             self.fallbacks += gang.fallbacks
             gang.fallbacks = 0
             is_read = not any(live.file.behind for live in gang.older)
             if gang.older and (is_read or gang.phase == "over"):
-                self._settled.append(self._close_older(gang))
+                self._after_stored.append(self._close_older(gang))
             if gang.phase == "over":
                 del self._gangs[job]
                 if not any(isinstance(report, GangFailed) and report.lost for report in said):
                     # One that is lost goes on from what is there, or may: perhaps after a while,
                     # so that the next agent too must find it.
-                    self._settled.append(self._put_away(gang))
+                    self._after_stored.append(self._put_away(gang))
         return reports
 
-    def _settle(self) -> None:
+    def _run_after_stored(self) -> None:
         """Put away what is over: whoever asks or orders has written down what was said before."""
-        settled, self._settled = self._settled, []
-        for settle in settled:
+        actions, self._after_stored = self._after_stored, []
+        for action in actions:
             with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
-                settle()
+                action()
 
     def next_due_s(self) -> float | None:
-        if not self._gangs and not self._settled:
+        if not self._gangs and not self._after_stored:
             return None
         if self._looked_s is None:
             return 0.0  # an order has come: look at once
@@ -159,7 +159,7 @@ class ProcessExecutor:
             for live in (gang.live, *gang.older)
         ):
             return self._looked_s  # there is more to read
-        waits = self._settled or any(gang.waits for gang in self._gangs.values())
+        waits = self._after_stored or any(gang.waits for gang in self._gangs.values())
         return self._looked_s + (_SOON_S if waits else _LATER_S)
 
     def running(self) -> tuple[str, ...]:

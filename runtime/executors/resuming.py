@@ -19,7 +19,7 @@ def went_with_machine(run: Run) -> bool:
     """Whether nothing of the run is left although neither it nor anybody ended it."""
     record = run.exit_record()
     if run.this_boot:
-        return run.was_begun and record is None and run.gone()
+        return run.was_started and record is None and run.gone()
     # Workers that end well as the machine goes down do not mean that the job is done.
     return record is None or (record.get("failed") is None and not record.get("refused"))
 

@@ -15,15 +15,15 @@ import pytest
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.core import Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
-from runtime.executors.crew import Member
-from runtime.executors.environment import Surroundings, worker_environments
+from runtime.executors.environment import RunEnvironment, worker_environments
 from runtime.executors.folder import read_json, write_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
-from runtime.executors.processes import Identity, catches, identity, says
+from runtime.executors.processes import Identity, catches, has_in_environment, identity
 from runtime.executors.progress import PACE, Announced, ProgressFile
 from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
+from runtime.executors.worker_group import WorkerProcess
 from schemas.events import JobProgressed
 from schemas.programs import Program
 from tests.builders import progressed
@@ -190,7 +190,7 @@ def test_a_process_that_becomes_another_program_is_not_missed() -> None:
     again = "import os, sys; os.execv(sys.executable, [sys.executable, '-ISc', *[sys.argv[1]] * 2])"
     command = [sys.executable, "-ISc", again, again]
     with subprocess.Popen(command, env={"TIDEGATE_JOB": "j"}) as process:
-        missed = sum(not says(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
+        missed = sum(not has_in_environment(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
         process.kill()
     assert missed == 0
 
@@ -224,7 +224,7 @@ def test_limits_are_written_where_they_can_be_and_noted_where_not(tmp_path: Path
 
 
 def test_ranks_go_over_nodes_in_order_and_gpus_get_their_names(tmp_path: Path) -> None:
-    here = Surroundings(
+    here = RunEnvironment(
         agent="a", job="j", epoch=1, placement={"b": (1,), "a": (0, 3)},
         program=Program(argv=["x"]), progress=tmp_path, checkpoints=tmp_path, resume=None,
         grace_s=1.0, master_port=1,
@@ -351,7 +351,7 @@ def test_a_group_whose_leader_is_reaped_is_known_by_its_processes(tmp_path: Path
     subprocess.run(argv, check=True)
     wait_until(lambda: stranger.exists() and stranger.read_text())
     pid = int(stranger.read_text())
-    member = Member({"rank": 0, "env": {}}, RotatingLog(tmp_path / "log", 1000, 1))
+    member = WorkerProcess({"rank": 0, "env": {}}, RotatingLog(tmp_path / "log", 1000, 1))
     member.pid, member.status = pid, 0
     try:
         assert not member.signal_group(signal.SIGKILL)
