@@ -8,18 +8,18 @@ from runtime.checkpoints.store import CheckpointStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How gangs are run on a cluster; each kind of cluster adds its own."""
+class ClusterOptions:
+    """How gangs are run on a cluster; each kind of cluster adds its own options."""
 
     #: Folder for all that belongs to runs, on a file system that the agent and the nodes share:
     #: `runs/`, `held/`.
     root: Path
     #: Where checkpoints become durable.
     store: CheckpointStore
-    #: The agent's name; what it runs on the cluster is known by it.
+    #: The agent's name, which marks what it runs on the cluster.
     agent: str
-    #: The workers' files are looked at this often while a gang is held, and the cluster if it does
-    #: not tell by itself; more often in the half minute after an order.
+    #: While there are gangs, their files are read this often, and so is the cluster's state if it
+    #: sends no events; more often in the half minute after an order.
     poll_s: float = 2.0
     #: A gang that the cluster does not begin within this has failed.
     pending_timeout_s: float = 900.0
