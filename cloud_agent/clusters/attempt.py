@@ -8,7 +8,7 @@ from typing import Protocol
 from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import Pace
 from runtime.executors.folder import CHECKPOINTS
-from runtime.executors.progress import Announced, ProgressFile
+from runtime.executors.progress import AnnouncedCheckpoint, ProgressFile
 from schemas.programs import Program
 
 
@@ -28,9 +28,9 @@ class Progress:
         """Follow these files of a run folder."""
         self._files = [ProgressFile(folder / name, folder / CHECKPOINTS) for name in names]
 
-    def read(self, now_s: float) -> list[Announced]:
+    def read(self, now_s: float) -> list[AnnouncedCheckpoint]:
         """Read the new lines; give the checkpoints announced in them."""
-        found: list[Announced] = []
+        found: list[AnnouncedCheckpoint] = []
         for file in self._files:
             found += file.read(now_s)
             for _ in range(file.pieces_left):  # lines written meanwhile are read the next time

@@ -29,7 +29,7 @@ from runtime.core import (
 )
 from runtime.core.state import without
 from runtime.executors.fetching import fetched, job_folder
-from runtime.executors.saving import Committed, Offer, Saver, in_thread
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, in_thread
 from schemas.programs import Program
 
 
@@ -54,7 +54,7 @@ class Gang:
         """Take over a recorded gang, also from an agent that has ended."""
         self.record = record
         self._context = context
-        self._saver = Saver(
+        self._uploader = CheckpointUploader(
             record.job,
             context.options.store,
             context.options.checkpoint_retention,
@@ -72,7 +72,7 @@ class Gang:
         self._stop_upload_by_s = self._upload_by_s = math.inf
         #: Of an ended run: whether its free GPUs were reported, and whether the job is complete.
         self._is_released = self._is_complete = False
-        self._committed: Committed | None = None
+        self._committed: Uploaded | None = None
         if record.started is not None and record.final is None:
             self._begin(record.started)
 
@@ -99,7 +99,7 @@ class Gang:
         record.anew_step, record.giving_up, record.left = order.step, [], []
         self._stop_by_s, self._scale_by_s, self._has_started = None, now_s, False
         self._stop_upload_by_s, self._is_complete = math.inf, False
-        self._saver.abandon()
+        self._uploader.abandon()
         record.write(self._context.records)
 
     def scale(self, order: ScaleWorkers) -> None:
@@ -169,7 +169,7 @@ class Gang:
             self.record.saved = None
             self.record.write(self._context.records)
         if self._committed is not None and self._committed.uri == report.uri:
-            self._saver.reported(self._committed)
+            self._uploader.reported(self._committed)
 
     def advance(self, now_s: float) -> None:
         """Take the next steps, by what the cluster and the run's files show.
@@ -222,14 +222,14 @@ class Gang:
         record, options = self.record, self._context.options
         if record.anew_step is not None:
             self._forget_past(record.anew_step)
-        self._report_left(self._saver.step)
-        step = self._saver.step
+        self._report_left(self._uploader.step)
+        step = self._uploader.step
         if self._stop_by_s is not None:
             self._drop_fetch.set()
-            if not self._saver.busy or now_s >= self._stop_upload_by_s:
+            if not self._uploader.busy or now_s >= self._stop_upload_by_s:
                 self._finish(GangStopped(record.job, record.epoch, step))
             return
-        newest, resume = self._saver.newest, None
+        newest, resume = self._uploader.newest, None
         if newest is not None and newest.step >= step and newest.announced.path.exists():
             # The nodes share this folder. The upload is under way.
             step, resume = newest.step, newest.announced.path
@@ -252,7 +252,9 @@ class Gang:
     def _forget_past(self, step: int) -> None:
         """Ignore all earlier work except the checkpoint of this step."""
         options = self._context.options
-        self._saver = Saver(self.record.job, options.store, options.checkpoint_retention, step)
+        self._uploader = CheckpointUploader(
+            self.record.job, options.store, options.checkpoint_retention, step
+        )
         self.record.anew_step, self.record.committed_step, self.record.saved = None, step, None
         self._drop_fetch.set()
         self._fetch, self._drop_fetch = None, threading.Event()
@@ -288,15 +290,15 @@ class Gang:
         # A completed job's last checkpoint is its result: its upload has no deadline.
         upload_s = math.inf if self._is_complete else self._context.options.final_upload_timeout_s
         self._upload_by_s = min(now_s + upload_s, self._stop_upload_by_s)
-        self._saver.insist(self._upload_by_s)
+        self._uploader.retry_until(self._upload_by_s)
         self._is_released = True
-        self._report_left(max(self._saver.step, ended.step))
+        self._report_left(max(self._uploader.step, ended.step))
 
     def _last_step(self) -> int:
         """The last step of a completed job: as declared, else the last reported."""
-        said = self._saver.step if self._attempt is None else self._attempt.step
+        said = self._uploader.step if self._attempt is None else self._attempt.step
         total = self.record.spec.total_steps
-        return max(said, self._saver.step) if total is None else total
+        return max(said, self._uploader.step) if total is None else total
 
     def _report_left(self, step: int) -> None:
         """Report that the GPUs given up in changes of size are free."""
@@ -316,22 +318,22 @@ class Gang:
         if self._is_unwanted and self._stop_by_s is None and not self._is_complete:
             record.started, self._attempt = None, None
             record.write(self._context.records)
-        elif self._saver.busy and now_s < self._upload_by_s:
+        elif self._uploader.busy and now_s < self._upload_by_s:
             return
-        elif self._is_complete and self._saver.is_safe:
+        elif self._is_complete and self._uploader.newest_is_durable:
             self._finish(GangCompleted(record.job, record.epoch, self._last_step()))
         elif self._is_complete and self._stop_by_s is None:
-            self._saver.insist(math.inf)
+            self._uploader.retry_until(math.inf)
         elif self._stop_by_s is not None:
-            self._finish(GangStopped(record.job, record.epoch, self._saver.step))
+            self._finish(GangStopped(record.job, record.epoch, self._uploader.step))
         elif self._stall.kill_reason is not None:
             self._finish(GangFailed(record.job, record.epoch, self._stall.kill_reason))
         else:
             self._finish(GangFailed(record.job, record.epoch, outcome.error, outcome.retriable))
 
     def _finish(self, final: Final) -> None:
-        self._saver.abandon()
-        self.record.final, self.record.committed_step = final, self._saver.step
+        self._uploader.abandon()
+        self.record.final, self.record.committed_step = final, self._uploader.step
         try:
             self.record.write(self._context.records)
         except OSError:
@@ -349,15 +351,15 @@ class Gang:
         if current is not None:
             for announced in current.progress.read(now_s):
                 folder, epoch = current.folder, current.started.epoch
-                self._saver.offer(Offer(folder, epoch, announced, now_s))
-        result = self._saver.advance(now_s)
-        if isinstance(result, Committed):
+                self._uploader.add(LocalCheckpoint(folder, epoch, announced, now_s))
+        result = self._uploader.advance(now_s)
+        if isinstance(result, Uploaded):
             self._save_by_s, self._committed = None, result
-            record.committed_step = self._saver.step
+            record.committed_step = self._uploader.step
             record.saved = CheckpointDone(
                 record.job,
                 record.epoch,
-                result.offer.step,
+                result.checkpoint.step,
                 result.uri,
                 result.size_mib,
                 result.cost_s,

@@ -24,7 +24,7 @@ from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
 from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import Work
-from runtime.executors.saving import in_thread
+from runtime.executors.uploading import in_thread
 from schemas.programs import Program
 
 _log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from runtime.executors.folder import LOGS, PROGRESS
-from runtime.executors.hostile import open_plain, read_tail
 from runtime.executors.logs import last_line
+from runtime.executors.untrusted_files import open_regular_file, read_tail
 
 LEASE = "lease"
 _CLOSED = "closed"
@@ -114,7 +114,7 @@ class Run:
 def _head(path: Path) -> str:
     """Give the first bytes of a file that a job may have swapped; empty if there is none."""
     try:
-        with open_plain(path) as file:
+        with open_regular_file(path) as file:
             return file.read(_HEAD_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -16,7 +16,7 @@ from runtime.executors.fetching import epochs
 from runtime.executors.folder import CLOSED, ORDER
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, workers_of
-from runtime.executors.resuming import went_with_machine
+from runtime.executors.resuming import was_lost_with_machine
 from runtime.executors.runs import Run
 
 #: How often, and how far apart, processes that resist are killed again: for a second in all.
@@ -43,7 +43,7 @@ def adoptable(
     for folder in sorted((options.root / "runs").glob("*")):
         runs = _of_job(options, folder, alive)
         if runs and remembered is not None and folder.name not in remembered:
-            if went_with_machine(runs[0]):
+            if was_lost_with_machine(runs[0]):
                 runs[0].close()
                 continue
         if runs:
@@ -60,12 +60,12 @@ def kill_orphans(
     this epoch (`remembered`): then it used the other folder before, and will start the job again.
     """
     held = {(job, str(epoch)) for job, epoch in (remembered or {}).items()}
-    kept = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
+    alive = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
     ended: set[Identity] = set()
     for _ in range(_ROUNDS):
         ours = set(workers_of(options.agent, options.root))
         ours |= {w for w in workers_of(options.agent) if (w.job, w.epoch) in held}
-        found = [w for w in ours if (w.job, w.epoch) not in kept]
+        found = [w for w in ours if (w.job, w.epoch) not in alive]
         if not found:
             break
         for worker in found:

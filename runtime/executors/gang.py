@@ -17,18 +17,18 @@ from runtime.core import (
 )
 from runtime.core.state import without
 from runtime.executors.fetching import Fetch
-from runtime.executors.kept import newest_kept
 from runtime.executors.live_run import LiveRun, last_step
+from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
 from runtime.executors.phases import WITH_WORKERS, Phase
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
 from runtime.executors.resize_request import ResizeRequest
-from runtime.executors.resuming import offer_of, resumed_from, went_with_machine
+from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_machine
 from runtime.executors.runs import Run, StopReason
-from runtime.executors.saving import Committed, Saver
 from runtime.executors.stopping import StopRequest
+from runtime.executors.uploading import CheckpointUploader, Uploaded
 
 #: Workers that should have been gone for this long are killed without their supervisor. A restarted
 #: agent core repeats its orders at once; a gang whose change of size it does not order again within
@@ -39,7 +39,9 @@ _OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 class Gang:
     """The workers of one job on this machine, whatever their epoch."""
 
-    def __init__(self, options: ProcessOptions, order: StartWorkers | Order, saver: Saver) -> None:
+    def __init__(
+        self, options: ProcessOptions, order: StartWorkers | Order, uploader: CheckpointUploader
+    ) -> None:
         """Use `begun` or `adopted`."""
         self.job, self.epoch, self.placement = order.job, order.epoch, order.placement
         self.phase: Phase = "fetching"
@@ -50,7 +52,7 @@ class Gang:
         self.after_stored: list[Callable[[], None]] = []
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        self._options, self._spec, self.saver = options, order.spec, saver
+        self._options, self._spec, self.uploader = options, order.spec, uploader
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
         self._fetch: Fetch | None = None
@@ -70,14 +72,14 @@ class Gang:
         gang = cls(
             options,
             order,
-            Saver(order.job, options.store, options.checkpoint_retention, order.step),
+            CheckpointUploader(order.job, options.store, options.checkpoint_retention, order.step),
         )
         gang._now_s = now_s
         try:
-            if (kept := resumed_from(options.root, order)) is None:
+            if (synced := prepare_start(options.root, order)) is None:
                 gang._begin(order.step)
             else:
-                gang._launch(kept.step, kept.path)
+                gang._launch(synced.step, synced.path)
         except OSError as error:
             gang._fail(f"the folder of its run cannot be made: {error}")
         return gang
@@ -89,12 +91,14 @@ class Gang:
         durable = [said["step"] for one in (run, *older) if (said := one.committed()) is not None]
         step = max([order.committed_step, *durable])
         gang = cls(
-            options, order, Saver(order.job, options.store, options.checkpoint_retention, step)
+            options,
+            order,
+            CheckpointUploader(order.job, options.store, options.checkpoint_retention, step),
         )
         gang.older = [LiveRun(options, one) for one in older]
         gang._reports.repeat_left(order.left, order.step)
         gang.live, asked = LiveRun(options, run), run.stop_reason()
-        gang._lost, gang._began = went_with_machine(run), run if run.this_boot else None
+        gang._lost, gang._began = was_lost_with_machine(run), run if run.this_boot else None
         gang.phase = "launching" if asked is None else "leaving"
         if asked is None and not run.was_started:
             gang._launch_run(run)
@@ -113,12 +117,12 @@ class Gang:
     @property
     def waits(self) -> bool:
         """Whether something is under way that ends soon."""
-        return self.phase != "running" or self.saver.busy or self._save_by_s is not None
+        return self.phase != "running" or self.uploader.busy or self._save_by_s is not None
 
     @property
-    def result_is_safe(self) -> bool:
+    def result_is_durable(self) -> bool:
         """Whether the job is complete, and its newest checkpoint durable."""
-        return self._final == self._completed and self.saver.is_safe
+        return self._final == self._completed and self.uploader.newest_is_durable
 
     def progress(self) -> GangProgress | None:
         """How far it is; None before the first step, and if the job does not report."""
@@ -152,7 +156,7 @@ class Gang:
         elif self.phase in ("fetching", "uploading"):
             self._report_left(self.epoch)
             if self._final == self._completed:  # there is no work left to start workers for
-                self._reports.add_started(self.epoch, last_step(self.live, self.saver.step))
+                self._reports.add_started(self.epoch, last_step(self.live, self.uploader.step))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have a checkpoint written; the next that is written is the answer."""
@@ -194,25 +198,25 @@ class Gang:
 
     def abandon(self) -> None:
         """Give up transfers; the workers go on."""
-        self.saver.abandon()
+        self.uploader.abandon()
         if self._fetch is not None:
             self._fetch.cancel.set()
 
     def _read(self) -> None:
         """Read the workers' progress; upload what they announce, and what the run began from."""
         began, self._began = self._began, None
-        if began is not None and (offer := offer_of(began, self._now_s)) is not None:
-            self.saver.offer(offer)
+        if began is not None and (checkpoint := origin_of(began, self._now_s)) is not None:
+            self.uploader.add(checkpoint)
         for live in (*self.older, self.live):
-            for offer in live.offers(self._now_s) if live is not None else ():
-                self.saver.offer(offer)
+            for checkpoint in live.new_checkpoints(self._now_s) if live is not None else ():
+                self.uploader.add(checkpoint)
 
     def _look(self) -> None:
-        outcome = self.saver.advance(self._now_s)
-        if isinstance(outcome, Committed):
+        outcome = self.uploader.advance(self._now_s)
+        if isinstance(outcome, Uploaded):
             self._save_by_s = None
             self._reports.add_checkpoint(self.epoch, outcome)
-            self.after_stored.append(lambda: self.saver.reported(outcome))
+            self.after_stored.append(lambda: self.uploader.reported(outcome))
         elif outcome is not None:
             self._checkpoint_lost(outcome.error)
         if self.phase == "fetching" and self._fetch is not None:
@@ -233,7 +237,7 @@ class Gang:
             return
         self._fetch = None
         if (error := fetch.future.exception()) is None:
-            self._launch(self.saver.step, fetch.future.result())
+            self._launch(self.uploader.step, fetch.future.result())
         else:
             self._fail(f"its checkpoint cannot be brought here: {error}")
 
@@ -286,12 +290,12 @@ class Gang:
             self.phase, self._due_s = "awaiting_scale", self._now_s + _BETWEEN_S
 
     def _look_at_upload(self) -> None:
-        if self.saver.busy and self._now_s < self._due_s:
+        if self.uploader.busy and self._now_s < self._due_s:
             return
-        if self.saver.busy:
-            self.saver.abandon()
+        if self.uploader.busy:
+            self.uploader.abandon()
             self._checkpoint_lost("the last checkpoint was not durable in the time that was left")
-        if self._final == self._completed and not self.saver.is_safe:
+        if self._final == self._completed and not self.uploader.newest_is_durable:
             self._final = self._stopped  # it was stopped before its result was stored
         assert self._final is not None
         self._reports.add(self._final())
@@ -340,7 +344,7 @@ class Gang:
         self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
         self._reports.forget_left()
         self._spec = order.spec
-        self.saver = Saver(
+        self.uploader = CheckpointUploader(
             self.job, self._options.store, self._options.checkpoint_retention, order.step
         )
         if self.live is not None:
@@ -351,18 +355,18 @@ class Gang:
     def _restart_with_new_gpus(self) -> None:
         """Start on the new GPUs from the newest checkpoint here, durable or not."""
         assert self.live is not None
-        order, here = self.live.run.order, self.saver.newest_here()
-        if self._lost and (kept := newest_kept(self.live.run.folder.parent)) is not None:
-            here = (kept.step, kept.path) if kept.step >= self.saver.step else None
+        order, here = self.live.run.order, self.uploader.newest_here()
+        if self._lost and (synced := newest_synced(self.live.run.folder.parent)) is not None:
+            here = (synced.step, synced.path) if synced.step >= self.uploader.step else None
         self._report_left(self.epoch)
-        if here is None and self.saver.step > order.step:
-            self._begin(self.saver.step)  # a local one may be torn, a durable one is not
+        if here is None and self.uploader.step > order.step:
+            self._begin(self.uploader.step)  # a local one may be torn, a durable one is not
         else:
             self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
         what = (self.job, self.epoch, self.placement, self._spec)
-        order = Order(*what, step, self.saver.step, resume, self._reports.left)
+        order = Order(*what, step, self.uploader.step, resume, self._reports.left)
         if self.live is not None:
             self.older.append(self.live)
             self.live = None
@@ -386,7 +390,7 @@ class Gang:
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
         """Report `final` once the last checkpoint is durable, or its time is over."""
-        self.saver.insist(until_s)
+        self.uploader.retry_until(until_s)
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:
@@ -397,17 +401,17 @@ class Gang:
         self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
 
     def _completed(self) -> Report:
-        return GangCompleted(self.job, self.epoch, last_step(self.live, self.saver.step))
+        return GangCompleted(self.job, self.epoch, last_step(self.live, self.uploader.step))
 
     def _stopped(self) -> Report:
-        return GangStopped(self.job, self.epoch, self.saver.step)
+        return GangStopped(self.job, self.epoch, self.uploader.step)
 
     def _upload_until_s(self) -> float:
         stop = self._stop or StopRequest(self._now_s)
         return stop.upload_until_s(self._now_s, self._options.final_upload_timeout_s)
 
     def _report_left(self, below: int) -> None:
-        self._reports.add_left(self.saver.step if self.live is None else self.live.step, below)
+        self._reports.add_left(self.uploader.step if self.live is None else self.live.step, below)
 
     def _checkpoint_lost(self, error: str) -> None:
         self._save_by_s = None

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from runtime.core import GangProgress, Placement
-from runtime.executors.ends import Failure, failure
 from runtime.executors.environment import resizes_in_place
+from runtime.executors.failures import Failure, failure
 from runtime.executors.options import ProcessOptions
 from runtime.executors.progress import ProgressFile
 from runtime.executors.runs import Run
-from runtime.executors.saving import Offer
 from runtime.executors.stall import stalled_since_s
+from runtime.executors.uploading import LocalCheckpoint
 
 _log = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ class LiveRun:
         """Whether its supervisor stopped it because the agent's lease was over."""
         return bool((self.run.exit_record() or {}).get("lease_ended"))
 
-    def offers(self, now_s: float) -> Iterator[Offer]:
+    def new_checkpoints(self, now_s: float) -> Iterator[LocalCheckpoint]:
         """Read a piece of the new progress; give the checkpoints that it announces.
 
         A run of an earlier boot gives none: after a crash the disk may lack some of them.
         """
         for said in self.file.read(now_s) if self.run.this_boot else ():
             announced = replace(said, step=self._within(said.step))
-            yield Offer(self.run.folder, self.run.order.epoch, announced, now_s)
+            yield LocalCheckpoint(self.run.folder, self.run.order.epoch, announced, now_s)
 
     def is_read_to_end(self) -> bool:
         """Whether all progress was read. Ask this once the workers are gone, before judging."""

@@ -25,12 +25,12 @@ from runtime.executors.adopting import adoptable, kill_orphans
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
-from runtime.executors.kept import unstored_result
 from runtime.executors.lease import LEASE, write_lease
+from runtime.executors.local_checkpoints import has_unstored_result
 from runtime.executors.locks import Locked, take
 from runtime.executors.options import ProcessOptions
-from runtime.executors.saving import in_thread
-from runtime.executors.tenants import open_way
+from runtime.executors.tenants import allow_traversal
+from runtime.executors.uploading import in_thread
 
 _log = logging.getLogger(__name__)
 #: How often what is under way is looked at, and what simply runs.
@@ -64,8 +64,8 @@ class ProcessExecutor:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         if options.tenants is not None:
-            open_way(options.root)
-            open_way(options.root / "runs")
+            allow_traversal(options.root)
+            allow_traversal(options.root / "runs")
         in_thread(lambda: _empty(self._trash))
         found = adoptable(options, remembered)
         #: How many worker processes of earlier runs were found at the start, and killed.
@@ -201,11 +201,13 @@ class ProcessExecutor:
             for live in older:
                 live.run.close()
             # The workers may just be reading what they go on from, and uploads read it as well.
-            stay = {live.run.folder for live in older} | gang.saver.runs
+            stay = {live.run.folder for live in older} | gang.uploader.runs
             resume = None if gang.live is None else gang.live.run.order.resume
             stay |= set() if resume is None else set(resume.parents)
             too_many = (folder / str(epoch) for epoch in epochs(folder)[self._options.keep_runs :])
-            self._remove([run for run in too_many if run not in stay and not unstored_result(run)])
+            self._remove(
+                [run for run in too_many if run not in stay and not has_unstored_result(run)]
+            )
 
         return close_older
 
@@ -219,7 +221,7 @@ class ProcessExecutor:
             if gang.job in self._gangs:
                 return  # it goes on, from what is there
             old = [folder / "fetched"]
-            if gang.result_is_safe:
+            if gang.result_is_durable:
                 old += folder.glob(f"*/{CHECKPOINTS}")
             old += self._too_many()
             self._remove([path for path in old if path.exists()])
@@ -231,7 +233,8 @@ class ProcessExecutor:
         closed = [
             (marker.stat().st_mtime, marker.parent)
             for marker in (self._options.root / "runs").glob(f"*/*/{CLOSED}")
-            if marker.parent.parent.name not in self._gangs and not unstored_result(marker.parent)
+            if marker.parent.parent.name not in self._gangs
+            and not has_unstored_result(marker.parent)
         ]
         return [folder for _, folder in sorted(closed)[: -self._options.keep_runs]]
 

@@ -1,7 +1,7 @@
 """The reports that a gang has for the agent's core, in order."""
 
 from runtime.core import CheckpointDone, CheckpointLost, GangStarted, Report, WorkersLeft
-from runtime.executors.saving import Committed
+from runtime.executors.uploading import Uploaded
 
 
 class ReportQueue:
@@ -47,9 +47,9 @@ class ReportQueue:
         """Report that the gang trains under this epoch."""
         self._reports.append(GangStarted(self._job, epoch, step))
 
-    def add_checkpoint(self, epoch: int, done: Committed) -> None:
+    def add_checkpoint(self, epoch: int, done: Uploaded) -> None:
         """Report that a checkpoint is durable."""
-        step, mib = done.offer.step, done.size_mib
+        step, mib = done.checkpoint.step, done.size_mib
         self._reports.append(CheckpointDone(self._job, epoch, step, done.uri, mib, done.cost_s))
 
     def add_lost_checkpoint(self, epoch: int, error: str) -> None:

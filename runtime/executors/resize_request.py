@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.core import Placement
 from runtime.core.state import without
-from runtime.executors.hostile import fits
+from runtime.executors.untrusted_files import fits
 
 
 def placement_of(said: Any) -> Placement:

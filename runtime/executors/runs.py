@@ -40,7 +40,6 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
-from runtime.executors.hostile import NULL, fits
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
@@ -54,7 +53,8 @@ from runtime.executors.processes import (
     workers_of,
 )
 from runtime.executors.resize_request import ResizeRequest, ResizeStatus
-from runtime.executors.tenants import hand_over
+from runtime.executors.tenants import give_run_to_user
+from runtime.executors.untrusted_files import NULL, fits
 from schemas.programs import Program
 
 StopReason = Literal["stop", "scale"]
@@ -115,7 +115,7 @@ class Run:
         self.progress.touch(0o600)
         if self._uid is not None:
             own = (self.checkpoints, self.folder / WORK, self.progress)
-            hand_over(self.folder, own, self._uid)
+            give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
         shared = shared_environment(environment, self._options.pass_env, self._home)
         write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.cgroups import Cgroup
-from runtime.executors.hostile import open_plain
-from runtime.executors.kernel import die_with
+from runtime.executors.kernel import die_with_parent
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.processes import children, descendants, has_in_environment, identity
+from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user, become
 
 _READ_BYTES = 64 * 1024
@@ -185,7 +185,7 @@ class WorkerGroup:
                     cgroup.join()
             if user is not None:
                 become(user[0], user[1:])
-            die_with(parent)  # a change of user resets it
+            die_with_parent(parent)  # a change of user resets it
             os.chdir(workdir)  # as that user, who may lack the right to enter it
 
         try:
@@ -279,7 +279,7 @@ def secret(file: Path) -> str:
         Refused: there is no such secret.
     """
     try:
-        with open_plain(file) as stream:
+        with open_regular_file(file) as stream:
             return stream.read(_SECRET_MAX).decode().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is no text"
