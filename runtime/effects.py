@@ -1,18 +1,18 @@
-"""An agent's own record of what it did to GPUs, for whoever checks the scheduler from outside.
+"""An agent's record of what it did to GPUs, for checking the scheduler from outside.
 
 One JSON object a line, flushed as it happens, numbered for good: `n`, `at_s`, `agent`, `effect`,
 `node`, `gpus`, and of workers `job` and `epoch`. An effect on several nodes has a line for each.
 
-    began              the agent is up; no worker of before lives but those of `running`
-    start, scale       workers take these GPUs under this epoch; after `ended` under the same one,
-                       the agent itself resumed what went with its machine
-    checkpoint, stop   asked of the workers that are there
-    left               GPUs that a change of size gave up are free
+    began              the agent is up; of earlier workers only those of `running` are alive
+    start, scale       workers take these GPUs under this epoch; after `ended` under the same epoch,
+                       the agent resumed a gang that was lost with its machine
+    checkpoint, stop   the workers were asked for it
+    left               the GPUs that a change of size gave up are free
     ended              the gang is gone and its GPUs are free; `how` says by what
     drain, lent        the owner was asked to leave the node; it has left
     hand_back, owned   the owner was told to take it back; it has it
 
-A wish that changes nothing (the same start again) has no effect and no line.
+An order that changes nothing (the same start again) has no effect and no line.
 """
 
 import os
@@ -178,7 +178,7 @@ class RecordedExecutor:
 
 
 class RecordedOwner:
-    """An owner whose comings and goings are recorded."""
+    """An owner whose drains and hand-backs are recorded."""
 
     def __init__(self, owner: Owner, file: EffectsFile, gpus: Mapping[str, int]) -> None:
         self._owner, self._file, self._gpus = owner, file, gpus

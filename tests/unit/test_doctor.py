@@ -333,7 +333,7 @@ def test_keys_of_another_kind_of_agent_stop_the_doctor_of_an_installed_one(
     for name, value in (("CONFIG", file), ("find_unit", lambda *_: Unit({}, ""))):
         monkeypatch.setattr(context, name, value)
     monkeypatch.setattr(context, "_become", lambda _: None)
-    with pytest.raises(ConfigError, match=r"agent\.nodes is not of this kind"):
+    with pytest.raises(ConfigError, match=r"agent\.nodes is for another kind"):
         load_context(file, [], SystemClock())
 
 
