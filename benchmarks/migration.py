@@ -100,8 +100,8 @@ def measure(
 def _moved(folder: Path, size_mib: int, rate: float | None) -> dict[str, float]:
     """Move a job once; give the seconds of each part."""
     store = CheckpointStore(f"file://{folder}/store", rate_mib_per_s=rate)
-    options: dict[str, Any] = {"quiet_start_s": 60.0, "grace_s": 600.0, "upload_s": 600.0}
-    options |= {"every_s": 0.002, "patience_s": 600.0}
+    options: dict[str, Any] = {"quiet_start_s": 60.0, "grace_s": 600.0}
+    options |= {"final_upload_timeout_s": 600.0, "every_s": 0.002, "patience_s": 600.0}
     here = Bench(folder / "here", f"bench-here-{os.getpid()}", store, **options)
     there = Bench(folder / "there", f"bench-there-{os.getpid()}", store, **options)
     job = python(_JOB.format(size_mib=size_mib))

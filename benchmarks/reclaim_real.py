@@ -89,7 +89,7 @@ def measure(
                     "every_s": 0.002,
                     "patience_s": 600.0,
                     "quiet_start_s": 5.0 if name == "command" else 600.0,
-                    "upload_s": 600.0,
+                    "final_upload_timeout_s": 600.0,
                 }
                 agent = f"bench-reclaim-{os.getpid()}"
                 bench = Bench(Path(place), agent, gpu_ids=gpu_ids, **waits)

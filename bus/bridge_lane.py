@@ -1,6 +1,6 @@
-"""One cell's way up through a bridge: stored in batches, tried again until stored.
+"""Stores the messages of one cell in Kafka: in batches, each retried until it is stored.
 
-Each cell has a lane of its own, so that one whose partition takes nothing keeps no other waiting.
+Each cell has its own lane, so that a partition that takes nothing delays no other cell.
 """
 
 import asyncio
@@ -17,8 +17,11 @@ from bus.wire import Incoming
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """A message that waits for its answer; without `message`, for those before it only."""
+class PendingMessage:
+    """A message of an agent that is not answered yet.
+
+    Without `message` there is nothing to store, and it only waits for those before it.
+    """
 
     incoming: Incoming
     at_s: float
@@ -27,11 +30,11 @@ class Held:
     letter: bool = False
     node: str = ""
     place: Place | None = None  #: None also if there is nothing to store.
-    done: bool = False  #: It is stored or need not be, or is let go of.
+    done: bool = False  #: It is stored, need not be, or was dropped.
 
 
 class Lane:
-    """Stores what one cell is told."""
+    """Stores the messages for one cell."""
 
     def __init__(
         self,
@@ -45,22 +48,22 @@ class Lane:
         self.cell, self._bus, self._limits, self._counters = cell, bus, limits, counters
         self._clock, self._stop = clock, stop
         self.problem = ""
-        self.waiting: deque[Held] = deque()
-        self._storing: list[Held] = []
+        self.waiting: deque[PendingMessage] = deque()
+        self._storing: list[PendingMessage] = []
         #: It has taken nothing for `BridgeLimits.stuck_s`.
         self.stuck = False
         self._heard = clock.waiter()
 
-    def hear(self, held: Held) -> None:
+    def hear(self, pending: PendingMessage) -> None:
         """Take a message in."""
-        self.waiting.append(held)
+        self.waiting.append(pending)
         self._heard.notify()
 
     def wake(self) -> None:
         """Let it see that it is time to stop."""
         self._heard.notify()
 
-    def let_go(self) -> list[Held]:
+    def let_go(self) -> list[PendingMessage]:
         """Give up what waits. What is being stored is tried again, as a probe."""
         given = [*self._storing, *self.waiting]
         self.waiting.clear()
@@ -68,7 +71,7 @@ class Lane:
 
     async def run(
         self,
-        stored: Callable[[Sequence[Held]], Awaitable[None]],
+        stored: Callable[[Sequence[PendingMessage]], Awaitable[None]],
         stuck: Callable[["Lane"], None],
     ) -> None:
         """Store what comes until it is time to stop, then what came before.
@@ -94,9 +97,11 @@ class Lane:
         finally:
             self._clock.leave()
 
-    async def _store(self, batch: Sequence[Held], stuck: Callable[["Lane"], None]) -> bool:
+    async def _store(
+        self, batch: Sequence[PendingMessage], stuck: Callable[["Lane"], None]
+    ) -> bool:
         """Return True when all are durable; False if it is time to stop and they are not."""
-        messages = [held.message for held in batch if held.message is not None]
+        messages = [pending.message for pending in batch if pending.message is not None]
         end_s = self._clock.now_s() + self._limits.stuck_s
         while True:
             ended = self._clock.waiter()
@@ -116,7 +121,7 @@ class Lane:
             if await self._stop.within(self._limits.retry_s):
                 return False
         self.problem, self.stuck = "", False
-        letters = sum(held.letter for held in batch)
+        letters = sum(pending.letter for pending in batch)
         self._counters.dead_letters += letters
         self._counters.forwarded_up += len(messages) - letters
         return True

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bus.allowance import Allowance
 from bus.bridge_check import Refused, check, letter_of, node_of
-from bus.bridge_lane import Held, Lane
+from bus.bridge_lane import Lane, PendingMessage
 from bus.bridge_limits import BridgeCounters, BridgeLimits
 from bus.bridge_stop import Stop
 from bus.clock import Clock
@@ -63,7 +63,7 @@ class Up:
         self._allowance = Allowance(limits.rates())
         #: What was refused of late, the same once; to be taken from here by who tells.
         self.refused: deque[Refusal] = deque(maxlen=_REFUSED_KEPT)
-        self._order: deque[Held] = deque()  # as they came: so they are answered
+        self._order: deque[PendingMessage] = deque()  # as they came: so they are answered
         self._stop = Stop(clock)
         self._lanes = {
             cell: Lane(cell, bus, clock, limits, counters, self._stop)
@@ -99,21 +99,21 @@ class Up:
             if lane.waiting:
                 self._order.remove(lane.waiting.popleft())
             else:  # all are stored, but for some before them that are just being
-                stored = (held for held in self._order if held.done)
+                stored = (pending for pending in self._order if pending.done)
                 self._order.remove(next(stored, self._order[0]))
             self._counters.overflowed += 1
-        held = self._judge(incoming)
-        self._order.append(held)
-        if held.message is None:
-            held.done = True
+        pending = self._judge(incoming)
+        self._order.append(pending)
+        if pending.message is None:
+            pending.done = True
             if self._wire is not None:
                 self._answer(self._wire)
             return
-        lane = self._lanes[held.cell]
+        lane = self._lanes[pending.cell]
         if lane.stuck and len(self._lanes) > 1:
-            self._let_go([held], lane)
+            self._let_go([pending], lane)
             return
-        lane.hear(held)
+        lane.hear(pending)
         if self._wire is not None and len(lane.waiting) >= self._ahead:
             self._wire.hold(True)
 
@@ -121,10 +121,10 @@ class Up:
         """Store and answer what comes, until `stop`; then what came before it."""
         self._wire = wire
 
-        async def stored(batch: Sequence[Held]) -> None:
+        async def stored(batch: Sequence[PendingMessage]) -> None:
             await self._tell(wire, batch)
-            for held in batch:
-                held.done = True
+            for pending in batch:
+                pending.done = True
             self._answer(wire)
 
         self._answer(wire)
@@ -154,37 +154,39 @@ class Up:
         if len(self._lanes) > 1:
             self._let_go(lane.let_go(), lane)
 
-    def _let_go(self, given: Sequence[Held], lane: Lane) -> None:
-        for held in given:
-            if not held.done:
-                held.done = True
-                self._note(held.node, "stuck", reason=f"cell {lane.cell} takes nothing now")
+    def _let_go(self, given: Sequence[PendingMessage], lane: Lane) -> None:
+        for pending in given:
+            if not pending.done:
+                pending.done = True
+                self._note(pending.node, "stuck", reason=f"cell {lane.cell} takes nothing now")
         if self._wire is not None:
             self._answer(self._wire)
 
     # --- in ---
 
-    def _judge(self, incoming: Incoming) -> Held:
+    def _judge(self, incoming: Incoming) -> PendingMessage:
         now_s, node = self._clock.now_s(), node_of(incoming.address)
         who = node or incoming.address
         if not self._allowance.take(node, len(incoming.value), now_s):
             # Neither stored nor named by a horizon: an agent sends it again later.
             self._note(who, "rate", reason="more messages or bytes than a node may send")
-            return Held(incoming, now_s)
+            return PendingMessage(incoming, now_s)
         found = check(incoming, node, self._buses, self._default)
         if found is None:
-            return Held(incoming, now_s)
+            return PendingMessage(incoming, now_s)
         if isinstance(found, Refused):
             letters = dead_letters(found.topic).name
             self._note(who, found.kind, found.field, found.reason, letters)
             if not self._allowance.take_letter(node, now_s):
-                return Held(incoming, now_s)
+                return PendingMessage(incoming, now_s)
             letter = letter_of(incoming, found, f"bridge-{self._name}", now_s)
-            return Held(incoming, now_s, self._default, letter, True, node, found.place)
+            return PendingMessage(incoming, now_s, self._default, letter, True, node, found.place)
         if found.letter and not self._allowance.take_letter(node, now_s):
             self._note(who, "letters", reason="more dead letters than are kept of a node")
-            return Held(incoming, now_s)
-        return Held(incoming, now_s, found.cell, found.message, found.letter, node, found.place)
+            return PendingMessage(incoming, now_s)
+        return PendingMessage(
+            incoming, now_s, found.cell, found.message, found.letter, node, found.place
+        )
 
     def _note(self, who: str, kind: str, *rest: str, **named: str) -> None:
         self._counters.refused[kind] += 1
@@ -194,13 +196,13 @@ class Up:
 
     # --- out ---
 
-    async def _tell(self, wire: Wire, batch: Sequence[Held]) -> None:
+    async def _tell(self, wire: Wire, batch: Sequence[PendingMessage]) -> None:
         """Name to each agent what is stored of it; one that does not hear it sends again."""
         stored: dict[tuple[str, int], list[int]] = {}
-        for held in batch:
-            if held.place is not None:
-                boot, sequence = held.place
-                stored.setdefault((held.node, boot), []).append(sequence)
+        for pending in batch:
+            if pending.place is not None:
+                boot, sequence = pending.place
+                stored.setdefault((pending.node, boot), []).append(sequence)
         if stored and not await self._ready(wire):
             return
         for (node, boot), numbers in stored.items():

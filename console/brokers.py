@@ -19,9 +19,9 @@ from bus.mqtt_client import MqttClient
 from bus.mqtt_swift import SwiftConnection
 from bus.options import SILENT_HINT, KafkaOptions, MqttOptions
 from bus.wire import Incoming, Outgoing
-from console.held import HeldBus, HeldLink, Hold
 from console.kafka import demo_namespace, known_namespaces, numbered
 from console.output import fail, say
+from console.paced_bus import ClockPause, PacedBus, PacedLink
 from schemas.topics import JOURNAL, MQTT_STATE, MQTT_UP
 
 #: The broker forgets who has not come back for so long: a demo's agents never come back.
@@ -136,8 +136,8 @@ async def carriers(place: Place, clock: Clock) -> AsyncIterator[Carriers]:
         BusError: a broker does not answer.
     """
     async with contextlib.AsyncExitStack() as stack:
-        hold = Hold(clock)
-        bus = HeldBus(KafkaBus.open(place.kafka, clock), hold)
+        pause = ClockPause(clock)
+        bus = PacedBus(KafkaBus.open(place.kafka, clock), pause)
         stack.push_async_callback(bus.close)
         await bus.end(JOURNAL.name)  # makes the topics
         mqtt = place.mqtt
@@ -148,7 +148,7 @@ async def carriers(place: Place, clock: Clock) -> AsyncIterator[Carriers]:
         await stack.enter_async_context(_bridge(place.kafka, mqtt, clock))
 
         def link(name: str) -> Link:
-            made = HeldLink(MqttLink.open(mqtt, clock, name, wire_clock=SystemClock()), hold)
+            made = PacedLink(MqttLink.open(mqtt, clock, name, wire_clock=SystemClock()), pause)
             stack.push_async_callback(made.close)
             return made
 

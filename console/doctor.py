@@ -40,13 +40,13 @@ def doctor(
     Example: tidegate doctor --config tidegate.toml
     """
     with needing("edge"):
-        from services.doctor.admission import admit, config_file
-        from services.doctor.examine import examine, worst
+        from services.doctor.context import config_file, load_context
+        from services.doctor.runner import run_checks, worst
     file = config_file(config, settings or [])
-    patient = admit(file, settings or [], SystemClock())
-    findings = examine(patient)
+    context = load_context(file, settings or [], SystemClock())
+    findings = run_checks(context)
     code = worst(findings)
-    name = patient.config.agent.name
+    name = context.config.agent.name
     if json_path is not None:
         document = {
             "agent": name,

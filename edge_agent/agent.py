@@ -16,12 +16,12 @@ from runtime.executor import Machine
 from runtime.service import AgentService
 from runtime.simulated import Physics
 from runtime.simulated_owner import Demand, Service, simulated_machine
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 
 
 def _edge_options() -> Options:
     # Power fails more often at the edge, and disks are small: about a week of telemetry.
-    return Options(durability="power_loss", spool=Limit(20_000, 16 * 1024 * 1024))
+    return Options(durability="power_loss", spool=SpoolLimit(20_000, 16 * 1024 * 1024))
 
 
 @dataclass(frozen=True, slots=True)

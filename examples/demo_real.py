@@ -143,12 +143,12 @@ every_s = 1
 window_s = 8
 [agent.load.demand]
 latency_target_s = 4
-places_per_gpu = {PLACES / SLOTS}
-hold_s = 8
+concurrency_per_gpu = {PLACES / SLOTS}
+stabilization_window_s = 8
 drain_s = 5
 headroom = 0.2
 stale_s = 10
-blind_s = 20
+metrics_timeout_s = 20
 [agent.owner.replicas]
 grace_s = 10
 [agent.owner.protect]

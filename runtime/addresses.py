@@ -1,6 +1,6 @@
-"""Where each of an agent's events goes, and how dear it is when the spool is full."""
+"""The topic of each of an agent's events, and when it may be dropped from a full spool."""
 
-from runtime.spool import Loss
+from runtime.spool import DropPriority
 from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
@@ -12,19 +12,19 @@ from schemas.events import (
 )
 from schemas.topics import EVENTS, TELEMETRY
 
-#: A newer one of the same job, or node, says all that the scheduler needs of these.
-_SUPERSEDED: dict[type[EventData], Loss] = {
-    JobProgressed: Loss.PROGRESS,
-    CheckpointCommitted: Loss.STANDING,
-    CheckpointFailed: Loss.STANDING,
-    NodeBorn: Loss.STANDING,
+#: Of these the scheduler needs only the newest of each job or node.
+_SUPERSEDED: dict[type[EventData], DropPriority] = {
+    JobProgressed: DropPriority.PROGRESS,
+    CheckpointCommitted: DropPriority.STANDING,
+    CheckpointFailed: DropPriority.STANDING,
+    NodeBorn: DropPriority.STANDING,
 }
 
 
-def addressed(data: EventData, cell: str) -> tuple[str, str, Loss]:
-    """Give the topic of an event, its key there, and how dear it is."""
+def addressed(data: EventData, cell: str) -> tuple[str, str, DropPriority]:
+    """Give the topic of an event, its key, and when it may be dropped."""
     if isinstance(data, NodeMeasured):
-        return TELEMETRY.name, data.node, Loss.TELEMETRY
+        return TELEMETRY.name, data.node, DropPriority.TELEMETRY
     if isinstance(data, InferenceLoad):
-        return TELEMETRY.name, data.node or data.pool, Loss.TELEMETRY
-    return EVENTS.name, cell, _SUPERSEDED.get(type(data), Loss.NEVER)
+        return TELEMETRY.name, data.node or data.pool, DropPriority.TELEMETRY
+    return EVENTS.name, cell, _SUPERSEDED.get(type(data), DropPriority.NEVER)

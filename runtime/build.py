@@ -1,4 +1,4 @@
-"""Puts an agent together: its state file, its core, its machine; what both agents do alike."""
+"""Builds an agent of either kind from its state file, its core and its machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from runtime.core import AgentCore, Limits, NodeSpec
 from runtime.executor import Machine
 from runtime.gate import Verifier
 from runtime.service import AgentService, Schedule
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 from runtime.store import AgentStore, Durability, StoreError
 from schemas.events import NodeBorn
 
@@ -22,7 +22,7 @@ MachineMaker = Callable[[Sequence[NodeSpec], float], Machine]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an agent may be told beside what it looks after."""
+    """The options of an agent, besides its nodes."""
 
     cell: str = "default"
     #: What the state file outlives.
@@ -30,8 +30,8 @@ class Options:
     schedule: Schedule = field(default_factory=Schedule)
     limits: Limits = field(default_factory=Limits)
     #: How much may wait for the bus.
-    spool: Limit = field(default_factory=Limit)
-    #: Whose commands are obeyed; None: of whoever can write to the bus.
+    spool: SpoolLimit = field(default_factory=SpoolLimit)
+    #: Checks who signed commands; None: those of whoever can write to the bus are carried out.
     verifier: Verifier | None = None
 
 
@@ -84,8 +84,7 @@ def build(
     machine = make(specs, clock.now_s())
     if machine.owner is None and any(spec.lendable for spec in specs):
         raise ValueError(
-            "owner: nodes of an inference or edge pool need one; give a demand, constantly 0 if "
-            "need be"
+            "owner: nodes of an inference or edge pool need one; give a demand, which may be 0"
         )
     # Minutes since 1970: no agent starts more often than that in the long run.
     first_boot = int(clock.now_s() // 60)

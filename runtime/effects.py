@@ -1,18 +1,18 @@
-"""An agent's own record of what it did to GPUs, for whoever checks the scheduler from outside.
+"""An agent's record of what it did to GPUs, for checking the scheduler from outside.
 
 One JSON object a line, flushed as it happens, numbered for good: `n`, `at_s`, `agent`, `effect`,
 `node`, `gpus`, and of workers `job` and `epoch`. An effect on several nodes has a line for each.
 
-    began              the agent is up; no worker of before lives but those of `running`
-    start, scale       workers take these GPUs under this epoch; after `ended` under the same one,
-                       the agent itself resumed what went with its machine
-    checkpoint, stop   asked of the workers that are there
-    left               GPUs that a change of size gave up are free
+    began              the agent is up; of earlier workers only those of `running` are alive
+    start, scale       workers take these GPUs under this epoch; after `ended` under the same epoch,
+                       the agent resumed a gang that was lost with its machine
+    checkpoint, stop   the workers were asked for it
+    left               the GPUs that a change of size gave up are free
     ended              the gang is gone and its GPUs are free; `how` says by what
     drain, lent        the owner was asked to leave the node; it has left
     hand_back, owned   the owner was told to take it back; it has it
 
-A wish that changes nothing (the same start again) has no effect and no line.
+An order that changes nothing (the same start again) has no effect and no line.
 """
 
 import os
@@ -91,7 +91,7 @@ def _go_on(path: Path) -> tuple[int, bool]:
 
 
 @dataclass(slots=True)
-class _Held:
+class _RunningGang:
     epoch: int
     placement: Placement
     leaving: list[tuple[int, Placement]] = field(default_factory=list)
@@ -103,35 +103,35 @@ class RecordedExecutor:
 
     def __init__(self, executor: Executor, file: EffectsFile, now_s: float) -> None:
         self._executor, self._file = executor, file
-        self._held: dict[str, _Held] = {}
+        self._gangs: dict[str, _RunningGang] = {}
         file.write("began", now_s, running=list(executor.running()))
 
     def start(self, order: StartWorkers, now_s: float) -> None:
-        if order.job not in self._held:
-            self._held[order.job] = _Held(order.epoch, order.placement)
+        if order.job not in self._gangs:
+            self._gangs[order.job] = _RunningGang(order.epoch, order.placement)
             self._say("start", order.job, order.epoch, order.placement, now_s, step=order.step)
         self._executor.start(order, now_s)
 
     def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        held = self._held.get(order.job)
-        if held is not None and held.epoch != order.epoch:
-            if left := without(held.placement, order.placement):
-                held.leaving.append((held.epoch, left))
-            held.epoch, held.placement = order.epoch, order.placement
+        gang = self._gangs.get(order.job)
+        if gang is not None and gang.epoch != order.epoch:
+            if left := without(gang.placement, order.placement):
+                gang.leaving.append((gang.epoch, left))
+            gang.epoch, gang.placement = order.epoch, order.placement
             self._say("scale", order.job, order.epoch, order.placement, now_s)
         self._executor.scale(order, now_s)
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        held = self._held.get(order.job)
-        if held is not None:
-            self._say("checkpoint", order.job, held.epoch, held.placement, now_s)
+        gang = self._gangs.get(order.job)
+        if gang is not None:
+            self._say("checkpoint", order.job, gang.epoch, gang.placement, now_s)
         self._executor.checkpoint(order, now_s)
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
-        held = self._held.get(order.job)
-        if held is not None and held.stop != order:
-            held.stop = order
-            self._say("stop", order.job, held.epoch, held.placement, now_s)
+        gang = self._gangs.get(order.job)
+        if gang is not None and gang.stop != order:
+            gang.stop = order
+            self._say("stop", order.job, gang.epoch, gang.placement, now_s)
         self._executor.stop(order, now_s)
 
     def keep_lease(self, lease: KeepLease, now_s: float) -> None:
@@ -156,18 +156,18 @@ class RecordedExecutor:
         return self._executor.running()
 
     def _left(self, report: WorkersLeft, now_s: float) -> None:
-        held = self._held.get(report.job)
-        for epoch, placement in held.leaving if held is not None else ():
+        gang = self._gangs.get(report.job)
+        for epoch, placement in gang.leaving if gang is not None else ():
             if epoch == report.epoch:
                 self._say("left", report.job, epoch, placement, now_s)
-        if held is not None:
-            held.leaving = [one for one in held.leaving if one[0] != report.epoch]
+        if gang is not None:
+            gang.leaving = [one for one in gang.leaving if one[0] != report.epoch]
 
     def _ended(self, report: GangStopped | GangCompleted | GangFailed, now_s: float) -> None:
-        held = self._held.pop(report.job, None)
-        if held is None:
+        gang = self._gangs.pop(report.job, None)
+        if gang is None:
             return
-        for epoch, placement in (*held.leaving, (held.epoch, held.placement)):
+        for epoch, placement in (*gang.leaving, (gang.epoch, gang.placement)):
             self._say("ended", report.job, epoch, placement, now_s, how=_HOW[type(report)])
 
     def _say(
@@ -178,7 +178,7 @@ class RecordedExecutor:
 
 
 class RecordedOwner:
-    """An owner whose comings and goings are recorded."""
+    """An owner whose drains and hand-backs are recorded."""
 
     def __init__(self, owner: Owner, file: EffectsFile, gpus: Mapping[str, int]) -> None:
         self._owner, self._file, self._gpus = owner, file, gpus

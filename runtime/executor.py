@@ -1,8 +1,8 @@
-"""The Executor: whatever really runs workers, behind six verbs and a list of reports.
+"""The interface of executors, which run workers: five orders, and a list of reports.
 
-An executor never waits: it notes what is asked and later reports what came of it, in order,
-through `advance`. It reports a gang under the newest epoch it was given for it. It may be asked
-the same twice. One whose workers outlive the agent names them in `running`.
+An executor never blocks: it notes an order and later reports the result, in order, through
+`advance`. It reports a gang under the newest epoch that was ordered. An order may be repeated. An
+executor whose workers outlive the agent names their jobs in `running`.
 """
 
 from collections.abc import Sequence
@@ -45,14 +45,14 @@ class Executor(Protocol):
         ...
 
     def keep_lease(self, lease: KeepLease, now_s: float) -> None:
-        """Have the workers end by themselves at the lease's end, should the agent be gone by then.
+        """Have the workers end at the lease's end even if the agent is gone by then.
 
-        Comes with every renewal, and before any other order of an agent that begins.
+        Called with every renewal, and before any other order of a starting agent.
         """
         ...
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
-        """Say how far the gangs are that have taken their first step, by job."""
+        """Give the progress of the gangs that have taken their first step, by job."""
         ...
 
     def advance(self, now_s: float) -> Sequence[Report]:
@@ -62,12 +62,12 @@ class Executor(Protocol):
     def next_due_s(self) -> float | None:
         """When to call `advance` next; None if nothing is under way.
 
-        One that cannot foresee gives the moment it wants to be asked again.
+        One that cannot know gives the moment at which it wants to be asked again.
         """
         ...
 
     def running(self) -> tuple[str, ...]:
-        """The jobs whose workers are alive although the agent has just begun."""
+        """The jobs whose workers outlived the agent's restart."""
         ...
 
 
@@ -83,7 +83,7 @@ class Machine:
         """Do what the core has decided.
 
         Raises:
-            RuntimeError: It is the owner's to do, and there is none.
+            RuntimeError: It is an order for an owner, and there is none.
         """
         match action:
             case StartWorkers():

@@ -1,9 +1,9 @@
-"""The gate: which of the records that reach an agent are commands for it, from its scheduler.
+"""The gate: accepts only records that are commands of the agent's scheduler to this agent.
 
-Whatever a broker hands over may be forged. The signature is checked first, over the bytes as they
-came, so that nothing else of a forgery is ever read. What is refused here was no command to us:
-it becomes a dead letter, and no ack. What the core refuses (`runtime.core`) was one, and gets an
-ack.
+Any record from a broker may be forged. The signature is checked first, over the bytes as they came,
+so that nothing else of a forgery is parsed. A record that is refused here is no command to this
+agent: it becomes a dead letter, without an ack. A command that the core refuses (`runtime.core`)
+gets an ack.
 """
 
 import re
@@ -17,24 +17,24 @@ from schemas.codec import CommandEnvelope, Rejected, decode_command
 #: Why a record is no command to this agent.
 Kind = Literal["unsigned", "forged", "unknown_key", "unreadable", "misaddressed", "other_cell"]
 
-#: Dead letters in one minute. A flood of forgeries is counted whole, and its first ones are kept.
+#: The most dead letters in a minute. A flood of forgeries is counted; only the first are kept.
 LETTERS_PER_MINUTE = 10
 
-#: An ack names the command by `schemas.values.Name`, which is narrower than an envelope's id.
+#: An ack names the command by a `schemas.values.Name`, which allows less than an envelope's id.
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 
 
 class Verifier(Protocol):
-    """Knows whose commands are obeyed; `bus.signing.Verifier` is the real one."""
+    """Checks the signature of commands; `bus.signing.Verifier` is the real one."""
 
     def problem(self, value: bytes, headers: Mapping[str, str]) -> tuple[str, str] | None:
-        """Find why these bytes are not to be obeyed: header and reason; None if they are."""
+        """Give the header and the reason why these bytes are refused; None if they are good."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a record is no command to us: what is counted, and what the dead letter says."""
+    """Why a record is refused: what is counted, and what the dead letter says."""
 
     kind: Kind
     field: str
@@ -45,12 +45,12 @@ class Gate:
     """Reads the records of one agent."""
 
     def __init__(self, agent: str, cell: str, verifier: Verifier | None) -> None:
-        """Without a verifier, whoever can write to the bus is obeyed: the embedded default."""
+        """Without a verifier, commands of whoever can write to the bus are accepted."""
         self._agent, self._cell, self._verifier = agent, cell, verifier
         self._minute, self._letters = -1, 0
 
     def read(self, record: Record) -> CommandEnvelope | Refusal:
-        """Give the command, or why it is none to us."""
+        """Give the command, or why the record is refused."""
         value = record.value or b""
         if self._verifier is not None:
             problem = self._verifier.problem(value, record.headers)
@@ -80,7 +80,7 @@ class Gate:
 
 
 def _kind(header: str, headers: Mapping[str, str]) -> Kind:
-    """Tell apart, for the counters, what the verifier names by header."""
+    """Give the counter for what the verifier names by header."""
     if header == "kid":
         return "unknown_key"
     return "unsigned" if header == "sig" and "sig" not in headers else "forged"

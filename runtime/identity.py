@@ -1,10 +1,10 @@
-"""Doing things as another user: workers for good, the agent for the moment of one look.
+"""Acting as another user: workers for good, the agent for one access to files.
 
-An agent that is root touches what a job wrote only as that job's user: whatever a job puts in a
-path, a link to another's folder too, leads the agent no further than the job itself could go.
+An agent that is root accesses what a job wrote only as that job's user: no path that a job makes,
+also no link to another tenant's folder, leads the agent further than the job itself could go.
 
-Source: setfsuid(2), capabilities(7): a thread whose filesystem user is not root has no right to
-pass over permissions. Imports little, because the supervisor does.
+Source: setfsuid(2), capabilities(7): a thread whose filesystem user is not root cannot override
+permissions. Imports little, because the supervisor does.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def as_user(uid: int | None) -> Iterator[None]:
-    """Look at files as this user, in this thread alone; None, or who we are: as we are.
+    """Access files as this user, in this thread alone; None, or our own user: no change.
 
     Raises:
         PermissionError: we may not.
@@ -28,7 +28,7 @@ def as_user(uid: int | None) -> Iterator[None]:
     _libc.setfsgid(ctypes.c_uint(uid))
     _libc.setfsuid(ctypes.c_uint(uid))
     try:
-        if _libc.setfsuid(ctypes.c_uint(-1)) != uid:  # it says who it was, and no error
+        if _libc.setfsuid(ctypes.c_uint(-1)) != uid:  # it returns the previous user, and no error
             raise PermissionError(f"files cannot be looked at as user {uid}")
         yield
     finally:
@@ -37,7 +37,7 @@ def as_user(uid: int | None) -> Iterator[None]:
 
 
 def become(uid: int, groups: Sequence[int]) -> None:
-    """Be this user from now on, in these groups besides its own.
+    """Become this user for good, in these groups besides its own.
 
     Raises:
         OSError: we may not.

@@ -1,11 +1,11 @@
-"""The publisher: takes the spool to the bus, beside the agent's turns, until the bus has it."""
+"""The publisher: publishes the spool to the bus, concurrently with the agent's turns."""
 
 import asyncio
 from collections.abc import Sequence
 
 from bus.clock import Clock
 from bus.contract import BusError, Closed, Link, Unfit
-from runtime.spool import Spool, Waiting
+from runtime.spool import Spool, SpooledMessage
 
 #: Messages published together.
 _BATCH = 500
@@ -17,7 +17,7 @@ class Publisher:
     def __init__(self, spool: Spool, bus: Link, clock: Clock, retry_s: float) -> None:
         self.published = 0
         self.failures = 0
-        #: Messages that the bus will never take; nothing else could be said after them.
+        #: Messages that the bus will never take; they would block all later ones.
         self.unfit = 0
         self._spool = spool
         self._bus = bus
@@ -98,7 +98,7 @@ class Publisher:
         self._spool.sent(batch[-1].row)
         return True
 
-    async def _one_by_one(self, batch: Sequence[Waiting]) -> None:
+    async def _one_by_one(self, batch: Sequence[SpooledMessage]) -> None:
         """Publish up to the first failure, and give up what the bus will never take."""
         for waiting in batch:
             try:

@@ -1,8 +1,8 @@
-"""The async shell of an agent: hears commands, turns the core, publishes the spool.
+"""The async shell of an agent: reads commands, runs the core, publishes the spool.
 
-A turn (`runtime.turns`) writes everything down in one transaction before it acts, and only then is
-the bus told that the commands are read. Publishing runs beside the turns, so that work goes on
-while the link is down; what waits is in the spool. All waiting is the clock's.
+A turn (`runtime.turns`) stores everything in one transaction before it acts; only then are the
+commands committed on the bus. Publishing runs concurrently with the turns, so that work goes on
+while the link is down; the messages wait in the spool. All waiting goes by the clock.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from runtime.core import AgentCore, Command
 from runtime.executor import Machine
 from runtime.gate import Gate, Refusal, Verifier
 from runtime.publisher import Publisher
-from runtime.spool import Limit, Loss, Spool, Waiting
+from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
 from runtime.store import AgentStore
 from runtime.turns import Report, Turns
 from schemas.codec import encode, event
@@ -38,14 +38,14 @@ _FREED_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When an agent speaks by itself. Periods are aligned, so that agents speak together."""
+    """How often an agent reports. Periods are aligned, so that all agents report together."""
 
-    telemetry_every_s: float = 60.0  #: What is measured of each node is said this often.
-    load_every_s: float = 60.0  #: What the owner needs is said this often.
-    progress_every_s: float = 60.0  #: How far each gang is, is said this often.
-    #: After a failure of the bus, try again this much later.
+    telemetry_every_s: float = 60.0  #: How often the telemetry of each node is published.
+    load_every_s: float = 60.0  #: How often the owner's load is published.
+    progress_every_s: float = 60.0  #: How often the progress of each gang is published.
+    #: How long after a failure of the bus it is tried again.
     retry_s: float = 5.0
-    #: Seconds that a stop waits for the bus to take what is left.
+    #: How long a stop waits for the bus to take the rest of the spool.
     drain_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Counters:
     commands: int = 0
     dead_letters: int = 0
     listen_failures: int = 0
-    #: What was not obeyed, by reason: `runtime.gate.Kind` and `runtime.core.Objection`.
+    #: Commands not carried out, by reason: `runtime.gate.Kind` and `runtime.core.Objection`.
     refused: Counter[str] = field(default_factory=Counter)
 
 
@@ -79,7 +79,7 @@ class AgentService:
         *,
         cell: str = "default",
         schedule: Schedule | None = None,
-        limit: Limit | None = None,
+        limit: SpoolLimit | None = None,
         verifier: Verifier | None = None,
     ) -> None:
         """Put the parts together; `core` holds what `store` had stored."""
@@ -101,15 +101,15 @@ class AgentService:
         self._gate = Gate(core.agent, cell, verifier)
         self._consumer: Consumer | None = None
         self._spool = Spool(limit, store.load_spool())
-        self._added: list[Waiting] = []
+        self._added: list[SpooledMessage] = []
         self._publisher = Publisher(self._spool, bus, clock, self._schedule.retry_s)
         self._runner: asyncio.Task[None] | None = None
         self._listening = False
         self._stopping = False
         self._whole = True
         self._died: str | None = None
-        #: The boot of a newer start of this agent, if one was heard of: two have one name.
-        self.rival: int | None = None
+        #: The boot id of a newer start of this agent, if there is one: two agents share the name.
+        self.newer_boot: int | None = None
         self._stopped = asyncio.Event()
 
     @property
@@ -145,7 +145,7 @@ class AgentService:
 
     @property
     def telemetry_dropped(self) -> int:
-        """Messages dropped because the spool was full: telemetry, then what newer words replace."""
+        """Messages dropped because the spool was full."""
         return self._spool.dropped
 
     async def run(self) -> None:
@@ -171,7 +171,7 @@ class AgentService:
             await self._end()
 
     async def stop(self, died: str | None = None) -> None:
-        """End `run` in good order; with `died`, say that the nodes go for good, and why."""
+        """End `run` in good order; with `died`, report that the nodes leave for good, and why."""
         self._stopping, self._died = True, died
         if self._runner is None:
             return
@@ -192,43 +192,43 @@ class AgentService:
         if isinstance(said, Refusal):
             self.counters.refused[said.kind] += 1
             if self._gate.keeps_letter(now_s):
-                self._bury(record, said)
+                self._dead_letter(record, said)
             return None
         self.counters.commands += 1
         expires_s = _seconds(said.expirytime)
         command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
         if isinstance(said.data, RenewLease) and said.data.boot is not None:
-            self._hear_of(said.data.boot)
+            self._note_boot(said.data.boot)
             if said.data.boot != self._store.bootid:
-                # Another start of this agent was heard, and that lease is its: ours ends in time,
-                # for the scheduler believes the newest start alone, while it speaks.
+                # The lease is another start's of this agent. Ours will end, because the scheduler
+                # accepts only the newest start while that reports.
                 return None
         objection = self.core.objection(command, now_s)
         if objection is not None:
             self.counters.refused[objection] += 1
         return command
 
-    def _hear_of(self, boot: int) -> None:
+    def _note_boot(self, boot: int) -> None:
         if boot == self._store.bootid:
-            self.rival = None  # it is gone, or never was this agent
-        elif boot > self._store.bootid and self.rival is None:
-            self.rival = boot
+            self.newer_boot = None  # it is gone, or never was this agent
+        elif boot > self._store.bootid and self.newer_boot is None:
+            self.newer_boot = boot
             _log.error(
-                "a newer start of %s speaks (%d, this one is %d): nothing that this one says is "
-                "believed, and its lease is not renewed; end one of the two",
+                "a newer start of %s is running (boot %d, this one is %d): reports of this one are "
+                "ignored, and its lease is not renewed; end one of the two",
                 self.core.agent,
                 boot,
                 self._store.bootid,
             )
 
-    def _bury(self, record: Record, refusal: Refusal) -> None:
+    def _dead_letter(self, record: Record, refusal: Refusal) -> None:
         self.counters.dead_letters += 1
         message = dead_letter(record, refusal.field, refusal.reason, self._group)
-        # Dropped like telemetry when the spool is full: what strangers send must not fill it.
-        self._added.append(Waiting(self._store.next_row(), message, Loss.TELEMETRY))
+        # Dropped like telemetry when the spool is full: messages of strangers must not fill it.
+        self._added.append(SpooledMessage(self._store.next_row(), message, DropPriority.TELEMETRY))
 
     def _say(self, data: EventData, now_s: float, causation: str | None = None) -> None:
-        """Put an event at the end of what is to be written and published."""
+        """Queue an event, to be stored and published."""
         envelope = event(
             data,
             source=self._source,
@@ -240,10 +240,10 @@ class AgentService:
         )
         topic, key, loss = addressed(data, self._cell)
         message = Message(topic, key, encode(envelope))
-        self._added.append(Waiting.of(self._store.next_row(), message, loss))
+        self._added.append(SpooledMessage.of(self._store.next_row(), message, loss))
 
     def _save(self) -> None:
-        """Write down what was changed and said since the last time."""
+        """Store what was changed and queued since the last time."""
         changes = self.core.take_changes()
         if changes or self._added or self._spool.freed >= _FREED_MAX:
             self._whole = False
@@ -273,7 +273,7 @@ class AgentService:
             self.counters.listen_failures += 1
             if self._consumer is not None:
                 await self._consumer.close()
-                self._consumer = None  # it may never recover; what was not committed comes again
+                self._consumer = None  # it may never recover; uncommitted commands come again
             await self._clock.sleep_until(min(due_s, now_s + self._schedule.retry_s))
             return []
         finally:
@@ -289,14 +289,14 @@ class AgentService:
             self.counters.listen_failures += 1
 
     async def _end(self) -> None:
-        """Publish what is left as far as the bus takes it, and let go of everything."""
+        """Publish the rest of the spool as far as the bus takes it, and close everything."""
         try:
             if self._died is not None:
                 self._turns.farewell(self._died, self._clock.now_s())
             await self._publisher.finish(self._schedule.drain_s)
             if self._consumer is not None:
                 await self._consumer.close()
-            if self._whole:  # a turn that could not be written did not happen, nor its words
+            if self._whole:  # a turn that could not be stored did not happen, nor its messages
                 self._store.write(self.core.take_changes(), self._added, self._spool.take_freed())
         finally:
             self._publisher.abandon()

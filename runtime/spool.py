@@ -1,14 +1,14 @@
-"""The spool: messages on their way to the bus, in the order they were said, within bounds.
+"""The spool: messages that wait for the bus, in the order they were made, within bounds.
 
-When it is full, the oldest goes of the first of these kinds that has any to spare:
+When it is full, the oldest message is dropped of the first of these kinds that has one to drop:
 
 1. telemetry, and dead letters;
-2. how far a job is, where a newer word of the same job waits;
-3. checkpoints of a job, births of a node, where a newer word of the same waits.
+2. progress of a job, if a newer one of the same job waits;
+3. checkpoints of a job and births of a node, if a newer one of the same waits.
 
-All else is never dropped: acks, what became of workers, the newest checkpoint of each job. Without
-them the scheduler could not know what became of its work. They are few, for all of them answer
-commands, and none comes while the link is down.
+Nothing else is ever dropped: acks, starts and ends of workers, the newest checkpoint of each job.
+Without them the scheduler could not know what became of its work. They are few, because they answer
+commands, and no command arrives while the link is down.
 """
 
 from collections import Counter, deque
@@ -24,22 +24,22 @@ import orjson
 from bus.contract import Message
 
 
-class Loss(IntEnum):
-    """How dear a message is when the spool is full; the numbers are in the agent's store."""
+class DropPriority(IntEnum):
+    """When a message may be dropped from a full spool; the numbers are in the agent's store."""
 
     NEVER = 0
     TELEMETRY = 1
-    PROGRESS = 2  #: May go once it is superseded.
+    PROGRESS = 2  #: May be dropped once a newer message supersedes it.
     STANDING = 3  #: Likewise, after those.
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """How much may wait. What must not be dropped may exceed it."""
+class SpoolLimit:
+    """How much may wait. Messages that must not be dropped may exceed it."""
 
-    #: So many messages.
+    #: The most messages.
     messages: int = 100_000
-    #: So many bytes of them.
+    #: The most bytes of them.
     size_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -48,20 +48,20 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SpooledMessage:
     """A message that waits, under its position in the agent's store."""
 
     row: int
     message: Message
     #: Whether it may be dropped when the spool is full.
-    loss: Loss = Loss.NEVER
-    #: What it says something of, if a newer word of the same supersedes it.
+    loss: DropPriority = DropPriority.NEVER
+    #: Its type and job or node, if a newer message of the same supersedes it.
     subject: str = ""
 
     @classmethod
-    def of(cls, row: int, message: Message, loss: Loss) -> Self:
-        """Put a message in its place; find its subject in what it says, if it needs one."""
-        if loss in (Loss.NEVER, Loss.TELEMETRY):
+    def of(cls, row: int, message: Message, loss: DropPriority) -> Self:
+        """Make one; read its subject from the message, if it needs one."""
+        if loss in (DropPriority.NEVER, DropPriority.TELEMETRY):
             return cls(row, message, loss)
         said = orjson.loads(message.value or b"{}")
         of_what = said["data"].get("job") or said["data"]["node"]
@@ -76,14 +76,18 @@ class Waiting:
 class Spool:
     """The queue in memory; the store holds the same rows."""
 
-    def __init__(self, limit: Limit | None = None, waiting: Iterable[Waiting] = ()) -> None:
+    def __init__(
+        self, limit: SpoolLimit | None = None, waiting: Iterable[SpooledMessage] = ()
+    ) -> None:
         """Take over the rows of the last boot, in order."""
-        self._limit = limit or Limit()
-        self._lanes: dict[Loss, deque[Waiting]] = {loss: deque() for loss in Loss}
-        self._words: Counter[str] = Counter()  # that wait, by subject
+        self._limit = limit or SpoolLimit()
+        self._lanes: dict[DropPriority, deque[SpooledMessage]] = {
+            loss: deque() for loss in DropPriority
+        }
+        self._counts: Counter[str] = Counter()  # waiting messages by subject
         self._freed: list[int] = []
         self.size_bytes = 0
-        #: Messages dropped for want of room since the agent began.
+        #: Messages dropped since the agent began, because the spool was full.
         self.dropped = 0
         for message in waiting:
             self.add(message)
@@ -91,15 +95,15 @@ class Spool:
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
-    def add(self, waiting: Waiting) -> None:
-        """Put a message at the end; drop what is dearest least if there is no room."""
+    def add(self, waiting: SpooledMessage) -> None:
+        """Put a message at the end; drop the least important ones if there is no room."""
         self._lanes[waiting.loss].append(waiting)
-        self._words[waiting.subject] += 1
+        self._counts[waiting.subject] += 1
         self.size_bytes += waiting.size_bytes
         while self._is_full and self._drop():
             self.dropped += 1
 
-    def next(self, count: int) -> list[Waiting]:
+    def next(self, count: int) -> list[SpooledMessage]:
         """Give up to `count` messages to publish, oldest first; they stay until `sent`."""
         lanes = [lane for lane in self._lanes.values() if lane]
         if len(lanes) == 1:
@@ -107,7 +111,7 @@ class Spool:
         return list(islice(merge(*lanes, key=_row), count))
 
     def sent(self, up_to_row: int) -> None:
-        """Let go of everything up to a row: the bus has it."""
+        """Remove everything up to a row: the bus has it."""
         for lane in self._lanes.values():
             while lane and lane[0].row <= up_to_row:
                 self._free(lane.popleft())
@@ -128,26 +132,26 @@ class Spool:
 
     def _drop(self) -> bool:
         """Drop one message; False if none may go."""
-        if lane := self._lanes[Loss.TELEMETRY]:
+        if lane := self._lanes[DropPriority.TELEMETRY]:
             self._free(lane.popleft())
             return True
-        for loss in (Loss.PROGRESS, Loss.STANDING):
+        for loss in (DropPriority.PROGRESS, DropPriority.STANDING):
             lane = self._lanes[loss]
             # Those passed over are the newest of their subjects: no more than there are jobs.
             for index, waiting in enumerate(lane):
-                if self._words[waiting.subject] > 1:
+                if self._counts[waiting.subject] > 1:
                     del lane[index]
                     self._free(waiting)
                     return True
         return False
 
-    def _free(self, waiting: Waiting) -> None:
+    def _free(self, waiting: SpooledMessage) -> None:
         self.size_bytes -= waiting.size_bytes
-        self._words[waiting.subject] -= 1
-        if not self._words[waiting.subject]:
-            del self._words[waiting.subject]
+        self._counts[waiting.subject] -= 1
+        if not self._counts[waiting.subject]:
+            del self._counts[waiting.subject]
         self._freed.append(waiting.row)
 
 
-def _row(waiting: Waiting) -> int:
+def _row(waiting: SpooledMessage) -> int:
     return waiting.row

@@ -1,7 +1,7 @@
-"""The agent's own file: what its core remembers, and its spool; one transaction per turn.
+"""The agent's state file: the core's state and the spool, stored in one transaction per turn.
 
-`synchronous=NORMAL` outlives a crash of the process, `FULL` also a loss of power. The file belongs
-to one process at a time: a second one is refused when it opens.
+`synchronous=NORMAL` outlives a crash of the process, `FULL` also a loss of power. One process has
+the file open at a time; a second one is refused.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import orjson
 
 from bus.contract import Message
-from runtime.spool import Loss, Waiting
+from runtime.spool import DropPriority, SpooledMessage
 
 #: What a stored turn outlives.
 Durability = Literal["process_crash", "power_loss"]
@@ -27,7 +27,7 @@ CREATE TABLE boot (id INTEGER PRIMARY KEY CHECK (id = 1), bootid INTEGER NOT NUL
 INSERT INTO boot VALUES (1, -1);
 CREATE TABLE spool (
     row INTEGER PRIMARY KEY, topic TEXT NOT NULL, key TEXT NOT NULL, value BLOB,
-    headers BLOB, telemetry INTEGER NOT NULL -- a `runtime.spool.Loss`
+    headers BLOB, telemetry INTEGER NOT NULL -- a `runtime.spool.DropPriority`
 );
 PRAGMA application_id = 1413955911;
 PRAGMA user_version = 1;
@@ -58,8 +58,8 @@ class AgentStore:
     ) -> Self:
         """Open or create the file and begin a boot; `:memory:` keeps nothing.
 
-        A boot is `first_boot` at least: above all that a lost file of the same agent had, or the
-        agent would be taken for its own past; so would one whose file was restored from a copy.
+        The boot id is at least `first_boot`. So it is above all ids of a file that was lost or
+        restored from a copy; otherwise the agent would be taken for an earlier start of itself.
 
         Raises:
             StoreError: another process has it open, or it is not an agent's file.
@@ -82,11 +82,11 @@ class AgentStore:
     ) -> Self:
         is_new = cls._is_new(connection)
         if is_new and str(path) != ":memory:":
-            Path(path).chmod(0o600)  # what jobs run is in it, with their environment
-        # Held for life once taken: two agents on one file would both be the same source.
+            Path(path).chmod(0o600)  # it holds the programs of jobs, with their environment
+        # Locked for the life of the process: two agents on one file would be one source.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
-        # A boot that a loss of power undoes would be given again, and its messages be copies.
+        # A boot id that a loss of power undoes would be used again, for other messages.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("BEGIN IMMEDIATE")
         if is_new:
@@ -103,7 +103,7 @@ class AgentStore:
 
     @staticmethod
     def _is_new(connection: sqlite3.Connection) -> bool:
-        """Tell an empty file from an agent's; what is neither is refused before it is touched."""
+        """Whether the file is empty; one that is not an agent's is refused before any change."""
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
@@ -123,8 +123,8 @@ class AgentStore:
             rows = self._connection.execute("SELECT key, value FROM state ORDER BY key")
             return {key: orjson.loads(value) for key, value in rows}
 
-    def load_spool(self) -> list[Waiting]:
-        """Give what the boots before left unsent, in order.
+    def load_spool(self) -> list[SpooledMessage]:
+        """Give the messages that earlier boots left unsent, in order.
 
         Raises:
             StoreError: it cannot be read.
@@ -134,7 +134,9 @@ class AgentStore:
                 "SELECT row, topic, key, value, headers, telemetry FROM spool ORDER BY row"
             )
             return [
-                Waiting.of(row, Message(topic, key, value, _headers(headers)), Loss(loss))
+                SpooledMessage.of(
+                    row, Message(topic, key, value, _headers(headers)), DropPriority(loss)
+                )
                 for row, topic, key, value, headers, loss in rows
             ]
 
@@ -149,14 +151,13 @@ class AgentStore:
         return self.sequence - 1
 
     def write(
-        self, changes: Mapping[str, Any], added: Sequence[Waiting], freed: Iterable[int]
+        self, changes: Mapping[str, Any], added: Sequence[SpooledMessage], freed: Iterable[int]
     ) -> None:
-        """Store a turn whole: changed rows (None removes one), new messages, freed ones.
+        """Store a turn in one transaction: changed rows (None removes one), new and sent messages.
 
         Raises:
             StoreError: it cannot be written, as when the disk is full or the file was damaged.
-                Nothing of it is stored, or all, where the disk failed at the end; the next opening
-                tells.
+                Nothing is stored, or all if the disk failed at the end; the next opening tells.
         """
         execute, many = self._connection.execute, self._connection.executemany
         try:
@@ -175,7 +176,7 @@ class AgentStore:
             many("DELETE FROM spool WHERE row = ?", [(row,) for row in freed])
             execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:  # SQLite has rolled back by itself if it must
+            if self._connection.in_transaction:  # SQLite may have rolled back by itself
                 execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise StoreError(
@@ -195,9 +196,9 @@ class AgentStore:
 
 
 def held_gangs(path: Path | str) -> dict[str, int]:
-    """Give the jobs, with their epochs, that an agent's file says it held when it ended.
+    """Give the jobs and epochs of the gangs that an agent had when it ended, from its file.
 
-    To be asked before the file is opened; nothing where there is none.
+    Call this before the file is opened; empty if there is no file.
 
     Raises:
         StoreError: another process has it open, or it is not an agent's file.
@@ -213,7 +214,7 @@ def held_gangs(path: Path | str) -> dict[str, int]:
 
 @contextmanager
 def _asking(path: Path | str) -> Iterator[None]:
-    """Say of a file that cannot be used what to do about it."""
+    """Add to an error of the file what to do about it."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -225,7 +226,7 @@ def _asking(path: Path | str) -> Iterator[None]:
         raise StoreError(f"state file {path}: {error}; move it away to begin afresh") from error
 
 
-def _spool_row(waiting: Waiting) -> tuple[int, str, str, bytes | None, bytes | None, int]:
+def _spool_row(waiting: SpooledMessage) -> tuple[int, str, str, bytes | None, bytes | None, int]:
     message = waiting.message
     headers = orjson.dumps(dict(message.headers)) if message.headers else None
     return waiting.row, message.topic, message.key, message.value, headers, waiting.loss

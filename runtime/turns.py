@@ -1,7 +1,7 @@
-"""An agent's turns: learn what the machine did, hear commands, write down, act, report.
+"""An agent's turns: take the machine's reports and the commands, store, act, report.
 
-Only what is written down takes effect. Whose bus and store these are is the caller's: a service
-has real ones (`runtime.service`), the simulator has neither.
+Nothing takes effect before it is stored. The caller provides bus and store: a service has real
+ones (`runtime.service`), the simulator has neither.
 """
 
 import math
@@ -14,14 +14,14 @@ from schemas.events import EventData
 
 _TICK = Tick()
 
-#: What an agent says by itself.
+#: What an agent reports by itself.
 Report = Literal["telemetry", "progress", "load"]
 #: Takes an event to publish, its moment, and the id of the command that caused it.
 Say = Callable[[EventData, float, str | None], None]
 
 
 class Turns:
-    """A core and its machine."""
+    """Runs a core and its machine together."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Turns:
         """Put the parts together.
 
         Args:
-            core: Who decides here.
-            machine: What it decides about.
-            every_s: How often each report is made. Moments are aligned, so that agents speak
-                together.
+            core: Decides.
+            machine: Carries out the core's actions, and reports.
+            every_s: How often each report is made. Moments are aligned, so that all
+                agents report together.
             say: Takes what is to be published, in order, once it is saved.
             save: Writes down what the core changed and what was said.
         """
@@ -52,13 +52,13 @@ class Turns:
         self._report_s: dict[Report, float] = {}
 
     def begin(self, now_s: float) -> None:
-        """Be born."""
+        """Report the agent's birth."""
         self._take(Birth(self.machine.executor.running()), now_s)
         self._flush(now_s)
         self._report_s = {name: _next(now_s, every) for name, every in self._every_s.items()}
 
     def turn(self, now_s: float, commands: Iterable[Command]) -> None:
-        """Take up everything that is due; each command is asked for when its turn has come."""
+        """Handle everything that is due; each command is read when its turn comes."""
         self._learn(now_s)
         for command in commands:
             self._take(command, now_s)
@@ -70,7 +70,7 @@ class Turns:
         self._flush(now_s)
 
     def farewell(self, reason: str, now_s: float) -> None:
-        """Say that every node goes for good."""
+        """Report that every node leaves for good."""
         self._collect(self.core.farewell(reason, now_s), now_s)
         self._flush(now_s)
 
@@ -101,7 +101,7 @@ class Turns:
         self._actions += outputs.actions
 
     def _flush(self, now_s: float) -> None:
-        """Write down what the turn changed, then let it take effect."""
+        """Store what the turn changed, then carry out its actions."""
         self._save()
         actions, self._actions = self._actions, []
         for action in actions:

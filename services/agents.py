@@ -1,7 +1,7 @@
-"""What both agent services do alike.
+"""What both agent services have in common.
 
-A machine is simulated (workers, GPUs and owners are closed forms of time), or real, as `agent.runs`
-says. Everything else of an agent is real in any case.
+`agent.runs` says whether the machine is simulated (workers, GPUs and owners are closed forms of
+time) or real. Everything else of an agent is always real.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _ALIKE = ("gpu_type", "gpu_memory_mib", "speed_factor", "transfer_mib_per_s")
 
 
 class Line(Protocol):
-    """What is known of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
+    """The state of a connection to an MQTT broker; `bus.mqtt_client.MqttClient` is one."""
 
     @property
     def connected(self) -> bool:
@@ -77,7 +77,7 @@ class AgentRole:
             link: What it speaks over.
             clock: Where time comes from.
             config: The configuration.
-            log: Where it says what operators shall know.
+            log: The log for operators.
             line: The MQTT connection beneath the link, where there is one.
             probe: Asks the bus that the link is, where it is one.
             machine: What is wrong with the machine, where it is a real one.
@@ -92,10 +92,10 @@ class AgentRole:
         if machine is None:
             log.warning("its workers and GPUs are simulated: no job really runs (agent.runs)")
         if not config.agent.trusted_keys:
-            log.warning("commands are obeyed unsigned; set agent.trusted_keys")
+            log.warning("commands are carried out unsigned; set agent.trusted_keys")
 
     async def run(self) -> None:
-        """Be the agent until `stop`, then publish what is left as far as the bus takes it."""
+        """Run the agent until `stop`, then publish the rest as far as the bus takes it."""
         try:
             await self._agent.run()
             if self._ending is not None and self._line is None:
@@ -104,9 +104,9 @@ class AgentRole:
             await self._link.close()
 
     async def _leave(self) -> None:
-        """Say that nobody is here until the next start: nothing new is to be placed here.
+        """Tell the scheduler that the agent is away, so that it places nothing here.
 
-        Over MQTT the link says so by itself.
+        Over MQTT the broker does that (the will).
         """
         name, session = self._agent.core.agent, self._agent.bootid
         word = event(
@@ -117,14 +117,14 @@ class AgentRole:
             time_s=self._clock.now_s(),
             cell=self._cell,
         )
-        with contextlib.suppress(BusError):  # it is heard by its silence then
+        with contextlib.suppress(BusError):  # then the scheduler notices its silence
             await self._link.publish(Message(EVENTS.name, self._cell, encode(word)))
 
     def stop(self) -> None:
         self._ending = asyncio.create_task(self._agent.stop())
 
     async def refresh(self) -> None:
-        """Look how old the oldest message is, and whether the bus has taken anything of late."""
+        """Note the age of the oldest message, and whether the bus takes messages."""
         agent, message = self._agent, self._agent.oldest_waiting
         said = None if message is None else decode_event(message.value or b"")
         self._oldest_s = None if said is None or isinstance(said, Rejected) else said.time_s
@@ -143,15 +143,15 @@ class AgentRole:
 
     def problems(self) -> list[str]:
         of_machine = [] if self._machine is None else self._machine.problems(self._clock.now_s())
-        return [*self._of_line(), *self._of_rival(), *of_machine]
+        return [*self._of_line(), *self._of_newer_start(), *of_machine]
 
-    def _of_rival(self) -> list[str]:
-        rival, own = self._agent.rival, self._agent.bootid
-        if rival is None:
+    def _of_newer_start(self) -> list[str]:
+        newer_boot, own = self._agent.newer_boot, self._agent.bootid
+        if newer_boot is None:
             return []
         return [
-            f"a newer start of this agent speaks (boot {rival}, this one is {own}), so nothing "
-            "that this one says is believed: end one of the two"
+            f"a newer start of this agent is running (boot {newer_boot}, this one is {own}), so "
+            "reports of this one are ignored: end one of the two"
         ]
 
     def _of_line(self) -> list[str]:
@@ -162,8 +162,8 @@ class AgentRole:
         if self._line is not None:
             return [f"no connection to the MQTT broker: {self._line.problem}"]
         if self._seen == (0, 0):
-            return ["it starts: the bus has taken nothing of it yet"]
-        return ["the bus does not take what this agent says; trying again"]
+            return ["it is starting: the bus has taken no message of it yet"]
+        return ["the bus does not take this agent's messages; trying again"]
 
     def details(self) -> dict[str, object]:
         return {"spool": self._agent.spool_length, "cell": self._cell}
@@ -196,7 +196,7 @@ def given(
     optional: tuple[str, ...] = (),
     foreign: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Give what the configuration says of the machine; what it does not say, the role knows.
+    """Give what the configuration says of the machine; for the rest the role has defaults.
 
     Raises:
         ConfigError: a needed key is missing, or one of another kind of agent is set.
@@ -204,10 +204,10 @@ def given(
     section = config.agent
     for name in needed:
         if getattr(section, name) in (None, ()):
-            raise ConfigError(f"agent.{name} is not set; this agent cannot do without it")
+            raise ConfigError(f"agent.{name} is not set; this agent needs it")
     for name in foreign:
         if getattr(section, name) not in (None, ()):
-            raise ConfigError(f"agent.{name} is not of this kind of agent; take it out")
+            raise ConfigError(f"agent.{name} is for another kind of agent; take it out")
     if section.runs is None:
         raise ConfigError(
             "agent.runs is not set; say processes (docs/jobs.md has a whole file), or simulated to "

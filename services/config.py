@@ -4,7 +4,8 @@
     environment  TIDEGATE_SECTION__KEY; TIDEGATE_KAFKA_BOOTSTRAP and TIDEGATE_MQTT_URL as well
     flags        --set section.key=value
 
-A key that is not known is an error, so that a slip of the pen cannot pass for a setting.
+A key that is not known is an error, so that a slip of the pen cannot pass for a setting. A key that
+has a new name is taken under its old one for one release: `services.renamed_keys`.
 """
 
 import contextlib
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import orjson
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError
 
 from bus.options import KAFKA_VARIABLE, MQTT_VARIABLE
 from schemas.values import Name
 from services.keys import Section
+from services.renamed_keys import rename_keys
 from services.scheduler_sections import SchedulerSection
 from services.sections import (
     AgentSection,
@@ -58,6 +60,12 @@ class Config(Section):
     scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
     bridge: BridgeSection = Field(default_factory=BridgeSection)
     agent: AgentSection = Field(default_factory=AgentSection)
+    _deprecated: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def deprecated(self) -> tuple[str, ...]:
+        """A sentence for each key that was given under its old name."""
+        return self._deprecated
 
 
 def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
@@ -66,14 +74,29 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: names what is wrong, a line for each key.
     """
-    tree: _Tree = {} if file is None else _read(file)
-    for above in (_brokers(os.environ), _from_environment(os.environ), _nested(flags)):
+    where = "" if file is None else f"{file}: "
+    sources = [
+        ({} if file is None else _read(file), where),
+        (_brokers(os.environ), ""),
+        (_from_environment(os.environ), "the environment: "),
+        (_nested(flags), "--set: "),
+    ]
+    tree: _Tree = {}
+    deprecated: list[str] = []
+    for above, of in sources:
+        try:
+            # Before the sources are put together: a flag replaces what the file says, whichever
+            # of the two names each of them uses.
+            deprecated += rename_keys(above)
+        except ValueError as error:
+            raise ConfigError(f"{of}{error}") from None
         _put(above, tree)
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
     except ValidationError as error:
-        where = "" if file is None else f"{file}: "
         raise ConfigError(*(where + line for line in _sentences(error))) from None
+    config._deprecated = tuple(deprecated)
+    return config
 
 
 def _put(above: Mapping[str, Any], tree: _Tree) -> None:

@@ -20,8 +20,8 @@ def of_executor(executor: "ProcessExecutor | ClusterExecutor", now_s: float) -> 
     """Give what runs the gangs, at this moment."""
     yield Sample("tidegate_gangs_stuck", len(executor.stuck(now_s)))
     if isinstance(executor, ProcessExecutor):
-        yield Sample("tidegate_leftovers_total", executor.leftovers)
-        yield Sample("tidegate_fallbacks_total", executor.fallbacks)
+        yield Sample("tidegate_orphans_killed_total", executor.orphans_killed)
+        yield Sample("tidegate_resize_restarts_total", executor.fallbacks)
     else:
         yield Sample("tidegate_cluster_away", float(bool(executor.away)))
 
@@ -46,7 +46,7 @@ def of_part(part: object) -> Iterable[Sample]:
         for outcome, count in counts.items():
             yield Sample("tidegate_gpu_samples_total", count, (outcome,))
     elif isinstance(part, ScrapedLoad):
-        yield Sample("tidegate_load_unheard", part.unheard)
+        yield Sample("tidegate_inference_targets_down", part.targets_down)
         for outcome, count in asdict(part.counters).items():
             if outcome != "scrapes":  # the sum of the good and those that were not
                 yield Sample("tidegate_load_scrapes_total", count, (outcome,))

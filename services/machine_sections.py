@@ -59,7 +59,7 @@ class WorkersSection(Section):
     #: then it is given up. Its GPUs stay taken meanwhile. Over a thin link it takes its size over
     #: half of `rate_mib_per_s`, for it is read back. The scheduler is as patient only with jobs
     #: that declare `checkpoint_mib`, by `agent.transfer_mib_per_s`.
-    upload_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
+    final_upload_timeout_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
     #: Of a gang, where cgroups can be used.
     memory_mib: Count | None = None
     #: Cores of a gang, where cgroups can be used.
@@ -68,8 +68,8 @@ class WorkersSection(Section):
     log_max_mib: Count = 16
     #: Log files of a worker.
     log_files: Count = 4
-    #: Checkpoints of a job that are kept.
-    keep: Count = 2
+    #: How many checkpoints of a job stay, on the local disk and in the store.
+    checkpoint_retention: Count = 2
 
 
 class SlurmSection(Section):
@@ -86,7 +86,7 @@ class SlurmSection(Section):
     #: Slurm is asked this often while a gang is held.
     poll_s: Seconds = 2.0
     #: A gang that Slurm does not begin within this has failed.
-    pending_s: Seconds = 900.0
+    pending_timeout_s: Seconds = 900.0
 
 
 class KubernetesSection(Section):
@@ -115,7 +115,7 @@ class KubernetesSection(Section):
     #: Added to each container.
     container: dict[str, Any] = Field(default_factory=dict)
     #: A gang whose Pods do not all run within this has failed.
-    pending_s: Seconds = 900.0
+    pending_timeout_s: Seconds = 900.0
 
 
 class MeterSection(Section):

@@ -163,11 +163,11 @@ METRICS: dict[str, Meaning] = {
     "tidegate_cluster_away": _gauge(
         "1 while the cluster that runs the gangs, or its folder, does not answer.", AGENTS
     ),
-    "tidegate_leftovers_total": _counter(
-        "Processes of ended runs that the agent found when it began, and ended.", AGENTS
+    "tidegate_orphans_killed_total": _counter(
+        "Worker processes of earlier runs that the agent found at its start, and killed.", AGENTS
     ),
-    "tidegate_fallbacks_total": _counter(
-        "Starts from an older checkpoint, since a newer one could not be used.", AGENTS
+    "tidegate_resize_restarts_total": _counter(
+        "Changes of size in place that failed, so that the gang was restarted instead.", AGENTS
     ),
     "tidegate_transfers_total": _counter(
         "Checkpoints brought to the store or from it: done, or failed (or stopped).",
@@ -185,16 +185,16 @@ METRICS: dict[str, Meaning] = {
         AGENTS,
         "outcome",
     ),
-    "tidegate_load_unheard": _gauge(
-        "Servers of the owner that are not heard, and so count as fully loaded.", AGENTS
+    "tidegate_inference_targets_down": _gauge(
+        "Servers of the owner whose metrics cannot be read, and so count as fully loaded.", AGENTS
     ),
     "tidegate_load_scrapes_total": _counter(
-        "Scrapes of the owner's servers; doubtful ones, and restarts, are among the good.",
+        "Scrapes of the owner's servers; doubtful ones and restarts count as good, too.",
         AGENTS,
         "outcome",
     ),
     "tidegate_owner_moves_total": _counter(
-        "How the owner left its nodes and came back.", AGENTS, "outcome"
+        "Drains and hand-backs of the owner's nodes, done or failed.", AGENTS, "outcome"
     ),
     "tidegate_gpus_protected": _gauge(
         "GPUs kept from lending because they served a moment ago.", AGENTS

@@ -71,6 +71,8 @@ async def _serve(
 ) -> int:
     about = {"cell": config.cell} if role in AGENTS else {}
     log = configure(config.log, role=role, name=name, **about)
+    for sentence in config.deprecated:
+        log.warning(sentence)
     running = make(log)
     beat = Beat()
     server = _listen(role, name, config, running, beat)

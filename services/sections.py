@@ -11,7 +11,7 @@ from bus.contract import BusError
 from bus.options import COPIES, KafkaOptions, MqttOptions, Tls, mqtt_options
 from runtime.core import Limits
 from runtime.service import Schedule
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 from runtime.store import Durability
 from schemas.events import PoolKind
 from schemas.values import Name
@@ -288,7 +288,7 @@ class AgentSection(Section):
     trusted_keys: dict[str, str] = Field(default_factory=dict)
     schedule: Schedule = Field(default_factory=Schedule)
     limits: Limits = Field(default_factory=Limits)
-    spool: Limit | None = None
+    spool: SpoolLimit | None = None
     #: What runs the workers, as [agent.workers] says: processes of this machine, or a cluster. One
     #: that is `simulated` reports jobs as completed that nobody ran. Must be set.
     runs: Literal["simulated", "processes", "slurm", "kubernetes"] | None = None

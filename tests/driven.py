@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.options import ClusterOptions
 from runtime.core import (
     CheckpointWorkers,
     GangFailed,
@@ -165,7 +165,7 @@ class _Cluster(Protocol):
 class ClusterBench(Driven[ClusterExecutor]):
     """An executor on a cluster with two nodes of two GPUs each, watched from outside of it."""
 
-    def __init__(self, cluster: _Cluster, root: Path, options: Terms) -> None:
+    def __init__(self, cluster: _Cluster, root: Path, options: ClusterOptions) -> None:
         """Make the executor; what it takes and leaves here is in `root`."""
         self._cluster, self.root, self.options = cluster, root, options
         super().__init__(options.root)

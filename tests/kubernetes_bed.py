@@ -34,6 +34,12 @@ if TYPE_CHECKING:  # its client takes seconds to import, and every run of tests 
 BIN = Path(os.environ.get("TIDEGATE_KUBERNETES_BIN") or ROOT / ".kubernetes" / "bin")
 NODES = ("n1", "n2")
 GPUS = 2
+_QUICK: dict[str, Any] = {
+    "poll_s": 0.2,
+    "quiet_start_s": 0.3,
+    "grace_s": 30.0,
+    "final_upload_timeout_s": 30.0,
+}
 _GPU = "nvidia.com/gpu"
 _SWITCH = "TIDEGATE_KUBERNETES"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -233,7 +239,7 @@ class KubernetesBench(ClusterBench):
             volume={"hostPath": {"path": str(root / "shared")}},
             kubeconfig=plane.kubeconfig,
             service=None,
-            **{"poll_s": 0.2, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
+            **{**_QUICK, **options},
         )
         super().__init__(plane, root, terms)
 

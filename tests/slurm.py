@@ -20,6 +20,12 @@ from tests.patience import wait_until
 from tests.ports import lacking
 
 NODES = ("n1", "n2")
+_QUICK: dict[str, Any] = {
+    "poll_s": 0.1,
+    "quiet_start_s": 0.3,
+    "grace_s": 30.0,
+    "final_upload_timeout_s": 30.0,
+}
 _HOLDS = re.compile(r"JobState=(RUNNING|COMPLETING|SUSPENDED) ")
 _DEVICES = re.compile(r"Nodes=(\S+) .*GRES=gpu(?::\w+)?:\d+\(IDX:([\d,-]+)\)")
 
@@ -136,7 +142,7 @@ class SlurmBench(ClusterBench):
             store=CheckpointStore(f"file://{root}/store"),
             agent=f"agent-{root.name}",
             slurm_conf=cluster.conf,
-            **{"poll_s": 0.1, "quiet_start_s": 0.3, "grace_s": 30.0, "upload_s": 30.0, **options},
+            **{**_QUICK, **options},
         )
         super().__init__(cluster, root, terms)
 

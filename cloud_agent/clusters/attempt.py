@@ -1,14 +1,14 @@
-"""The face of a cluster: runs that it is handed, and how they end."""
+"""What the executor needs of a cluster's own scheduler: to run gangs, and to tell how they end."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from runtime.core import Pace
 from runtime.executors.folder import CHECKPOINTS
-from runtime.executors.progress import Announced, ProgressFile
+from runtime.executors.progress import AnnouncedCheckpoint, ProgressFile
 from schemas.programs import Program
 
 
@@ -22,24 +22,24 @@ class Outcome:
 
 
 class Progress:
-    """What the workers of a run say, each in a file of its own."""
+    """The progress that the workers of a run report, each in its own file."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         """Follow these files of a run folder."""
         self._files = [ProgressFile(folder / name, folder / CHECKPOINTS) for name in names]
 
-    def read(self, now_s: float) -> list[Announced]:
-        """Take what is new; give the checkpoints announced in it."""
-        found: list[Announced] = []
+    def read(self, now_s: float) -> list[AnnouncedCheckpoint]:
+        """Read the new lines; give the checkpoints announced in them."""
+        found: list[AnnouncedCheckpoint] = []
         for file in self._files:
             found += file.read(now_s)
-            for _ in range(file.pieces_left):  # what is written meanwhile is for the next time
+            for _ in range(file.pieces_left):  # lines written meanwhile are read the next time
                 found += file.read(now_s)
         return found
 
     @property
     def step(self) -> int | None:
-        """The furthest step said; None before the first."""
+        """The furthest step reported; None before the first."""
         return max((file.step for file in self._files if file.step is not None), default=None)
 
     @property
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def step_interval_s(self) -> float | None:
-        """Seconds from step to step of the first worker of whom they are known."""
+        """Seconds a step of the first worker for which they are known."""
         intervals = (file.step_interval_s for file in self._files)
         return next((one for one in intervals if one is not None), None)
 
@@ -59,7 +59,7 @@ class Progress:
         return next((rate for rate in rates if rate is not None), None)
 
     def pace(self, samples_per_step: float) -> Pace:
-        """What the first worker that says anything of its steps says."""
+        """The pace of the first worker that reports one."""
         said = [file.pace(samples_per_step) for file in self._files]
         return next((one for one in said if one != Pace()), Pace())
 
@@ -67,8 +67,8 @@ class Progress:
 class Attempt(Protocol):
     """The run of one epoch. All calls come from one thread."""
 
-    #: What was written down about it before the cluster heard of it.
-    started: Started
+    #: What was recorded of it before it was handed to the cluster.
+    started: StartedRun
     #: Its run folder.
     folder: Path
     progress: Progress
@@ -86,8 +86,8 @@ class Attempt(Protocol):
         """Ask the workers for a checkpoint; they go on."""
         ...
 
-    def turn(self, now_s: float, leave_by_s: float | None) -> None:
-        """Do what is next; with `leave_by_s`, see that it is gone by then.
+    def advance(self, now_s: float, leave_by_s: float | None) -> None:
+        """Take the next steps; with `leave_by_s`, see that it is gone by then.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
@@ -104,7 +104,7 @@ class Cluster(Protocol):
         ...
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Get ready; `wake` asks for a look, and may be called from any thread."""
+        """Connect; the cluster calls `wake`, from any thread, when something changed."""
         ...
 
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
@@ -116,19 +116,19 @@ class Cluster(Protocol):
         ...
 
     def look(self) -> None:
-        """See how things stand; attempts go by it until the next look."""
+        """Fetch the cluster's present state; attempts use it until the next call."""
         ...
 
     def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
     ) -> Attempt:
-        """Prepare the run of what was written down as started."""
+        """Give the attempt of a recorded run; nothing is submitted yet."""
         ...
 
-    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
-        """End what runs under the agent's name and is none of these (job, epoch)."""
+    def delete_orphans(self, expected: Collection[tuple[str, int]]) -> None:
+        """Delete what runs under the agent's name and is none of these (job, epoch)."""
         ...
 
     def close(self) -> None:
-        """End calls that block, from any thread, again and again; what runs there goes on."""
+        """Interrupt calls that block; may be called from any thread, repeatedly. Jobs go on."""
         ...

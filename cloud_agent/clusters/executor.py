@@ -1,4 +1,4 @@
-"""The executor of any cluster: orders and reports on one side, a thread that looks on the other."""
+"""The executor of any cluster: takes orders, gives reports, and works in a thread between them."""
 
 import logging
 import shutil
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from cloud_agent.clusters.attempt import Cluster
 from cloud_agent.clusters.folder import SharedFolder
-from cloud_agent.clusters.gang import Gang, Site
-from cloud_agent.clusters.held import Final, Held, forget, load
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.gang import ClusterContext, Gang
+from cloud_agent.clusters.gang_record import Final, GangRecord, forget, load
+from cloud_agent.clusters.options import ClusterOptions
 from runtime.core import (
     CheckpointDone,
     CheckpointWorkers,
@@ -26,45 +26,45 @@ from runtime.executors.fetching import epochs, job_folder
 from runtime.metering.beat import steady_s
 
 _log = logging.getLogger(__name__)
-#: For so long after an order the cluster is looked at more often, so that its effect is seen soon.
-_HURRY_S, _HURRY_POLL_S = 30.0, 0.5
-#: With nothing held, the cluster is looked at this often whether a job of ours is left.
+#: For this long after an order the cluster is polled more often, to see its effect soon.
+_FAST_S, _FAST_POLL_S = 30.0, 0.5
+#: Without gangs the cluster is polled this often for orphaned jobs of ours.
 _IDLE_POLL_S = 60.0
-#: The agent should ask again this soon while a gang is held; asking costs no more than a look.
+#: While there are gangs, the agent should call `advance` again this soon; a call costs little.
 _ASK_S = 0.2
-#: Folders of ended runs of a job that stay, for their logs.
+#: How many folders of ended runs of a job stay, for their logs.
 _KEEP_RUNS = 20
 
 _Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers | KeepLease
 
 
 class ClusterExecutor:
-    """Runs gangs on a cluster; they outlive the agent. Never waits: a thread does the work.
+    """Runs gangs on a cluster; they outlive the agent. Calls never wait: a thread does the work.
 
-    While the cluster or the folder does not answer, nothing is concluded; what is observed
-    converges when it is back. `close` ends the thread, and no gang.
+    While the cluster or the folder does not answer, no gang counts as ended. `close` ends the
+    thread, and no gang.
     """
 
     def __init__(
-        self, terms: Terms, cluster: Cluster, remembered: Mapping[str, int] | None = None
+        self, options: ClusterOptions, cluster: Cluster, remembered: Mapping[str, int] | None = None
     ) -> None:
-        """Take over what an earlier agent of this name held.
+        """Take over the gangs of an earlier agent of this name.
 
         Args:
-            terms: What is chosen about gangs.
+            options: How gangs are run.
             cluster: Where they run.
-            remembered: The jobs and epochs that the agent knows it held. Where there are any and
+            remembered: The jobs and epochs that the agent knows it ran. Where there are any and
                 the folder is not there, they count as running until it is.
 
         Raises:
-            ValueError: the files of what is held cannot be read.
+            ValueError: the gangs' records cannot be read.
             OSError: the folder cannot be used.
         """
-        self._terms, self._cluster = terms, cluster
-        self._folder = SharedFolder(terms.root, remembered or {})
+        self._options, self._cluster = options, cluster
+        self._folder = SharedFolder(options.root, remembered or {})
         self._remembered = dict(remembered or {})
         self._has_loaded = False
-        self._site = Site(terms, cluster, self._say)
+        self._context = ClusterContext(options, cluster, self._report)
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ending = threading.Event()
@@ -76,7 +76,7 @@ class ClusterExecutor:
         self._stuck: tuple[tuple[str, float], ...] = ()
         self._now_s, self._steady_s = 0.0, steady_s()
         self._gangs: dict[str, Gang] = {}
-        self._hurry_until_s = steady_s() + _HURRY_S
+        self._fast_until_s = steady_s() + _FAST_S
         self._is_busy = True
         self._broken: Exception | None = None
         if self._folder.look():
@@ -93,27 +93,27 @@ class ClusterExecutor:
     # --- asked by the agent ---
 
     def start(self, order: StartWorkers, now_s: float) -> None:
-        self._tell(order, now_s)
+        self._queue(order, now_s)
 
     def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        self._tell(order, now_s)
+        self._queue(order, now_s)
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        self._tell(order, now_s)
+        self._queue(order, now_s)
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
-        self._tell(order, now_s)
+        self._queue(order, now_s)
 
     def keep_lease(self, lease: KeepLease, now_s: float) -> None:
-        self._tell(lease, now_s)
+        self._queue(lease, now_s)
 
     def progress(self, now_s: float) -> Sequence[GangProgress]:
         return self._progress
 
     def advance(self, now_s: float) -> Sequence[Report]:
-        self._meet(now_s)
+        self._set_time(now_s)
         with self._lock:
-            # Asked again, the agent has stored what it was given before.
+            # When the agent asks again, it has stored what it was given before.
             self._stored += self._given
             said, self._said = self._said, []
             self._given = [one for one in said if isinstance(one, Final | CheckpointDone)]
@@ -127,11 +127,11 @@ class ClusterExecutor:
         return self._now_s + _ASK_S if self._is_busy else None
 
     def running(self) -> tuple[str, ...]:
-        """Every job whose end is not stored: its workers live, or may yet begin."""
+        """Every job whose end is not stored: its workers run, or may still be started."""
         return self._found
 
     def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
-        """Give the jobs whose workers live and take no steps, and since when."""
+        """Give the jobs whose workers run and take no steps, and since when."""
         return self._stuck
 
     def close(self) -> None:
@@ -143,39 +143,41 @@ class ClusterExecutor:
             self._thread.join(0.1)
             self._cluster.close()
 
-    def _tell(self, order: _Order, now_s: float) -> None:
+    def _queue(self, order: _Order, now_s: float) -> None:
         with self._lock:
             self._orders.append((order, now_s))
             self._is_busy = True
-        self._hurry_until_s = steady_s() + _HURRY_S
-        self._meet(now_s)
+        self._fast_until_s = steady_s() + _FAST_S
+        self._set_time(now_s)
         self._wake.set()
 
-    def _meet(self, now_s: float) -> None:
-        """Learn what time it is; the thread begins when first asked anything."""
+    def _set_time(self, now_s: float) -> None:
+        """Take over the agent's time; start the thread at the first call."""
         self._now_s, self._steady_s = now_s, steady_s()
         if not self._has_begun:
             self._has_begun = True
             self._cluster.begin(self._wake.set)
             self._thread.start()
 
-    def _say(self, report: Report) -> None:
+    def _report(self, report: Report) -> None:
         with self._lock:
             self._said.append(report)
 
     def _load(self) -> None:
-        """Take over what was held."""
-        self._gangs = {held.job: Gang(self._site, held) for held in load(self._site.held)}
+        """Take over the recorded gangs."""
+        self._gangs = {
+            record.job: Gang(self._context, record) for record in load(self._context.records)
+        }
         self._has_loaded, self._is_busy = True, bool(self._gangs)
         for gang in self._gangs.values():
             gang.repeat()
 
     def _load_late(self) -> None:
-        """Take over what was held, now that the folder is back; of what is not there, say so."""
+        """Take over the recorded gangs now that the folder is back; the others have failed."""
         self._load()
         for job, epoch in sorted(self._remembered.items()):
             if job not in self._gangs:
-                self._say(GangFailed(job, epoch, "the folder of its runs has nothing of it"))
+                self._report(GangFailed(job, epoch, "the folder of runs has no record of it"))
 
     # --- the thread ---
 
@@ -197,13 +199,13 @@ class ClusterExecutor:
         if not self._has_loaded:
             self._load_late()
         self._take_stored()
-        self._obey()
+        self._carry_out_orders()
         self._cluster.look()
-        now_s = self._present_s()
+        now_s = self._clock_s()
         for _, gang in sorted(self._gangs.items()):
-            gang.turn(now_s)
-        held = (gang.run for gang in self._gangs.values())
-        self._cluster.end_strays({run for run in held if run is not None})
+            gang.advance(now_s)
+        runs = (gang.run for gang in self._gangs.values())
+        self._cluster.delete_orphans({run for run in runs if run is not None})
         progress = (gang.progress() for _, gang in sorted(self._gangs.items()))
         self._progress = tuple(one for one in progress if one is not None)
         since = ((job, gang.stuck_since_s) for job, gang in sorted(self._gangs.items()))
@@ -212,16 +214,16 @@ class ClusterExecutor:
             self._is_busy = bool(self._gangs or self._orders or self._said)
 
     def _pause_s(self) -> float:
-        poll_s = self._terms.poll_s
+        poll_s = self._options.poll_s
         if not self._gangs and self._folder.problem is None:
             return _IDLE_POLL_S
-        return min(poll_s, _HURRY_POLL_S) if steady_s() < self._hurry_until_s else poll_s
+        return min(poll_s, _FAST_POLL_S) if steady_s() < self._fast_until_s else poll_s
 
-    def _present_s(self) -> float:
+    def _clock_s(self) -> float:
         return self._now_s + steady_s() - self._steady_s
 
     def _take_stored(self) -> None:
-        """Let go of gangs whose end is stored, and of what else was kept until it was."""
+        """Drop gangs whose end the agent has stored, and checkpoints older than a stored one."""
         while self._stored:
             report = self._stored.popleft()
             gang = self._gangs.get(report.job)
@@ -229,18 +231,18 @@ class ClusterExecutor:
                 continue
             if isinstance(report, CheckpointDone):
                 gang.stored(report)
-            elif gang.held.final == report:
+            elif gang.record.final == report:
                 self._forget(report.job)
 
     def _forget(self, job: str) -> None:
-        forget(self._site.held, job)
+        forget(self._context.records, job)
         del self._gangs[job]
-        folder = job_folder(self._terms.root, job)
+        folder = job_folder(self._options.root, job)
         shutil.rmtree(folder / "fetched", ignore_errors=True)
         for epoch in epochs(folder)[_KEEP_RUNS:]:
             shutil.rmtree(folder / str(epoch), ignore_errors=True)
 
-    def _obey(self) -> None:
+    def _carry_out_orders(self) -> None:
         while self._orders:
             order, said_s = self._orders[0]
             gang = None if isinstance(order, KeepLease) else self._gangs.get(order.job)
@@ -255,12 +257,12 @@ class ClusterExecutor:
             elif gang is not None:
                 assert isinstance(order, StopWorkers)
                 gang.stop(order, said_s)
-            self._orders.popleft()  # only now: one that could not be written down is tried again
+            self._orders.popleft()  # only now: an order that could not be recorded is tried again
 
     def _take(self, order: StartWorkers, known: Gang | None, said_s: float) -> None:
-        """Write a new gang down; what is held already is the same order said again."""
+        """Record a new gang; of a known one this is the same order again, or a newer epoch."""
         if order.spec.program is None:
-            self._say(
+            self._report(
                 GangFailed(
                     order.job,
                     order.epoch,
@@ -269,9 +271,9 @@ class ClusterExecutor:
                 )
             )
             return
-        if known is not None and known.held.final is None:
-            known.start_anew(order, said_s)
+        if known is not None and known.record.final is None:
+            known.start_again(order, said_s)
             return
-        held = Held(order.job, order.epoch, order.placement, order.spec, order.step)
-        held.write(self._site.held)
-        self._gangs[order.job] = Gang(self._site, held)
+        record = GangRecord(order.job, order.epoch, order.placement, order.spec, order.step)
+        record.write(self._context.records)
+        self._gangs[order.job] = Gang(self._context, record)

@@ -1,19 +1,19 @@
-"""The folder that agent and nodes share: whether it is there at all.
+"""Whether the folder that agent and nodes share is mounted.
 
-A folder that is not mounted looks empty: nothing is held, and all that the cluster runs looks like
-strays to be ended. So a file marks it from its first use on. That may be a use before it was first
-mounted, so what is held counts too: its folder is made with the first gang. An agent that remembers
-gangs and does not find both touches nothing until it does.
+A folder that is not mounted looks empty, as if there were no gangs, and all that the cluster runs
+looks like orphans. So a marker file is written at its first use. That first use may have been
+before the folder was mounted, so the folder of gang records, made with the first gang, must be
+there too. An agent that remembers gangs and does not find both changes nothing until it does.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 
-from cloud_agent.clusters.held import file_of
+from cloud_agent.clusters.gang_record import file_of
 
 MARK = "tidegate-folder"
-#: The folder in it of the files of what is held.
-HELD = "held"
+#: The folder in it with the gangs' records.
+RECORDS = "held"
 _TEXT = "Tidegate knows by this file that its folder is here. Leave it.\n"
 
 
@@ -21,7 +21,7 @@ class SharedFolder:
     """The folder of a cluster's runs."""
 
     def __init__(self, root: Path, remembered: Collection[str]) -> None:
-        """Mark it, unless the agent remembers gangs of before: then it must be marked already.
+        """Mark it, unless the agent remembers gangs: then it must be marked already.
 
         Raises:
             OSError: it cannot be written.
@@ -43,16 +43,18 @@ class SharedFolder:
         )
 
     def look(self) -> bool:
-        """See whether it is there; mark one that an agent of before marks were made has used.
+        """See whether it is there; mark one that was used before there were marks.
 
         Raises:
             OSError: it does not answer.
         """
-        held = self._root / HELD
-        if not self._mark.exists() and any(file_of(held, job).exists() for job in self._remembered):
+        records = self._root / RECORDS
+        if not self._mark.exists() and any(
+            file_of(records, job).exists() for job in self._remembered
+        ):
             self._mark.write_text(_TEXT)
         if not self._mark.exists():
             self._lacks = f"file {MARK}"
         else:
-            self._lacks = f"folder {HELD}" if self._remembered and not held.is_dir() else None
+            self._lacks = f"folder {RECORDS}" if self._remembered and not records.is_dir() else None
         return self._lacks is None

@@ -1,4 +1,4 @@
-"""One gang on a cluster: what is wanted of it, what became of it, and the reports of both."""
+"""One gang on a cluster: carries out its orders, follows its run, and reports what happens."""
 
 import math
 import threading
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_agent.clusters.attempt import Attempt, Cluster
-from cloud_agent.clusters.folder import HELD
-from cloud_agent.clusters.held import Final, Held, Started
-from cloud_agent.clusters.stillness import Stillness
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.folder import RECORDS
+from cloud_agent.clusters.gang_record import Final, GangRecord, StartedRun
+from cloud_agent.clusters.options import ClusterOptions
+from cloud_agent.clusters.stall_detector import StallDetector
 from runtime.core import (
     CheckpointDone,
     CheckpointLost,
@@ -29,336 +29,347 @@ from runtime.core import (
 )
 from runtime.core.state import without
 from runtime.executors.fetching import fetched, job_folder
-from runtime.executors.saving import Committed, Offer, Saver, in_thread
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, in_thread
 from schemas.programs import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What all gangs of an agent share."""
+class ClusterContext:
+    """What all gangs of an agent share: options, the cluster, and where reports go."""
 
-    terms: Terms
+    options: ClusterOptions
     cluster: Cluster
-    say: Callable[[Report], None]
+    report: Callable[[Report], None]
 
     @property
-    def held(self) -> Path:
-        """Folder of the files of what is held."""
-        return self.terms.root / HELD
+    def records(self) -> Path:
+        """Folder of the gangs' records."""
+        return self.options.root / RECORDS
 
 
 class Gang:
     """The workers of one job, whatever their epoch. All calls come from one thread."""
 
-    def __init__(self, site: Site, held: Held) -> None:
-        """Take over what is held, also from an agent that has ended."""
-        self.held = held
-        self._site = site
-        self._saver = Saver(held.job, site.terms.store, site.terms.keep, held.committed_step)
+    def __init__(self, context: ClusterContext, record: GangRecord) -> None:
+        """Take over a recorded gang, also from an agent that has ended."""
+        self.record = record
+        self._context = context
+        self._uploader = CheckpointUploader(
+            record.job,
+            context.options.store,
+            context.options.checkpoint_retention,
+            record.committed_step,
+        )
         self._attempt: Attempt | None = None
-        self._still = Stillness(site.terms, held.job)
+        self._stall = StallDetector(context.options, record.job)
         self._fetch: Future[Path] | None = None
         self._drop_fetch = threading.Event()
         self._has_started = False
         self._stop_by_s: float | None = None
         self._scale_by_s: float | None = None
         self._save_by_s: float | None = None
-        #: Until when the last checkpoint may take, after a stop and after any end.
+        #: By when the last checkpoint must be uploaded, after a stop and after any end.
         self._stop_upload_by_s = self._upload_by_s = math.inf
-        #: Of the run that has ended: whether that was said, and whether the job is done.
-        self._is_freed = self._is_complete = False
-        self._committed: Committed | None = None
-        if held.started is not None and held.final is None:
-            self._begin(held.started)
+        #: Of an ended run: whether its free GPUs were reported, and whether the job is complete.
+        self._is_released = self._is_complete = False
+        self._committed: Uploaded | None = None
+        if record.started is not None and record.final is None:
+            self._begin(record.started)
 
     @property
     def run(self) -> tuple[str, int] | None:
         """The job and epoch that the cluster may run for it; None: nothing."""
         if self._attempt is None or self._attempt.ended is not None:
             return None
-        return self.held.job, self._attempt.started.epoch
+        return self.record.job, self._attempt.started.epoch
 
     @property
     def stuck_since_s(self) -> float | None:
-        """Since when its workers live and take no steps; None: they do, or never said any."""
-        return None if self.run is None or self._is_unwanted else self._still.since_s
+        """Since when its workers have taken no step; None: they do, or never reported any."""
+        return None if self.run is None or self._is_unwanted else self._stall.since_s
 
-    # --- wishes ---
+    # --- orders ---
 
-    def start_anew(self, order: StartWorkers, now_s: float) -> None:
-        """Begin what the order asks for; what ran before is none of the agent's any more."""
-        held = self.held
-        if order.epoch <= held.epoch:
+    def start_again(self, order: StartWorkers, now_s: float) -> None:
+        """Start again under a newer epoch; the work of the earlier run no longer counts."""
+        record = self.record
+        if order.epoch <= record.epoch:
             return
-        held.epoch, held.placement, held.spec = order.epoch, order.placement, order.spec
-        held.anew_step, held.giving_up, held.left = order.step, [], []
+        record.epoch, record.placement, record.spec = order.epoch, order.placement, order.spec
+        record.anew_step, record.giving_up, record.left = order.step, [], []
         self._stop_by_s, self._scale_by_s, self._has_started = None, now_s, False
         self._stop_upload_by_s, self._is_complete = math.inf, False
-        self._saver.abandon()
-        held.write(self._site.held)
+        self._uploader.abandon()
+        record.write(self._context.records)
 
     def scale(self, order: ScaleWorkers) -> None:
         """Have it run on other GPUs, under the order's epoch."""
-        held = self.held
-        if order.epoch <= held.epoch or self._stop_by_s is not None or held.final is not None:
+        record = self.record
+        if order.epoch <= record.epoch or self._stop_by_s is not None or record.final is not None:
             return
-        if without(held.placement, order.placement):
-            held.giving_up.append(held.epoch)
-        held.epoch, held.placement = order.epoch, order.placement
+        if without(record.placement, order.placement):
+            record.giving_up.append(record.epoch)
+        record.epoch, record.placement = order.epoch, order.placement
         self._has_started = False
-        held.write(self._site.held)
-        if self._is_complete:  # its result waits to be stored: nobody is left to start
-            self._say_left(self._last_step())
-            self._site.say(GangStarted(held.job, held.epoch, self._last_step()))
+        record.write(self._context.records)
+        if self._is_complete:  # its result waits to be stored: no workers are to be started
+            self._report_left(self._last_step())
+            self._context.report(GangStarted(record.job, record.epoch, self._last_step()))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have it write a checkpoint if it does so on a signal, else wait for its next one."""
-        self.held.epoch = max(self.held.epoch, order.epoch)
+        self.record.epoch = max(self.record.epoch, order.epoch)
         if self._attempt is None or self._save_by_s is not None:
             return
-        self._save_by_s = now_s + self._site.terms.save_s
+        self._save_by_s = now_s + self._context.options.save_s
         if self._program.saves == "on_signal":
             self._attempt.save()
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
-        """Have it leave; said again, only ever sooner."""
-        # The epoch is higher where the agent ended before it could pass a change of size on.
-        self.held.epoch = max(self.held.epoch, order.epoch)
+        """Stop it; a repeated order can only bring the deadline forward."""
+        # The epoch is higher if the agent ended before it could pass on a change of size.
+        self.record.epoch = max(self.record.epoch, order.epoch)
         by_s = now_s + (order.grace_s if order.checkpoint else 0.0)
         self._stop_by_s = by_s if self._stop_by_s is None else min(self._stop_by_s, by_s)
-        upload_s = self._site.terms.upload_s if order.checkpoint else 0.0
+        upload_s = self._context.options.final_upload_timeout_s if order.checkpoint else 0.0
         self._stop_upload_by_s = min(self._stop_upload_by_s, by_s + upload_s)
         self._upload_by_s = min(self._upload_by_s, self._stop_upload_by_s)
 
-    # --- turns ---
+    # --- time ---
 
     def progress(self) -> GangProgress | None:
-        """Say how far it is, once it trains and has said how fast."""
+        """Give how far it is, once it trains and its rate is known."""
         if self._attempt is None or not self._has_started or self._is_unwanted:
             return None
         said = self._attempt.progress
-        rate = said.samples_per_s(self.held.spec.samples_per_step)
+        rate = said.samples_per_s(self.record.spec.samples_per_step)
         if said.step is None or rate is None:
             return None
-        pace = said.pace(self.held.spec.samples_per_step)
-        return GangProgress(self.held.job, self.held.epoch, said.step, rate, pace)
+        pace = said.pace(self.record.spec.samples_per_step)
+        return GangProgress(self.record.job, self.record.epoch, said.step, rate, pace)
 
     def repeat(self) -> None:
-        """Say again, after a restart, what may not have been stored."""
-        held = self.held
-        for epoch, step in held.left:
-            self._site.say(WorkersLeft(held.job, epoch, step))
-        if held.saved is not None:
-            held.saved = replace(held.saved, epoch=held.epoch)
-            self._site.say(held.saved)
-        if held.final is not None:
-            self._site.say(held.final)
+        """Report again, after a restart, what the agent may not have stored."""
+        record = self.record
+        for epoch, step in record.left:
+            self._context.report(WorkersLeft(record.job, epoch, step))
+        if record.saved is not None:
+            record.saved = replace(record.saved, epoch=record.epoch)
+            self._context.report(record.saved)
+        if record.final is not None:
+            self._context.report(record.final)
 
     def stored(self, report: CheckpointDone) -> None:
-        """Take note that the agent has stored this; older checkpoints may go.
+        """Note that the agent has stored this report; older checkpoints may be deleted.
 
         Raises:
             OSError: the shared folder does not answer.
         """
-        if self.held.saved == report:
-            self.held.saved = None
-            self.held.write(self._site.held)
+        if self.record.saved == report:
+            self.record.saved = None
+            self.record.write(self._context.records)
         if self._committed is not None and self._committed.uri == report.uri:
-            self._saver.reported(self._committed)
+            self._uploader.reported(self._committed)
 
-    def turn(self, now_s: float) -> None:
-        """Go on by what the cluster and the run's files show.
+    def advance(self, now_s: float) -> None:
+        """Take the next steps, by what the cluster and the run's files show.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
         """
-        if self.held.final is not None:
+        if self.record.final is not None:
             return
         self._look(now_s)
         current = self._attempt
         if current is None:
             self._prepare(now_s)
         elif current.ended is None:
-            current.turn(now_s, self._leave_by_s(now_s))
-            self._look(now_s)  # last words come before the end
+            current.advance(now_s, self._leave_by_s(now_s))
+            self._look(now_s)  # the last lines may have come just before the end
             self._note_start(current)
-            self._still.look(current, now_s)
+            self._stall.look(current, now_s)
         if current is not None and current.ended is not None:
-            if not self._is_freed:
-                self._free(current, now_s)
+            if not self._is_released:
+                self._on_workers_gone(current, now_s)
             self._conclude(current, now_s)
 
     @property
     def _program(self) -> Program:
-        program = self.held.spec.program
+        program = self.record.spec.program
         assert program is not None
         return program
 
     @property
     def _is_unwanted(self) -> bool:
-        """Whether the run that there is shall not be there."""
-        started = self.held.started
-        is_old = started is not None and started.epoch != self.held.epoch
+        """Whether the present run must end."""
+        started = self.record.started
+        is_old = started is not None and started.epoch != self.record.epoch
         return is_old or self._stop_by_s is not None
 
     def _leave_by_s(self, now_s: float) -> float | None:
-        """Until when the run that there is shall be gone; None: it shall stay."""
+        """By when the present run must be gone; None: it goes on."""
         if self._stop_by_s is not None:
             return self._stop_by_s
         if not self._is_unwanted:
-            return self._still.end_by_s
+            return self._stall.end_by_s
         if self._scale_by_s is None:
-            grace_s = self._site.terms.grace_s if self.held.anew_step is None else 0.0
+            grace_s = self._context.options.grace_s if self.record.anew_step is None else 0.0
             self._scale_by_s = now_s + grace_s
         return self._scale_by_s
 
     def _prepare(self, now_s: float) -> None:
-        """Bring the checkpoint to go on from, then write down what will be submitted."""
-        held, terms = self.held, self._site.terms
-        if held.anew_step is not None:
-            self._forget_past(held.anew_step)
-        self._say_left(self._saver.step)
-        step = self._saver.step
+        """Fetch the checkpoint to go on from, then record the run that will be submitted."""
+        record, options = self.record, self._context.options
+        if record.anew_step is not None:
+            self._forget_past(record.anew_step)
+        self._report_left(self._uploader.step)
+        step = self._uploader.step
         if self._stop_by_s is not None:
             self._drop_fetch.set()
-            if not self._saver.busy or now_s >= self._stop_upload_by_s:
-                self._finish(GangStopped(held.job, held.epoch, step))
+            if not self._uploader.busy or now_s >= self._stop_upload_by_s:
+                self._finish(GangStopped(record.job, record.epoch, step))
             return
-        newest, resume = self._saver.newest, None
+        newest, resume = self._uploader.newest, None
         if newest is not None and newest.step >= step and newest.announced.path.exists():
-            step, resume = newest.step, newest.announced.path  # nodes see it; durable soon
+            # The nodes share this folder. The upload is under way.
+            step, resume = newest.step, newest.announced.path
         elif step > 0:
             if self._fetch is None:
-                store, root, drop = terms.store, terms.root, self._drop_fetch
-                self._fetch = in_thread(lambda: fetched(store, root, held.job, step, drop))
+                store, root, drop = options.store, options.root, self._drop_fetch
+                self._fetch = in_thread(lambda: fetched(store, root, record.job, step, drop))
             if not self._fetch.done():
                 return
             fetch, self._fetch = self._fetch, None
             if (error := fetch.exception()) is not None:
                 text = f"its checkpoint cannot be brought here: {error}"
-                self._finish(GangFailed(held.job, held.epoch, text))
+                self._finish(GangFailed(record.job, record.epoch, text))
                 return
             resume = fetch.result()
-        held.started = Started(held.epoch, held.placement, step, resume)
-        held.write(self._site.held)
-        self._begin(held.started)
+        record.started = StartedRun(record.epoch, record.placement, step, resume)
+        record.write(self._context.records)
+        self._begin(record.started)
 
     def _forget_past(self, step: int) -> None:
-        """Let nothing of what ran before count, but the checkpoint of this step."""
-        terms = self._site.terms
-        self._saver = Saver(self.held.job, terms.store, terms.keep, step)
-        self.held.anew_step, self.held.committed_step, self.held.saved = None, step, None
+        """Ignore all earlier work except the checkpoint of this step."""
+        options = self._context.options
+        self._uploader = CheckpointUploader(
+            self.record.job, options.store, options.checkpoint_retention, step
+        )
+        self.record.anew_step, self.record.committed_step, self.record.saved = None, step, None
         self._drop_fetch.set()
         self._fetch, self._drop_fetch = None, threading.Event()
 
-    def _begin(self, started: Started) -> None:
-        self._scale_by_s, self._is_freed, self._is_complete = None, False, False
-        self._upload_by_s, self._still = math.inf, Stillness(self._site.terms, self.held.job)
-        folder = job_folder(self._site.terms.root, self.held.job) / str(started.epoch)
-        self._attempt = self._site.cluster.attempt(
-            folder, self.held.job, self.held.spec.tenant, self._program, started
+    def _begin(self, started: StartedRun) -> None:
+        self._scale_by_s, self._is_released, self._is_complete = None, False, False
+        self._upload_by_s, self._stall = (
+            math.inf,
+            StallDetector(self._context.options, self.record.job),
+        )
+        folder = job_folder(self._context.options.root, self.record.job) / str(started.epoch)
+        self._attempt = self._context.cluster.attempt(
+            folder, self.record.job, self.record.spec.tenant, self._program, started
         )
 
     def _note_start(self, current: Attempt) -> None:
-        ended = current.ended  # perhaps before anybody looked
+        ended = current.ended  # it may have ended before its first step was seen
         trained = current.progress.step is not None or (ended is not None and ended.is_success)
         trains = current.trains if ended is None else trained
         if trains and not self._has_started and not self._is_unwanted:
             self._has_started = True
-            self._site.say(GangStarted(self.held.job, self.held.epoch, current.step))
+            self._context.report(GangStarted(self.record.job, self.record.epoch, current.step))
 
-    def _free(self, ended: Attempt, now_s: float) -> None:
-        """No worker is left: say what is free, and give the last checkpoint its time."""
-        held, outcome = self.held, ended.ended
-        # Workers that were asked to leave end well too; then only their steps tell.
-        was_asked = self._is_unwanted or self._still.doom is not None
-        total = held.spec.total_steps
+    def _on_workers_gone(self, ended: Attempt, now_s: float) -> None:
+        """No worker is left: report the free GPUs, and give the last upload its time."""
+        record, outcome = self.record, ended.ended
+        # Workers that were asked to leave exit with 0, too; then only their steps tell.
+        was_asked = self._is_unwanted or self._stall.kill_reason is not None
+        total = record.spec.total_steps
         is_whole = not was_asked or (total is not None and ended.step >= total)
         is_good = outcome is not None and outcome.is_success
-        self._is_complete = is_good and is_whole and held.anew_step is None
-        # A completed job's last checkpoint is its result: it has all the time that there is.
-        upload_s = math.inf if self._is_complete else self._site.terms.upload_s
+        self._is_complete = is_good and is_whole and record.anew_step is None
+        # A completed job's last checkpoint is its result: its upload has no deadline.
+        upload_s = math.inf if self._is_complete else self._context.options.final_upload_timeout_s
         self._upload_by_s = min(now_s + upload_s, self._stop_upload_by_s)
-        self._saver.insist(self._upload_by_s)
-        self._is_freed = True
-        self._say_left(max(self._saver.step, ended.step))
+        self._uploader.retry_until(self._upload_by_s)
+        self._is_released = True
+        self._report_left(max(self._uploader.step, ended.step))
 
     def _last_step(self) -> int:
-        """The last step of a completed job; if it declared no total, the last that it said."""
-        said = self._saver.step if self._attempt is None else self._attempt.step
-        total = self.held.spec.total_steps
-        return max(said, self._saver.step) if total is None else total
+        """The last step of a completed job: as declared, else the last reported."""
+        said = self._uploader.step if self._attempt is None else self._attempt.step
+        total = self.record.spec.total_steps
+        return max(said, self._uploader.step) if total is None else total
 
-    def _say_left(self, step: int) -> None:
-        """Say that the GPUs given up in changes of size are free."""
-        held = self.held
-        if not held.giving_up:
+    def _report_left(self, step: int) -> None:
+        """Report that the GPUs given up in changes of size are free."""
+        record = self.record
+        if not record.giving_up:
             return
-        held.left += [(epoch, step) for epoch in held.giving_up]
-        for epoch in held.giving_up:
-            self._site.say(WorkersLeft(held.job, epoch, step))
-        held.giving_up = []
-        held.write(self._site.held)
+        record.left += [(epoch, step) for epoch in record.giving_up]
+        for epoch in record.giving_up:
+            self._context.report(WorkersLeft(record.job, epoch, step))
+        record.giving_up = []
+        record.write(self._context.records)
 
     def _conclude(self, ended: Attempt, now_s: float) -> None:
-        """Say how it ended, once the last checkpoint is durable or had its time; or go on."""
-        held, outcome = self.held, ended.ended
+        """Report how it ended, once the last upload is done or its time is over; or start again."""
+        record, outcome = self.record, ended.ended
         assert outcome is not None
         if self._is_unwanted and self._stop_by_s is None and not self._is_complete:
-            held.started, self._attempt = None, None
-            held.write(self._site.held)
-        elif self._saver.busy and now_s < self._upload_by_s:
+            record.started, self._attempt = None, None
+            record.write(self._context.records)
+        elif self._uploader.busy and now_s < self._upload_by_s:
             return
-        elif self._is_complete and self._saver.is_safe:
-            self._finish(GangCompleted(held.job, held.epoch, self._last_step()))
+        elif self._is_complete and self._uploader.newest_is_durable:
+            self._finish(GangCompleted(record.job, record.epoch, self._last_step()))
         elif self._is_complete and self._stop_by_s is None:
-            self._saver.insist(math.inf)
+            self._uploader.retry_until(math.inf)
         elif self._stop_by_s is not None:
-            self._finish(GangStopped(held.job, held.epoch, self._saver.step))
-        elif self._still.doom is not None:
-            self._finish(GangFailed(held.job, held.epoch, self._still.doom))
+            self._finish(GangStopped(record.job, record.epoch, self._uploader.step))
+        elif self._stall.kill_reason is not None:
+            self._finish(GangFailed(record.job, record.epoch, self._stall.kill_reason))
         else:
-            self._finish(GangFailed(held.job, held.epoch, outcome.error, outcome.retriable))
+            self._finish(GangFailed(record.job, record.epoch, outcome.error, outcome.retriable))
 
     def _finish(self, final: Final) -> None:
-        self._saver.abandon()
-        self.held.final, self.held.committed_step = final, self._saver.step
+        self._uploader.abandon()
+        self.record.final, self.record.committed_step = final, self._uploader.step
         try:
-            self.held.write(self._site.held)
+            self.record.write(self._context.records)
         except OSError:
-            self.held.final = None  # not said either, but at the next turn
+            self.record.final = None  # nor is it reported; the next call tries again
             raise
-        self._site.say(final)
+        self._context.report(final)
 
     # --- checkpoints ---
 
     def _look(self, now_s: float) -> None:
-        """Read what the workers say, and have their checkpoints made durable."""
-        held, current = self.held, self._attempt
-        if held.anew_step is not None:
+        """Read the workers' progress, and upload the checkpoints that they announce."""
+        record, current = self.record, self._attempt
+        if record.anew_step is not None:
             return
         if current is not None:
             for announced in current.progress.read(now_s):
                 folder, epoch = current.folder, current.started.epoch
-                self._saver.offer(Offer(folder, epoch, announced, now_s))
-        result = self._saver.advance(now_s)
-        if isinstance(result, Committed):
+                self._uploader.add(LocalCheckpoint(folder, epoch, announced, now_s))
+        result = self._uploader.advance(now_s)
+        if isinstance(result, Uploaded):
             self._save_by_s, self._committed = None, result
-            held.committed_step = self._saver.step
-            held.saved = CheckpointDone(
-                held.job,
-                held.epoch,
-                result.offer.step,
+            record.committed_step = self._uploader.step
+            record.saved = CheckpointDone(
+                record.job,
+                record.epoch,
+                result.checkpoint.step,
                 result.uri,
                 result.size_mib,
                 result.cost_s,
             )
-            held.write(self._site.held)
-            self._site.say(held.saved)
+            record.write(self._context.records)
+            self._context.report(record.saved)
         elif result is not None:
             self._save_by_s = None
-            self._site.say(CheckpointLost(held.job, held.epoch, result.error))
+            self._context.report(CheckpointLost(record.job, record.epoch, result.error))
         if self._save_by_s is not None and now_s > self._save_by_s:
             self._save_by_s = None
-            text = f"no checkpoint was announced within {self._site.terms.save_s:g} s"
-            self._site.say(CheckpointLost(held.job, held.epoch, text))
+            text = f"no checkpoint was announced within {self._context.options.save_s:g} s"
+            self._context.report(CheckpointLost(record.job, record.epoch, text))

@@ -1,8 +1,8 @@
-"""One run on Kubernetes: handed in once, released, placed, followed, sent away, until it is gone.
+"""One run on Kubernetes: its Job is created once, unsuspended, placed, followed, and deleted.
 
-Nothing is concluded from silence, nor from what the mirror lacks: a run is over when its Job is
-complete, or when the API itself says that neither the Job nor any Pod of it is left. A Pod that is
-being deleted still has its GPUs.
+A missing answer, or an object that the informer does not show, proves nothing: a run is over when
+its Job is complete, or when the API itself says that neither the Job nor any Pod of it is left. A
+Pod that is being deleted still has its GPUs.
 """
 
 import logging
@@ -11,30 +11,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cloud_agent.clusters.attempt import Outcome, Progress
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Away, Json, Refused
 from cloud_agent.kubernetes.body import (
     SAID,
+    SAVE_REQUEST,
     TOLD,
-    WISH,
     Work,
     job_body,
     placed,
     progress_name,
     selector,
 )
-from cloud_agent.kubernetes.mirror import View
+from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from cloud_agent.kubernetes.record import Record, load
 from runtime.executors.folder import CHECKPOINTS, WORK, replace_text
 
 _log = logging.getLogger(__name__)
-#: Refusals of a Job until they are final.
+#: How often Kubernetes may refuse a Job before the run fails.
 _REFUSALS = 3
-#: When a worker fails, the others would wait for it for ever.
+#: When a worker fails, the others get this grace: they would wait for it for ever.
 _FAILED_GRACE_S = 10.0
-#: 0 would have Kubernetes forget a Pod at once, with its processes perhaps alive.
+#: With 0 Kubernetes would forget a Pod at once, while its processes may be alive.
 _GRACE_MIN_S = 1
 _ERROR_MAX = 1000
 _DELETED = "somebody other than the agent deleted its Job"
@@ -42,12 +42,12 @@ _GIVEN_UP = (
     "Kubernetes gave the Job up: the agent's lease ended, or Pods of it were deleted, or failed "
     "unseen"
 )
-_RESTARTED = "the agent was restarted while it sent the workers away"
+_RESTARTED = "the agent was restarted while it deleted the workers"
 
 
 @dataclass(slots=True)
-class _Asked:
-    """When a Pod was told to leave, and by when."""
+class _Deletion:
+    """When a Pod was deleted, and by when it must be gone."""
 
     at_s: float
     by_s: float
@@ -70,8 +70,8 @@ class _Refusals:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What all runs share: the API, what it showed last, and the options."""
+class RunContext:
+    """What all runs share: the API, the informer's view, the options and the lease."""
 
     api: Api
     view: Callable[[], View | None]
@@ -81,8 +81,8 @@ class Desk:
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What the mirror has shown of workers, which it forgets with their Pods."""
+class _PodHistory:
+    """What the informer has shown of workers; it forgets that with their Pods."""
 
     ends: dict[int, End] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class _Memory:
                 self.disrupted.setdefault(pod.rank, pod.disrupted)
 
     def failure(self) -> tuple[str, bool] | None:
-        """Say which worker failed and how, and whether trying again makes sense."""
+        """Name the worker that failed, how, and whether a retry makes sense."""
         bad = {rank: end for rank, end in self.ends.items() if end.code != 0}
-        for rank, end in bad.items():  # in the order in which they were seen to end
+        for rank, end in bad.items():  # the first that was seen to end
             where = f"worker {rank} on {self.nodes.get(rank, 'no node')}"
             return f"{where} {end.words()}", all(end.runnable for end in bad.values())
         for rank, why in sorted(self.disrupted.items()):
@@ -111,16 +111,16 @@ class _Memory:
 class Attempt:
     """The run of one epoch. All calls come from one thread."""
 
-    def __init__(self, desk: Desk, work: Work, started: Started) -> None:
+    def __init__(self, context: RunContext, work: Work, started: StartedRun) -> None:
         self.started, self.folder = started, work.folder
         self.progress = Progress(work.folder, [progress_name(n) for n in range(len(work.nodes))])
         self.trains = False
-        self._desk, self._work = desk, work
+        self._context, self._work = context, work
         self._record: Record | None = load(work.folder)
         self.ended: Outcome | None = None if self._record is None else self._record.outcome
-        self._refusals, self._waits, self._memory = _Refusals(), _Waits(), _Memory()
-        self._asked: dict[str, _Asked] = {}
-        #: What Kubernetes was told last; the mirror may not show it yet.
+        self._refusals, self._waits, self._history = _Refusals(), _Waits(), _PodHistory()
+        self._deletions: dict[str, _Deletion] = {}
+        #: The deadline that was last set; the informer may not show it yet.
         self._deadline_s: int | None = None
 
     @property
@@ -145,39 +145,39 @@ class Attempt:
         if record is not None:
             record.wishes += 1
             record.write(self.folder)
-            replace_text(self.folder / WISH, f"{record.wishes}\n")
+            replace_text(self.folder / SAVE_REQUEST, f"{record.wishes}\n")
 
-    def turn(self, now_s: float, leave_by_s: float | None) -> None:
-        """Do what is next; with `leave_by_s`, see that it is gone by then.
+    def advance(self, now_s: float, leave_by_s: float | None) -> None:
+        """Take the next steps; with `leave_by_s`, see that it is gone by then.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
         """
         if self.ended is not None:
             return
-        view = self._desk.view()
+        view = self._context.view()
         try:
             if self._record is None:
-                self._hand_in(view, now_s, is_unwanted=leave_by_s is not None)
+                self._submit(view, now_s, is_unwanted=leave_by_s is not None)
             elif view is None:
                 self._note_start(now_s, is_running=False)
             else:
                 self._follow(self._record, view, now_s, leave_by_s)
         except Away:
-            return  # asked again at the next turn; the mirror notices too
+            return  # tried again at the next call; the informer notices too
         except Refused as refused:
-            # Something was gone or had changed, which the mirror shows next; or it is forbidden.
+            # 404, 409: an object is gone or has changed, which the informer will show.
             if refused.status not in (404, 409):
                 self._waits.why = str(refused)
                 _log.warning("Kubernetes refuses what %s needs: %s", self._work.name, refused)
 
     # --- begin ---
 
-    def _hand_in(self, view: View | None, now_s: float, *, is_unwanted: bool) -> None:
-        """Create the Job, unless it is there: an earlier answer may have been lost."""
+    def _submit(self, view: View | None, now_s: float, *, is_unwanted: bool) -> None:
+        """Create the Job, unless it exists: an earlier answer may have been lost."""
         if is_unwanted:
-            # Whatever was created was never released. If it is there, or comes yet, it is a stray.
-            self.ended = Outcome(False, "it was called off before it began")
+            # A Job that was created is still suspended. If it exists, or appears, it is an orphan.
+            self.ended = Outcome(False, "it was stopped before it began")
             return
         refusals = self._refusals
         if view is None or now_s < refusals.again_s:
@@ -199,8 +199,8 @@ class Attempt:
 
     def _create(self) -> str | None:
         """Give the Job's uid; None: the name is not free yet."""
-        api, work = self._desk.api, self._work
-        body = job_body(work, self._desk.options)
+        api, work = self._context.api, self._work
+        body = job_body(work, self._context.options)
         try:
             return str(api.create_job(body)["metadata"]["uid"])
         except Refused as refused:
@@ -211,24 +211,24 @@ class Attempt:
             return None
         marks = body["metadata"]["annotations"].items()
         if not marks <= (there["metadata"].get("annotations") or {}).items():
-            raise ValueError(f"there is a Job {work.name} that is none of this agent's: delete it")
+            raise ValueError(f"a Job {work.name} exists that is not this agent's: delete it")
         return str(there["metadata"]["uid"])
 
     # --- follow ---
 
     def _follow(self, record: Record, view: View, now_s: float, leave_by_s: float | None) -> None:
         job = next((one for one in view.jobs if one.uid == record.uid), None)
-        # Who deletes a Job may leave its Pods behind (`--cascade=orphan`): they have no owner then.
+        # A Job deleted with `--cascade=orphan` leaves its Pods behind, without an owner.
         pods = [
             one
             for one in view.pods
             if one.owner == record.uid or (not one.owner and (one.job, one.epoch) == self.run)
         ]
-        self._memory.note(pods)
+        self._history.note(pods)
         is_unwanted = leave_by_s is not None
         if job is not None and not is_unwanted:
             self._keep_lease(job)
-        # Workers that somebody else sent away end well too, and make a deleted Job complete.
+        # Workers that somebody else deleted exit with 0, too, and make a deleted Job complete.
         is_ours = record.cause is None and (is_unwanted or job is None or not job.leaves)
         if job is not None and job.complete and is_ours:
             self._note_start(now_s, is_running=False)
@@ -236,9 +236,9 @@ class Attempt:
         elif job is None and not pods:
             self._look_whether_gone(record, is_unwanted=is_unwanted)
         elif leave_by_s is not None:
-            self._send_away(record, job, pods, now_s, leave_by_s)
+            self._terminate(record, job, pods, now_s, leave_by_s)
         elif record.cause is not None or self._find_cause(record, job, pods):
-            self._send_away(record, job, pods, now_s, now_s + _FAILED_GRACE_S)
+            self._terminate(record, job, pods, now_s, now_s + _FAILED_GRACE_S)
         elif self._has_begun(record, pods, now_s):
             self._note_start(now_s, is_running=True)
         elif job is not None and not record.released:
@@ -247,8 +247,8 @@ class Attempt:
             self._place(pods)
 
     def _find_cause(self, record: Record, job: JobSeen | None, pods: list[PodSeen]) -> bool:
-        """Tell whether it has failed, or somebody else has ended it; note why."""
-        failure = self._memory.failure()
+        """Tell whether it failed, or somebody else ended it; record why."""
+        failure = self._history.failure()
         gone = next((pod for pod in pods if pod.leaves and not pod.is_over), None)
         if failure is not None:
             record.cause, record.retriable = failure
@@ -267,7 +267,7 @@ class Attempt:
         return True
 
     def _release(self, record: Record, job: JobSeen, view: View, now_s: float) -> None:
-        """Let it run, once nothing of another epoch of this job is there."""
+        """Unsuspend the Job, once no other epoch of this job exists."""
         there = {(one.job, one.epoch) for one in view.jobs}
         there |= {(one.job, one.epoch) for one in view.pods}
         if not any(name == self._work.job for name, _ in there - {self.run}):
@@ -276,30 +276,30 @@ class Attempt:
             record.write(self.folder)
 
     def _keep_lease(self, job: JobSeen) -> None:
-        """Have Kubernetes end the Job with the agent's lease, should the agent be gone by then."""
+        """Have Kubernetes end the Job with the agent's lease, in case the agent is gone by then."""
         if job.began_s is not None:
             self._let_run(job, job.began_s, {})
 
     def _let_run(self, job: JobSeen, since_s: float, changes: Json) -> None:
-        """Tell Kubernetes until when it runs, if that or something else has changed."""
-        lease_s = self._desk.lease_s()
+        """Set the Job's deadline if it has changed, together with other changes."""
+        lease_s = self._context.lease_s()
         deadline_s = None if lease_s is None else max(1, math.ceil(lease_s - since_s))
         known_s = max(self._deadline_s or 0, job.deadline_s or 0)
         if deadline_s is not None and deadline_s > known_s:
             changes = {**changes, "activeDeadlineSeconds": deadline_s}
             self._deadline_s = deadline_s
         if changes:
-            self._desk.api.change_job(job.name, {"metadata": {"uid": job.uid}, "spec": changes})
+            self._context.api.change_job(job.name, {"metadata": {"uid": job.uid}, "spec": changes})
 
     def _place(self, pods: list[PodSeen]) -> None:
         """Give each Pod the node that was chosen for it."""
         for pod in pods:
             if pod.gated and not pod.leaves:
-                self._desk.api.change_pod(pod.name, placed(self._work.nodes[pod.rank]))
+                self._context.api.change_pod(pod.name, placed(self._work.nodes[pod.rank]))
 
     def _has_begun(self, record: Record, pods: list[PodSeen], now_s: float) -> bool:
-        """Tell whether all Pods run; give it up after a limit."""
-        waits, limit_s = self._waits, self._desk.options.pending_s
+        """Whether all Pods run; after a limit the run has failed."""
+        waits, limit_s = self._waits, self._context.options.pending_timeout_s
         if len([pod for pod in pods if pod.phase != "Pending"]) == len(self._work.nodes):
             return True
         waits.to_run_s = now_s if waits.to_run_s is None else waits.to_run_s
@@ -315,24 +315,24 @@ class Attempt:
         return False
 
     def _is_suspended(self, job: JobSeen) -> bool:
-        """Ask the API itself: the mirror may show what was before the release."""
+        """Ask the API itself: the informer may show what was before the release."""
         if not job.suspended:
             return False
-        now = self._desk.api.job(job.name)
+        now = self._context.api.job(job.name)
         return now is not None and bool(now["spec"].get("suspend"))
 
     def _note_start(self, now_s: float, *, is_running: bool) -> None:
-        """Tell whether it trains: at its first word; of a silent one, when it has lived a while."""
+        """Note that it trains: at its first report, or when it has lived for `quiet_start_s`."""
         waits = self._waits
         if is_running and waits.to_speak_s is None:
             waits.to_speak_s = now_s
         lived_s = -1.0 if waits.to_speak_s is None else now_s - waits.to_speak_s
-        if self.progress.step is not None or lived_s >= self._desk.options.quiet_start_s:
+        if self.progress.step is not None or lived_s >= self._context.options.quiet_start_s:
             self.trains = True
 
     # --- end ---
 
-    def _send_away(
+    def _terminate(
         self,
         record: Record,
         job: JobSeen | None,
@@ -340,32 +340,32 @@ class Attempt:
         now_s: float,
         leave_by_s: float,
     ) -> None:
-        """Delete the Pods with this grace, which only they can be given, then the Job."""
+        """Delete the Pods, which take a grace, then the Job, which takes none."""
         if not record.sent_away:
-            record.sent_away = True  # so that the next agent does not take it for another's deed
+            record.sent_away = True  # so that the next agent knows that the agent deleted it
             record.write(self.folder)
-        usual_s = now_s + self._desk.options.grace_s
+        usual_s = now_s + self._context.options.grace_s
         by_s = usual_s if leave_by_s == math.inf else max(leave_by_s, now_s)
         for pod in pods:
-            asked = self._asked.get(pod.uid)
-            if pod.is_over or (asked is not None and by_s > asked.by_s - _GRACE_MIN_S):
+            deletion = self._deletions.get(pod.uid)
+            if pod.is_over or (deletion is not None and by_s > deletion.by_s - _GRACE_MIN_S):
                 continue
-            since_s = now_s if asked is None else asked.at_s
+            since_s = now_s if deletion is None else deletion.at_s
             grace_s = max(_GRACE_MIN_S, math.ceil(by_s - since_s))
-            self._desk.api.delete_pod(pod.name, pod.uid, grace_s)
-            self._asked[pod.uid] = _Asked(since_s, by_s)
+            self._context.api.delete_pod(pod.name, pod.uid, grace_s)
+            self._deletions[pod.uid] = _Deletion(since_s, by_s)
         if job is not None and not job.leaves:
-            self._desk.api.delete_job(job.name, job.uid)
+            self._context.api.delete_job(job.name, job.uid)
 
     def _look_whether_gone(self, record: Record, *, is_unwanted: bool) -> None:
-        """Ask the API itself: the mirror may lag behind."""
-        api, work = self._desk.api, self._work
+        """Ask the API itself whether it is gone: the informer may lag behind."""
+        api, work = self._context.api, self._work
         there = api.job(work.name)
         if there is not None and there["metadata"]["uid"] == record.uid:
             return
-        if api.pods(selector(self._desk.options.agent, work)):
+        if api.pods(selector(self._context.options.agent, work)):
             return
-        ends = self._memory.ends
+        ends = self._history.ends
         all_well = len(ends) == len(work.nodes) and all(end.code == 0 for end in ends.values())
         if record.cause is not None:
             self._end(record, Outcome(False, record.cause, record.retriable))
@@ -373,7 +373,7 @@ class Attempt:
             self._end(record, Outcome(True))
         else:
             words = _RESTARTED if record.sent_away else _DELETED
-            self._end(record, Outcome(False, *(self._memory.failure() or (words, True))))
+            self._end(record, Outcome(False, *(self._history.failure() or (words, True))))
 
     def _end(self, record: Record, outcome: Outcome) -> None:
         record.outcome = outcome

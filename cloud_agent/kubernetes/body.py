@@ -1,12 +1,12 @@
-"""What a gang is to Kubernetes: an Indexed Job, suspended, whose Pods wait for their nodes.
+"""The Kubernetes objects of a gang: an Indexed Job, suspended, whose Pods wait for their nodes.
 
 A worker is a Pod: one for each GPU, or one for each node with all its GPUs there. To a program,
 its Pod is its machine: it sees only its own GPUs, as devices 0 and up, so with a Pod for each GPU
 LOCAL_RANK is 0 and WORLD_SIZE is the number of Pods.
 
-Kubernetes has one template for all Pods of a Job. So Pods are born gated, and each gets its node,
-by name, before its gate is opened (`node_of`): ranks go over the nodes in order of name, exactly
-as Tidegate chose. Which devices of the node a Pod gets is its device plugin's choice.
+Kubernetes has one template for all Pods of a Job. So Pods are created with a scheduling gate, and
+each gets its node, by name, before the gate is removed (`placed`): ranks go over the nodes in order
+of name. The node's device plugin chooses the devices of a Pod.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 #: Ports of rendezvous, for workers that share a loopback: below those that Linux gives out.
 _PORT_FIRST, _PORTS = 20_000, 10_000
 _VOLUME = "tidegate"
-#: Kubernetes has no signals: a program that saves on one is told by this, which reads a file.
+#: Kubernetes sends no signals: this polls a file and signals a program that saves on a signal.
 _KEEPER = """
 "$@" & worker=$!
 trap 'kill -TERM $worker 2> /dev/null' TERM
@@ -41,10 +41,10 @@ while kill -0 $worker 2> /dev/null; do
 done
 wait $worker
 """
-#: What Pods see of a run folder, and of nothing else: two folders to write in, what their workers
-#: say, and what they are told.
+#: What Pods see of a run folder: besides checkpoints and work, a folder for what their workers
+#: report, and one for what they are asked. Jobs read these paths, so they keep their names.
 SAID, TOLD = "said", "told"
-WISH = f"{TOLD}/wish"
+SAVE_REQUEST = f"{TOLD}/wish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,20 @@ def progress_name(rank: int | str) -> str:
 
 
 def label(value: str) -> str:
-    """Give a value that a label may have, a different one for each."""
+    """Give a value that is valid as a label, a different one for each."""
     if _LABEL.fullmatch(value):
         return value
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', value).strip('-')[:40]}.{_hash(value)[:12]}"
 
 
 def selector(agent: str, work: Work | None = None) -> str:
-    """Select what belongs to an agent, or to one run of its."""
+    """Give the label selector of an agent's objects, or of one run's."""
     parts = {AGENT: agent} if work is None else _marks(agent, work)
     return ",".join(f"{name}={label(value)}" for name, value in parts.items())
 
 
 def placed(node: str) -> Json:
-    """Give what is changed of a Pod so that it may go to this node, and to no other."""
+    """Give the change that binds a Pod to this node and removes its gate."""
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "schedulingGates": None}}
 
 
@@ -134,7 +134,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(1, round(options.grace_s)),
         "schedulingGates": [{"name": GATE}],
-        # A job has no business with the cluster that runs it.
+        # A job needs no access to the cluster's API.
         "automountServiceAccountToken": False,
         "containers": [_container(work, options)],
         "volumes": [*options.pod.get("volumes", ()), {"name": _VOLUME, **options.volume}],
@@ -210,7 +210,7 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
         "TIDEGATE_CHECKPOINT_DIR": _literal(str(run / CHECKPOINTS)),
         # Kubernetes puts in what RANK, said before, is.
         "TIDEGATE_PROGRESS": f"{_literal(str(run))}/{progress_name('$(RANK)')}",
-        "TIDEGATE_WISH": _literal(str(run / WISH)),
+        "TIDEGATE_WISH": _literal(str(run / SAVE_REQUEST)),
         "TIDEGATE_GRACE_S": f"{options.grace_s:g}",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",

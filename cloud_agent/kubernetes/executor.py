@@ -1,10 +1,10 @@
 """Runs gangs as Kubernetes Jobs.
 
 A gang is one Indexed Job, labelled with agent, job and epoch. It is created suspended under a name
-that job and epoch give, written down, and only then released: whatever is created twice or late
-runs nothing. Nodes are exactly those that Tidegate chose; which devices they give, and that nobody
-else has them, is Kubernetes' to see to (the scheduler, and the node's device plugin). GPU indices
-in a placement are therefore counts here.
+derived from job and epoch, recorded, and only then unsuspended: a Job that is created twice or late
+runs nothing. Its Pods go exactly to the nodes that Tidegate chose. Kubernetes (its scheduler and
+the node's device plugin) chooses the devices and enforces that nobody else uses them. GPU indices
+in a placement are therefore only counts here.
 
 GPUs are free when the API has neither the Job nor a Pod of it. A node that does not answer keeps
 its Pods: their GPUs stay taken until it is back, or somebody deletes the node.
@@ -20,11 +20,11 @@ from pathlib import Path
 
 from cloud_agent.clusters.attempt import Attempt as AnyAttempt
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Away, Refused
-from cloud_agent.kubernetes.attempt import Attempt, Desk
+from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.body import Work, selector
-from cloud_agent.kubernetes.mirror import Mirror, View
+from cloud_agent.kubernetes.informer import Informer, View
 from cloud_agent.kubernetes.options import KubernetesOptions
 from schemas.programs import Program
 
@@ -36,48 +36,52 @@ class _Kubernetes:
 
     def __init__(self, options: KubernetesOptions) -> None:
         self._api = Api(options.namespace, options.kubeconfig, options.request_s)
-        self._mirror = Mirror(self._api, selector(options.agent))
+        self._informer = Informer(self._api, selector(options.agent))
         self._view: View | None = None
-        self._desk = Desk(self._api, lambda: self._view, options, lambda: self._lease_s)
+        self._context = RunContext(self._api, lambda: self._view, options, lambda: self._lease_s)
         self._lease_s: float | None = None
         self._attempts: list[Attempt] = []
 
     @property
     def away(self) -> str | None:
-        return self._mirror.away
+        return self._informer.away
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._api.open()
-        self._mirror.begin(wake)
+        self._informer.begin(wake)
 
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
-        self._lease_s = until_s  # attempts have Kubernetes keep it; Pods have a grace of their own
+        self._lease_s = until_s  # attempts set it as the Jobs' deadline; Pods have their own grace
 
     def look(self) -> None:
-        self._view = self._mirror.view()
+        self._view = self._informer.view()
 
     def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
     ) -> AnyAttempt:
         what = (job, started.epoch, started.placement, program, started.resume, folder)
         work = Work(*what, tenant)
-        made = Attempt(self._desk, work, started)
+        made = Attempt(self._context, work, started)
         self._attempts = [one for one in self._attempts if one.ended is None] + [made]
         return made
 
-    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
+    def delete_orphans(self, expected: Collection[tuple[str, int]]) -> None:
         if self._view is None:
             return
-        own = {one.run: one.uid for one in self._attempts if one.run in held}
+        own = {one.run: one.uid for one in self._attempts if one.run in expected}
         there = {one.uid for one in self._view.jobs}
         try:
             for job in self._view.jobs:
-                # One that was created a moment ago may not be written down yet.
+                # A Job that was just created may not be recorded yet.
                 if not job.leaves and own.get((job.job, job.epoch), "") not in (None, job.uid):
                     self._api.delete_job(job.name, job.uid)
             for pod in self._view.pods:
-                # Those of a Job that is there go with it.
-                if not pod.leaves and pod.owner not in there and (pod.job, pod.epoch) not in held:
+                # Pods of an existing Job are deleted with it.
+                if (
+                    not pod.leaves
+                    and pod.owner not in there
+                    and (pod.job, pod.epoch) not in expected
+                ):
                     self._api.delete_pod(pod.name, pod.uid, None)
         except (Away, Refused) as error:
             _log.warning("what Tidegate left on Kubernetes cannot be deleted: %s", error)
@@ -92,14 +96,14 @@ class KubernetesExecutor(ClusterExecutor):
     def __init__(
         self, options: KubernetesOptions, remembered: Mapping[str, int] | None = None
     ) -> None:
-        """Take over what an earlier agent of this name held.
+        """Take over the gangs of an earlier agent of this name.
 
         Args:
             options: How gangs are run.
-            remembered: The jobs and epochs that the agent knows it held.
+            remembered: The jobs and epochs that the agent knows it ran.
 
         Raises:
-            ValueError: the files of what is held cannot be read.
+            ValueError: the gangs' records cannot be read.
             OSError: `options.root` cannot be used.
         """
         super().__init__(options, _Kubernetes(options), remembered)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.options import ClusterOptions
 
 #: Parts of a Pod that are Tidegate's to say.
 _OURS = frozenset(
@@ -22,7 +22,7 @@ _OURS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions(Terms):
+class KubernetesOptions(ClusterOptions):
     """How `KubernetesExecutor` runs gangs; Kubernetes too gives Pods that it deletes `grace_s`."""
 
     #: How Pods get `root`: a volume in Kubernetes' words, such as
@@ -49,7 +49,7 @@ class KubernetesOptions(Terms):
     request_s: float = 15.0  #: A request that takes longer has failed.
 
     def __post_init__(self) -> None:
-        Terms.__post_init__(self)
+        ClusterOptions.__post_init__(self)
         self.positive("request_s")
         if self.mount is not None and not self.mount.is_absolute():
             raise ValueError(f"mount: must be an absolute path, not {self.mount}")

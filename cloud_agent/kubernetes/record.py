@@ -1,7 +1,7 @@
-"""What is written down of a run on Kubernetes, in its run folder: it outlives the agent.
+"""The record of a run on Kubernetes, in its run folder, which outlives the agent.
 
-A Job is created suspended, and this file written, before it is released. So a run without one has
-never run; and one whose Job is missing has lost it, and must not get another.
+A Job is created suspended; it is unsuspended only after this file was written. So a run without a
+record has never run, and a run with a record whose Job is missing must not get another Job.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,16 +17,16 @@ _FILE = "kubernetes.json"
 class Record:
     """One run."""
 
-    #: The Job's uid: another Job of its name is none of ours.
+    #: The Job's uid: another Job of the same name is not ours.
     uid: str
-    #: Whether it was released.
+    #: Whether it was unsuspended.
     released: bool = False
-    #: Whether its workers were told to leave.
+    #: Whether the agent deleted its Pods.
     sent_away: bool = False
-    #: Why it is ended before its time, and whether trying again makes sense.
+    #: Why it failed, and whether a retry makes sense.
     cause: str | None = None
     retriable: bool = True
-    #: How many checkpoints were asked for.
+    #: How many checkpoints were asked for; a key of the file, so it keeps this name.
     wishes: int = 0
     #: How it ended.
     outcome: Outcome | None = None

@@ -1,8 +1,8 @@
-"""One run on Slurm: handed in once, followed, sent away, until it is certain that it is over.
+"""One run on Slurm: its job is submitted once, followed and stopped, until it is surely over.
 
-Nothing is concluded from silence. While Slurm does not answer, only the files of the run are
-read; what its listing shows next decides. A run is over when Slurm lists it as ended, or does not
-know it any more: COMPLETING is neither.
+A missing answer proves nothing. While Slurm does not answer, only the files of the run are read;
+its next listing decides. A run is over when Slurm lists it as ended, or no longer knows it; a job
+that is COMPLETING is not over.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cloud_agent.clusters.attempt import Outcome, Progress
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob
 from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.outcome import outcome
 from cloud_agent.slurm.run import Run, progress_names
 from cloud_agent.slurm.scripts import Work, sbatch_options, write_scripts
 
-#: What Slurm was asked is asked again after so long.
+#: Slurm is asked for the same again after this long.
 _AGAIN_S = 5.0
-#: Beyond the grace, for the workers' keepers to end them; then the whole Slurm job is cancelled.
+#: Beyond the grace, for the keepers to end their workers; then the Slurm job is cancelled.
 _OVERDUE_S = 5.0
-#: For failed workers is looked this often; the second time, what is left of the gang is ended.
+#: Failed workers are looked for this often; at the second time the rest of the gang is ended.
 _LOOK_S = 30.0
-#: Refusals of a submission, each with Slurm answering and listing no such job, until it is final.
+#: How often Slurm may refuse a submission, while it answers and lists no such job.
 _REFUSALS = 3
 
 #: Slurm's jobs by (job, epoch); None: Slurm does not answer.
@@ -34,7 +34,7 @@ Listing = Mapping[tuple[str, int], Sequence[SlurmJob]] | None
 
 @dataclass(slots=True)
 class _Wait:
-    """For Slurm to begin it, then for the workers' first word."""
+    """Since when it waits: for Slurm to begin it, then for the workers' first report."""
 
     since_s: float | None = None
     is_running: bool = False
@@ -51,7 +51,7 @@ class Attempt:
         listing: Callable[[], Listing],
         run: Run,
         work: Work,
-        started: Started,
+        started: StartedRun,
     ) -> None:
         self.started, self.run, self.folder = started, run, run.folder
         self.progress = Progress(run.folder, progress_names(len(started.placement)))
@@ -60,7 +60,7 @@ class Attempt:
         #: How it ended; its GPUs are free then.
         self.ended: Outcome | None = None
         if work.program.secrets:
-            words = "secrets: an agent of a Slurm cluster keeps none; leave them out"
+            words = "secrets: an agent of a Slurm cluster has none; leave them out"
             self.ended = Outcome(False, words, retriable=False)
         self._options, self._slurm, self._work = options, slurm, work
         self._listing = listing
@@ -68,7 +68,7 @@ class Attempt:
         self._id: int | None = None
         self._refusals, self._retry_s = 0, -math.inf
         self._wait = _Wait()
-        self._wishes = run.wishes()
+        self._requests = run.requests()
         self._leave_by_s, self._again_s = math.inf, -math.inf
         self._cancel_s = -math.inf
         self._cause: str | None = None
@@ -83,11 +83,11 @@ class Attempt:
     def save(self) -> None:
         """Ask the workers for a checkpoint; they go on."""
         if self._id is not None:
-            self._wish("save", 0)
-            self._alert()
+            self._request("save", 0)
+            self._wake_keepers()
 
-    def turn(self, now_s: float, leave_by_s: float | None) -> None:
-        """Do what is next; with `leave_by_s`, see that it is gone by then.
+    def advance(self, now_s: float, leave_by_s: float | None) -> None:
+        """Take the next steps; with `leave_by_s`, see that it is gone by then.
 
         Raises:
             OSError: the shared folder does not answer; nothing is lost.
@@ -98,16 +98,16 @@ class Attempt:
         if self._sent:
             self._follow(listing, now_s, leave_by_s)
         else:  # what is handed in now cannot be in this listing
-            self._hand_in(listing, now_s, leave_by_s is not None)
+            self._submit(listing, now_s, leave_by_s is not None)
 
-    def _hand_in(self, listing: Listing, now_s: float, is_unwanted: bool) -> None:
-        """Submit, unless it is there: an earlier answer may have been lost, with the agent too."""
+    def _submit(self, listing: Listing, now_s: float, is_unwanted: bool) -> None:
+        """Submit it, unless Slurm has it: an earlier answer may have been lost."""
         job, epoch = self._work.job, self._work.epoch
         claim, there = self.run.claim(), () if listing is None else listing.get((job, epoch), ())
         if claim is not None or there:
             self._sent, self._id = True, there[0].id if claim is None else claim
         elif is_unwanted or self._refusals >= _REFUSALS:
-            # Closed, it never runs, even if Slurm has it after all: it is cancelled when seen.
+            # A closed run never runs. If Slurm has its job after all, it is cancelled when listed.
             if self.run.close():
                 self.ended = Outcome(False, f"Slurm does not take the job: {self._cause}")
         elif listing is not None and now_s >= self._retry_s:
@@ -134,19 +134,19 @@ class Attempt:
         if claim is not None:
             for other in live:
                 if other is not own:
-                    self._cancel([other], now_s)  # submitted twice; the fence keeps it out
+                    self._cancel([other], now_s)  # submitted twice; only one can claim the run
         if not live:
             self._take_end(own, claim)
         elif leave_by_s is not None:
-            self._send_away(live, now_s, leave_by_s)
+            self._terminate(live, now_s, leave_by_s)
         elif own is not None and own.waits:
-            self._bear(own, claim is not None, now_s)
+            self._wait_for_start(own, claim is not None, now_s)
         else:
             self._note_start(now_s, is_running=own is not None)
             self._end_remains(live, now_s)
 
     def _end_remains(self, live: Sequence[SlurmJob], now_s: float) -> None:
-        """Cancel what goes on long after a worker has failed: Slurm should have ended it."""
+        """Cancel what runs on long after a worker failed: Slurm should have ended it."""
         if now_s < self._look_s:
             return
         self._look_s = now_s + _LOOK_S
@@ -156,12 +156,12 @@ class Attempt:
             self._cancel(live, now_s)
         self._has_failed = bool(failures)
 
-    def _bear(self, own: SlurmJob, was_begun: bool, now_s: float) -> None:
+    def _wait_for_start(self, own: SlurmJob, was_begun: bool, now_s: float) -> None:
         """Wait for Slurm to begin it, up to a limit."""
-        wait, limit_s = self._wait, self._options.pending_s
+        wait, limit_s = self._wait, self._options.pending_timeout_s
         wait.since_s = now_s if wait.since_s is None else wait.since_s
         if was_begun and not wait.was_begun:
-            wait.was_begun = True  # perhaps it began after Slurm made its listing
+            wait.was_begun = True  # it may have begun after Slurm made its listing
         elif was_begun:
             self._cause = "Slurm put the job back into its queue: a node failed, or an operator did"
             self._cancel([own], now_s)
@@ -173,7 +173,7 @@ class Attempt:
             self._cancel([own], now_s)
 
     def _note_start(self, now_s: float, *, is_running: bool) -> None:
-        """Tell whether it trains: at its first word; of a silent one, when it has lived a while."""
+        """Note that it trains: at its first report, or when it has lived for `quiet_start_s`."""
         wait = self._wait
         if is_running and not wait.is_running:
             wait.is_running, wait.since_s = True, now_s
@@ -181,33 +181,33 @@ class Attempt:
         if self.progress.step is not None or lived_s >= self._options.quiet_start_s:
             self.trains = True
 
-    def _send_away(self, live: Sequence[SlurmJob], now_s: float, leave_by_s: float) -> None:
-        """Have the workers leave in time: by their keepers, at last by Slurm."""
+    def _terminate(self, live: Sequence[SlurmJob], now_s: float, leave_by_s: float) -> None:
+        """Stop the workers in time: through their keepers, and if that fails through Slurm."""
         if self.run.close() or now_s > leave_by_s + _OVERDUE_S:
             self._cancel(live, now_s)
             return
         self._ask_to_leave(now_s, leave_by_s)
         if now_s >= self._again_s:
             self._again_s = now_s + _AGAIN_S
-            self._alert()
+            self._wake_keepers()
 
     def _ask_to_leave(self, now_s: float, leave_by_s: float) -> None:
-        """Write the wish down, once; the keepers look there by themselves, if not at once."""
+        """Write the request, once; the keepers poll for it, too."""
         if leave_by_s < self._leave_by_s:
             self._leave_by_s, self._again_s = leave_by_s, now_s
-            self._wish("leave", max(0, int(leave_by_s - now_s)))
+            self._request("leave", max(0, int(leave_by_s - now_s)))
 
     def _take_end(self, own: SlurmJob | None, claim: int | None) -> None:
         if claim is None and not self.run.close():
             return  # it began after Slurm made its listing; the next one shows it
         self.ended = outcome(self.run, own, self._id, self._cause, self._work.program)
 
-    def _wish(self, verb: Literal["save", "leave"], grace_s: int) -> None:
-        self._wishes += 1
-        self.run.wish(self._wishes, verb, grace_s)
+    def _request(self, verb: Literal["save", "leave"], grace_s: int) -> None:
+        self._requests += 1
+        self.run.request(self._requests, verb, grace_s)
 
-    def _alert(self) -> None:
-        """Have the keepers look at the wish now."""
+    def _wake_keepers(self) -> None:
+        """Have the keepers read the request now."""
         if self._id is not None:
             with contextlib.suppress(SlurmError):
                 self._slurm.alert(self._id)

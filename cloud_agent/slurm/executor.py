@@ -1,12 +1,12 @@
 """Runs gangs as Slurm jobs.
 
-A gang is one Slurm job, marked in its comment with agent, job and epoch. Tidegate chooses the
-nodes and how many GPUs of each; which devices these are is Slurm's choice, and that nobody else
-has them is Slurm's to enforce (`gres`). GPU indices in a placement are therefore counts here.
+A gang is one Slurm job, whose comment names agent, job and epoch. Tidegate chooses the nodes and
+how many GPUs of each. Slurm chooses the devices, and enforces that nobody else uses them (`gres`).
+GPU indices in a placement are therefore only counts here.
 
-A gang runs once under an epoch, whatever is submitted, requeued or answered late: the batch script
-takes a fence in the run folder first, and the agent takes the same fence before it gives a gang up
-that has not begun (see `scripts`). Jobs of the agent's that it does not hold are cancelled.
+A gang runs once under an epoch, whatever is submitted twice, requeued or answered late: the batch
+script claims the run in its folder first, and the agent makes the same claim before it gives up a
+gang that has not begun (see `scripts`). Jobs of the agent without a gang are cancelled.
 
 A change of size is a new Slurm job: the workers save and leave, the next ones go on from there.
 Programs that resize in place are restarted too.
@@ -18,13 +18,13 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 
 from cloud_agent.clusters.executor import ClusterExecutor
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.slurm.attempt import Attempt, Listing
 from cloud_agent.slurm.commands import Slurm, SlurmError, SlurmJob, by_gang
 from cloud_agent.slurm.options import SlurmOptions
 from cloud_agent.slurm.run import Run, write_lease
 from cloud_agent.slurm.scripts import Work
-from runtime.executors.saving import in_thread
+from runtime.executors.uploading import in_thread
 from schemas.programs import Program
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _Cluster:
         return self._away
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Nothing has to be got ready; Slurm tells nothing by itself."""
+        """Do nothing: Slurm sends no events."""
 
     def keep_lease(self, until_s: float | None, grace_s: float) -> None:
         write_lease(self._options.root, until_s, grace_s)
@@ -53,15 +53,15 @@ class _Cluster:
         self._listing = self._list()
 
     def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Program, started: Started
+        self, folder: Path, job: str, tenant: str | None, program: Program, started: StartedRun
     ) -> Attempt:
         work = Work(job, started.epoch, started.placement, program, started.resume)
         run = Run(folder)
         return Attempt(self._options, self._slurm, lambda: self._listing, run, work, started)
 
-    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
+    def delete_orphans(self, expected: Collection[tuple[str, int]]) -> None:
         for which, jobs in (self._listing or {}).items():
-            for one in jobs if which not in held else ():
+            for one in jobs if which not in expected else ():
                 try:
                     if not one.ended:
                         self._slurm.cancel(one.id)
@@ -72,10 +72,10 @@ class _Cluster:
         self._slurm.interrupt()
 
     def _list(self) -> Listing:
-        """Give a fresh listing; None as long as Slurm is still asked, or if it does not answer.
+        """Give a new listing; None while Slurm has not answered, or if it does not.
 
-        It is asked in a thread, so that the runs' own files are read meanwhile. Nothing is
-        submitted meanwhile: that takes a listing.
+        A thread asks Slurm, so that the runs' files are read meanwhile. Nothing is submitted
+        without a listing.
         """
         if self._asked is None:
             self._asked = in_thread(self._slurm.jobs)
@@ -98,14 +98,14 @@ class SlurmExecutor(ClusterExecutor):
     """Runs gangs on a Slurm cluster."""
 
     def __init__(self, options: SlurmOptions, remembered: Mapping[str, int] | None = None) -> None:
-        """Take over what an earlier agent of this name held.
+        """Take over the gangs of an earlier agent of this name.
 
         Args:
             options: How gangs are run.
-            remembered: The jobs and epochs that the agent knows it held.
+            remembered: The jobs and epochs that the agent knows it ran.
 
         Raises:
-            ValueError: the files of what is held cannot be read.
+            ValueError: the gangs' records cannot be read.
             OSError: `options.root` cannot be used.
         """
         super().__init__(options, _Cluster(options), remembered)

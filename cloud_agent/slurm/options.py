@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.options import ClusterOptions
 
 #: Options of sbatch are few.
 _EXTRA_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmOptions(Terms):
+class SlurmOptions(ClusterOptions):
     """How `SlurmExecutor` runs gangs; agent and nodes have `root` under one path."""
 
     #: Options for every `sbatch`, such as `--partition=train` or `--mem-per-gpu=32G`.
@@ -26,7 +26,7 @@ class SlurmOptions(Terms):
     command_s: float = 30.0  #: A Slurm command that takes longer has failed.
 
     def __post_init__(self) -> None:
-        Terms.__post_init__(self)
+        ClusterOptions.__post_init__(self)
         self.positive("command_s")
         if len(self.sbatch) > _EXTRA_MAX or not all(one.startswith("--") for one in self.sbatch):
             raise ValueError(

@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Literal
 
 from runtime.executors.folder import LOGS, PROGRESS
-from runtime.executors.hostile import open_plain, read_tail
 from runtime.executors.logs import last_line
+from runtime.executors.untrusted_files import open_regular_file, read_tail
 
 LEASE = "lease"
 _CLOSED = "closed"
 _TAIL_BYTES = 4096
 #: Numbers and a node's name.
 _HEAD_BYTES = 512
-#: Of many workers that end badly, the first ones are named.
+#: An error names at most this many failed workers.
 _NAMED_MAX = 3
-#: As shells count: the command cannot be run, or is not there; ended by SIGTERM, or SIGKILL.
+#: Exit codes of shells: the command cannot be run or was not found; killed by SIGTERM or SIGKILL.
 _NOT_FOUND, _ENDED_BY_SIGNAL = ("126", "127"), ("143", "137")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Files of one run. Reads give None for what is not there, or makes no sense."""
+    """Files of one run. A read gives None if the file is missing or unreadable."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class Run:
         return int(said) if said is not None and said.isdecimal() else None
 
     def close(self) -> bool:
-        """Have it never run, if nothing has begun to run it; tell whether that is so.
+        """See that it never runs, unless a Slurm job runs it already; tell whether it is closed.
 
         Raises:
             OSError: the shared folder does not answer.
@@ -55,13 +55,13 @@ class Run:
             (self.folder / "claim").symlink_to(_CLOSED)
         return self._claim() == _CLOSED
 
-    def wishes(self) -> int:
-        """Give the number of the last wish; 0: there was none."""
+    def requests(self) -> int:
+        """Give the number of the last request to the keepers; 0: there was none."""
         said = _head(self.folder / "wish").split(" ")[0]
         return int(said) if said.isdecimal() else 0
 
-    def wish(self, number: int, verb: Literal["save", "leave"], grace_s: int) -> None:
-        """Say what the workers shall do; each number is obeyed once.
+    def request(self, number: int, verb: Literal["save", "leave"], grace_s: int) -> None:
+        """Write a request to the workers' keepers; they carry out each number once.
 
         Raises:
             OSError: the shared folder cannot be written.
@@ -71,7 +71,7 @@ class Run:
         draft.replace(self.folder / "wish")
 
     def exit_code(self) -> int | None:
-        """Give how the whole ended; None while it goes on, or if nobody could write it down."""
+        """Give the exit code of the batch script; None while it runs, or if it wrote none."""
         text = _head(self.folder / "exit").strip()
         return int(text) if text.isdecimal() else None
 
@@ -114,7 +114,7 @@ class Run:
 def _head(path: Path) -> str:
     """Give the first bytes of a file that a job may have swapped; empty if there is none."""
     try:
-        with open_plain(path) as file:
+        with open_regular_file(path) as file:
             return file.read(_HEAD_BYTES).decode(errors="replace")
     except OSError:
         return ""

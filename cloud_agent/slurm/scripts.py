@@ -1,9 +1,10 @@
-"""What a gang is to Slurm: the options of its `sbatch`, its batch script, its workers' keeper.
+"""How a gang is run by Slurm: the options of `sbatch`, the batch script, and the keeper script.
 
-Nodes need bash and the shared folder, nothing of Tidegate. The batch script takes the fence of
-(job, epoch) first, so whatever Slurm does, a gang runs once. `srun` starts a keeper for each
-worker. The keeper is what Slurm signals; its worker hears what the run folder's `wish` says, once,
-whether Slurm's process tracking signals a whole tree (linuxproc, pgid) or only its top (cgroup).
+Nodes need bash and the shared folder, nothing of Tidegate. The batch script claims (job, epoch)
+first, so a gang runs only once whatever Slurm does. `srun` starts a keeper for each worker. Slurm
+signals the keeper; the keeper passes each request in the run folder's file `wish` on to its worker
+once, whether Slurm's process tracking signals a whole tree (linuxproc, pgid) or only its top
+(cgroup).
 """
 
 import zlib
@@ -81,13 +82,13 @@ def batch_script(run: Run, options: SlurmOptions) -> str:
 cd {quote(str(run.folder))} || exit 73
 lease={quote(str(options.root / LEASE))}
 {_LEASE}
-# The agent is gone, and the job goes on elsewhere: Slurm begins this one too late.
+# The agent's lease is over and the job runs elsewhere: Slurm began this one too late.
 if over; then
     echo "the lease of the agent is over"
     exit 75
 fi
 # Whoever makes this link runs the gang under this epoch, or has closed it. A job that was submitted
-# twice, or requeued, or that Slurm begins after Tidegate has given it up, ends here.
+# twice, was requeued, or begins after Tidegate gave it up, ends here.
 if ! ln -sT "$SLURM_JOB_ID" claim; then
     echo "this epoch is taken: $(readlink claim)"
     exit 75
@@ -106,7 +107,7 @@ exit "$code"
 def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     """Give the script that keeps one worker: its environment, signals, log and exit code."""
     program = work.program
-    # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
+    # A program cannot pose as another job, nor name another checkpoint to resume from.
     wanted = {
         name: value
         for name, value in program.env.items()
@@ -123,7 +124,7 @@ def keeper_script(work: Work, run: Run, options: SlurmOptions) -> str:
     if work.resume is not None:
         said["TIDEGATE_RESUME"] = str(work.resume)
     exports = "\n".join(f"export {name}={quote(value)}" for name, value in said.items())
-    # The worker's alone: a name that the keeper uses too must not change what the keeper does.
+    # For the worker alone: a variable that the keeper uses, too, must not change the keeper.
     own = "".join(f"export {name}={quote(value)}; " for name, value in wanted.items())
     folder, workdir = quote(str(run.folder)), program.workdir or str(run.folder / WORK)
     return f"""#!/bin/bash
@@ -151,7 +152,7 @@ worker=$!
 {_WAITING}"""
 
 
-#: What a worker is told of its gang is Tidegate's to say.
+#: Variables that Tidegate sets for a worker; a program cannot set them.
 _OURS = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
     *("ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"),
@@ -177,12 +178,12 @@ over() {
     [ "$now" -gt "$until" ]
 }"""
 
-#: `wish` holds a number, a verb and a grace in seconds; each number is obeyed once.
+#: `wish` has a number, a verb and a grace in seconds; each number is carried out once.
 _KEEPING = """
 worker= leaving= heard=0 kill_at= turn=0
 heed() {
     local number verb grace lease_grace
-    # Whatever has become of the agent: nobody else would end what it began.
+    # The agent may be gone: then nobody else would stop the worker.
     if [ -z "$leaving" ] && over; then
         : > "$run/told"
         [ -z "$worker" ] || kill -TERM "$worker"
@@ -198,7 +199,7 @@ heed() {
         leaving=1 kill_at=$((SECONDS + grace))
     fi
 }
-# Not Tidegate's wish, but the time limit, a preemption or an operator: what follows is no success.
+# Not asked for by Tidegate, but by a time limit, a preemption or an operator: no success follows.
 told() {
     [ -n "$leaving" ] || : > "$run/told"
     [ -n "$worker" ] || exit 143
@@ -208,8 +209,7 @@ told() {
 trap heed URG
 trap told TERM"""
 
-#: Looks at the wish every few seconds by itself too: a reclaim must not wait for a slurmctld that
-#: is away.
+#: Also reads the request every few seconds: a reclaim must not wait for a slurmctld that is away.
 _WAITING = """
 [ -z "$leaving" ] || kill -TERM "$worker"
 while kill -0 "$worker" 2> /dev/null; do

@@ -1,4 +1,4 @@
-"""The pure agent core: what an agent knows, and what it does about what it hears."""
+"""The pure agent core: the state of an agent, and how it answers commands and reports."""
 
 from runtime.core.agent import AgentCore
 from runtime.core.messages import (

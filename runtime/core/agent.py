@@ -1,14 +1,14 @@
-"""The agent core: hears one stimulus, updates its memory, answers with acks, events and actions.
+"""The agent core: takes one stimulus, updates its memory, answers with acks, events and actions.
 
 Pure: no clock, no I/O. What a command's ack means:
 
-- Start, scale, checkpoint, stop: `done` says accepted and written down; the workers report what
-  comes of it by their own events. A wish that is already met is `done` and changes nothing.
-- Lend, return: `done` says it is so: the owner has left the node, or has it back.
-- `refused` says that nothing was and nothing will be done, and why.
+- Start, scale, checkpoint, stop: `done` means accepted and stored; the workers report the result by
+  their own events. A command whose desired state is already reached is `done` and changes nothing.
+- Lend, return: `done` means that the owner has left the node, or has it back.
+- `refused` means that nothing was and nothing will be done; the ack has the reason.
 
 A command id has one outcome for ever; a repeated id repeats the ack and does nothing else. A
-command of a leader before the newest one is refused.
+command of an earlier leader than the newest is refused.
 """
 
 import zlib
@@ -92,12 +92,12 @@ class AgentCore:
 
     @property
     def lease_until_s(self) -> float | None:
-        """Until when gangs may run unheard; None: no lease was ever given, so none ends."""
+        """Until when gangs may run without contact; None: no lease was given, so none ends."""
         return self._memory.lease_until_s
 
     @property
     def leader_epoch(self) -> int:
-        """The highest leader epoch heard; -1 if none."""
+        """The highest leader epoch seen; -1 if none."""
         return self._memory.leader_epoch
 
     def highest_epoch(self, job: str) -> int:
@@ -141,10 +141,10 @@ class AgentCore:
         core._memory.load(rows)
         return core
 
-    # --- hearing ---
+    # --- stimuli ---
 
     def handle(self, stimulus: Stimulus, now_s: float) -> Outputs:
-        """Hear one stimulus. The outputs count only once the changes are stored."""
+        """Handle one stimulus. The outputs count only once the changes are stored."""
         turn = Turn(now_s)
         match stimulus:
             case Tick():
@@ -177,23 +177,23 @@ class AgentCore:
         return turn.outputs()
 
     def farewell(self, reason: str, now_s: float) -> Outputs:
-        """Say that every node goes away for good, its workers with it."""
+        """Report that every node leaves for good, its workers with it."""
         turn = Turn(now_s)
-        self._memory.go()
+        self._memory.mark_departed()
         for job, gang in self._memory.gangs.items():
-            gang.spec = None  # the scheduler begins it elsewhere: it must not be resumed here
+            gang.spec = None  # the scheduler starts it elsewhere: it must not be resumed here
             self._memory.touch(f"gang/{job}")
         for name in self._memory.specs:
             turn.say(NodeDied(node=name, reason=reason))
         return turn.outputs()
 
     def objection(self, command: Command, now_s: float) -> Objection | None:
-        """Find why this command would not be carried out whatever it asks; None if it would."""
+        """Give why this command is not carried out, whatever it asks; None if it is."""
         if command.id in self._memory.inbox:
             return "replayed"
         if command.leader_epoch < self._memory.leader_epoch:
             return "stale_leader"
-        return "expired" if self._is_late(command, now_s) else None
+        return "expired" if self._is_expired(command, now_s) else None
 
     def _command(self, command: Command, turn: Turn) -> None:
         objection = self.objection(command, turn.now_s)
@@ -203,7 +203,7 @@ class AgentCore:
         self._memory.inbox[command.id] = InboxEntry(turn.now_s)
         self._memory.touch(f"inbox/{command.id}")
         if objection == "stale_leader":
-            # Its other numbers count for nothing: a former leader may have made them up.
+            # Its epochs are ignored, too: a former leader may have given them without right.
             highest = self._memory.leader_epoch
             reason = (
                 f"leader: epoch {command.leader_epoch} is below {highest}, the newest heard here; "
@@ -211,9 +211,9 @@ class AgentCore:
             )
             self._memory.settle(command.id, "refused", reason, turn)
             return
-        self._memory.see_leader(command.leader_epoch)
+        self._memory.record_leader(command.leader_epoch)
         if objection == "expired":
-            # Older than the inbox remembers, it could be a repetition nobody would recognise.
+            # The inbox may have forgotten it, so it could be a repetition.
             self._memory.settle(command.id, "refused", "expired", turn)
             return
         try:
@@ -223,10 +223,10 @@ class AgentCore:
         else:
             if finished:
                 self._memory.settle(command.id, "done", "", turn)
-        # Also of a refused command: what is older than the newest word stays refused.
-        self._memory.see_epoch(command.data, turn.now_s)
+        # Also of a refused command: older epochs stay refused.
+        self._memory.record_epoch(command.data, turn.now_s)
 
-    def _is_late(self, command: Command, now_s: float) -> bool:
+    def _is_expired(self, command: Command, now_s: float) -> bool:
         expired = command.expires_s is not None and command.expires_s <= now_s
         return expired or now_s - command.said_s > self._limits.memory_s
 
@@ -256,10 +256,10 @@ class AgentCore:
     # --- births, leases, time ---
 
     def _birth(self, birth: Birth, turn: Turn) -> None:
-        self._memory.come_back(turn.now_s)
+        self._memory.mark_returned(turn.now_s)
         turn.actions.append(KeepLease(self._memory.lease_until_s, self._limits.lease_grace_s))
         lost = [gang for job, gang in self._memory.gangs.items() if job not in birth.running]
-        gone = tuple(gang.job for gang in lost if not self._resumes.may(gang, turn.now_s))
+        gone = tuple(gang.job for gang in lost if not self._resumes.may_resume(gang, turn.now_s))
         self._say_births(turn, None, without_jobs=gone)
         for gang in lost:
             self._gangs.lose(gang, "agent restarted", turn)
@@ -267,7 +267,7 @@ class AgentCore:
             gang.checkpointing = False
             self._memory.touch(f"gang/{job}")
             if gang.phase == "stopping":
-                # Written down, but perhaps not done before the crash: said again, it is.
+                # It was stored, but perhaps not carried out before the crash: order it again.
                 left_s = max(0.0, (gang.stop_by_s or turn.now_s) - turn.now_s)
                 turn.actions.append(StopWorkers(job, gang.epoch, gang.stop_saves, left_s))
             elif gang.phase == "scaling":
@@ -306,10 +306,10 @@ class AgentCore:
 
     def _check_start(self, command: Command, now_s: float) -> None:
         if command.said_s < self._memory.back_s:
-            # The scheduler gave it up then, and may have started the job elsewhere.
-            raise Refused("start: said before this agent, which had gone for good, was back")
-        # The scheduler may have given up what it sent before the lease ended, and started the job
-        # elsewhere; the renewal that shows that it has not comes first when the link is back.
+            # The scheduler gave the command up then, and may have started the job elsewhere.
+            raise Refused("start: given before this agent, which had left for good, came back")
+        # The scheduler may have given up this command when the lease ended, and started the job
+        # elsewhere. If it has not, a renewal of the lease comes first when the link is back.
         lease_s = self._memory.lease_until_s
         if lease_s is not None and lease_s <= now_s:
             raise Refused("lease: it has ended; nothing starts before it is renewed")

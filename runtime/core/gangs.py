@@ -1,7 +1,7 @@
 """The rules of gangs: start, scale, checkpoint, stop, and what their workers report.
 
-Epochs fence: nothing below the highest epoch seen of a job is carried out, and an epoch names one
-placement only. A command whose wish is already met is `done` and changes nothing.
+Epochs are fencing tokens: nothing below the highest epoch seen of a job is carried out, and an
+epoch names one placement only. A command whose desired state is already reached is `done`.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ class Gangs:
         gang.epoch, gang.placement, gang.phase = data.epoch, placement, "scaling"
         gang.cause, gang.resumes = command, 0
         self._touch(data.job)
-        if self._resumes.call_off(gang):  # nothing of it runs: it begins where it now shall
+        if self._resumes.cancel(gang):  # none of its workers runs: start it on the new GPUs
             self._free_leaving(gang, turn)
             self._resumes.begin(gang, turn)
             return
@@ -117,7 +117,7 @@ class Gangs:
         gang = self._held(data.job, data.epoch)
         if gang is not None:
             self.leave(gang, data.reason, data.checkpoint, data.grace_s, turn, command)
-        # Nothing of the job being here is what was wished for; the epoch fences a late start.
+        # Without a gang here the stop is done; the epoch keeps a late start from being carried out.
 
     def leave(
         self,
@@ -128,7 +128,7 @@ class Gangs:
         turn: Turn,
         command: str | None = None,
     ) -> None:
-        """Stop a gang; one that is stopping is only ever hurried."""
+        """Stop a gang; of one that is stopping, only bring the deadline forward."""
         by_s = turn.now_s + grace_s
         if gang.phase == "stopping":
             hurried = gang.stop_by_s is None or by_s < gang.stop_by_s
@@ -138,7 +138,7 @@ class Gangs:
             checkpoint = checkpoint and gang.stop_saves
         else:
             gang.phase, gang.stop_reason, gang.cause = "stopping", reason, command
-            if self._resumes.call_off(gang):
+            if self._resumes.cancel(gang):
                 self.ended(GangStopped(gang.job, gang.epoch, gang.checkpoint_step), turn)
                 return
         gang.stop_by_s = by_s if gang.stop_by_s is None else min(by_s, gang.stop_by_s)
@@ -234,7 +234,7 @@ class Gangs:
         progress = JobProgressed(
             job=report.job,
             epoch=report.epoch,
-            # A job that began anew, whatever it had saved, is not behind what is durable.
+            # A job that started again from zero does not report less than what is durable.
             step=max(report.step, gang.checkpoint_step),
             samples_per_s=report.samples_per_s,
             checkpoint_step=gang.checkpoint_step,
@@ -252,7 +252,7 @@ class Gangs:
             return
         reason: StopReason = "completed"
         if isinstance(report, GangStopped):
-            # A supervisor that ends its gang by itself may be the first to see the lease end.
+            # A supervisor that stops its gang by itself may be the first to see the lease end.
             lease_s = self._memory.lease_until_s
             ended = lease_s is not None and lease_s <= turn.now_s
             reason = gang.stop_reason or ("lease_ended" if ended else "superseded")
@@ -279,8 +279,8 @@ class Gangs:
             self.fail(gang, report.error, report.retriable, turn)
 
     def lose(self, gang: Gang, error: str, turn: Turn) -> None:
-        """Resume a gang that went with its machine if that may be, else report it as failed."""
-        if not self._resumes.may(gang, turn.now_s):
+        """Resume a gang that was lost with its machine, if allowed; else report it as failed."""
+        if not self._resumes.may_resume(gang, turn.now_s):
             again = f"; it had been resumed {gang.resumes} times" if gang.resumes else ""
             self.fail(gang, error + again, True, turn)
             return
@@ -293,7 +293,7 @@ class Gangs:
         gang.leaving = []
 
     def fail(self, gang: Gang, error: str, retriable: bool, turn: Turn) -> None:
-        """Report every worker of the gang as failed and let its GPUs go."""
+        """Report every worker of the gang as failed, and free its GPUs."""
 
         def say(node: str, gpus: tuple[int, ...]) -> None:
             failed = WorkerFailed(
@@ -312,7 +312,7 @@ class Gangs:
     def _drop(
         self, gang: Gang, step: int, say: Callable[[str, tuple[int, ...]], None], turn: Turn
     ) -> None:
-        self._resumes.call_off(gang)
+        self._resumes.cancel(gang)
         for epoch, placement in gang.leaving:
             self._free_left(gang, epoch, placement, step, turn)
         for node, gpus in gang.placement.items():

@@ -1,6 +1,6 @@
 """The rules of loans: lend, return, and what the owner reports.
 
-Unlike other commands, these are acknowledged only when they are true: the owner has left the
+Unlike other commands, these are acknowledged only when they are carried out: the owner has left the
 node, or has it back. A node of a training pool has no other owner and cannot be lent.
 """
 
@@ -11,7 +11,7 @@ from schemas.commands import LendNode, ReturnNode
 
 
 class Loans:
-    """Applies the rules. A command gives True when its wish is met now, False when later."""
+    """Applies the rules. A command gives True if it is carried out now, False if later."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -59,7 +59,7 @@ class Loans:
             self._settle(report.node, node, turn)
 
     def resume(self, turn: Turn) -> None:
-        """Tell the owner again what it may have forgotten in a restart."""
+        """Repeat to the owner what it may have forgotten in a restart."""
         for name, node in self._memory.nodes.items():
             if node.phase in ("draining", "lent"):
                 turn.actions.append(DrainNode(name))
@@ -74,8 +74,8 @@ class Loans:
             raise Refused(f"node: {name} is in a training pool; it has no owner to lend it")
         return self._memory.nodes[name]
 
-    def _wait(self, name: str, node: NodeState, wished: str, command: str) -> bool:
-        if node.phase == wished:
+    def _wait(self, name: str, node: NodeState, desired: str, command: str) -> bool:
+        if node.phase == desired:
             return True
         node.waiting.append(command)
         self._memory.touch(f"node/{name}")

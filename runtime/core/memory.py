@@ -1,4 +1,4 @@
-"""The agent's memory as rows, what of it changed since the last save, and who holds which GPU."""
+"""The agent's state as rows, which of them changed since the last save, and who holds which GPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class InboxEntry:
-    """A command id that was seen, and its final ack; no outcome yet while the owner works on it."""
+    """A command id that was seen, and its final ack; None while the owner still works on it."""
 
     time_s: float
     outcome: Outcome | None = None
@@ -30,7 +30,7 @@ class InboxEntry:
 
 @dataclass(slots=True)
 class Turn:
-    """What one stimulus leads to, as it is being found out."""
+    """What one stimulus leads to, while it is being handled."""
 
     now_s: float
     acks: list[Delivery] = field(default_factory=list)
@@ -60,9 +60,9 @@ class Memory:
         #: By command id, oldest first.
         self.inbox: dict[str, InboxEntry] = {}
         self.lease_until_s: float | None = None
-        #: The highest leader epoch heard; never forgotten, or a former leader could come back.
+        #: The highest leader epoch seen; never forgotten, or a former leader could come back.
         self.leader_epoch = -1
-        #: When it was born anew after it had said that it goes for good; 0: it never has.
+        #: When it was started again after it had left for good; 0: it never left.
         self.back_s = 0.0
         self.holder: dict[str, list[str | None]] = {
             name: [None] * spec.gpu_count for name, spec in self.specs.items()
@@ -79,7 +79,7 @@ class Memory:
         self.repeat(command, turn)
 
     def repeat(self, command: str, turn: Turn) -> None:
-        """Say the final ack of a command (again); nothing if it has none yet."""
+        """Give the final ack of a command (again), if it has one."""
         entry = self.inbox[command]
         if entry.outcome is not None:
             ack = CommandAcknowledged(command=command, outcome=entry.outcome, reason=entry.reason)
@@ -87,7 +87,7 @@ class Memory:
 
     # --- epochs ---
 
-    def see_epoch(self, data: CommandData, now_s: float) -> None:
+    def record_epoch(self, data: CommandData, now_s: float) -> None:
         """Remember the highest epoch of a job."""
         job, epoch = getattr(data, "job", None), getattr(data, "epoch", None)
         if job is None or epoch is None:
@@ -101,19 +101,19 @@ class Memory:
         """The highest epoch seen of a job, -1 if none."""
         return self.epochs.get(job, (-1, 0.0))[0]
 
-    def see_leader(self, epoch: int) -> None:
+    def record_leader(self, epoch: int) -> None:
         """Remember the highest leader epoch."""
         if epoch > self.leader_epoch:
             self.leader_epoch = epoch
             self.touch("leader")
 
-    def go(self) -> None:
-        """Remember that it said that it goes for good."""
+    def mark_departed(self) -> None:
+        """Record that the agent left for good."""
         self.back_s = _GONE
         self.touch("back")
 
-    def come_back(self, now_s: float) -> None:
-        """Remember when it was born anew, if it had gone."""
+    def mark_returned(self, now_s: float) -> None:
+        """Record when it was started again, if it had left."""
         if self.back_s == _GONE:
             self.back_s = now_s
             self.touch("back")
@@ -149,7 +149,7 @@ class Memory:
         return dict(sorted(chosen.items()))
 
     def occupy(self, placement: Placement, job: str | None) -> None:
-        """Write down who holds these GPUs; None frees them."""
+        """Record who holds these GPUs; None frees them."""
         for node, gpus in placement.items():
             for gpu in gpus:
                 self.holder[node][gpu] = job
@@ -237,7 +237,7 @@ class Memory:
                 self.occupy(placement, gang.job)
 
     def forget(self, before_s: float) -> None:
-        """Drop command ids and epochs last seen before the moment; never of what is held."""
+        """Drop command ids and epochs last seen before then, but none of present gangs."""
         for command in _oldest(self.inbox, lambda entry: entry.time_s < before_s):
             if self.inbox[command].outcome is not None:
                 del self.inbox[command]

@@ -1,4 +1,4 @@
-"""What the agent core hears (commands, reports, ticks) and answers (acks, events, actions)."""
+"""Inputs of the agent core (commands, reports, ticks), and outputs (acks, events, actions)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from schemas.events import CommandAcknowledged, EventData
 Placement = Mapping[str, tuple[int, ...]]
 
 
-# --- heard ---------------------------------------------------------------------------------------
+# --- inputs --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as its envelope brought it."""
+    """A command, from its envelope."""
 
     id: str
     data: CommandData
-    #: When it was said.
+    #: When it was issued.
     said_s: float
     #: From when on it must not be carried out; None: it does not expire.
     expires_s: float | None = None
-    #: Which leader of the cell said it: the next leader's number is higher.
+    #: The epoch of the leader that issued it; the next leader's is higher.
     leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The agent is up (again); `running` names the jobs whose workers outlived the last boot."""
+    """The agent has started; `running` names the jobs whose workers outlived its restart."""
 
     running: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing but time has passed."""
+    """Time has passed, and nothing else happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class CheckpointLost:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a gang says of its steps, as `JobProgressed` has it; None: nothing."""
+    """What a gang reports of its steps, as `JobProgressed` has it; None: nothing."""
 
     batch: float | None = None
     step_s: float | None = None
@@ -125,8 +125,7 @@ class GangFailed:
     epoch: int
     error: str
     retriable: bool = True
-    #: Whether nobody ended it: its machine or its supervisor went, and an agent that began
-    #: afterwards found it so.
+    #: Whether it was lost: its machine or supervisor went down, and the next agent found it so.
     lost: bool = False
 
 
@@ -159,7 +158,7 @@ Report = (
 Stimulus = Command | Birth | Tick | Report
 
 
-# --- answered ------------------------------------------------------------------------------------
+# --- outputs -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ class StartWorkers:
     spec: GangSpec
     step: int
     transfer_s: float
-    #: It was lost here with its machine: it may go on from a newer checkpoint that is here.
+    #: Whether it was lost here with its machine; then it may go on from a newer local checkpoint.
     resumed: bool = False
 
 
@@ -205,9 +204,9 @@ class StopWorkers:
 
 @dataclass(frozen=True, slots=True)
 class KeepLease:
-    """Executor: see that workers end by themselves then, whatever has become of the agent."""
+    """Executor: see that workers end at the lease's end even if the agent is gone."""
 
-    #: None: no lease was ever given, so none ends.
+    #: None: no lease was given, so none ends.
     until_s: float | None
     #: What workers have to save and leave then.
     grace_s: float
@@ -215,14 +214,14 @@ class KeepLease:
 
 @dataclass(frozen=True, slots=True)
 class DrainNode:
-    """Owner: leave this node. Asked again after a restart; must bear repetition."""
+    """Owner: leave this node. Repeated after a restart; must be idempotent."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandBackNode:
-    """Owner: the node is yours again. Asked again after a restart; must bear repetition."""
+    """Owner: take the node back. Repeated after a restart; must be idempotent."""
 
     node: str
 
@@ -258,7 +257,7 @@ class Delivery:
 class Outputs:
     """What follows from one stimulus. Acks are published before events, both in order.
 
-    Nothing of it may take effect before the core's changes are stored with it.
+    None of it may take effect before it is stored together with the core's changes.
     """
 
     acks: tuple[Delivery, ...] = ()

@@ -1,9 +1,9 @@
-"""Gangs that went with their machine: whether and when they go on here by themselves.
+"""Gangs that were lost with their machine: whether and when they are resumed here.
 
-A power cut need not cost a lease. A gang whose workers are gone without anybody having ended them
-is begun again from its newest checkpoint, under the same epoch: to the scheduler it is the
-allocation that it gave, a few steps back. It needs no word from anybody, only the lease that it
-has; GPU locks, free since the last worker went, see to it that no GPU has two gangs.
+A gang whose workers are gone although nothing ended them, as after a power cut, is started again
+from its newest checkpoint, under the same epoch. For the scheduler it is the allocation that it
+gave, a few steps back. No command is needed, only the lease that the agent still has. GPU locks
+keep two gangs from using one GPU.
 """
 
 from typing import Literal
@@ -14,15 +14,15 @@ from runtime.core.state import Gang, Limits
 
 
 class Resumes:
-    """Applies the rules. Which owners have left is known only from this life of the agent."""
+    """Applies the rules. Which owners have left is known only since the agent's start."""
 
     def __init__(self, memory: Memory, limits: Limits) -> None:
         self._memory, self._limits = memory, limits
         self._drained: dict[str, None] = {}
         self._waiting: dict[str, Literal[True]] = {}  # by job
 
-    def may(self, gang: Gang, now_s: float) -> bool:
-        """Whether the gang may be begun again, by policy, lease, count, and a sane clock."""
+    def may_resume(self, gang: Gang, now_s: float) -> bool:
+        """Whether the gang may be resumed, by configuration, lease, count, and a sane clock."""
         heard_s = max((entry.time_s for entry in self._memory.inbox.values()), default=now_s)
         return (
             self._limits.after_reboot == "resume"
@@ -30,24 +30,24 @@ class Resumes:
             and gang.phase != "stopping"
             and gang.resumes < self._limits.resumes_max
             and self._may_run(now_s)
-            # A clock that has gone back cannot tell when the lease ends.
+            # A clock that was set back cannot tell when the lease ends.
             and heard_s <= now_s
         )
 
     def begin(self, gang: Gang, turn: Turn) -> None:
-        """Begin the gang again, as soon as the owners of its nodes are known to be off them."""
+        """Resume the gang, as soon as the owners of its nodes are known to have left them."""
         gang.phase, gang.cause = "starting", None
         gang.step, gang.checkpointed_s, gang.checkpointing = gang.checkpoint_step, None, False
         self._memory.touch(f"gang/{gang.job}")
         self._waiting[gang.job] = True
         self._look(gang, turn)
 
-    def call_off(self, gang: Gang) -> bool:
-        """Let a gang wait no more; whether it did, so that none of its workers has begun."""
+    def cancel(self, gang: Gang) -> bool:
+        """Cancel a waiting resume; give whether there was one, so that no worker has started."""
         return self._waiting.pop(gang.job, False)
 
     def drained(self, node: str, turn: Turn) -> None:
-        """Take note that the owner has left the node: a machine that boots may start it again."""
+        """Note that the owner has left the node; after a boot it may have been started there."""
         self._drained[node] = None
         for job in list(self._waiting):
             self._look(self._memory.gangs[job], turn)
@@ -62,7 +62,9 @@ class Resumes:
         if is_free and self._may_run(turn.now_s):
             del self._waiting[gang.job]
             assert gang.spec is not None
-            gang.resumes += 1  # one that only waited, perhaps over restarts of the agent, took none
+            gang.resumes += (
+                1  # counted only now: a resume that waited and was cancelled does not count
+            )
             self._memory.touch(f"gang/{gang.job}")
             what = (gang.job, gang.epoch, gang.placement, gang.spec, gang.checkpoint_step)
             turn.actions.append(StartWorkers(*what, transfer_s=0.0, resumed=True))

@@ -1,4 +1,4 @@
-"""What an agent remembers: gangs, nodes and loans, the inbox, epochs; as flat JSON-able rows.
+"""The state of an agent: gangs, nodes and loans, the inbox, epochs; as flat JSON rows.
 
 Rows are keyed `gang/JOB`, `node/NODE`, `epoch/JOB`, `inbox/ID`, `lease` and `leader`, so that the
 store writes only what a turn changed.
@@ -14,24 +14,24 @@ from schemas.events import PoolKind, StopReason
 from schemas.topics import COMMANDS
 
 _DAY_S = 86_400.0
-#: A day longer than commands are kept: what is forgotten can no longer be delivered again.
+#: A day longer than the bus keeps commands: a forgotten one can no longer be delivered again.
 MEMORY_S = (COMMANDS.retention_s or 0.0) + _DAY_S
 
 GangPhase = Literal["starting", "running", "scaling", "stopping"]
 LoanPhase = Literal["owned", "draining", "lent", "returning"]
 Outcome = Literal["done", "refused"]
-#: What is done about gangs whose workers went with their machine.
+#: What is done about gangs that were lost with their machine.
 AfterReboot = Literal["resume", "report"]
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The times that the core acts by."""
+    """The times and limits that the core acts by."""
 
-    #: Periodic checkpoints come at least this long after the last one, and at most
-    #: `checkpoint_max_s`; each job has its own moment between, so that gangs do not write all at
-    #: once.
+    #: A periodic checkpoint comes at least this long after the last one, and at most
+    #: `checkpoint_max_s`; each job has its own interval in between, so that gangs do not all save
+    #: at once.
     checkpoint_min_s: float = 600.0
     #: At most this long after the last one.
     checkpoint_max_s: float = 900.0
@@ -39,10 +39,10 @@ class Limits:
     lease_grace_s: float = 120.0
     #: How long command ids and epochs are remembered, in seconds.
     memory_s: float = MEMORY_S
-    #: Of gangs that went with their machine while their lease runs on: resume them here, without
-    #: waiting for a word, or report them as failed. None: resume where workers are processes.
+    #: What to do with gangs that were lost with their machine while their lease still runs: resume
+    #: them here at once, or report them as failed. None: resume where workers are processes.
     after_reboot: AfterReboot | None = None
-    #: A gang is resumed so often under one epoch, then reported as failed.
+    #: How often a gang is resumed under one epoch before it is reported as failed.
     resumes_max: int = 5
 
     def __post_init__(self) -> None:
@@ -80,9 +80,9 @@ class NodeState:
 
     phase: LoanPhase = "owned"
     loan: str | None = None
-    #: The loan before: a late command of it must not bring it back.
+    #: The previous loan: a late command must not start it again.
     last_loan: str | None = None
-    #: Commands that are acknowledged when the owner is done.
+    #: Commands that are acknowledged once the owner has left, or has the node back.
     waiting: list[str] = field(default_factory=list)
 
     def to_row(self) -> Row:

@@ -1,8 +1,8 @@
-"""What an agent finds when it begins: runs that go on, and processes that should not.
+"""What an agent finds at its start: runs that it adopts, and orphaned processes that it kills.
 
 A process says in its environment which agent, job and epoch it works for, and below which folder.
-One that works for this agent and for no run that is adopted is left over, of an older epoch or of a
-run whose record says that it ended; it is ended, for nobody would ever ask it to leave.
+One that works for this agent and for none of the adopted runs is an orphan, of an older epoch or of
+a run whose record says that it ended. It is killed, because nobody would ever ask it to stop.
 """
 
 import logging
@@ -16,10 +16,11 @@ from runtime.executors.fetching import epochs
 from runtime.executors.folder import CLOSED, ORDER
 from runtime.executors.options import ProcessOptions
 from runtime.executors.processes import Identity, workers_of
-from runtime.executors.resuming import went_with_machine
+from runtime.executors.resuming import was_lost_with_machine
 from runtime.executors.runs import Run
 
-#: Processes that die hard are ended again, a second all in all; their GPU locks hold meanwhile.
+#: How often, and how far apart, processes that resist are killed again: for a second in all.
+#: They hold their GPU locks until they are gone.
 _ROUNDS, _ROUND_S = 50, 0.02
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def adoptable(
 ) -> list[list[Run]]:
     """Give the runs whose end was not reported yet, each followed by those it was scaled from.
 
-    One that went with its machine and is not `remembered` was reported, and is not to go on.
+    One that was lost with its machine and is not `remembered` was reported, and does not go on.
     """
     alive: dict[tuple[str, int], Identity] = {}
     for worker in workers_of(options.agent, options.root):
@@ -42,7 +43,7 @@ def adoptable(
     for folder in sorted((options.root / "runs").glob("*")):
         runs = _of_job(options, folder, alive)
         if runs and remembered is not None and folder.name not in remembered:
-            if went_with_machine(runs[0]):
+            if was_lost_with_machine(runs[0]):
                 runs[0].close()
                 continue
         if runs:
@@ -50,27 +51,27 @@ def adoptable(
     return found
 
 
-def end_leftovers(
+def kill_orphans(
     options: ProcessOptions, adopted: list[Run], remembered: Mapping[str, int] | None = None
 ) -> int:
-    """End the processes of this agent that belong to none of these runs; give how many.
+    """Kill the processes of this agent that belong to none of these runs; give how many.
 
-    Those of another folder are another fleet's, except if the agent itself held the job in this
-    epoch (`remembered`): then it had the other folder before, and is about to begin the job again.
+    Processes of another run folder belong to another fleet, unless the agent itself ran the job in
+    this epoch (`remembered`): then it used the other folder before, and will start the job again.
     """
     held = {(job, str(epoch)) for job, epoch in (remembered or {}).items()}
-    kept = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
+    alive = {(run.order.job, str(run.order.epoch)) for run in adopted if run.exit_record() is None}
     ended: set[Identity] = set()
     for _ in range(_ROUNDS):
         ours = set(workers_of(options.agent, options.root))
         ours |= {w for w in workers_of(options.agent) if (w.job, w.epoch) in held}
-        found = [w for w in ours if (w.job, w.epoch) not in kept]
+        found = [w for w in ours if (w.job, w.epoch) not in alive]
         if not found:
             break
         for worker in found:
             if worker.identity not in ended:
                 _log.warning(
-                    "process %d of job %s, epoch %s is left over: ended",
+                    "process %d of job %s, epoch %s is an orphan: killed",
                     worker.identity.pid,
                     worker.job,
                     worker.epoch,
@@ -100,7 +101,7 @@ def _of_job(
             if not runs:
                 return []
             break
-        if len(runs) > 1 and runs[-1].asked_to() != "scale":
+        if len(runs) > 1 and runs[-1].stop_reason() != "scale":
             return runs[:-1]  # the job came here anew after it: its checkpoints are of another past
     return runs
 

@@ -27,7 +27,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunEnvironment:
     """What is the same for all workers of a run."""
 
     agent: str
@@ -56,7 +56,7 @@ def machine_environment(passed: Sequence[str] = ()) -> dict[str, str]:
 
 
 def shared_environment(
-    gang: Surroundings, passed: Sequence[str], home: Path | None = None
+    gang: RunEnvironment, passed: Sequence[str], home: Path | None = None
 ) -> dict[str, str]:
     """Give the variables that all workers of a run have, and their supervisor too.
 
@@ -86,7 +86,7 @@ def shared_environment(
 
 
 def worker_environments(
-    gang: Surroundings, gpu_ids: Mapping[str, Sequence[str]] | None
+    gang: RunEnvironment, gpu_ids: Mapping[str, Sequence[str]] | None
 ) -> list[dict[str, str]]:
     """Give what is each worker's own, by rank: over nodes in order of name, then over GPUs.
 
@@ -97,7 +97,7 @@ def worker_environments(
     if resizes_in_place(gang.program):
         alone = [(node, gpu) for node, gpus in nodes for gpu in gpus]
         return [
-            lone_environment(rank, len(alone), node, gpu, gpu_ids)
+            single_gpu_environment(rank, len(alone), node, gpu, gpu_ids)
             for rank, (node, gpu) in enumerate(alone)
         ]
     local_sizes = [len(gpus) if gang.program.workers == "per_gpu" else 1 for _, gpus in nodes]
@@ -129,7 +129,7 @@ def resizes_in_place(program: Program) -> bool:
     return program.resize == "in_place" and program.workers == "per_gpu"
 
 
-def lone_environment(
+def single_gpu_environment(
     rank: int, world: int, node: str, gpu: int, gpu_ids: Mapping[str, Sequence[str]] | None
 ) -> dict[str, str]:
     """Give what is a worker's own if others may come and go while it runs.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore
 from runtime.executors.folder import COMMITTED, read_json
-from runtime.executors.kept import epoch_of, run_folders
-from runtime.executors.saving import in_thread
-from runtime.executors.tenants import FETCHED, take_back
+from runtime.executors.local_checkpoints import epoch_of, run_folders
+from runtime.executors.tenants import FETCHED, remove_fetched
+from runtime.executors.uploading import in_thread
 
 
 class Fetch:
@@ -61,7 +61,7 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
         )
     if here is not None and here[0] == checkpoint.epoch:
         return here[1]
-    take_back(folder)
+    remove_fetched(folder)
     return store.fetch(checkpoint, folder / FETCHED, stop=stop)
 
 

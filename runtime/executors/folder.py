@@ -1,16 +1,16 @@
-"""The run folder: what agent and supervisor tell each other, as files that survive either.
+"""The run folder: the files by which agent and supervisor talk, which outlive both.
 
 `<root>/runs/<job>/<epoch>/` holds
 
-    order.json       what to run, and all that is needed to go on with it after a restart
-    shim.json        who supervises and who works: pids with their start times
-    resize.json      the wish for another size in place; the next one takes its place
-    world.json       for the workers: who they are by that wish, and where they meet
-    stop.json        the wish that the workers leave, and within which grace
+    order.json       what to run, and all that the next agent needs to go on with it
+    shim.json        the supervisor and the workers: their pids and start times
+    resize.json      the last request to resize in place
+    world.json       for the workers: their ranks in the new size, and where they meet
+    stop.json        the request that the workers leave, and their grace
     exit.json        how each worker ended; written when none is left
-    committed.json   the newest checkpoint of this run that is durable
-    kept.json        the newest that outlives a loss of power, on this disk alone perhaps
-    closed           the agent has reported how the run ended, and that was stored
+    committed.json   the newest checkpoint of this run that is in the store
+    kept.json        the newest that is synced to this disk, and so outlives a loss of power
+    closed           the agent has reported how the run ended, and stored the report
     progress.jsonl, checkpoints/, work/, logs/, shim.log
 
 Imports little: the supervisor lives as long as its gang, and should cost a few MiB.
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from runtime.executors.hostile import NULL, Shape, read_record
+from runtime.executors.untrusted_files import NULL, Shape, read_record
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
 RESIZE, WORLD = "resize.json", "world.json"

@@ -1,4 +1,4 @@
-"""One gang as a machine of states (`runtime.executors.phases`), driven by `advance`."""
+"""One gang as a state machine (`runtime.executors.phases`), driven by `advance`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,88 +16,100 @@ from runtime.core import (
     StopWorkers,
 )
 from runtime.core.state import without
-from runtime.executors.change import Change
 from runtime.executors.fetching import Fetch
-from runtime.executors.kept import newest_kept
-from runtime.executors.live import Live, last_step
+from runtime.executors.live_run import LiveRun, last_step
+from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
-from runtime.executors.phases import STAFFED, Phase
-from runtime.executors.resuming import offer_of, resumed_from, went_with_machine
-from runtime.executors.runs import Run, Why
-from runtime.executors.saving import Committed, Saver
-from runtime.executors.stopping import Stop
-from runtime.executors.wishes import Wish
-from runtime.executors.words import Words
+from runtime.executors.phases import WITH_WORKERS, Phase
+from runtime.executors.report_queue import ReportQueue
+from runtime.executors.resize_monitor import ResizeMonitor
+from runtime.executors.resize_request import ResizeRequest
+from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_machine
+from runtime.executors.runs import Run, StopReason
+from runtime.executors.stopping import StopRequest
+from runtime.executors.uploading import CheckpointUploader, Uploaded
 
-#: Workers that should be gone for so long are ended without their supervisor's help; the agent
-#: core says its wishes again at once after a restart.
+#: Workers that should have been gone for this long are killed without their supervisor. A restarted
+#: agent core repeats its orders at once; a gang whose change of size it does not order again within
+#: the second time fails.
 _OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 
 
 class Gang:
     """The workers of one job on this machine, whatever their epoch."""
 
-    def __init__(self, options: ProcessOptions, order: StartWorkers | Order, saver: Saver) -> None:
+    def __init__(
+        self, options: ProcessOptions, order: StartWorkers | Order, uploader: CheckpointUploader
+    ) -> None:
         """Use `begun` or `adopted`."""
         self.job, self.epoch, self.placement = order.job, order.epoch, order.placement
         self.phase: Phase = "fetching"
-        self.live: Live | None = None
-        #: Runs of before: their workers are gone, perhaps not all their checkpoints are durable.
-        self.older: list[Live] = []
-        #: What to do once the reports given so far are written down.
-        self.settling: list[Callable[[], None]] = []
+        self.live: LiveRun | None = None
+        #: Earlier runs: their workers are gone; some checkpoints may not be durable yet.
+        self.older: list[LiveRun] = []
+        #: What to do once the agent has stored the reports given so far.
+        self.after_stored: list[Callable[[], None]] = []
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        self._options, self._spec, self.saver = options, order.spec, saver
+        self._options, self._spec, self.uploader = options, order.spec, uploader
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
-        self._words = Words(order.job)
+        self._reports = ReportQueue(order.job)
         self._fetch: Fetch | None = None
-        self._stop: Stop | None = None
-        self._anew: StartWorkers | None = None
-        self._change: Change | None = None
+        self._stop: StopRequest | None = None
+        self._restart_order: StartWorkers | None = None
+        self._monitor: ResizeMonitor | None = None
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
-        #: It went with its machine, and was not begun again.
+        #: Whether it was lost with its machine, and not started again.
         self._lost = False
-        #: What it began from may have to be made durable.
+        #: A run whose first checkpoint may still have to be made durable.
         self._began: Run | None = None
 
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
         """Begin what the order asks for."""
-        gang = cls(options, order, Saver(order.job, options.store, options.keep, order.step))
+        gang = cls(
+            options,
+            order,
+            CheckpointUploader(order.job, options.store, options.checkpoint_retention, order.step),
+        )
         gang._now_s = now_s
         try:
-            if (kept := resumed_from(options.root, order)) is None:
+            if (synced := prepare_start(options.root, order)) is None:
                 gang._begin(order.step)
             else:
-                gang._launch(kept.step, kept.path)
+                gang._launch(synced.step, synced.path)
         except OSError as error:
             gang._fail(f"the folder of its run cannot be made: {error}")
         return gang
 
     @classmethod
     def adopted(cls, options: ProcessOptions, run: Run, older: Sequence[Run]) -> "Gang":
-        """Go on with a run that an agent of before began; `older` are those it was scaled from."""
+        """Take over a run that an earlier agent began; `older` are those it was scaled from."""
         order = run.order
         durable = [said["step"] for one in (run, *older) if (said := one.committed()) is not None]
         step = max([order.committed_step, *durable])
-        gang = cls(options, order, Saver(order.job, options.store, options.keep, step))
-        gang.older = [Live(options, one) for one in older]
-        gang._words.say_left_again(order.left, order.step)
-        gang.live, asked = Live(options, run), run.asked_to()
-        gang._lost, gang._began = went_with_machine(run), run if run.this_boot else None
+        gang = cls(
+            options,
+            order,
+            CheckpointUploader(order.job, options.store, options.checkpoint_retention, step),
+        )
+        gang.older = [LiveRun(options, one) for one in older]
+        gang._reports.repeat_left(order.left, order.step)
+        gang.live, asked = LiveRun(options, run), run.stop_reason()
+        gang._lost, gang._began = was_lost_with_machine(run), run if run.this_boot else None
         gang.phase = "launching" if asked is None else "leaving"
-        if asked is None and not run.was_begun:
+        if asked is None and not run.was_started:
             gang._launch_run(run)
-        elif (wish := run.wish) is not None:
-            gang.epoch, gang.placement = wish.epoch, wish.placement
-            gang._words.say_left_again(wish.left, order.step)
-            if wish.takes:
-                gang._words.gives_up(wish.epoch_before)
+        elif (request := run.resize_request) is not None:
+            gang.epoch, gang.placement = request.epoch, request.placement
+            gang._reports.repeat_left(request.left, order.step)
+            if request.gives_up_gpus:
+                gang._reports.expect_release(request.epoch_before)
             if asked is None and run.this_boot:
-                gang._change, gang.phase = Change(gang.live, wish, options.resize_s), "resizing"
+                gang._monitor = ResizeMonitor(gang.live, request, options.resize_s)
+                gang.phase = "resizing"
         return gang
 
     # --- what others may see ---
@@ -105,49 +117,49 @@ class Gang:
     @property
     def waits(self) -> bool:
         """Whether something is under way that ends soon."""
-        return self.phase != "running" or self.saver.busy or self._save_by_s is not None
+        return self.phase != "running" or self.uploader.busy or self._save_by_s is not None
 
     @property
-    def result_is_safe(self) -> bool:
+    def result_is_durable(self) -> bool:
         """Whether the job is complete, and its newest checkpoint durable."""
-        return self._final == self._completed and self.saver.is_safe
+        return self._final == self._completed and self.uploader.newest_is_durable
 
     def progress(self) -> GangProgress | None:
-        """How far it is; None before the first step, and of one that does not say."""
+        """How far it is; None before the first step, and if the job does not report."""
         return self.live.progress(self.epoch) if self.live and self.phase == "running" else None
 
     # --- orders ---
 
     def start(self, order: StartWorkers, now_s: float) -> None:
-        """Begin anew; what ran before is none of the agent's any more."""
+        """Start again under a newer epoch; the work of the earlier run no longer counts."""
         if order.epoch <= self.epoch:
             return
-        self._now_s, self._anew = now_s, order
+        self._now_s, self._restart_order = now_s, order
         self.epoch, self.placement = order.epoch, order.placement
-        if self.phase in STAFFED:
+        if self.phase in WITH_WORKERS:
             self._ask_to_leave(0.0, kill=True, why="stop")
         else:
             self._begin_anew(order)
 
     def scale(self, order: ScaleWorkers, now_s: float) -> None:
-        """Go on with these GPUs: in place, or the workers save, leave, and begin anew."""
+        """Change the GPUs: in place, or the workers save, leave, and are started again."""
         if order.epoch <= self.epoch:
             return
         self._now_s = now_s
         if without(self.placement, order.placement):
-            self._words.gives_up(self.epoch)
+            self._reports.expect_release(self.epoch)
         self.epoch, self.placement = order.epoch, order.placement
         if self.live is not None and self.phase in ("launching", "running"):
             self._change_size(self.live)
-        elif self.phase == "between":
-            self._resize()
+        elif self.phase == "awaiting_scale":
+            self._restart_with_new_gpus()
         elif self.phase in ("fetching", "uploading"):
-            self._say_left(self.epoch)
-            if self._final == self._completed:  # nobody is left to start, and nothing to do
-                self._words.say_started(self.epoch, last_step(self.live, self.saver.step))
+            self._report_left(self.epoch)
+            if self._final == self._completed:  # there is no work left to start workers for
+                self._reports.add_started(self.epoch, last_step(self.live, self.uploader.step))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
-        """Have a checkpoint written; whatever comes of it is the answer."""
+        """Have a checkpoint written; the next that is written is the answer."""
         self.epoch = max(self.epoch, order.epoch)
         if self._save_by_s is not None:
             return
@@ -156,10 +168,10 @@ class Gang:
             self.live.save()
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
-        """Leave for good; asked again, only ever sooner and harder."""
-        self._now_s, self._anew, self.epoch = now_s, None, max(self.epoch, order.epoch)
-        self._stop = stop = (self._stop or Stop()).hurried(order, now_s)
-        if self.phase in STAFFED:
+        """Stop for good; a repeated order can only bring the deadline forward."""
+        self._now_s, self._restart_order, self.epoch = now_s, None, max(self.epoch, order.epoch)
+        self._stop = stop = (self._stop or StopRequest()).tightened(order, now_s)
+        if self.phase in WITH_WORKERS:
             left_s = max(0.0, stop.deadline_s - now_s)
             self._ask_to_leave(left_s, kill=not stop.saves, why="stop")
         elif self.phase != "over":
@@ -181,74 +193,74 @@ class Gang:
             if self.phase in (before, "over"):
                 break
         if self._save_by_s is not None and now_s >= self._save_by_s:
-            self._lose(f"the job wrote no checkpoint within {self._options.save_s:g} s")
-        return self._words.take()
+            self._checkpoint_lost(f"the job wrote no checkpoint within {self._options.save_s:g} s")
+        return self._reports.drain()
 
     def abandon(self) -> None:
-        """Let go of transfers; the workers live on."""
-        self.saver.abandon()
+        """Give up transfers; the workers go on."""
+        self.uploader.abandon()
         if self._fetch is not None:
             self._fetch.cancel.set()
 
     def _read(self) -> None:
-        """Read what the workers say, and make durable what they announce, or began from."""
+        """Read the workers' progress; upload what they announce, and what the run began from."""
         began, self._began = self._began, None
-        if began is not None and (offer := offer_of(began, self._now_s)) is not None:
-            self.saver.offer(offer)
+        if began is not None and (checkpoint := origin_of(began, self._now_s)) is not None:
+            self.uploader.add(checkpoint)
         for live in (*self.older, self.live):
-            for offer in live.offers(self._now_s) if live is not None else ():
-                self.saver.offer(offer)
+            for checkpoint in live.new_checkpoints(self._now_s) if live is not None else ():
+                self.uploader.add(checkpoint)
 
     def _look(self) -> None:
-        outcome = self.saver.advance(self._now_s)
-        if isinstance(outcome, Committed):
+        outcome = self.uploader.advance(self._now_s)
+        if isinstance(outcome, Uploaded):
             self._save_by_s = None
-            self._words.say_saved(self.epoch, outcome)
-            self.settling.append(lambda: self.saver.reported(outcome))
+            self._reports.add_checkpoint(self.epoch, outcome)
+            self.after_stored.append(lambda: self.uploader.reported(outcome))
         elif outcome is not None:
-            self._lose(outcome.error)
+            self._checkpoint_lost(outcome.error)
         if self.phase == "fetching" and self._fetch is not None:
             self._look_at_fetch(self._fetch)
-        elif self.phase == "between" and self._now_s >= self._due_s:
+        elif self.phase == "awaiting_scale" and self._now_s >= self._due_s:
             self._fail("the agent was restarted while the gang changed its size")
         elif self.phase == "uploading":
             self._look_at_upload()
         elif self.live is not None and self.phase in ("launching", "running"):
             self._look_at_workers(self.live)
         elif self.live is not None and self.phase == "leaving":
-            self._look_at_leavers(self.live)
-        elif self.live is not None and self._change is not None and self.phase == "resizing":
-            self._look_at_change(self.live, self._change)
+            self._look_at_leaving_workers(self.live)
+        elif self.live is not None and self._monitor is not None and self.phase == "resizing":
+            self._look_at_resize(self.live, self._monitor)
 
     def _look_at_fetch(self, fetch: Fetch) -> None:
         if not fetch.future.done():
             return
         self._fetch = None
         if (error := fetch.future.exception()) is None:
-            self._launch(self.saver.step, fetch.future.result())
+            self._launch(self.uploader.step, fetch.future.result())
         else:
             self._fail(f"its checkpoint cannot be brought here: {error}")
 
-    def _look_at_workers(self, live: Live) -> None:
+    def _look_at_workers(self, live: LiveRun) -> None:
         if live.run.gone():
-            if live.is_heard_out():  # its last words came before its end
-                self._ended_unasked(live)
+            if live.is_read_to_end():  # its last lines may announce a checkpoint
+                self._on_unrequested_end(live)
         elif self.phase == "launching":
             if live.has_started(self._now_s):
-                self._now_runs(live)
+                self._on_started(live)
         else:
             live.watch(self._now_s)
 
-    def _now_runs(self, live: Live) -> None:
-        self._words.say_started(self.epoch, live.step)
+    def _on_started(self, live: LiveRun) -> None:
+        self._reports.add_started(self.epoch, live.step)
         self.phase = "running"
         if self._save_by_s is not None:
             live.save()
 
-    def _ended_unasked(self, live: Live) -> None:
+    def _on_unrequested_end(self, live: LiveRun) -> None:
         why = live.failure()
         if self.phase == "launching" and (why is None or live.file.step is not None):
-            self._words.say_started(self.epoch, live.step)
+            self._reports.add_started(self.epoch, live.step)
         if why is None or (live.lease_ended and live.reached_the_end):
             self._complete()
         elif live.lease_ended:
@@ -256,62 +268,65 @@ class Gang:
         else:
             self._fail(why.error, retriable=why.retriable)
 
-    def _look_at_leavers(self, live: Live) -> None:
+    def _look_at_leaving_workers(self, live: LiveRun) -> None:
         if not live.run.gone():
-            if self._due_s == math.inf:  # perhaps the agent of before died before it asked them
-                why = live.run.asked_to() or "stop"
+            if self._due_s == math.inf:  # the earlier agent may have died before it asked them
+                why = live.run.stop_reason() or "stop"
                 self._ask_to_leave(self._options.grace_s, kill=False, why=why)
             elif self._now_s >= self._due_s:
                 live.run.kill()
             return
-        if not live.is_heard_out():
+        if not live.is_read_to_end():
             return
-        if self._anew is not None:
-            self._begin_anew(self._anew)
+        if self._restart_order is not None:
+            self._begin_anew(self._restart_order)
         elif live.reached_the_end:
             self._complete()
-        elif self._stop is not None or live.run.asked_to() == "stop":
+        elif self._stop is not None or live.run.stop_reason() == "stop":
             self._end(self._stopped, self._upload_until_s())
         elif live.epoch < self.epoch:
-            self._resize()
+            self._restart_with_new_gpus()
         else:
-            self.phase, self._due_s = "between", self._now_s + _BETWEEN_S
+            self.phase, self._due_s = "awaiting_scale", self._now_s + _BETWEEN_S
 
     def _look_at_upload(self) -> None:
-        if self.saver.busy and self._now_s < self._due_s:
+        if self.uploader.busy and self._now_s < self._due_s:
             return
-        if self.saver.busy:
-            self.saver.abandon()
-            self._lose("the last checkpoint was not durable in the time that was left")
-        if self._final == self._completed and not self.saver.is_safe:
-            self._final = self._stopped  # told to stop before its result was stored
+        if self.uploader.busy:
+            self.uploader.abandon()
+            self._checkpoint_lost("the last checkpoint was not durable in the time that was left")
+        if self._final == self._completed and not self.uploader.newest_is_durable:
+            self._final = self._stopped  # it was stopped before its result was stored
         assert self._final is not None
-        self._words.say(self._final())
+        self._reports.add(self._final())
         self.phase = "over"
 
     # --- change of size ---
 
-    def _change_size(self, live: Live) -> None:
-        """Have the workers go on as they are if the job can; else they leave and begin anew."""
+    def _change_size(self, live: LiveRun) -> None:
+        """Resize in place if the job can; otherwise the workers leave and are started again."""
         if live.resizes_in_place and self.phase != "launching":
-            wish = Wish(self.epoch, self.placement, live.epoch, live.placement, self._words.left)
-            self._change, self.phase = Change(live, wish, self._options.resize_s), "resizing"
+            request = ResizeRequest(
+                self.epoch, self.placement, live.epoch, live.placement, self._reports.left
+            )
+            self._monitor = ResizeMonitor(live, request, self._options.resize_s)
+            self.phase = "resizing"
         else:
             self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
 
-    def _look_at_change(self, live: Live, change: Change) -> None:
-        if (gone := live.run.gone()) and not live.is_heard_out():
-            return  # perhaps it was complete before they ended
-        outcome = change.look(self._now_s, gone=gone)
+    def _look_at_resize(self, live: LiveRun, monitor: ResizeMonitor) -> None:
+        if (gone := live.run.gone()) and not live.is_read_to_end():
+            return  # the resize may have completed before they ended
+        outcome = monitor.look(self._now_s, gone=gone)
         if outcome in ("freed", "done"):
-            self._say_left(change.wish.epoch)
+            self._report_left(monitor.request.epoch)
         if outcome == "failed":
             self.fallbacks += 1
             self._ask_to_leave(self._options.grace_s, kill=False, why="scale")
-        elif outcome == "done" and change.wish.epoch < self.epoch:
-            self._change_size(live)  # to what was asked for meanwhile
+        elif outcome == "done" and monitor.request.epoch < self.epoch:
+            self._change_size(live)  # to the size that was ordered meanwhile
         elif outcome == "done":
-            self._now_runs(live)
+            self._on_started(live)
 
     # --- begin ---
 
@@ -326,30 +341,32 @@ class Gang:
 
     def _begin_anew(self, order: StartWorkers) -> None:
         self.abandon()
-        self._anew = self._stop = self._fetch = self._final = self._save_by_s = None
-        self._words.forget_left()
+        self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
+        self._reports.forget_left()
         self._spec = order.spec
-        self.saver = Saver(self.job, self._options.store, self._options.keep, order.step)
+        self.uploader = CheckpointUploader(
+            self.job, self._options.store, self._options.checkpoint_retention, order.step
+        )
         if self.live is not None:
-            self.settling.append(self.live.run.close)
-        self.live, self.older = None, []  # what they saved is of another past
+            self.after_stored.append(self.live.run.close)
+        self.live, self.older = None, []  # their checkpoints no longer count
         self._begin(order.step)
 
-    def _resize(self) -> None:
-        """Begin with the new GPUs from the newest checkpoint here, durable or not yet."""
+    def _restart_with_new_gpus(self) -> None:
+        """Start on the new GPUs from the newest checkpoint here, durable or not."""
         assert self.live is not None
-        order, here = self.live.run.order, self.saver.newest_here()
-        if self._lost and (kept := newest_kept(self.live.run.folder.parent)) is not None:
-            here = (kept.step, kept.path) if kept.step >= self.saver.step else None
-        self._say_left(self.epoch)
-        if here is None and self.saver.step > order.step:
-            self._begin(self.saver.step)  # what is here may be torn; what is durable is not
+        order, here = self.live.run.order, self.uploader.newest_here()
+        if self._lost and (synced := newest_synced(self.live.run.folder.parent)) is not None:
+            here = (synced.step, synced.path) if synced.step >= self.uploader.step else None
+        self._report_left(self.epoch)
+        if here is None and self.uploader.step > order.step:
+            self._begin(self.uploader.step)  # a local one may be torn, a durable one is not
         else:
             self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
         what = (self.job, self.epoch, self.placement, self._spec)
-        order = Order(*what, step, self.saver.step, resume, self._words.left)
+        order = Order(*what, step, self.uploader.step, resume, self._reports.left)
         if self.live is not None:
             self.older.append(self.live)
             self.live = None
@@ -361,40 +378,41 @@ class Gang:
         except (OSError, ValueError) as error:
             self._fail(f"its workers cannot be started: {error}")
         else:
-            self.live, self.phase = Live(self._options, run), "launching"
+            self.live, self.phase = LiveRun(self._options, run), "launching"
             self._lost, self._began = False, run
 
     # --- end ---
 
-    def _ask_to_leave(self, grace_s: float, *, kill: bool, why: Why) -> None:
+    def _ask_to_leave(self, grace_s: float, *, kill: bool, why: StopReason) -> None:
         assert self.live is not None
         self.phase, self._due_s = "leaving", self._now_s + grace_s + _OVERDUE_S
         self.live.run.stop(grace_s, kill=kill, why=why)
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
-        """Say `final` once the last checkpoint is durable, or the time for it is over."""
-        self.saver.insist(until_s)
+        """Report `final` once the last checkpoint is durable, or its time is over."""
+        self.uploader.retry_until(until_s)
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:
         self._end(self._completed, math.inf if self._stop is None else self._upload_until_s())
 
     def _fail(self, error: str, *, retriable: bool = True) -> None:
-        until_s = self._now_s + self._options.upload_s
+        until_s = self._now_s + self._options.final_upload_timeout_s
         self._end(lambda: GangFailed(self.job, self.epoch, error, retriable, self._lost), until_s)
 
     def _completed(self) -> Report:
-        return GangCompleted(self.job, self.epoch, last_step(self.live, self.saver.step))
+        return GangCompleted(self.job, self.epoch, last_step(self.live, self.uploader.step))
 
     def _stopped(self) -> Report:
-        return GangStopped(self.job, self.epoch, self.saver.step)
+        return GangStopped(self.job, self.epoch, self.uploader.step)
 
     def _upload_until_s(self) -> float:
-        return (self._stop or Stop(self._now_s)).upload_until_s(self._now_s, self._options.upload_s)
+        stop = self._stop or StopRequest(self._now_s)
+        return stop.upload_until_s(self._now_s, self._options.final_upload_timeout_s)
 
-    def _say_left(self, below: int) -> None:
-        self._words.say_left(self.saver.step if self.live is None else self.live.step, below)
+    def _report_left(self, below: int) -> None:
+        self._reports.add_left(self.uploader.step if self.live is None else self.live.step, below)
 
-    def _lose(self, error: str) -> None:
+    def _checkpoint_lost(self, error: str) -> None:
         self._save_by_s = None
-        self._words.say_lost(self.epoch, error)
+        self._reports.add_lost_checkpoint(self.epoch, error)

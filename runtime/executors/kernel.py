@@ -20,7 +20,7 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Be killed as soon as the process `parent`, which must be the parent, is gone.
 
     Raises:

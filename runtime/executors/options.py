@@ -45,7 +45,7 @@ class ProcessOptions:
     #: A checkpoint that was asked for must come within this.
     save_s: float = 300.0
     #: Beyond the grace, for the upload of the last checkpoint.
-    upload_s: float = 60.0
+    final_upload_timeout_s: float = 60.0
     #: For GPUs whose last worker is just ending.
     lock_wait_s: float = 10.0
     #: Memory and cores of a gang; None: no limit. In force where cgroup v2 permits.
@@ -53,16 +53,16 @@ class ProcessOptions:
     cpus: float | None = None
     #: The cgroup v2 folder in which gangs get theirs; None: below the agent's own.
     cgroup: Path | None = None
-    keep: int = 2  #: Checkpoints of a job that are retained, here and in the store.
+    checkpoint_retention: int = 2  #: Checkpoints of a job that stay, here and in the store.
     keep_runs: int = 20  #: Folders of ended runs that are retained, for their logs.
 
     def __post_init__(self) -> None:
         if not self.agent:
             raise ValueError("agent: must not be empty")
-        for name in ("log_max_mib", "log_files", "keep", "keep_runs"):
+        for name in ("log_max_mib", "log_files", "checkpoint_retention", "keep_runs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1")
-        for name in ("quiet_start_s", "grace_s", "upload_s", "lock_wait_s"):
+        for name in ("quiet_start_s", "grace_s", "final_upload_timeout_s", "lock_wait_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: must be finite and not negative")
         for name in ("stuck_after_s", "save_s"):

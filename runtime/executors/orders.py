@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.core import Placement
-from runtime.executors.wishes import placement_of
+from runtime.executors.resize_request import placement_of
 from schemas.commands import GangSpec
 
 

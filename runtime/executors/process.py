@@ -21,16 +21,16 @@ from runtime.core import (
     StartWorkers,
     StopWorkers,
 )
-from runtime.executors.adopting import adoptable, end_leftovers
+from runtime.executors.adopting import adoptable, kill_orphans
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CHECKPOINTS, CLOSED
 from runtime.executors.gang import Gang
-from runtime.executors.kept import unstored_result
 from runtime.executors.lease import LEASE, write_lease
+from runtime.executors.local_checkpoints import has_unstored_result
 from runtime.executors.locks import Locked, take
 from runtime.executors.options import ProcessOptions
-from runtime.executors.saving import in_thread
-from runtime.executors.tenants import open_way
+from runtime.executors.tenants import allow_traversal
+from runtime.executors.uploading import in_thread
 
 _log = logging.getLogger(__name__)
 #: How often what is under way is looked at, and what simply runs.
@@ -64,18 +64,18 @@ class ProcessExecutor:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         if options.tenants is not None:
-            open_way(options.root)
-            open_way(options.root / "runs")
+            allow_traversal(options.root)
+            allow_traversal(options.root / "runs")
         in_thread(lambda: _empty(self._trash))
         found = adoptable(options, remembered)
-        #: Processes of this agent that were left over and have been ended.
-        self.leftovers = end_leftovers(options, [runs[0] for runs in found], remembered or {})
+        #: How many worker processes of earlier runs were found at the start, and killed.
+        self.orphans_killed = kill_orphans(options, [runs[0] for runs in found], remembered or {})
         adopted = [Gang.adopted(options, runs[0], runs[1:]) for runs in found]
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
         self._gangs = {gang.job: gang for gang in adopted}
         self._running = tuple(sorted(self._gangs))
-        self._settled: list[Callable[[], None]] = []
+        self._after_stored: list[Callable[[], None]] = []
         self._looked_s: float | None = None
         jobs = [path for path in (options.root / "runs").iterdir() if path.name not in self._gangs]
         self._remove([path / "fetched" for path in jobs if (path / "fetched").exists()])
@@ -85,7 +85,7 @@ class ProcessExecutor:
     def start(self, order: StartWorkers, now_s: float) -> None:
         gang = self._gangs.get(order.job)
         if gang is None:
-            self._settle()
+            self._run_after_stored()
             self._gangs[order.job] = Gang.begun(self._options, order, now_s)
         else:
             gang.start(order, now_s)
@@ -121,35 +121,35 @@ class ProcessExecutor:
 
     def advance(self, now_s: float) -> Sequence[Report]:
         self._looked_s = now_s
-        self._settle()
+        self._run_after_stored()
         reports: list[Report] = []
         for job, gang in sorted(self._gangs.items()):
             said = gang.advance(now_s)
             reports += said
-            self._settled += gang.settling
-            gang.settling = []
+            self._after_stored += gang.after_stored
+            gang.after_stored = []
             self.fallbacks += gang.fallbacks
             gang.fallbacks = 0
             is_read = not any(live.file.behind for live in gang.older)
             if gang.older and (is_read or gang.phase == "over"):
-                self._settled.append(self._close_older(gang))
+                self._after_stored.append(self._close_older(gang))
             if gang.phase == "over":
                 del self._gangs[job]
                 if not any(isinstance(report, GangFailed) and report.lost for report in said):
                     # One that is lost goes on from what is there, or may: perhaps after a while,
                     # so that the next agent too must find it.
-                    self._settled.append(self._put_away(gang))
+                    self._after_stored.append(self._put_away(gang))
         return reports
 
-    def _settle(self) -> None:
+    def _run_after_stored(self) -> None:
         """Put away what is over: whoever asks or orders has written down what was said before."""
-        settled, self._settled = self._settled, []
-        for settle in settled:
+        actions, self._after_stored = self._after_stored, []
+        for action in actions:
             with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
-                settle()
+                action()
 
     def next_due_s(self) -> float | None:
-        if not self._gangs and not self._settled:
+        if not self._gangs and not self._after_stored:
             return None
         if self._looked_s is None:
             return 0.0  # an order has come: look at once
@@ -159,7 +159,7 @@ class ProcessExecutor:
             for live in (gang.live, *gang.older)
         ):
             return self._looked_s  # there is more to read
-        waits = self._settled or any(gang.waits for gang in self._gangs.values())
+        waits = self._after_stored or any(gang.waits for gang in self._gangs.values())
         return self._looked_s + (_SOON_S if waits else _LATER_S)
 
     def running(self) -> tuple[str, ...]:
@@ -201,11 +201,13 @@ class ProcessExecutor:
             for live in older:
                 live.run.close()
             # The workers may just be reading what they go on from, and uploads read it as well.
-            stay = {live.run.folder for live in older} | gang.saver.runs
+            stay = {live.run.folder for live in older} | gang.uploader.runs
             resume = None if gang.live is None else gang.live.run.order.resume
             stay |= set() if resume is None else set(resume.parents)
             too_many = (folder / str(epoch) for epoch in epochs(folder)[self._options.keep_runs :])
-            self._remove([run for run in too_many if run not in stay and not unstored_result(run)])
+            self._remove(
+                [run for run in too_many if run not in stay and not has_unstored_result(run)]
+            )
 
         return close_older
 
@@ -219,7 +221,7 @@ class ProcessExecutor:
             if gang.job in self._gangs:
                 return  # it goes on, from what is there
             old = [folder / "fetched"]
-            if gang.result_is_safe:
+            if gang.result_is_durable:
                 old += folder.glob(f"*/{CHECKPOINTS}")
             old += self._too_many()
             self._remove([path for path in old if path.exists()])
@@ -231,7 +233,8 @@ class ProcessExecutor:
         closed = [
             (marker.stat().st_mtime, marker.parent)
             for marker in (self._options.root / "runs").glob(f"*/*/{CLOSED}")
-            if marker.parent.parent.name not in self._gangs and not unstored_result(marker.parent)
+            if marker.parent.parent.name not in self._gangs
+            and not has_unstored_result(marker.parent)
         ]
         return [folder for _, folder in sorted(closed)[: -self._options.keep_runs]]
 

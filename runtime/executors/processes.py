@@ -110,7 +110,7 @@ def _environment(pid: int) -> list[bytes]:
     return []
 
 
-def says(pid: int, *words: bytes) -> bool:
+def has_in_environment(pid: int, *words: bytes) -> bool:
     """Whether the process began with all of these in its environment, as `NAME=value`."""
     try:
         environ = _environment(pid)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
 
 from runtime.core import Pace
-from runtime.executors.hostile import open_plain
+from runtime.executors.untrusted_files import open_regular_file
 
 _LINE_MAX = 64 * 1024
 #: Read at once, in much less than a second: what is more is caught up with at later readings.
@@ -52,7 +52,7 @@ Fault = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedCheckpoint:
     """A checkpoint that the job says is complete on disk."""
 
     step: int
@@ -88,9 +88,9 @@ class ProgressFile:
         #: What was wrong with lines.
         self.faults: Counter[Fault] = Counter()
 
-    def read(self, now_s: float) -> list[Announced]:
+    def read(self, now_s: float) -> list[AnnouncedCheckpoint]:
         """Take one piece of what is new; give the checkpoints announced in it, in order."""
-        found: list[Announced] = []
+        found: list[AnnouncedCheckpoint] = []
         before = self.step
         # What was there before is of a time that an agent of before has told of, or of a warm-up.
         is_old = self._beginning is None or not self.caught_up
@@ -120,7 +120,7 @@ class ProgressFile:
         """Take what is there by now for all there will ever be; say whether all of it is read."""
         if self._end is None:
             try:
-                with open_plain(self._path) as file:
+                with open_regular_file(self._path) as file:
                     self._end = os.fstat(file.fileno()).st_size
             except OSError:
                 self._end = 0
@@ -173,7 +173,7 @@ class ProgressFile:
     def _lines(self) -> list[bytes]:
         """Give the whole lines that are new; a last one without its end waits."""
         try:
-            with open_plain(self._path) as file:
+            with open_regular_file(self._path) as file:
                 size = os.fstat(file.fileno()).st_size
             if self._end is not None:
                 size = self._end = min(size, self._end)
@@ -185,7 +185,7 @@ class ProgressFile:
             if size == self._offset:
                 self.pieces_left = 0
                 return []
-            with open_plain(self._path) as file:
+            with open_regular_file(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(min(_READ_MAX, size - self._offset))
         except OSError:
@@ -203,7 +203,7 @@ class ProgressFile:
             self._rest, self._skipping = b"", True
         return lines
 
-    def _take(self, line: bytes) -> Announced | None:
+    def _take(self, line: bytes) -> AnnouncedCheckpoint | None:
         if not line.strip():
             return None
         if len(line) > _LINE_MAX:
@@ -219,7 +219,7 @@ class ProgressFile:
             return None
         return self._understand(said)
 
-    def _understand(self, said: dict[str, Any]) -> Announced | None:
+    def _understand(self, said: dict[str, Any]) -> AnnouncedCheckpoint | None:
         rate = said.get("samples_per_s")
         if rate is not None:
             if _is_number(rate) and 0 <= rate <= _RATE_MAX:
@@ -251,14 +251,14 @@ class ProgressFile:
             self.step = step
         return self._announced(said, step) if "checkpoint" in said else None
 
-    def _announced(self, said: dict[str, Any], step: int) -> Announced | None:
+    def _announced(self, said: dict[str, Any], step: int) -> AnnouncedCheckpoint | None:
         name, pause_s = said["checkpoint"], said.get("pause_s")
         if not isinstance(name, str) or not _is_below(name):
             self.faults["bad_checkpoint"] += 1
             return None
         if not _is_number(pause_s) or not 0 <= pause_s <= _PAUSE_MAX_S:
             pause_s = None
-        return Announced(step, self._checkpoints / name, pause_s)
+        return AnnouncedCheckpoint(step, self._checkpoints / name, pause_s)
 
 
 @dataclass(slots=True)

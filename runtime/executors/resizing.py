@@ -1,9 +1,9 @@
-"""A change of size in place as the supervisor carries it out, from `resize.json`.
+"""How the supervisor carries out a change of size in place, from `resize.json`.
 
 waiting   for the locks of the GPUs that are added; nothing is changed yet
-told      `world.json` says who is who, newcomers are started, the others have been signalled
-done      those that leave have left, and their GPUs are free
-refused   nothing was changed; `hindrance` says why
+told      `world.json` has the new ranks, new workers are started, the others were signalled
+done      the workers that leave have left, and their GPUs are free
+refused   nothing was changed; `blocked_reason` says why
 """
 
 import os
@@ -11,73 +11,75 @@ import signal
 from pathlib import Path
 from typing import Any, Literal
 
-from runtime.executors.crew import Crew, Member
 from runtime.executors.folder import write_json
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import catches
+from runtime.executors.worker_group import WorkerGroup, WorkerProcess
 
 State = Literal["waiting", "told", "done", "refused"]
 
 
-class Resizing:
+class ResizeOperation:
     """One change of size."""
 
-    def __init__(self, wish: dict[str, Any], world: Path, now_s: float) -> None:
+    def __init__(self, request: dict[str, Any], world: Path, now_s: float) -> None:
         """Begin it.
 
         Args:
-            wish: What the agent wrote.
+            request: What the agent wrote to `resize.json`.
             world: The file that the workers are to read.
             now_s: A moment, as all others here.
         """
-        self.epoch: int = wish["epoch"]
+        self.epoch: int = request["epoch"]
         self.state: State = "waiting"
-        self.hindrance: str | None = None
-        self._plan: dict[str, Any] = wish["launch"]
+        self.blocked_reason: str | None = None
+        self._plan: dict[str, Any] = request["launch"]
         self._world = world
         self._until_s = now_s + float(self._plan["lock_wait_s"])
 
     @property
     def waits(self) -> bool:
-        """Whether it wants to be looked at again soon."""
+        """Whether `advance` must be called again soon."""
         return self.state in ("waiting", "told")
 
-    def advance(self, crew: Crew, holder: dict[str, object], now_s: float) -> list[Member]:
-        """Go as far as it goes now; give the workers that were started for it.
+    def advance(
+        self, group: WorkerGroup, lock_owner: dict[str, object], now_s: float
+    ) -> list[WorkerProcess]:
+        """Do what can be done now; give the workers that were started.
 
         Args:
-            crew: The workers.
-            holder: Whom the locks of added GPUs name.
+            group: The workers.
+            lock_owner: Whom the lock files of added GPUs name.
             now_s: This moment.
         """
-        if self.state == "told" and not any(member.leaving for member in crew.members):
+        if self.state == "told" and not any(member.leaving for member in group.members):
             self.state = "done"
         if self.state != "waiting":
             return []
-        by_lock = {member.lock: member for member in crew.members}
+        by_lock = {member.lock: member for member in group.members}
         wanted = {worker["lock"]: worker for worker in self._plan["workers"]}
         stay = {member: wanted[lock] for lock, member in by_lock.items() if lock in wanted}
         leave = [member for lock, member in by_lock.items() if lock not in wanted]
         come = [worker for worker in self._plan["workers"] if worker["lock"] not in by_lock]
-        self.hindrance = _deaf(list(stay), leave)
-        if self.hindrance is None and not self._take_locks(come, crew, holder, now_s):
+        self.blocked_reason = _unhandled_signal(list(stay), leave)
+        if self.blocked_reason is None and not self._take_locks(come, group, lock_owner, now_s):
             return []
-        if self.hindrance is None:
-            self._tell_world(stay)
-        if self.hindrance is not None:
+        if self.blocked_reason is None:
+            self._write_world(stay)
+        if self.blocked_reason is not None:
             self.state = "refused"
             for worker in come:
-                if worker["lock"] in crew.locks:
-                    os.close(crew.locks.pop(worker["lock"]))
+                if worker["lock"] in group.locks:
+                    os.close(group.locks.pop(worker["lock"]))
             return []
-        started = [crew.enlist(worker) for worker in come]
+        started = [group.add(worker) for worker in come]
         for member, worker in stay.items():
             member.rank = worker["rank"]
         for member in leave:
             member.leaving = True
-        # Newcomers take longest to get there: they are on their way before anybody waits.
+        # New workers take longest to be ready: start them before the others begin to wait.
         for member in started:
-            crew.start(member)
+            group.start(member)
         for member in stay:
             member.send(signal.SIGUSR2)
         for member in leave:
@@ -86,20 +88,24 @@ class Resizing:
         return started
 
     def _take_locks(
-        self, come: list[dict[str, Any]], crew: Crew, holder: dict[str, object], now_s: float
+        self,
+        come: list[dict[str, Any]],
+        group: WorkerGroup,
+        lock_owner: dict[str, object],
+        now_s: float,
     ) -> bool:
         """Take the locks that are free; False while the others may still become free."""
-        for lock in [worker["lock"] for worker in come if worker["lock"] not in crew.locks]:
+        for lock in [worker["lock"] for worker in come if worker["lock"] not in group.locks]:
             try:
-                crew.locks[lock] = take(Path(lock), holder)
+                group.locks[lock] = take(Path(lock), lock_owner)
             except (Locked, OSError) as error:
                 if isinstance(error, Locked) and now_s < self._until_s:
                     return False
-                self.hindrance = str(error)
+                self.blocked_reason = str(error)
                 return True
         return True
 
-    def _tell_world(self, stay: dict[Member, dict[str, Any]]) -> None:
+    def _write_world(self, stay: dict[WorkerProcess, dict[str, Any]]) -> None:
         content = {
             "generation": self.epoch,
             "world_size": len(self._plan["workers"]),
@@ -110,11 +116,11 @@ class Resizing:
         try:
             write_json(self._world, content, mode=0o644)
         except OSError as error:
-            self.hindrance = str(error)
+            self.blocked_reason = str(error)
 
 
-def _deaf(stay: list[Member], leave: list[Member]) -> str | None:
-    """Say who would be ended by its signal, if anybody would."""
+def _unhandled_signal(stay: list[WorkerProcess], leave: list[WorkerProcess]) -> str | None:
+    """Name a worker without a handler for its signal, which would kill it; None: all have one."""
     for members, number in ((stay, signal.SIGUSR2), (leave, signal.SIGTERM)):
         for member in members:
             if member.status is not None or not catches(member.pid, number):

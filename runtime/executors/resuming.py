@@ -1,43 +1,51 @@
-"""Gangs that went with their machine, and how they are begun again under the same epoch.
+"""Gangs that were lost with their machine, and how they are resumed under the same epoch.
 
-Nobody ended them: an agent that begins finds their runs with no process left and no word of an end,
-or of an earlier boot of the machine. It reports them as lost; whether they go on is not decided
-here, but by the agent's core, which then orders a start with the epoch that they had.
+At its start the agent finds their runs without processes and without an exit record, or of an
+earlier boot. It reports them as lost. The agent's core decides whether they are resumed; if so, it
+orders a start with the epoch that they had.
 """
 
 from pathlib import Path
 
 from runtime.core import StartWorkers
 from runtime.executors.fetching import job_folder
-from runtime.executors.kept import Kept, began_from, epoch_of, make_room, newest_kept
-from runtime.executors.progress import Announced
+from runtime.executors.local_checkpoints import (
+    SyncedCheckpoint,
+    epoch_of,
+    newest_synced,
+    set_aside_earlier_runs,
+    synced_origin_of,
+)
+from runtime.executors.progress import AnnouncedCheckpoint
 from runtime.executors.runs import Run, run_folder
-from runtime.executors.saving import Offer
+from runtime.executors.uploading import LocalCheckpoint
 
 
-def went_with_machine(run: Run) -> bool:
-    """Whether nothing of the run is left although neither it nor anybody ended it."""
+def was_lost_with_machine(run: Run) -> bool:
+    """Whether no process of the run is left although nothing ended it."""
     record = run.exit_record()
     if run.this_boot:
-        return run.was_begun and record is None and run.gone()
-    # Workers that end well as the machine goes down do not mean that the job is done.
+        return run.was_started and record is None and run.gone()
+    # Workers that exit with 0 as the machine goes down do not mean that the job is complete.
     return record is None or (record.get("failed") is None and not record.get("refused"))
 
 
-def resumed_from(root: Path, order: StartWorkers) -> Kept | None:
-    """Make room for a start; give the checkpoint here that it goes on from, not the store's.
+def prepare_start(root: Path, order: StartWorkers) -> SyncedCheckpoint | None:
+    """Set earlier runs aside; give the local checkpoint that a resumed gang goes on from.
 
     Raises:
         OSError: the disk does not take it.
     """
-    make_room(run_folder(root, order.job, order.epoch))
-    kept = newest_kept(job_folder(root, order.job)) if order.resumed else None
-    return kept if kept is not None and kept.step >= order.step else None
+    set_aside_earlier_runs(run_folder(root, order.job, order.epoch))
+    synced = newest_synced(job_folder(root, order.job)) if order.resumed else None
+    return synced if synced is not None and synced.step >= order.step else None
 
 
-def offer_of(run: Run, now_s: float) -> Offer | None:
-    """Give the checkpoint that a run began from, which perhaps only this disk has."""
-    kept = began_from(run.folder)
-    if kept is None or kept.run is None:
+def origin_of(run: Run, now_s: float) -> LocalCheckpoint | None:
+    """Give the local checkpoint that a run began from; the store may not have it."""
+    synced = synced_origin_of(run.folder)
+    if synced is None or synced.run is None:
         return None
-    return Offer(kept.run, epoch_of(kept.run), Announced(kept.step, kept.path, None), now_s)
+    return LocalCheckpoint(
+        synced.run, epoch_of(synced.run), AnnouncedCheckpoint(synced.step, synced.path, None), now_s
+    )

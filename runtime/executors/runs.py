@@ -1,6 +1,6 @@
-"""One run as the agent sees it: the workers of one epoch of a job, begun, asked, and found again.
+"""One run as the agent sees it: the workers of one epoch of a job.
 
-All that is needed to go on with it after a restart of the agent is in its folder.
+Its folder holds all that a restarted agent needs to take it over.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ import runtime
 from runtime.core import Placement
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import (
-    Surroundings,
+    RunEnvironment,
     free_port,
-    lone_environment,
     resizes_in_place,
     shared_environment,
+    single_gpu_environment,
     worker_environments,
 )
 from runtime.executors.fetching import job_folder
@@ -40,7 +40,6 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
-from runtime.executors.hostile import NULL, fits
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
 from runtime.executors.options import ProcessOptions
@@ -53,11 +52,12 @@ from runtime.executors.processes import (
     identity,
     workers_of,
 )
-from runtime.executors.tenants import hand_over
-from runtime.executors.wishes import Resized, Wish
+from runtime.executors.resize_request import ResizeRequest, ResizeStatus
+from runtime.executors.tenants import give_run_to_user
+from runtime.executors.untrusted_files import NULL, fits
 from schemas.programs import Program
 
-Why = Literal["stop", "scale"]
+StopReason = Literal["stop", "scale"]
 #: Where the supervisor finds its modules, wherever it is started.
 _MODULES = str(Path(runtime.__file__).parent.parent)
 
@@ -72,16 +72,16 @@ class Run:
         self.progress = self.folder / PROGRESS
         self._options = options
         self._shim: Identity | None = None
-        #: The last wish for another size in place.
-        self.wish: Wish | None = None
-        #: Whether the machine still runs as when the run began, so that its disk is whole.
+        #: The last request to resize in place.
+        self.resize_request: ResizeRequest | None = None
+        #: Whether the machine was not rebooted since the run began, so that no write was lost.
         self.this_boot = True
-        #: Whether there ever was a supervisor.
-        self.was_begun = True
+        #: Whether its supervisor was ever started.
+        self.was_started = True
 
     @classmethod
     def found(cls, options: ProcessOptions, folder: Path, shim: Identity | None) -> "Run":
-        """Take over the run of a folder; `shim` if its supervisor had no time to say who it is.
+        """Take over the run of a folder; `shim` if its supervisor has not written `shim.json` yet.
 
         Raises:
             ValueError: the folder's order cannot be read.
@@ -94,10 +94,10 @@ class Run:
         if said is not None:
             run.this_boot = said["boot"] == boot_id()
             shim = Identity(said["pid"], said["started"]) if run.this_boot else None
-        run.was_begun = said is not None or shim is not None or (folder / EXIT).exists()
+        run.was_started = said is not None or shim is not None or (folder / EXIT).exists()
         run._shim = shim
-        if (wish := read_json(folder / RESIZE)) is not None:
-            run.wish = Wish.from_dict(wish)
+        if (request := read_json(folder / RESIZE)) is not None:
+            run.resize_request = ResizeRequest.from_dict(request)
         return run
 
     # --- begin ---
@@ -109,13 +109,13 @@ class Run:
             OSError: the disk or the kernel do not take it.
         """
         if self.folder.exists():
-            shutil.rmtree(self.folder)  # an attempt that never got as far as a supervisor
+            shutil.rmtree(self.folder)  # of an attempt whose supervisor was never started
         self.checkpoints.mkdir(parents=True)
         (self.folder / WORK).mkdir()
         self.progress.touch(0o600)
         if self._uid is not None:
             own = (self.checkpoints, self.folder / WORK, self.progress)
-            hand_over(self.folder, own, self._uid)
+            give_run_to_user(self.folder, own, self._uid)
         environment = self._gang_environment()
         shared = shared_environment(environment, self._options.pass_env, self._home)
         write_json(self.folder / ORDER, {**self.order.to_dict(), "launch": self._plan(environment)})
@@ -125,7 +125,7 @@ class Run:
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                # Neither the working folder nor site packages: it needs the standard library.
+                # Without working folder and site packages: it needs the standard library alone.
                 [sys.executable, "-P", "-S", "-m", "runtime.executors.shim", str(self.folder)],
                 {
                     "PATH": shared["PATH"],
@@ -143,10 +143,10 @@ class Run:
             os.close(log)
         self._shim = identity(pid)
 
-    def _gang_environment(self) -> Surroundings:
+    def _gang_environment(self) -> RunEnvironment:
         program = self.order.spec.program
         assert program is not None
-        return Surroundings(
+        return RunEnvironment(
             self._options.agent,
             self.order.job,
             self.order.epoch,
@@ -159,7 +159,7 @@ class Run:
             free_port(self.order.job, self.order.epoch),
         )
 
-    def _plan(self, gang: Surroundings) -> dict[str, Any]:
+    def _plan(self, gang: RunEnvironment) -> dict[str, Any]:
         options = self._options
         environments = worker_environments(gang, options.gpu_ids)
         workers: list[dict[str, Any]] = [
@@ -197,7 +197,9 @@ class Run:
         if tenants is None:
             return None
         if tenant is None:
-            raise ValueError("tenant: the scheduler does not say whose the job is; update it")
+            raise ValueError(
+                "tenant: the scheduler does not name the job's tenant; update the scheduler"
+            )
         return tenants.uid(tenant)
 
     @property
@@ -205,7 +207,7 @@ class Run:
         return None if self._options.tenants is None else self.folder / WORK
 
     def _secrets(self, program: Program) -> dict[str, str]:
-        """Give by variable the file that has its value: the supervisor reads it, nobody writes it.
+        """Give, by variable, the file with its value; only the supervisor reads the value.
 
         Raises:
             ValueError: there are none for it here.
@@ -213,8 +215,7 @@ class Run:
         folder, tenant = self._options.secrets, self.order.spec.tenant
         if program.secrets and (folder is None or tenant is None):
             raise ValueError(
-                "secrets: this agent keeps none (agent.workers.secrets), or does not know whose "
-                "the job is"
+                "secrets: this agent has none (agent.workers.secrets), or the job names no tenant"
             )
         return {
             variable: str(Path(str(folder), str(tenant), name))
@@ -222,7 +223,7 @@ class Run:
         }
 
     def _locks(self, placement: Placement) -> dict[str, tuple[str, int]]:
-        """Give the GPUs by their lock files, in the order in which ranks are given at first."""
+        """Give the GPUs by their lock files, in the order of the first ranks."""
         options = self._options
         return {
             str(lock_path(options.lock_folder, node, gpu, options.gpu_ids)): (node, gpu)
@@ -233,7 +234,7 @@ class Run:
     # --- look ---
 
     def gone(self) -> bool:
-        """Whether no process of it is left. What outlived a killed supervisor is ended."""
+        """Whether no process of it is left. Kills what outlived a killed supervisor."""
         if self._shim is not None:
             if self._shim.alive():
                 return False
@@ -258,10 +259,10 @@ class Run:
         """What the supervisor wrote at the end, if it could."""
         return read_json(self.folder / EXIT)
 
-    def asked_to(self) -> Why | None:
-        """Why it was asked to end; None: it was not."""
+    def stop_reason(self) -> StopReason | None:
+        """Why it was asked to stop; None: it was not."""
         said = read_json(self.folder / STOP)
-        return None if said is None or said["why"] not in get_args(Why) else said["why"]
+        return None if said is None or said["why"] not in get_args(StopReason) else said["why"]
 
     def committed(self) -> dict[str, Any] | None:
         """The newest of its checkpoints that is durable: `step`, `path`, `uri`."""
@@ -269,7 +270,7 @@ class Run:
 
     # --- ask ---
 
-    def stop(self, grace_s: float, *, kill: bool, why: Why) -> None:
+    def stop(self, grace_s: float, *, kill: bool, why: StopReason) -> None:
         """Ask the workers to leave within the grace, or at once."""
         try:
             write_json(self.folder / STOP, {"grace_s": grace_s, "kill": kill, "why": why})
@@ -284,81 +285,81 @@ class Run:
         if self._shim is not None:
             self._shim.send(signal.SIGUSR1)
 
-    def resize(self, wish: Wish) -> str | None:
-        """Ask for another size in place, or remind of it; give what is in the way, if it is known.
+    def resize(self, request: ResizeRequest) -> str | None:
+        """Ask for another size in place, or ask again; give why that is impossible, if it is known.
 
-        Who stays keeps the order of ranks, before those who come.
+        Workers that stay keep the order of their ranks; new workers come after them.
         """
         if self._shim is None or not catches(self._shim.pid, signal.SIGUSR2):
-            return "the gang's supervisor does not know how"
+            return "the gang's supervisor is of a release that cannot resize"
         try:
-            if self.wish is None or self.wish.epoch != wish.epoch:
-                plan = self._resize_plan(wish)
-                write_json(self.folder / RESIZE, {**wish.to_dict(), "launch": plan})
-                self.wish = wish
+            if self.resize_request is None or self.resize_request.epoch != request.epoch:
+                plan = self._resize_plan(request)
+                write_json(self.folder / RESIZE, {**request.to_dict(), "launch": plan})
+                self.resize_request = request
         except (OSError, ValueError) as error:
             return str(error)
         self._shim.send(signal.SIGUSR2)
         return None
 
     def give_up_resize(self) -> None:
-        """Write down that the workers are to begin anew instead; they are not told here."""
-        if self.wish is not None:
-            self.wish = replace(self.wish, given_up=True)
+        """Write down that the gang is restarted instead; this does not tell the workers."""
+        if self.resize_request is not None:
+            self.resize_request = replace(self.resize_request, given_up=True)
             said = read_json(self.folder / RESIZE) or {}
             with contextlib.suppress(OSError):
-                write_json(self.folder / RESIZE, {**said, **self.wish.to_dict()})
+                write_json(self.folder / RESIZE, {**said, **self.resize_request.to_dict()})
 
-    def resized(self, epoch: int) -> Resized:
-        """How far the supervisor is with the wish of this epoch."""
+    def resize_status(self, epoch: int) -> ResizeStatus:
+        """How far the supervisor is with this epoch's request."""
         said = (read_json(self.folder / SHIM) or {}).get("resize") or {}
         if not fits(said, {"epoch": int, "state": str, "hindrance": (str, NULL)}):
-            return Resized()
+            return ResizeStatus()
         if said["epoch"] != epoch:
-            return Resized()
-        return Resized(said["state"] == "done", said["hindrance"])
+            return ResizeStatus()
+        return ResizeStatus(said["state"] == "done", said["hindrance"])
 
-    def _resize_plan(self, wish: Wish) -> dict[str, Any]:
-        gpus, size = self._locks(wish.placement), sum(map(len, wish.placement.values()))
+    def _resize_plan(self, request: ResizeRequest) -> dict[str, Any]:
+        gpus, size = self._locks(request.placement), sum(map(len, request.placement.values()))
         said = read_json(self.folder / SHIM) or {"workers": []}
         stay = [one[-1] for one in said["workers"] if fits(one, [(int, str)]) and one[-1:] != []]
         stay = [lock for lock in stay if lock in gpus]
         if not stay:
-            raise ValueError("none of its workers stays")
-        port = free_port(self.order.job, wish.epoch)
+            raise ValueError("no worker would stay")
+        port = free_port(self.order.job, request.epoch)
         workers: list[dict[str, Any]] = [
             {"rank": rank, "lock": lock} for rank, lock in enumerate(stay)
         ]
         for lock in [lock for lock in gpus if lock not in stay]:
             rank = len(workers)
-            own = lone_environment(rank, size, *gpus[lock], self._options.gpu_ids)
+            own = single_gpu_environment(rank, size, *gpus[lock], self._options.gpu_ids)
             env = {
                 **own,
-                "TIDEGATE_GENERATION": str(wish.epoch),
-                "TIDEGATE_RESUME": None,  # it goes on with what the others have in memory
+                "TIDEGATE_GENERATION": str(request.epoch),
+                "TIDEGATE_RESUME": None,  # the other workers give it what they have in memory
                 "MASTER_PORT": str(port),
             }
-            # Another worker may have had the rank, and may still write to its log.
-            log = f"rank-{rank}-since-{wish.epoch}.log"
+            # A worker that had this rank before may still write to its log.
+            log = f"rank-{rank}-since-{request.epoch}.log"
             workers.append({"rank": rank, "lock": lock, "env": env, "log": log})
         return {"workers": workers, "port": port, "lock_wait_s": self._options.lock_wait_s}
 
     def kill(self) -> None:
-        """End every process of it without asking, the supervisor first."""
+        """Kill every process of it, the supervisor first."""
         if self._shim is not None:
             self._shim.send(signal.SIGKILL)
         self._end_cgroup()
         end_workers(self._options, self.order.job, self.order.epoch)
 
     def close(self) -> None:
-        """Write down that its end was reported, and that the report was stored."""
+        """Write down that its end was reported, and the report stored."""
         (self.folder / CLOSED).touch()
 
     def _end_cgroup(self) -> None:
-        """End what is in the cgroup of a dead supervisor, and remove it."""
+        """Kill what is in the cgroup of a dead supervisor, and remove the cgroup."""
         said = read_json(self.folder / SHIM)
         name = _cgroup_name(self._options.agent, self.order.job, self.order.epoch)
-        # Only ever one that is named after the run: what stands there may be a job's word.
+        # Only a cgroup named after the run: a job without isolation can write this file.
         if said is not None and said["cgroup"] is not None and self.this_boot:
             cgroup = Cgroup(Path(said["cgroup"]))
             if cgroup.path.name != name:
@@ -367,7 +368,7 @@ class Run:
             cgroup.remove()
 
     def _reap(self) -> None:
-        """Let the kernel forget the supervisor, if it was our child."""
+        """Reap the supervisor, if it was our child."""
         assert self._shim is not None
         try:
             os.waitpid(self._shim.pid, os.WNOHANG)
@@ -376,7 +377,7 @@ class Run:
 
 
 def _cgroup_name(agent: str, job: str, epoch: int) -> str:
-    """Name the run on its machine, where another agent may have the same job and epoch."""
+    """Name the cgroup; another agent of the machine may run the same job and epoch."""
     whose = zlib.crc32(f"{agent}/{job}".encode())
     return f"tidegate-{job[:100]}-{epoch}-{whose:08x}"
 
@@ -387,7 +388,7 @@ def run_folder(root: Path, job: str, epoch: int) -> Path:
 
 
 def end_workers(options: ProcessOptions, job: str, epoch: int) -> int:
-    """End the processes that still say they belong to the run; give how many there were."""
+    """Kill the processes whose environment names the run; give how many there were."""
     ours = workers_of(options.agent, options.root)
     found = [w for w in ours if w.job == job and w.epoch == str(epoch)]
     for worker in found:

@@ -1,15 +1,15 @@
 """The supervisor of one gang: `python -m runtime.executors.shim RUN_FOLDER`.
 
-It outlives the agent, takes the GPU locks, starts the workers, keeps their output, ends them when
-it is asked to or when one of them fails, and writes down how each ended when none is left. Its
-death is theirs. Asked by signals to itself:
+It outlives the agent. It takes the GPU locks, starts the workers, logs their output, stops them
+when it is asked to or when one of them fails, and writes down how each ended. If it dies, the
+kernel kills the workers. The agent asks it by signals:
 
-    SIGTERM   the workers leave, as `stop.json` says; without that file within the usual grace
-    SIGUSR1   handed on to the workers that have a handler for it
-    SIGUSR2   the workers become more or fewer, as `resize.json` says
+    SIGTERM   stop the workers as `stop.json` says; without that file, within the usual grace
+    SIGUSR1   pass the signal on to the workers that have a handler for it
+    SIGUSR2   start and stop workers as `resize.json` says
 
-By itself it has them leave when the agent's lease ends, as `lease.json` of the agent says: then the
-job goes on elsewhere, and an agent that is dead cannot end it.
+It also stops the workers when the agent's lease (`lease.json`) ends: the scheduler then starts the
+job elsewhere, and a dead agent could not stop it here.
 
 Imports only the standard library, and little of it: it lives as long as its gang.
 """
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.cgroups import Cgroup, make_cgroup
-from runtime.executors.crew import Crew, Member, Refused
 from runtime.executors.folder import (
     EXIT,
     LOGS,
@@ -41,12 +40,14 @@ from runtime.executors.kernel import become_subreaper
 from runtime.executors.lease import read_lease
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import boot_id, catches, identity
-from runtime.executors.resizing import Resizing
+from runtime.executors.resizing import ResizeOperation
+from runtime.executors.worker_group import Refused, WorkerGroup, WorkerProcess
 
 _LOCK_RETRY_S = 0.1
-#: Ended processes are looked for again this often while some resist.
+#: While some processes resist being killed, they are killed again this often.
 _SWEEP_S = 0.2
-#: A lease is looked at this often at least: renewals come unheard, and a machine may be suspended.
+#: The lease file is read at least this often: nothing signals a renewal, and the machine may have
+#: been suspended.
 _LEASE_LOOK_S = 30.0
 
 
@@ -57,64 +58,64 @@ class Shim:
         self._folder = folder
         order = read_json(folder / ORDER)
         if order is None:
-            raise SystemExit(f"{folder / ORDER}: there is no order to carry out")
+            raise SystemExit(f"{folder / ORDER}: there is no order for this run")
         self._plan: dict[str, Any] = order["launch"]
         self._locks: dict[str, int] = {}
         self._cgroup: Cgroup | None = None
         self._notes: list[str] = []
-        self._crew: Crew | None = None
+        self._group: WorkerGroup | None = None
         self._selector = selectors.DefaultSelector()
         self._wake, wakes = socket.socketpair()
         self._wake.setblocking(False)
         wakes.setblocking(False)
         self._wakes = wakes
         self._deadline_s: float | None = None
-        self._failed: Member | None = None
-        self._resizing: Resizing | None = None
+        self._failed: WorkerProcess | None = None
+        self._resizing: ResizeOperation | None = None
         self._lease_look_s = 0.0
         self._lease_ended = False
 
     def run(self) -> int:
-        """Do it all; give the exit status."""
-        self._hear_signals()
-        self._say_who()
+        """Supervise the run to its end; give the exit status."""
+        self._install_signal_handlers()
+        self._write_identity()
         try:
             self._take_locks()
             self._begin()
         except (Locked, Refused, OSError) as error:
             self._end(refused={"kind": type(error).__name__, "error": str(error)})
             return 1
-        self._say_who()
+        self._write_identity()
         self._supervise()
         self._end(refused=None)
         return 0
 
     # --- begin ---
 
-    def _hear_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         asked = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
         for number in (*asked, signal.SIGCHLD):
             signal.signal(number, _heard)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        # Children whose parents are gone become ours, so that none is missed at the end.
+        # Orphaned descendants become our children, so that none is missed at the end.
         become_subreaper()
 
     def _take_locks(self) -> None:
-        """Take every GPU, or none; one whose last worker is just dying gets a moment."""
+        """Take every GPU lock; wait for one whose last worker is just dying."""
         until_s = _now_s() + float(self._plan["lock_wait_s"])
         for path in self._plan["locks"]:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
-                    self._locks[path] = take(Path(path), self._holder())
+                    self._locks[path] = take(Path(path), self._lock_owner())
                     break
                 except Locked:
                     if _now_s() >= until_s or signal.SIGTERM in self._listen(_LOCK_RETRY_S):
                         raise
 
-    def _holder(self) -> dict[str, object]:
+    def _lock_owner(self) -> dict[str, object]:
         return {"job": self._plan["job"], "epoch": self._plan["epoch"], "pid": os.getpid()}
 
     def _begin(self) -> None:
@@ -123,18 +124,18 @@ class Shim:
         self._cgroup, self._notes = make_cgroup(
             parent, plan["cgroup_name"], plan["memory_mib"], plan["cpus"]
         )
-        self._crew = Crew(plan, self._folder / LOGS, self._locks, self._cgroup)
-        for member in self._crew.members:
-            self._crew.start(member)
+        self._group = WorkerGroup(plan, self._folder / LOGS, self._locks, self._cgroup)
+        for member in self._group.members:
+            self._group.start(member)
             if member.status is not None:
-                self._left(self._crew, member)
+                self._left(self._group, member)
                 return
             self._selector.register(member.output, selectors.EVENT_READ, member)
 
-    def _say_who(self) -> None:
-        """Write down who we are: first without workers, so that we are found in any case."""
+    def _write_identity(self) -> None:
+        """Write `shim.json`: before the workers start, too, so that the agent finds us anyway."""
         me = identity(os.getpid())
-        members = [] if self._crew is None else [m for m in self._crew.members if not m.leaving]
+        members = [] if self._group is None else [m for m in self._group.members if not m.leaving]
         resizing = self._resizing
         content = {
             "pid": os.getpid(),
@@ -147,36 +148,36 @@ class Shim:
             and {
                 "epoch": resizing.epoch,
                 "state": resizing.state,
-                "hindrance": resizing.hindrance,
+                "hindrance": resizing.blocked_reason,
             },
-            "begun": self._crew is not None,
+            "begun": self._group is not None,
         }
         write_json(self._folder / SHIM, content)
 
     # --- supervise ---
 
     def _supervise(self) -> None:
-        assert self._crew is not None
-        crew = self._crew
+        assert self._group is not None
+        group = self._group
         while True:
-            left = [member for member in crew.members if member.pid and member.status is None]
-            if not left and not (self._stopping and crew.groups_alive()):
+            left = [member for member in group.members if member.pid and member.status is None]
+            if not left and not (self._stopping and group.groups_alive()):
                 return
             heard = self._listen(self._wait_s())
             if signal.SIGTERM in heard or signal.SIGINT in heard:
-                self._stop(crew)
+                self._stop(group)
             if signal.SIGUSR1 in heard:
                 for member in left:
                     if catches(member.pid, signal.SIGUSR1):  # else it would end the worker
                         os.kill(member.pid, signal.SIGUSR1)
             if signal.SIGUSR2 in heard and not self._stopping:
-                self._hear_wish()
-            for member in crew.reap():
-                self._left(crew, member)
-            self._resize(crew)
-            self._keep_lease(crew)
+                self._begin_resize()
+            for member in group.reap():
+                self._left(group, member)
+            self._resize(group)
+            self._keep_lease(group)
             if self._deadline_s is not None and _now_s() >= self._deadline_s:
-                crew.kill()
+                group.kill()
 
     @property
     def _stopping(self) -> bool:
@@ -189,62 +190,64 @@ class Shim:
             return max(0.0, self._lease_look_s - _now_s())
         return min(_SWEEP_S, max(0.0, self._deadline_s - _now_s())) or _SWEEP_S
 
-    def _keep_lease(self, crew: Crew) -> None:
-        """Have the workers leave if the lease is over; else say when to look again."""
+    def _keep_lease(self, group: WorkerGroup) -> None:
+        """Stop the workers if the lease is over; otherwise note when to read it again."""
         if self._stopping or _now_s() < self._lease_look_s:
             return
         lease = read_lease(Path(self._plan["lease"]))
         left_s = _LEASE_LOOK_S if lease is None else lease.left_s()
         if lease is not None and left_s == 0.0:
             self._lease_ended, self._deadline_s = True, _now_s() + lease.grace_s
-            crew.ask(signal.SIGTERM)
+            group.signal_all(signal.SIGTERM)
         self._lease_look_s = _now_s() + min(left_s, _LEASE_LOOK_S)
 
-    def _stop(self, crew: Crew) -> None:
-        """Ask the workers to leave; asked again, only ever sooner."""
-        wish = read_json(self._folder / STOP) or {}
-        deadline_s = _now_s() + float(wish.get("grace_s", self._plan["grace_s"]))
+    def _stop(self, group: WorkerGroup) -> None:
+        """Ask the workers to stop; a repeated request can only bring the deadline forward."""
+        request = read_json(self._folder / STOP) or {}
+        deadline_s = _now_s() + float(request.get("grace_s", self._plan["grace_s"]))
         if self._deadline_s is None:
             self._deadline_s = deadline_s
-            if not wish.get("kill"):
-                crew.ask(signal.SIGTERM)
+            if not request.get("kill"):
+                group.signal_all(signal.SIGTERM)
         self._deadline_s = min(self._deadline_s, deadline_s)
-        if wish.get("kill"):
+        if request.get("kill"):
             self._deadline_s = _now_s()
 
-    def _left(self, crew: Crew, member: Member) -> None:
+    def _left(self, group: WorkerGroup, member: WorkerProcess) -> None:
         if self._stopping:
-            # Perhaps a wrapper died of the signal: what it started does the work, and saves it.
+            # A wrapper may have died of the signal, while its child does the work and saves it.
             member.signal_group(signal.SIGKILL if member.status == 0 else signal.SIGTERM)
         elif member.status != 0 and self._failed is None:
             self._failed = member
-            crew.kill()  # the others would wait for it for ever
+            group.kill()  # the other workers would wait for it for ever
 
-    def _hear_wish(self) -> None:
-        """Begin another size in place, unless that is under way, or over, already."""
-        wish = read_json(self._folder / RESIZE)
-        if wish is not None and (self._resizing is None or self._resizing.epoch < wish["epoch"]):
-            with contextlib.suppress(LookupError, TypeError, ValueError):  # no wish of the agent's
-                self._resizing = Resizing(wish, self._folder / WORLD, _now_s())
+    def _begin_resize(self) -> None:
+        """Begin the resize that `resize.json` asks for, unless it was begun already."""
+        request = read_json(self._folder / RESIZE)
+        known = -1 if self._resizing is None else self._resizing.epoch
+        if request is not None and request["epoch"] > known:
+            # What the agent did not write may lack any key.
+            with contextlib.suppress(LookupError, TypeError, ValueError):
+                self._resizing = ResizeOperation(request, self._folder / WORLD, _now_s())
 
-    def _resize(self, crew: Crew) -> None:
-        """Go on with it, and say so in `shim.json`."""
+    def _resize(self, group: WorkerGroup) -> None:
+        """Continue the resize, and record its state in `shim.json`."""
         if self._resizing is None or not self._resizing.waits or self._stopping:
             return
         before = self._resizing.state
-        for member in crew.dismissed():
+        for member in group.reap_departed():
             member.take_output()
             if member.output in self._selector.get_map():
                 self._selector.unregister(member.output)
             member.close()
-        for member in self._resizing.advance(crew, self._holder(), _now_s()):
+        for member in self._resizing.advance(group, self._lock_owner(), _now_s()):
             if member.status is not None:
-                self._left(crew, member)
+                self._left(group, member)
             else:
                 self._selector.register(member.output, selectors.EVENT_READ, member)
         if self._resizing.state != before:
-            with contextlib.suppress(OSError):  # nobody learns of it, and a restart follows
-                self._say_who()
+            with contextlib.suppress(OSError):  # the agent then restarts the gang
+                self._write_identity()
 
     def _listen(self, timeout_s: float | None) -> set[int]:
         """Wait for output, signals or the time; give the signals."""
@@ -260,17 +263,18 @@ class Shim:
     # --- end ---
 
     def _end(self, refused: dict[str, str] | None) -> None:
-        """Leave nothing behind, let the GPUs go, and write down how it was."""
-        crew = self._crew
-        while crew is not None and not crew.gone():
-            crew.kill()  # also those that left their group; what cannot be killed holds its GPU
+        """Kill every process, release the GPUs, and write the exit record."""
+        group = self._group
+        while group is not None and not group.gone():
+            # Also processes that left their group. One that cannot die keeps its GPU lock.
+            group.kill()
             self._listen(_SWEEP_S)
-            crew.reap()
+            group.reap()
         for descriptor in self._locks.values():
             os.close(descriptor)
         workers = []
-        # The one that failed first: one that was leaving may have the rank of one that came.
-        for member in sorted(crew.members if crew else (), key=lambda m: m is not self._failed):
+        # The failed worker first: a leaving worker may have the same rank as a new one.
+        for member in sorted(group.members if group else (), key=lambda m: m is not self._failed):
             member.take_output()
             workers.append(member.record())
             member.close()
@@ -291,11 +295,11 @@ class Shim:
 
 
 def _heard(number: int, frame: object) -> None:
-    """Do nothing: the number arrives through the wake-up socket."""
+    """Do nothing: the signal number arrives through the wake-up socket."""
 
 
 def _now_s() -> float:
-    # The shared clock lives in a module that brings an event loop along.
+    # The shared clock's module would import asyncio.
     return time.monotonic()  # noqa: TID251 - measures waits alone
 
 

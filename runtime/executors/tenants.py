@@ -57,7 +57,7 @@ class Tenants:
         return self._uids[tenant]
 
 
-def open_way(folder: Path) -> None:
+def allow_traversal(folder: Path) -> None:
     """Let workers go through a folder to their own, and see nothing else of it.
 
     Raises:
@@ -82,7 +82,7 @@ def give(path: Path, uid: int) -> None:
     os.lchown(path, uid, uid)
 
 
-def hand_over(run: Path, own: Iterable[Path], uid: int) -> None:
+def give_run_to_user(run: Path, own: Iterable[Path], uid: int) -> None:
     """Give a run's workers what is theirs of it, what was fetched for them, and the way there.
 
     Raises:
@@ -92,15 +92,15 @@ def hand_over(run: Path, own: Iterable[Path], uid: int) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
         give(path, uid)
     for way in (run.parent, run):
-        open_way(way)
+        allow_traversal(way)
     fetched = run.parent / FETCHED
     if fetched.is_dir():
-        open_way(fetched)
+        allow_traversal(fetched)
         for path in fetched.iterdir():
             give(path, uid)
 
 
-def take_back(job: Path) -> None:
+def remove_fetched(job: Path) -> None:
     """Remove what was fetched for a job and given to its user, who may have put links there."""
     fetched = job / FETCHED
     if fetched.is_dir() and any(one.lstat().st_uid != os.geteuid() for one in fetched.iterdir()):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from runtime.metering.demand import Demand, DemandModel, DemandSettings, ReplicaLoad
-from runtime.metering.scrape import Heard, Replica, ScrapeCounters, Scraper
+from runtime.metering.scrape import Replica, ScrapeCounters, Scraper, TargetState
 from schemas.events import InferenceLoad
 
 _DURATION_MAX_S = 86_400.0
@@ -53,7 +53,7 @@ class ScrapedLoad:
         self._counted_s: float | None = None
         self._short = 0
         self._demand: Demand | None = None
-        self._heard: list[Heard] = []
+        self._targets: list[TargetState] = []
         self.shortfall_gpu_s = 0.0
 
     @property
@@ -62,14 +62,14 @@ class ScrapedLoad:
         return self._scraper.counters
 
     @property
-    def unheard(self) -> int:
-        """How many replicas were too long silent, so that they count as fully loaded."""
-        return 0 if self._demand is None else len(self._demand.unheard)
+    def targets_down(self) -> int:
+        """How many replicas have had no metrics for too long, and count as fully loaded."""
+        return 0 if self._demand is None else len(self._demand.targets_down)
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
         self._scraper.watch(self._replicas())
-        self._heard = self._scraper.heard()
-        replicas = [_load_of(heard) for heard in self._heard]
+        self._targets = self._scraper.targets()
+        replicas = [_load_of(target) for target in self._targets]
         demand = self._demand = self._model.update(now_s, replicas)
         serving = self._gpus_serving()
         self._count(now_s, demand.gpus_needed - serving)
@@ -80,7 +80,7 @@ class ScrapedLoad:
                 requests_running=math.ceil(math.fsum(one.running for one in replicas)),
                 requests_waiting=math.ceil(math.fsum(one.waiting for one in replicas)),
                 request_rate_per_s=math.fsum(one.rate_per_s or 0.0 for one in replicas),
-                latency_p99_s=_latency_s(self._heard),
+                latency_p99_s=_latency_s(self._targets),
                 kv_cache_use=max(
                     (one.kv_cache_use for one in replicas if one.kv_cache_use is not None),
                     default=None,
@@ -93,21 +93,21 @@ class ScrapedLoad:
 
     def problems(self) -> list[str]:
         """Say in sentences why the need is higher than the load that is seen."""
-        unheard = () if self._demand is None else self._demand.unheard
+        down = () if self._demand is None else self._demand.targets_down
         found: list[str] = []
-        if self._demand is not None and not self._heard:
+        if self._demand is not None and not self._targets:
             found.append(f"{self._pool}: no replica to ask, so no load is seen; keep one serving")
-        for heard in self._heard:
-            name = heard.replica.name
-            if name in unheard:
-                why = heard.error or "no page came"
+        for target in self._targets:
+            name = target.replica.name
+            if name in down:
+                why = target.error or "no page came"
                 found.append(
-                    f"{name}: counts as fully loaded, not heard for {heard.age_s:.0f} s: {why}"
+                    f"{name}: counts as fully loaded, no metrics for {target.age_s:.0f} s: {why}"
                 )
-            elif (reading := heard.reading) is not None:
+            elif (reading := target.reading) is not None:
                 found += [f"{name}: counts with a wider margin: {d}" for d in reading.doubts]
                 target_s, p99_s = self._settings.latency_target_s, reading.latency_p99_s
-                alone = reading.waiting == 0 and reading.running <= heard.replica.gpus
+                alone = reading.waiting == 0 and reading.running <= target.replica.gpus
                 if alone and p99_s is not None and p99_s > target_s:
                     found.append(
                         f"{name}: p99 above latency_target_s ({target_s:g} s) with a request a GPU"
@@ -126,14 +126,14 @@ class ScrapedLoad:
         self._counted_s, self._short = now_s, max(0, short)
 
 
-def _load_of(heard: Heard) -> ReplicaLoad:
-    replica, reading = heard.replica, heard.reading
+def _load_of(target: TargetState) -> ReplicaLoad:
+    replica, reading = target.replica, target.reading
     if reading is None:
-        return ReplicaLoad(replica.name, replica.gpus, heard.age_s, known=False)
+        return ReplicaLoad(replica.name, replica.gpus, target.age_s, known=False)
     return ReplicaLoad(
         replica.name,
         replica.gpus,
-        heard.age_s,
+        target.age_s,
         running=reading.running,
         waiting=reading.waiting,
         rate_per_s=reading.rate_per_s,
@@ -145,11 +145,11 @@ def _load_of(heard: Heard) -> ReplicaLoad:
     )
 
 
-def _latency_s(heard: Sequence[Heard]) -> float | None:
+def _latency_s(targets: Sequence[TargetState]) -> float | None:
     """Give the p99 of the slowest replica; the longest that its page can tell, if above that."""
     found = [
         min(one.reading.latency_p99_s, one.reading.latency_told_s or 0.0, _DURATION_MAX_S)
-        for one in heard
+        for one in targets
         if one.reading is not None and one.reading.latency_p99_s is not None
     ]
     return max(found, default=None)

@@ -35,8 +35,8 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What is known of a replica now."""
+class TargetState:
+    """What is known of a replica, which is the target of scrapes, now."""
 
     replica: Replica
     #: The last good reading; None if there has been none.
@@ -109,12 +109,12 @@ class Scraper:
                 watch.beat = Beat(work, self._every_s, f"scrape {replica.name}")
                 self._watches[replica] = watch
 
-    def heard(self) -> list[Heard]:
+    def targets(self) -> list[TargetState]:
         """Give what is known of each replica, in the order in which they were given."""
         now_s = self._steady()
         with self._lock:
             return [
-                Heard(replica, watch.reading, now_s - watch.since_s, watch.error)
+                TargetState(replica, watch.reading, now_s - watch.since_s, watch.error)
                 for replica, watch in self._watches.items()
             ]
 

@@ -1,4 +1,4 @@
-"""Which bus there is to look at: MQTT, Kafka or a file, as the configuration's role has it."""
+"""Chooses the bus to check: MQTT, Kafka or a file, by the role that the configuration is for."""
 
 import os
 from collections.abc import Iterator
@@ -7,30 +7,30 @@ from pathlib import Path
 from services.config import Config
 from services.doctor import kafka, mqtt
 from services.doctor.disk import existing, is_there
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 
-_tell = Teller("bus")
+_report = Reporter("bus")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at what the agent speaks over; without an agent, at what the other roles do."""
-    config, is_agents = patient.config, _is_agents(patient.config)
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the bus that the agent uses; without an agent, the one of the other roles."""
+    config, is_agents = context.config, _is_agents(context.config)
     if is_agents and config.agent.name is None:
-        yield _tell.problem(
-            "agent.name is not set: no agent starts without it; what needs no name is looked at",
+        yield _report.problem(
+            "agent.name is not set: no agent starts without it; what needs no name is checked",
             "write it below [agent], or say it with --set agent.name=NAME or TIDEGATE_AGENT__NAME; "
             "with a certificate, it is the certificate's common name",
         )
     if config.bus.startswith("sqlite:"):
         yield from _file(Path(config.bus.removeprefix("sqlite:")))
-    elif is_agents and not patient.is_cluster:
-        yield from mqtt.look(patient)
+    elif is_agents and not context.is_cluster:
+        yield from mqtt.check(context)
     else:
-        yield from kafka.look(patient)
+        yield from kafka.check(context)
 
 
 def _is_agents(config: Config) -> bool:
-    """Whether it is for an agent: it says something of one, or names what only those do with."""
+    """Whether it is an agent's: it has an [agent] section, or names an MQTT broker and no Kafka."""
     has_kafka = bool(config.kafka.bootstrap) or config.bus != "kafka:"
     has_mqtt = bool(config.mqtt.url.get_secret_value())
     return bool(config.agent.model_fields_set) or (has_mqtt and not has_kafka)
@@ -41,14 +41,14 @@ def _file(path: Path) -> Iterator[Finding]:
     may = os.access(place, os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0))
     beside = os.access(place if place.is_dir() else place.parent, os.W_OK | os.X_OK)
     if not may or not beside:
-        yield _tell.problem(
+        yield _report.problem(
             f"bus: {path} cannot be written here (nor files beside it, which SQLite makes)",
             f"let this user write in {path.absolute().parent}, or name another file in bus",
         )
     elif not is_there(path):
-        yield _tell.warning(
+        yield _report.warning(
             f"bus: {path} is not there yet; whoever starts first makes it",
             "start the scheduler, with the same bus",
         )
     else:
-        yield _tell.ok(f"bus: {path} can be read and written")
+        yield _report.ok(f"bus: {path} can be read and written")

@@ -6,36 +6,36 @@ from pathlib import Path
 from bus.contract import BusError
 from bus.signing import Verifier
 from services import certificates
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 
-_tell = Teller("certificates")
+_report = Reporter("certificates")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the files of `[mqtt]`, and at the keys of those who may give commands."""
-    yield from _of_trusted_keys(patient)
-    mqtt, name = patient.config.mqtt, patient.config.agent.name
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the files of `[mqtt]`, and the public keys of who may give commands."""
+    yield from _of_trusted_keys(context)
+    mqtt, name = context.config.mqtt, context.config.agent.name
     paths = mqtt.ca_file, mqtt.cert_file, mqtt.key_file
     files = certificates.Files(*(Path(path) if path else None for path in paths))
     if files.cert is None and files.ca is None:
         return
-    found = certificates.complaints(files, name, patient.clock.now_s())
+    found = certificates.complaints(files, name, context.clock.now_s())
     for one in found:
-        tell = _tell.problem if one.serious else _tell.warning
-        yield tell(f"mqtt.{one.about}_file: {one.said}", one.fix)
+        report = _report.problem if one.serious else _report.warning
+        yield report(f"mqtt.{one.about}_file: {one.said}", one.fix)
     if not found and files.cert is not None:
         whose = "good" if name is None else f"for {name},"
-        yield _tell.ok(f"{files.cert} is {whose} until {certificates.ends_on(files.cert)}")
+        yield _report.ok(f"{files.cert} is {whose} until {certificates.ends_on(files.cert)}")
 
 
-def _of_trusted_keys(patient: Patient) -> Iterator[Finding]:
-    for key_id, text in patient.config.agent.trusted_keys.items():
+def _of_trusted_keys(context: CheckContext) -> Iterator[Finding]:
+    for key_id, text in context.config.agent.trusted_keys.items():
         try:
             Verifier.of({key_id: text})
         except BusError as error:
             said = str(error).removeprefix(f"trusted key {key_id}: ")
             file = f"{text}: " if text.endswith(".pem") and text not in said else ""
-            yield _tell.problem(
+            yield _report.problem(
                 f"agent.trusted_keys.{key_id}: {file}{said}",
                 "name a file that the agent's user can read, with the public half of the key that "
                 "the scheduler signs with: openssl pkey -in KEY -pubout -out trusted.pem",

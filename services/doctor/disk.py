@@ -1,4 +1,4 @@
-"""Whether there is room where the agent writes, on a disk that keeps it."""
+"""Whether the disks that the agent writes to have room, and outlive a restart."""
 
 import shutil
 from collections import Counter
@@ -6,31 +6,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.executors.folder import CHECKPOINTS
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 
-_tell = Teller("disk")
+_report = Reporter("disk")
 _MIB, _GIB = 2**20, 2**30
-#: Without a checkpoint to go by: below the first nothing can be trained, below the second little.
+#: While no checkpoint tells the size: less free than the first is a problem, than the second a
+#: warning.
 _NONE_BYTES, _LITTLE_BYTES = 1 * _GIB, 10 * _GIB
-#: The agent's memory and its spool.
+#: Room for the agent's state file, which holds its spool too.
 _MEMORY_BYTES = 64 * _MIB
 _FORGETS = {"tmpfs", "ramfs"}
 _SHARED = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"}
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the folders of workers and of the agent's memory."""
-    workers = patient.config.agent.workers
-    if patient.memory is not None:
-        folder, what = patient.memory.parent, "the agent's memory"
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the folders of the workers and of the agent's state file."""
+    workers = context.config.agent.workers
+    if context.state_file is not None:
+        folder, what = context.state_file.parent, "the agent's state file"
         yield from _of(folder, what, "agent.state_file", _MEMORY_BYTES, _MEMORY_BYTES)
     if workers is not None:
         size, held = _largest_checkpoint(workers.folder)
         key = "agent.workers.folder"
         if size:
-            # One is being written while `keep` are held; what the job holds already is no more.
-            need = max(size, size * (workers.keep + 1) - held)
-            what = f"runs, {workers.keep + 1} checkpoints of {_told(size)}, {_told(held)} held"
+            # One more is written while all that are retained are there. What the job has written
+            # already takes no further room.
+            count = workers.checkpoint_retention + 1
+            need = max(size, size * count - held)
+            what = f"runs, {count} checkpoints of {_told(size)}, {_told(held)} there already"
             yield from _of(workers.folder, what, key, need, need)
         else:
             yield from _of(workers.folder, "runs", key, _NONE_BYTES, _LITTLE_BYTES)
@@ -40,29 +43,30 @@ def _of(folder: Path, what: str, key: str, need_bytes: int, good_bytes: int) -> 
     place = existing(folder)
     kind = filesystem(place, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     if kind in _FORGETS:
-        yield _tell.warning(
+        yield _report.warning(
             f"{folder} ({what}) is in memory ({kind}): all is lost when the machine restarts",
             f"set {key} to a folder on a disk",
         )
     elif kind in _SHARED:
-        yield _tell.warning(
-            f"{folder} ({what}) is on {kind}: locks and the agent's memory want a disk of its own",
+        yield _report.warning(
+            f"{folder} ({what}) is on {kind}: locks and the agent's state file need a local disk",
             f"set {key} to a folder on a local disk",
         )
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
-        yield _tell.problem(f"{folder} ({what}): {error.strerror}", f"correct {key}")
+        yield _report.problem(f"{folder} ({what}): {error.strerror}", f"correct {key}")
         return
     said = f"{folder}: {_told(free)} free for {what}"
     if free < need_bytes:
         fix = f"free {_told(need_bytes - free)} there, or set {key} to a larger disk"
-        yield _tell.problem(said, f"{fix}; agent.workers.keep says how many checkpoints stay")
+        count = "agent.workers.checkpoint_retention says how many checkpoints stay"
+        yield _report.problem(said, f"{fix}; {count}")
     elif free < good_bytes:
         fix = f"checkpoints may be large: free some, or set {key} to a larger disk"
-        yield _tell.warning(said, fix)
+        yield _report.warning(said, fix)
     else:
-        yield _tell.ok(said)
+        yield _report.ok(said)
 
 
 def existing(path: Path) -> Path:

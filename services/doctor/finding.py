@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bus.clock import Clock
-from services.agents import state_file
+from services.agents import state_file as state_file_of
 from services.config import Config
 from services.install.layout import STATE
 from services.install.systemd import Unit
@@ -16,7 +16,7 @@ Verdict = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """What a check found about one thing."""
 
     check: str
     verdict: Verdict
@@ -26,8 +26,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
-    """A machine, as its configuration describes it."""
+class CheckContext:
+    """What a check goes by: the configuration, and the agent's service if there is one."""
 
     config: Config
     clock: Clock
@@ -36,17 +36,17 @@ class Patient:
     #: The installed service, where the configuration is that of one.
     unit: Unit | None = None
     #: Whether an agent of this configuration runs here now.
-    runs: bool = False
-    #: What that agent's own probe says.
-    ready: dict[str, Any] | None = None
+    is_running: bool = False
+    #: What that agent's readiness probe answers.
+    readiness: dict[str, Any] | None = None
 
     @property
-    def memory(self) -> Path | None:
+    def state_file(self) -> Path | None:
         """The agent's state file; None where the configuration names no agent."""
         if self.config.agent.name is None:
             return None
-        # A relative one is meant from where the agent starts.
-        return (Path.cwd() if self.unit is None else STATE) / state_file(self.config)
+        # A relative path is relative to the folder that the agent starts in.
+        return (Path.cwd() if self.unit is None else STATE) / state_file_of(self.config)
 
     @property
     def is_cluster(self) -> bool:
@@ -55,12 +55,12 @@ class Patient:
         return bool(section.nodes) or section.gpus_per_node is not None
 
 
-#: Looks at one thing; it may block, and is left alone when it does so for too long.
-Look = Callable[[Patient], Iterable[Finding]]
+#: Checks one thing; it may block, and is abandoned when it does so for too long.
+Check = Callable[[CheckContext], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class Reporter:
     """Makes the findings of one check."""
 
     check: str
@@ -70,7 +70,7 @@ class Teller:
         return Finding(self.check, "ok", found)
 
     def warning(self, found: str, fix: str) -> Finding:
-        """Say that something may hurt one day."""
+        """Say that something may cause trouble later."""
         return Finding(self.check, "warning", found, fix)
 
     def problem(self, found: str, fix: str) -> Finding:

@@ -4,48 +4,48 @@ import os
 from collections.abc import Iterator
 
 from runtime.metering.nvml import Gpu, NvmlUnavailable, inventory
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 from services.machines import CPU
 
-_tell = Teller("gpu")
+_report = Reporter("gpu")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Hold the configuration against what the driver lists, or against the processors."""
-    section = patient.config.agent
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Compare the configuration with the GPUs that the driver lists, or with the processors."""
+    section = context.config.agent
     if section.runs in (None, "simulated"):
-        yield _tell.warning(
+        yield _report.warning(
             "workers and GPUs are simulated: no job really runs",
             'set agent.runs = "processes" and [agent.workers]',
         )
         return
-    lendable = not patient.is_cluster or section.pool_kind != "training"
+    lendable = not context.is_cluster or section.pool_kind != "training"
     if lendable and section.owner is None:
-        yield _tell.problem(
+        yield _report.problem(
             "it is not said who else needs the GPUs, so no agent starts",
             'describe their owner ([agent.owner], docs/lending.md), or say agent.owner = "none"',
         )
     if section.runs != "processes":
         return  # they are other machines'
-    offered = _offered(patient)
-    key = "agent.gpus_per_node" if patient.is_cluster else "agent.gpus"
+    offered = _offered(context)
+    key = "agent.gpus_per_node" if context.is_cluster else "agent.gpus"
     if section.gpu_type == CPU:
         yield _slots(offered, key)
         return
     try:
         found = inventory()
     except NvmlUnavailable as error:
-        yield _tell.problem(
+        yield _report.problem(
             f"{offered} GPUs are configured, and none can be seen: {error}",
             'see that nvidia-smi works for this user; on a machine without GPUs: gpu_type = "cpu"',
         )
         return
-    yield from _of_driver(found, offered, key, patient.config.agent.workers)
+    yield from _of_driver(found, offered, key, context.config.agent.workers)
 
 
-def _offered(patient: Patient) -> int:
-    section = patient.config.agent
-    if patient.is_cluster:
+def _offered(context: CheckContext) -> int:
+    section = context.config.agent
+    if context.is_cluster:
         return (section.gpus_per_node or 1) * len(section.nodes)
     return section.gpus or 1
 
@@ -53,11 +53,11 @@ def _offered(patient: Patient) -> int:
 def _slots(offered: int, key: str) -> Finding:
     cores = len(os.sched_getaffinity(0))
     if offered > cores:
-        return _tell.warning(
+        return _report.warning(
             f"{offered} CPU slots are offered, on {cores} cores: workers share them and are slow",
             f"set {key} to {cores} or fewer",
         )
-    return _tell.ok(f"{offered} CPU slots on {cores} cores; no GPUs are offered")
+    return _report.ok(f"{offered} CPU slots on {cores} cores; no GPUs are offered")
 
 
 def _of_driver(found: list[Gpu], offered: int, key: str, workers: object) -> Iterator[Finding]:
@@ -66,25 +66,25 @@ def _of_driver(found: list[Gpu], offered: int, key: str, workers: object) -> Ite
     missing = [one for one in gpu_ids if one not in known]
     if missing:
         listed = ", ".join(gpu.uuid for gpu in found) or "none"
-        yield _tell.problem(
+        yield _report.problem(
             f"agent.workers.gpu_ids names {', '.join(missing)}; the driver lists {listed}",
             "write the UUIDs as nvidia-smi -L gives them, in the order of the nodes",
         )
     if gpu_ids and len(gpu_ids) != offered:
-        yield _tell.problem(
+        yield _report.problem(
             f"{key} offers {offered} GPUs, and agent.workers.gpu_ids names {len(gpu_ids)}",
             f"set {key} to the number of gpu_ids",
         )
     if offered > len(found):
-        yield _tell.problem(
+        yield _report.problem(
             f"{key} offers {offered} GPUs, and the driver lists {len(found)}",
             f"set {key} = {len(found)}, or see why nvidia-smi lists fewer than there are",
         )
     elif offered < len(found) and not gpu_ids:
-        yield _tell.warning(
+        yield _report.warning(
             f"{key} offers {offered} of {len(found)} GPUs; the others are never used",
             f"set {key} = {len(found)}, or name those that are meant in agent.workers.gpu_ids",
         )
     elif not missing:
         kinds = ", ".join(sorted({gpu.name for gpu in found}))
-        yield _tell.ok(f"{offered} of {len(found)} GPUs are offered: {kinds}")
+        yield _report.ok(f"{offered} of {len(found)} GPUs are offered: {kinds}")

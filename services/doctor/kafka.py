@@ -11,51 +11,51 @@ from schemas.topics import CELLS, COMMANDS, EVENTS, TELEMETRY
 from services.backends import kafka_of, open_bus_of
 from services.config import Config
 from services.doctor import clock as clock_check
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 from services.doctor.reach import Server, reach
 
-_tell = Teller("bus")
-_clock = Teller("clock")
-#: A scheduler says that it leads once a minute; the rest is what leases allow for.
+_report = Reporter("bus")
+_clock = Reporter("clock")
+#: A scheduler sends a heartbeat once a minute; the rest is what leases allow clocks to differ.
 _SILENT_S = 60.0 + clock_check.MARGIN_S
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the cluster of `[kafka]`: each server, then the topics."""
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the cluster of `[kafka]`: each server, then the topics."""
     try:
-        options = kafka_of(patient.config)
+        options = kafka_of(context.config)
     except (BusError, OSError) as error:
-        yield _tell.problem(str(error), "set kafka.bootstrap to HOST:PORT of the cluster")
+        yield _report.problem(str(error), "set kafka.bootstrap to HOST:PORT of the cluster")
         return
     assert options is not None
     good = 0
     for address in options.bootstrap.split(","):
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
-            yield _tell.problem(
+            yield _report.problem(
                 f"kafka.bootstrap: {address} is not HOST:PORT", "write it with its port, as k:9092"
             )
             continue
         server = Server(host, int(port), options.tls, "Kafka", "kafka.bootstrap", "kafka")
-        found = list(reach(server, _tell, patient.clock.now_s()))
+        found = list(reach(server, _report, context.clock.now_s()))
         yield from found
         good += all(one.verdict != "problem" for one in found)
     if good:
-        yield from asyncio.run(_asked(patient.config, options, patient.clock))
+        yield from asyncio.run(_asked(context.config, options, context.clock))
 
 
 async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Finding]:
     try:
         bus = open_bus_of(config, options, clock, config.cell)
     except BusError as error:
-        return [_tell.problem(str(error), "correct cell, or kafka.cells")]
+        return [_report.problem(str(error), "correct cell, or kafka.cells")]
     try:
         for topic in (EVENTS, TELEMETRY, COMMANDS):
             await bus.end(topic.name)
-        words = await _words(bus, clock)
+        clocks = await _clock_findings(bus, clock)
     except BusError as error:
         return [
-            _tell.problem(
+            _report.problem(
                 f"Kafka does not serve us: {error}",
                 "do what it says; or see kafka.sasl, kafka.username and kafka.password_file, "
                 "kafka.tls, and the rights of this user (compose/kafka/secure-acls gives them)",
@@ -63,17 +63,17 @@ async def _asked(config: Config, options: KafkaOptions, clock: Clock) -> list[Fi
         ]
     finally:
         await bus.close()
-    return [_tell.ok(f"Kafka has the topics of cell {config.cell}; we may read them"), *words]
+    return [_report.ok(f"Kafka has the topics of cell {config.cell}; we may read them"), *clocks]
 
 
-async def _words(bus: Bus, clock: Clock) -> list[Finding]:
-    """Hold this clock against the newest word of the scheduler."""
+async def _clock_findings(bus: Bus, clock: Clock) -> list[Finding]:
+    """Compare this clock with the newest heartbeat of the scheduler."""
     said_s = None
     end = await bus.end(CELLS.name)
     async for record in bus.read(CELLS.name, max(0, end - 50)):
-        word = decode_cell(record.value or b"")
-        if not isinstance(word, Rejected):
-            said_s = word.data.at_s
+        heartbeat = decode_cell(record.value or b"")
+        if not isinstance(heartbeat, Rejected):
+            said_s = heartbeat.data.at_s
     return [] if said_s is None else [clock_against(said_s, clock.now_s())]
 
 

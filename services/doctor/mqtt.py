@@ -1,9 +1,9 @@
-"""Whether the MQTT broker lets this agent in, and lets it say and hear what it must.
+"""Whether the MQTT broker lets this agent connect, publish and subscribe.
 
 With a certificate or a user name the broker may tie the session to that name, whatever client id
-is given. So the look is taken as the agent itself, with the agent's own subscriptions, and the
-session stays as it was: what waits in it is not acknowledged. Where the agent runs, nobody else
-comes under its name: that would cut it off.
+is given. So this logs in as the agent itself, with the agent's own subscriptions, and leaves the
+session as it was: it acknowledges no message that waits there. While the agent runs it does not log
+in, because a second client of one name would cut the agent off.
 """
 
 import asyncio
@@ -15,55 +15,55 @@ from bus.mqtt_client import MqttClient, Refused
 from bus.options import MqttOptions
 from bus.wire import Incoming, LinkDown, Outgoing
 from schemas.topics import MQTT_DOWN, MQTT_DOWN_KINDS, MQTT_UP
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 from services.doctor.reach import Server, reach
 
-_tell = Teller("bus")
+_report = Reporter("bus")
 #: The broker answers within this long, or it is no use.
 _ANSWER_S = 5.0
 _LOOK_S = 0.05
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the broker of `[mqtt]`."""
-    config = patient.config
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the broker of `[mqtt]`."""
+    config = context.config
     try:
         options = config.mqtt.options()
     except (BusError, OSError) as error:
-        yield _tell.problem(str(error), "set mqtt.url, and name a password file that can be read")
+        yield _report.problem(str(error), "set mqtt.url, and name a password file that can be read")
         return
     server = Server(options.host, options.port, options.tls, "the MQTT broker", "mqtt.url", "mqtt")
-    for finding in reach(server, _tell, patient.clock.now_s()):
+    for finding in reach(server, _report, context.clock.now_s()):
         yield finding
         if finding.verdict == "problem":
             return
     if options.tls is None and not _is_here(options.host):
-        yield _tell.warning(
+        yield _report.warning(
             "what is said to the broker can be read and forged on the way",
             "write mqtts:// in mqtt.url, and name an authority in mqtt.ca_file",
         )
     if config.agent.name is None:
-        return  # nobody to log in as
+        return  # there is no name to log in with
     named = bool(options.username or (options.tls and options.tls.cert_file))
-    if named and patient.runs:
-        yield _of_running(patient)
+    if named and context.is_running:
+        yield _of_running(context)
         return
-    yield asyncio.run(_let_in(options, config.agent.name, named, patient.clock))
+    yield asyncio.run(_let_in(options, config.agent.name, named, context.clock))
 
 
-def _of_running(patient: Patient) -> Finding:
-    if patient.ready is None:
-        return _tell.ok(
+def _of_running(context: CheckContext) -> Finding:
+    if context.readiness is None:
+        return _report.ok(
             "the agent runs, and was not disturbed by a second login under its name (with "
             "http.port set, it would say how its own goes)"
         )
-    reasons = [text for text in patient.ready.get("reasons", ()) if "broker" in text]
+    reasons = [text for text in context.readiness.get("reasons", ()) if "broker" in text]
     if reasons:
-        return _tell.problem(
+        return _report.problem(
             f"the agent that runs says: {reasons[0]}",
             "stop the agent and run this again: it then tries a login of its own",
         )
-    return _tell.ok("the agent that runs has its connection to the broker")
+    return _report.ok("the agent that runs has its connection to the broker")
 
 
 async def _let_in(options: MqttOptions, agent: str, named: bool, clock: Clock) -> Finding:
@@ -91,29 +91,29 @@ async def _asked(client: MqttClient, agent: str) -> Finding:
         if loop.time() > end_s or "refuses" in client.problem:
             return _not_let_in(client.problem, agent)
         await asyncio.sleep(_LOOK_S)
-    # A birth without content clears one that is kept; this one is not to be kept, so it does
-    # nothing. But the broker judges it as it would any other.
+    # An empty birth would clear a retained one; this one is not retained, so it does nothing. But
+    # the broker checks the right to publish it as it would for any other.
     probe = Outgoing(MQTT_UP.format(node=agent, kind="birth"), b"")
     try:
         async with asyncio.timeout(_ANSWER_S):
             heard = await client.send(probe)
     except Refused as error:
-        return _tell.problem(
+        return _report.problem(
             f"the broker lets {agent} in, but not speak: {error}",
             f"give the agent a certificate (or user) named {agent}, and see the broker's acl: a "
             f"device may write below {probe.address.rpartition('/')[0]}/ of its own name",
         )
     except (LinkDown, TimeoutError):
-        return _tell.problem(
+        return _report.problem(
             f"the broker let {agent} in and hung up: {client.problem}",
             f"see whether another client goes by the name {agent}, and the broker's log",
         )
     if not heard:
-        return _tell.warning(
+        return _report.warning(
             f"{agent} may speak and listen, but no bridge hears it",
             "start a bridge (tidegate bridge), or see that its mqtt.namespace is the same",
         )
-    return _tell.ok(f"{agent} may speak and listen, and a bridge hears it")
+    return _report.ok(f"{agent} may speak and listen, and a bridge hears it")
 
 
 def _not_let_in(problem: str, agent: str) -> Finding:
@@ -129,7 +129,7 @@ def _not_let_in(problem: str, agent: str) -> Finding:
             "see the broker's log; a listener with TLS wants mqtts:// in mqtt.url, and one that "
             "asks for certificates mqtt.cert_file"
         )
-    return _tell.problem(f"the broker does not let {agent} in: {problem}", fix)
+    return _report.problem(f"the broker does not let {agent} in: {problem}", fix)
 
 
 def _is_here(host: str) -> bool:
@@ -137,4 +137,4 @@ def _is_here(host: str) -> bool:
 
 
 def _nothing(incoming: Incoming) -> None:
-    """Leave what comes to the agent: what is not acknowledged comes again."""
+    """Leave incoming messages to the agent: what is not acknowledged comes again."""

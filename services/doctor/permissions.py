@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from services.doctor.disk import existing, is_there
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.changes import masked
 from services.install.layout import ENVIRONMENT
 
-_tell = Teller("permissions")
+_report = Reporter("permissions")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look as the user that this runs as: for a service, its own."""
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check as the present user, which for a service is the service's own."""
     me = _user(os.geteuid())
-    memory = patient.memory
+    memory = context.state_file
     folders = {} if memory is None else {"agent.state_file": memory.parent}
-    workers = patient.config.agent.workers
+    workers = context.config.agent.workers
     if workers is not None:
         folders["agent.workers.folder"] = workers.folder
         folders["agent.workers.locks"] = workers.locks or workers.folder / "locks"
     of_memory = [] if memory is None else _of_memory(memory, me)
-    secrets = [*_of_secrets(patient, me), *_of_texts(patient)]
+    secrets = [*_of_secrets(context, me), *_of_texts(context)]
     found = [*_of_folders(folders, me), *of_memory, *secrets]
     yield from found
     if not found:
-        yield _tell.ok(f"{me} may write where it must; keys are closed to others")
+        yield _report.ok(f"{me} may write where it must; keys are closed to others")
 
 
 def _of_folders(folders: dict[str, Path], me: str) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def _of_folders(folders: dict[str, Path], me: str) -> Iterator[Finding]:
             continue
         closed.add(place)
         make = f"mkdir -p {folder} && " if place != folder else ""
-        yield _tell.problem(
+        yield _report.problem(
             f"{key}: {me} may not write in {place}",
             f"{make}chown {me} {folder}, or set {key} to another folder",
         )
@@ -50,11 +50,11 @@ def _of_memory(memory: Path, me: str) -> Iterator[Finding]:
         if is_there(file) and not os.access(file, os.R_OK | os.W_OK):
             whose = _user(file.stat().st_uid)
             fix = f"chown {me} {memory}*"
-            yield _tell.problem(f"{file} is {whose}'s, and {me} may not write it", fix)
+            yield _report.problem(f"{file} is {whose}'s, and {me} may not write it", fix)
 
 
-def _of_secrets(patient: Patient, me: str) -> Iterator[Finding]:
-    config = patient.config
+def _of_secrets(context: CheckContext, me: str) -> Iterator[Finding]:
+    config = context.config
     files = {
         "mqtt.key_file": config.mqtt.key_file,
         "mqtt.password_file": config.mqtt.password_file,
@@ -69,21 +69,21 @@ def _of_secrets(patient: Patient, me: str) -> Iterator[Finding]:
         try:
             about = file.stat()
         except OSError as error:
-            yield _tell.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
+            yield _report.problem(f"{key}: {file}: {error.strerror}", f"correct {key}")
             continue
         if _is_open(about.st_mode):
-            yield _tell.problem(
+            yield _report.problem(
                 f"{key}: every user of this machine can read {file}",
                 f"chmod o= {file}; if others are on this machine, have a new one made",
             )
         if not os.access(file, os.R_OK):
             fix = f"chgrp the file to a group of {me} and chmod g+r {file}"
-            yield _tell.problem(f"{key}: {me} may not read {file}", fix)
+            yield _report.problem(f"{key}: {me} may not read {file}", fix)
 
 
-def _of_texts(patient: Patient) -> Iterator[Finding]:
-    """Look at files that hold more than secrets: the configuration, and the environment."""
-    for file in (patient.file, None if patient.unit is None else ENVIRONMENT):
+def _of_texts(context: CheckContext) -> Iterator[Finding]:
+    """Check files that may hold secrets among other things: configuration and environment."""
+    for file in (context.file, None if context.unit is None else ENVIRONMENT):
         try:
             if file is None or not _is_open(file.stat().st_mode):
                 continue
@@ -92,7 +92,7 @@ def _of_texts(patient: Patient) -> Iterator[Finding]:
             continue
         lines = "\n".join(line for line in text.splitlines() if line.lstrip()[:1] != "#")
         if masked(lines) != lines or (file == ENVIRONMENT and lines):
-            yield _tell.problem(
+            yield _report.problem(
                 f"every user of this machine can read {file}, which holds a login or token",
                 f"chmod o= {file}; if others are on this machine, change what is secret in it",
             )

@@ -9,27 +9,27 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import clock
 from services.doctor.disk import existing, filesystem, is_there
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 
-_tell = Teller("store")
+_report = Reporter("store")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     """Write, read and delete a small object."""
-    workers = patient.config.agent.workers
+    workers = context.config.agent.workers
     if workers is None:
         return
     folder = _folder(workers.checkpoints)
     if folder is not None and not is_there(folder):
         if _can_be_made(folder):
-            yield _tell.warning(
+            yield _report.warning(
                 f"agent.workers.checkpoints: there is no folder {folder} yet; the first checkpoint "
                 f"makes it, on {_kind(folder.parent)}",
                 f"if it is another machine's, mount it first (findmnt {folder.parent}); else there "
                 "is nothing to do",
             )
             return
-        yield _tell.problem(
+        yield _report.problem(
             f"agent.workers.checkpoints: there is no folder {folder}",
             f"mount it if it is another machine's (findmnt {existing(folder)}), or make it: mkdir "
             f"-p {folder}, and let the agent's user own it",
@@ -41,14 +41,14 @@ def look(patient: Patient) -> Iterator[Finding]:
     except CheckpointError as error:
         # What is wrong, and after it what to do, as `explained` makes it.
         said, _, fix = str(error).rpartition(": ")
-        yield _tell.problem(f"agent.workers.checkpoints: {said}", fix)
+        yield _report.problem(f"agent.workers.checkpoints: {said}", fix)
         return
     where = workers.checkpoints.partition("://")[0] if folder is None else str(folder)
     alone = folder is not None and _is_ours(folder)
     more = "; on this machine's own disk, so jobs cannot move to others" if alone else ""
-    yield _tell.ok(f"{where}: wrote, read and deleted an object{more}")
+    yield _report.ok(f"{where}: wrote, read and deleted an object{more}")
     if written_s is not None and not alone:
-        yield clock.against("the checkpoint store", patient.clock.now_s() - written_s)
+        yield clock.against("the checkpoint store", context.clock.now_s() - written_s)
 
 
 def _folder(url: str) -> Path | None:

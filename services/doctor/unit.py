@@ -5,55 +5,55 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.executors.cgroups import make_cgroup
-from services.doctor.finding import Finding, Patient, Teller
+from services.doctor.finding import CheckContext, Finding, Reporter
 from services.install.layout import UNIT_NAME
 
-_tell = Teller("service")
-_cgroups = Teller("cgroups")
+_report = Reporter("service")
+_cgroups = Reporter("cgroups")
 _AGAIN = "tidegate edge-agent install writes the unit anew"
 #: Where cgroup v2 is, on every machine with systemd.
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def look(patient: Patient) -> Iterator[Finding]:
-    """Look at the unit; without one there is nothing to find."""
-    unit = patient.unit
+def check(context: CheckContext) -> Iterator[Finding]:
+    """Check the unit; without one there is nothing to find."""
+    unit = context.unit
     if unit is None:
         return
     wrong = False
     if (mode := unit.get("KillMode") or "control-group") != "process":
         wrong = True
-        yield _tell.problem(
+        yield _report.problem(
             f"KillMode is {mode}: a restart of the agent would end all workers",
             f"set KillMode=process (systemctl edit {UNIT_NAME}); {_AGAIN}",
         )
     if (restart := unit.get("Restart") or "no") != "always":
         wrong = True
-        yield _tell.warning(
+        yield _report.warning(
             f"Restart is {restart}: an agent that fails stays away",
             f"set Restart=always (systemctl edit {UNIT_NAME}); {_AGAIN}",
         )
     if unit.said and not unit.active:
         wrong = True
         state = f"{unit.get('ActiveState')} ({unit.get('SubState')})"
-        yield _tell.problem(
+        yield _report.problem(
             f"the service is {state}",
             f"see why with journalctl -u {UNIT_NAME}, then systemctl start {UNIT_NAME}",
         )
     if not wrong:
         state = unit.get("ActiveState") or "installed"
-        yield _tell.ok(f"{UNIT_NAME} is {state}; workers outlive the agent (KillMode=process)")
+        yield _report.ok(f"{UNIT_NAME} is {state}; workers outlive the agent (KillMode=process)")
 
 
-def look_at_cgroups(patient: Patient) -> Iterator[Finding]:
+def check_cgroups(context: CheckContext) -> Iterator[Finding]:
     """Try to make a cgroup as a gang would get it; where it is refused, gangs run without."""
-    section = patient.config.agent
+    section = context.config.agent
     workers = section.workers
     if section.runs != "processes" or workers is None:
         return
     parent = None
-    if patient.unit is not None:
-        group = patient.unit.get("ControlGroup")
+    if context.unit is not None:
+        group = context.unit.get("ControlGroup")
         if not group:
             return  # there is one only while the service runs
         parent = _CGROUPS / group.lstrip("/")

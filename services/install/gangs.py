@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.folder import ORDER, SHIM
-from runtime.executors.hostile import read_record
 from runtime.executors.processes import Identity, boot_id
+from runtime.executors.untrusted_files import read_record
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
 _LONGER_S = 15.0

@@ -45,7 +45,8 @@ def _given(request: Request, layout: Layout, now_s: float) -> Prepared:
             "--checkpoints s3://BUCKET/FOLDER --ca ca.pem --cert edge-17.pem --key edge-17.key"
         )
     config = _checked(source, layout)
-    wrong, remarks = list(_relative(config)), list[str]()
+    wrong = list(_relative(config))
+    remarks = [f"{sentence}; correct {source}" for sentence in config.deprecated]
     mqtt = config.mqtt
     if not layout.staged and not config.bus.startswith("sqlite:"):
         files = Files(

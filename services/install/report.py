@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from services.doctor.finding import Finding, Teller
+from services.doctor.finding import Finding, Reporter
 from services.install.gangs import named
 from services.install.layout import CONFIG
 from services.install.status import Status
@@ -57,7 +57,7 @@ def lines(status: Status) -> Iterator[Finding]:
         yield Finding("gangs", "ok", "not known: this user may not look, or none are real")
     else:
         yield Finding("gangs", "ok", named(status.gangs) or "none runs")
-    yield from (Teller("problem").problem(text, "") for text in status.problems)
+    yield from (Reporter("problem").problem(text, "") for text in status.problems)
 
 
 def _of_unit(status: Status) -> Finding:

@@ -101,12 +101,12 @@ every_s = 0.5
 window_s = 2
 [agent.load.demand]
 latency_target_s = 4
-places_per_gpu = 1
-hold_s = 2
+concurrency_per_gpu = 1
+stabilization_window_s = 2
 drain_s = 5
 headroom = 0
 stale_s = 10
-blind_s = 30
+metrics_timeout_s = 30
 [agent.owner.replicas]
 grace_s = 5
 [agent.owner.protect]

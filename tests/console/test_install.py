@@ -233,7 +233,7 @@ def test_a_configuration_of_ones_own_is_checked_and_kept(tidegate: Run, site: Si
         "[mqtt]\nurl='mqtt://b'\nca_file='ca.pem'\n[agent]\nname='edge-17'\nruns='simulated'\nnodes=['a']"
     )
     command = ["edge-agent", "install", "--config", file, "--root", site.tree]
-    assert "agent.nodes is not of this kind of agent" in tidegate.refuses(*command)
+    assert "agent.nodes is for another kind of agent" in tidegate.refuses(*command)
     file.write_text(file.read_text().replace("nodes=['a']", ""))
     ran = tidegate(*command)
     assert "mqtt.ca_file: ca.pem is relative" in ran.err

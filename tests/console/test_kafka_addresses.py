@@ -8,9 +8,9 @@ from bus.clock import PacedClock
 from bus.contract import BusError, Message, Producer
 from bus.memory import MemoryBus
 from console.brokers import Onlooker
-from console.held import HeldBus, Hold
 from console.kafka import numbered
 from console.leader import Leader
+from console.paced_bus import ClockPause, PacedBus
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.topics import COMMANDS, EVENTS
@@ -93,7 +93,7 @@ async def test_a_scheduler_goes_on_when_its_bus_is_back(
 
 async def test_time_stands_still_after_what_was_said() -> None:
     clock = PacedClock(0.0, None)
-    bus = HeldBus(MemoryBus(clock), Hold(clock))
+    bus = PacedBus(MemoryBus(clock), ClockPause(clock))
     producer: Producer = await bus.producer("p")
     loop = asyncio.get_running_loop()
 

@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge_agent.agent import EdgeAgentConfig
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 from services.metrics import METRICS
 from tests.integration.processes import Fleet
 
@@ -102,8 +102,8 @@ def test_spools_are_near_full_at_four_fifths_of_their_defaults() -> None:
     edge = EdgeAgentConfig("edge-1").options.spool
     said = re.findall(r'spool_(\w+)\{job="([\w-]+)"\} > 0.8 \* (\d+)', rule["expr"])
     assert sorted((job, what, int(number)) for what, job, number in said) == [
-        ("cloud-agent", "bytes", Limit().size_bytes),
-        ("cloud-agent", "messages", Limit().messages),
+        ("cloud-agent", "bytes", SpoolLimit().size_bytes),
+        ("cloud-agent", "messages", SpoolLimit().messages),
         ("edge-agent", "bytes", edge.size_bytes),
         ("edge-agent", "messages", edge.messages),
     ]

@@ -68,7 +68,7 @@ def test_what_waits_too_long_fails_with_the_schedulers_reason(
 ) -> None:
     kube.start(shell("sleep 3600"), {"n1": (0, 1)})
     kube.hears(GangStarted)
-    other = KubernetesBench(kube.plane, tmp_path / "other", pending_s=3.0)
+    other = KubernetesBench(kube.plane, tmp_path / "other", pending_timeout_s=3.0)
     try:
         other.start(shell("true"), {"n1": (0,)}, job="second")
         failed = other.hears(GangFailed)

@@ -70,7 +70,7 @@ def test_what_slurm_refuses_fails_with_its_words(bench: SlurmBench) -> None:
 
 def test_what_waits_too_long_fails_with_slurms_reason(bench: SlurmBench, tmp_path: Path) -> None:
     bench.cluster.ask("sbatch", "--gres=gpu:2", "-wn1", "-o/dev/null", "--wrap=sleep 3600")
-    other = SlurmBench(bench.cluster, tmp_path / "other", pending_s=5.0)
+    other = SlurmBench(bench.cluster, tmp_path / "other", pending_timeout_s=5.0)
     try:
         other.start(shell("true"), {"n1": (0,)})
         assert re.search("it says (Resources|Priority);", other.hears(GangFailed).error)

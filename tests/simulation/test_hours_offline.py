@@ -13,7 +13,7 @@ from edge_agent.agent import EdgeAgentConfig, build_agent, simulated_server
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState
 from schemas.codec import Rejected, decode_event
@@ -30,7 +30,7 @@ from tests.builders import submitted
 from tests.desk import Desk, open_desk
 
 HOUR_S = 3600.0
-SPOOL = Limit(messages=1_000_000, size_bytes=512 * 1024)
+SPOOL = SpoolLimit(messages=1_000_000, size_bytes=512 * 1024)
 HOURS = Settings(edge_lease_s=24 * HOUR_S)
 EXACT = Physics(rate_noise=0.0, failures_per_gpu_hour=0.0)
 

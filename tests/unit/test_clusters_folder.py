@@ -11,8 +11,8 @@ import pytest
 from cloud_agent.clusters.attempt import Progress
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.folder import MARK
-from cloud_agent.clusters.held import Held, Started
-from cloud_agent.clusters.terms import Terms
+from cloud_agent.clusters.gang_record import GangRecord, StartedRun
+from cloud_agent.clusters.options import ClusterOptions
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import GangFailed, Report, StartWorkers
 from tests.driven import spec
@@ -38,7 +38,7 @@ class Looked:
         """Nothing is to be seen."""
 
     def attempt(
-        self, folder: Path, job: str, tenant: str | None, program: Any, started: Started
+        self, folder: Path, job: str, tenant: str | None, program: Any, started: StartedRun
     ) -> Any:
         return SimpleNamespace(
             started=started,
@@ -47,10 +47,10 @@ class Looked:
             trains=False,
             ended=None,
             step=0,
-            turn=lambda now_s, leave_by_s: None,
+            advance=lambda now_s, leave_by_s: None,
         )
 
-    def end_strays(self, held: Collection[tuple[str, int]]) -> None:
+    def delete_orphans(self, held: Collection[tuple[str, int]]) -> None:
         self.kept.append(set(held))
 
     def close(self) -> None:
@@ -67,9 +67,9 @@ class Agent:
 
     def begin(self, **remembered: int) -> tuple[ClusterExecutor, Looked]:
         """Start one that remembers these jobs and epochs."""
-        terms = Terms(root=self.root, store=self.store, agent="a", poll_s=0.02)
+        options = ClusterOptions(root=self.root, store=self.store, agent="a", poll_s=0.02)
         cluster = Looked()
-        executor = ClusterExecutor(terms, cluster, remembered)
+        executor = ClusterExecutor(options, cluster, remembered)
         self.made.append(executor)
         return executor, cluster
 
@@ -95,8 +95,8 @@ def holds(agent: Agent) -> None:
     """Let an earlier agent have held a gang in the folder."""
     executor, _ = agent.begin()
     executor.close()
-    started = Started(3, {"n1": (0,)}, 0, None)
-    held = Held("j", 3, {"n1": (0,)}, spec(shell("true")), 0, started)
+    started = StartedRun(3, {"n1": (0,)}, 0, None)
+    held = GangRecord("j", 3, {"n1": (0,)}, spec(shell("true")), 0, started)
     held.write(agent.root / "held")
 
 

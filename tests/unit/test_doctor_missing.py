@@ -9,8 +9,8 @@ import pytest
 from bus.clock import SystemClock
 from runtime.checkpoints.store import CheckpointStore
 from services.doctor import bus, certificates, store
-from services.doctor.examine import examine
 from services.doctor.finding import Finding
+from services.doctor.runner import run_checks
 from tests.certificates import Authority
 from tests.ports import free_port
 from tests.unit.test_doctor import Ward, as_nobody, ward
@@ -36,14 +36,14 @@ def _of_name(found: list[Finding]) -> list[Finding]:
 
 
 def test_a_nameless_edge_agent_is_told_so_once_and_its_broker_is_looked_at(edge: Ward) -> None:
-    name, broker = edge.says(bus.look)
+    name, broker = edge.says(bus.check)
     assert (name.verdict, name.found.startswith(_NAMELESS)) == ("problem", True)
     assert "--set agent.name=NAME or TIDEGATE_AGENT__NAME" in name.fix
     assert broker.verdict == "problem"
     assert "nothing listens" in broker.found
     with socket.create_server(("127.0.0.1", 0)) as server:
         edge.settings["mqtt.url"] = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        found = edge.says(bus.look)
+        found = edge.says(bus.check)
     assert [one.verdict for one in found] == ["problem", "ok"]
 
 
@@ -51,7 +51,7 @@ def test_of_all_checks_one_speaks_of_the_name_and_none_of_kafka(edge: Ward) -> N
     files = Authority(edge.folder).sign("edge-17")
     edge.settings |= {"mqtt.ca_file": files.ca, "mqtt.cert_file": files.cert}
     edge.settings["mqtt.key_file"] = files.key
-    found = examine(edge.patient(clock=SystemClock()))
+    found = run_checks(edge.context(clock=SystemClock()))
     assert len(_of_name(found)) == 1
     assert not any("kafka." in one.found + one.fix for one in found)
     assert {"store", "disk", "permissions"} <= {one.check for one in found}
@@ -60,11 +60,11 @@ def test_of_all_checks_one_speaks_of_the_name_and_none_of_kafka(edge: Ward) -> N
 def test_a_certificate_is_judged_without_a_name(edge: Ward) -> None:
     files = Authority(edge.folder).sign("edge-17")
     edge.settings["mqtt.cert_file"], edge.settings["mqtt.key_file"] = files.cert, files.key
-    good = edge.only(certificates.look)
+    good = edge.only(certificates.check)
     assert (good.verdict, "is good until" in good.found) == ("ok", True)
     old = Authority(edge.folder).sign("edge-17", begins=-20.0, ends=-10.0)
     edge.settings["mqtt.cert_file"], edge.settings["mqtt.key_file"] = old.cert, old.key
-    assert "sign a new one for edge-17" in edge.only(certificates.look).fix
+    assert "sign a new one for edge-17" in edge.only(certificates.check).fix
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_whoever_means_an_agent_needs_its_name(
     ward: Ward, settings: dict[str, object], speaks_of: str
 ) -> None:
     ward.settings = settings
-    name, other = ward.says(bus.look)
+    name, other = ward.says(bus.check)
     assert name.found.startswith(_NAMELESS)
     assert speaks_of in other.found
 
@@ -94,7 +94,7 @@ def test_other_roles_have_no_agent_and_speak_to_kafka(
     ward.settings = settings
     if settings.get("kafka.bootstrap"):
         ward.settings["mqtt.url"] = "mqtt://127.0.0.1:1"  # a bridge's
-    (found,) = ward.says(bus.look)
+    (found,) = ward.says(bus.check)
     assert "name is not set" not in found.found
     assert "kafka" in (found.found + found.fix).lower()
 
@@ -105,7 +105,7 @@ def test_other_roles_have_no_agent_and_speak_to_kafka(
 def test_a_store_that_can_be_made_is_said_to_be_made_and_is(ward: Ward) -> None:
     url = f"file://{ward.folder}/absent"
     ward.settings["agent.workers.checkpoints"] = url
-    found = ward.only(store.look)
+    found = ward.only(store.check)
     assert found.verdict == "warning"
     assert f"no folder {ward.folder}/absent yet; the first checkpoint makes it" in found.found
     assert f"findmnt {ward.folder}" in found.fix
@@ -113,7 +113,7 @@ def test_a_store_that_can_be_made_is_said_to_be_made_and_is(ward: Ward) -> None:
     (ward.folder / "weights").write_text("x")
     CheckpointStore(url).commit("j", 1, 1, ward.folder / "weights", 1.0)
     assert (ward.folder / "absent").is_dir()
-    assert ward.only(store.look).verdict == "ok"
+    assert ward.only(store.check).verdict == "ok"
 
 
 def test_a_store_of_which_more_is_missing_is_rather_not_mounted(ward: Ward) -> None:
@@ -121,7 +121,7 @@ def test_a_store_of_which_more_is_missing_is_rather_not_mounted(ward: Ward) -> N
     (ward.folder / "file").write_text("")
     for path in ("absent/store", "link", "link/store", "file/store"):
         ward.settings["agent.workers.checkpoints"] = f"file://{ward.folder}/{path}"
-        found = ward.only(store.look)
+        found = ward.only(store.check)
         assert (found.verdict, "there is no folder" in found.found) == ("problem", True), path
         assert "mkdir -p" in found.fix
     assert not (ward.folder / "absent").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted
-from runtime.executors.ends import failure
+from runtime.executors.failures import failure
 from runtime.executors.locks import Locked, lock_path, take
 from schemas.programs import Program
 from tests.workers import NODE, TRAINER, Bench, bench, python, shell

@@ -15,15 +15,15 @@ import pytest
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from runtime.core import Pace
 from runtime.executors.cgroups import Cgroup, make_cgroup, own_cgroup
-from runtime.executors.crew import Member
-from runtime.executors.environment import Surroundings, worker_environments
+from runtime.executors.environment import RunEnvironment, worker_environments
 from runtime.executors.folder import read_json, write_json
 from runtime.executors.locks import lock_path
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.options import ProcessOptions
-from runtime.executors.processes import Identity, catches, identity, says
-from runtime.executors.progress import PACE, Announced, ProgressFile
-from runtime.executors.saving import Committed, NotCommitted, Offer, Saver
+from runtime.executors.processes import Identity, catches, has_in_environment, identity
+from runtime.executors.progress import PACE, AnnouncedCheckpoint, ProgressFile
+from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, UploadFailed
+from runtime.executors.worker_group import WorkerProcess
 from schemas.events import JobProgressed
 from schemas.programs import Program
 from tests.builders import progressed
@@ -31,7 +31,7 @@ from tests.patience import wait_until
 from tests.workers import bench, shell
 
 
-def _follow(tmp_path: Path, text: bytes) -> tuple[ProgressFile, list[Announced]]:
+def _follow(tmp_path: Path, text: bytes) -> tuple[ProgressFile, list[AnnouncedCheckpoint]]:
     path = tmp_path / "progress.jsonl"
     path.write_bytes(text)
     file = ProgressFile(path, tmp_path / "checkpoints")
@@ -80,14 +80,14 @@ def test_a_bad_line_is_counted_and_the_next_one_counts(
         announced += file.read(1.0)
     assert dict(file.faults) == {fault: 1}
     assert file.step == 7
-    assert announced == [Announced(7, tmp_path / "checkpoints" / "c", None)]
+    assert announced == [AnnouncedCheckpoint(7, tmp_path / "checkpoints" / "c", None)]
 
 
 def test_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) -> None:
     file, _ = _follow(tmp_path, b'{"step": 5}\n{"st')
     assert file.step == 5
     _say(tmp_path, b'ep": 6, "checkpoint": "c", "pause_s": 1.5}\n')
-    assert file.read(2.0) == [Announced(6, tmp_path / "checkpoints" / "c", 1.5)]
+    assert file.read(2.0) == [AnnouncedCheckpoint(6, tmp_path / "checkpoints" / "c", 1.5)]
     assert not file.faults
 
 
@@ -190,7 +190,7 @@ def test_a_process_that_becomes_another_program_is_not_missed() -> None:
     again = "import os, sys; os.execv(sys.executable, [sys.executable, '-ISc', *[sys.argv[1]] * 2])"
     command = [sys.executable, "-ISc", again, again]
     with subprocess.Popen(command, env={"TIDEGATE_JOB": "j"}) as process:
-        missed = sum(not says(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
+        missed = sum(not has_in_environment(process.pid, b"TIDEGATE_JOB=j") for _ in range(20_000))
         process.kill()
     assert missed == 0
 
@@ -224,7 +224,7 @@ def test_limits_are_written_where_they_can_be_and_noted_where_not(tmp_path: Path
 
 
 def test_ranks_go_over_nodes_in_order_and_gpus_get_their_names(tmp_path: Path) -> None:
-    here = Surroundings(
+    here = RunEnvironment(
         agent="a", job="j", epoch=1, placement={"b": (1,), "a": (0, 3)},
         program=Program(argv=["x"]), progress=tmp_path, checkpoints=tmp_path, resume=None,
         grace_s=1.0, master_port=1,
@@ -253,17 +253,17 @@ class _Shaky(CheckpointStore):
         return super().commit(*args, **more)
 
 
-def _offer(tmp_path: Path, step: int, name: str | None = None) -> Offer:
+def _checkpoint(tmp_path: Path, step: int, name: str | None = None) -> LocalCheckpoint:
     path = tmp_path / (name or f"c{step}")
     path.write_text(str(step))
-    return Offer(tmp_path, 1, Announced(step, path, None), 1.0)
+    return LocalCheckpoint(tmp_path, 1, AnnouncedCheckpoint(step, path, None), 1.0)
 
 
-def _outcome(saver: Saver, now_s: float) -> Committed | NotCommitted:
-    found: list[Committed | NotCommitted] = []
+def _outcome(uploader: CheckpointUploader, now_s: float) -> Uploaded | UploadFailed:
+    found: list[Uploaded | UploadFailed] = []
 
     def looked() -> bool:
-        if (result := saver.advance(now_s)) is not None:
+        if (result := uploader.advance(now_s)) is not None:
             found.append(result)
         return bool(found)
 
@@ -273,41 +273,43 @@ def _outcome(saver: Saver, now_s: float) -> Committed | NotCommitted:
 
 def test_of_the_checkpoints_that_wait_the_newest_is_made_durable(tmp_path: Path) -> None:
     store = CheckpointStore(f"file://{tmp_path}/store")
-    saver = Saver("j", store, keep=2, committed_step=0)
+    uploader = CheckpointUploader("j", store, retention=2, committed_step=0)
     for step in (1, 2, 3):
-        saver.offer(_offer(tmp_path, step))
-    done = _outcome(saver, 5.0)
-    assert isinstance(done, Committed)
-    assert (done.offer.step, saver.step, saver.busy) == (3, 3, False)
-    saver.offer(_offer(tmp_path, 2))
-    assert not saver.busy
+        uploader.add(_checkpoint(tmp_path, step))
+    done = _outcome(uploader, 5.0)
+    assert isinstance(done, Uploaded)
+    assert (done.checkpoint.step, uploader.step, uploader.busy) == (3, 3, False)
+    uploader.add(_checkpoint(tmp_path, 2))
+    assert not uploader.busy
     wait_until(lambda: sorted(p.name for p in tmp_path.glob("c?")) == ["c2", "c3"])
 
 
 def test_one_name_written_again_and_again_is_not_removed(tmp_path: Path) -> None:
-    saver = Saver("j", CheckpointStore(f"file://{tmp_path}/store"), keep=1, committed_step=0)
+    uploader = CheckpointUploader(
+        "j", CheckpointStore(f"file://{tmp_path}/store"), retention=1, committed_step=0
+    )
     for step in (1, 2, 3):
-        saver.offer(_offer(tmp_path, step, "latest"))
-        assert isinstance(_outcome(saver, 5.0), Committed)
+        uploader.add(_checkpoint(tmp_path, step, "latest"))
+        assert isinstance(_outcome(uploader, 5.0), Uploaded)
     assert (tmp_path / "latest").read_text() == "3"
     assert threading.active_count() < 50
 
 
 def test_a_failure_is_said_once_or_tried_again_where_it_is_the_last_chance(tmp_path: Path) -> None:
     store = _Shaky(f"file://{tmp_path}/store")
-    saver = Saver("j", store, keep=2, committed_step=0)
+    uploader = CheckpointUploader("j", store, retention=2, committed_step=0)
     store.failures = 1
-    saver.offer(_offer(tmp_path, 1))
-    assert _outcome(saver, 5.0) == NotCommitted("checkpoint of step 1: the store is away")
-    assert not saver.busy
+    uploader.add(_checkpoint(tmp_path, 1))
+    assert _outcome(uploader, 5.0) == UploadFailed("checkpoint of step 1: the store is away")
+    assert not uploader.busy
     store.failures = 2
-    saver.insist(100.0)
-    saver.offer(_offer(tmp_path, 2))
+    uploader.retry_until(100.0)
+    uploader.add(_checkpoint(tmp_path, 2))
     found: list[object] = []
     for now_s in range(6, 20):
-        wait_until(lambda: saver._upload is None or saver._upload.future.done())
-        found.append(saver.advance(float(now_s)))
-    assert [type(one) for one in found if one is not None] == [Committed]
+        wait_until(lambda: uploader._upload is None or uploader._upload.future.done())
+        found.append(uploader.advance(float(now_s)))
+    assert [type(one) for one in found if one is not None] == [Uploaded]
 
 
 def test_the_supervisor_is_small(tmp_path: Path) -> None:
@@ -351,7 +353,7 @@ def test_a_group_whose_leader_is_reaped_is_known_by_its_processes(tmp_path: Path
     subprocess.run(argv, check=True)
     wait_until(lambda: stranger.exists() and stranger.read_text())
     pid = int(stranger.read_text())
-    member = Member({"rank": 0, "env": {}}, RotatingLog(tmp_path / "log", 1000, 1))
+    member = WorkerProcess({"rank": 0, "env": {}}, RotatingLog(tmp_path / "log", 1000, 1))
     member.pid, member.status = pid, 0
     try:
         assert not member.signal_group(signal.SIGKILL)

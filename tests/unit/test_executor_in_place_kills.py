@@ -91,7 +91,7 @@ def test_an_agent_that_dies_in_the_middle_is_followed_by_one_that_goes_on(jig: B
     kill_agent_after(jig, GROWS, lambda: _told(jig))
     pids = jig.pids()
     assert jig.again() == ("j",)
-    assert jig.executor.leftovers == 0
+    assert jig.executor.orphans_killed == 0
     for _ in range(5):
         jig.look()
     assert jig.all(GangStarted) == []

@@ -14,8 +14,8 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.source import look
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStarted, StartWorkers
 from runtime.executors.folder import WORK
-from runtime.executors.saving import _remove
 from runtime.executors.tenants import Tenants, give
+from runtime.executors.uploading import _remove
 from runtime.identity import as_user
 from schemas.programs import Program
 from tests.driven import spec

@@ -141,7 +141,7 @@ class _Endless(CheckpointStore):
 
 def test_an_upload_that_takes_too_long_does_not_hold_the_gpus(tmp_path: Path) -> None:
     store = _Endless(f"file://{tmp_path}/store")
-    with bench(tmp_path, store=store, upload_s=0.5) as jig:
+    with bench(tmp_path, store=store, final_upload_timeout_s=0.5) as jig:
         jig.trains(python(TRAINER))
         assert jig.ends(1, grace_s=2.0).step == 0
         assert "in the time that was left" in jig.all(CheckpointLost)[0].error

@@ -37,7 +37,7 @@ def test_workers_live_on_and_are_adopted(jig: Bench) -> None:
     before = jig.pids()
     assert len(before) == 3
     assert jig.again() == ("j",)
-    assert jig.executor.leftovers == 0
+    assert jig.executor.orphans_killed == 0
     assert jig.hears(GangStarted).step > 5
     reached = jig.step()
     jig.until(lambda: jig.step() > reached)
@@ -112,7 +112,7 @@ def test_workers_of_an_epoch_that_is_over_are_ended(jig: Bench) -> None:
     jig.hurt(signal.SIGSTOP)  # it could not take them along
     (jig.run() / "closed").touch()
     assert jig.again() == ()
-    assert jig.executor.leftovers == 2
+    assert jig.executor.orphans_killed == 2
     assert jig.pids() == set()
 
 
@@ -137,7 +137,7 @@ def test_workers_of_an_older_epoch_are_ended_and_the_newer_ones_kept(jig: Bench)
     record |= {"oom_kills": 0, "workers": [worker]}
     write_json(jig.run(2) / "exit.json", record)
     jig.again()
-    assert jig.executor.leftovers == 2
+    assert jig.executor.orphans_killed == 2
     assert len(jig.pids()) == 2
     assert jig.hears(GangCompleted).epoch == 2
     assert jig.all(GangFailed) == []
@@ -237,7 +237,7 @@ def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
         replace(jig.options, root=tmp_path / "elsewhere", locks=tmp_path / "elsewhere")
     )
     try:
-        assert other.leftovers == 0
+        assert other.orphans_killed == 0
         assert other.running() == ()
         assert jig.pids() == ours
     finally:

@@ -17,7 +17,7 @@ from runtime.core import (
     WorkersLeft,
 )
 from runtime.executors.folder import write_json
-from runtime.executors.kept import keep, kept_of
+from runtime.executors.local_checkpoints import sync_checkpoint, synced_of
 from runtime.executors.process import ProcessExecutor
 from tests.distant import Distant
 from tests.patience import wait_until
@@ -43,7 +43,7 @@ def ended(jig: Bench, *gpus: int) -> None:
     """Let a job end whose result nobody can store; it is kept here."""
     jig.start(python(TRAINER.replace("1000000", "20")), *gpus, total_steps=20)
     wait_until((jig.run() / "exit.json").exists)
-    jig.until(lambda: kept_of(jig.run()) is not None)
+    jig.until(lambda: synced_of(jig.run()) is not None)
 
 
 def link(jig: Bench, *, up: bool) -> None:
@@ -89,7 +89,7 @@ def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -
         far.hears(GangFailed, number + 1)
         far.look()
     wait_until(lambda: not far.run(job="k0").exists())
-    assert kept_of(far.run()) is not None
+    assert synced_of(far.run()) is not None
     assert far.all(GangCompleted) == []
 
 
@@ -180,7 +180,7 @@ def test_workers_of_a_folder_of_before_are_ended_if_the_agent_held_their_job(
         old.until(lambda: old.step() > 2 and old.step("of another fleet") > 2)
         new.executor.close()
         moved = ProcessExecutor(new.options, {"j": 1, "of another fleet": 7})
-        assert moved.leftovers == 2
+        assert moved.orphans_killed == 2
         assert len(old.pids()) == 2, "a supervisor and a worker"
         moved.close()
 
@@ -199,7 +199,7 @@ def test_workers_of_a_folder_of_before_are_ended_if_the_agent_held_their_job(
 )
 def test_a_record_that_a_job_wrote_over_is_none(tmp_path: Path, said: dict[str, Any]) -> None:
     write_json(tmp_path / "kept.json", said)
-    assert kept_of(tmp_path) is None
+    assert synced_of(tmp_path) is None
 
 
 def test_links_to_nowhere_and_pipes_do_not_keep_a_checkpoint_from_being_kept(
@@ -210,7 +210,7 @@ def test_links_to_nowhere_and_pipes_do_not_keep_a_checkpoint_from_being_kept(
     (path / "weights").write_text("x")
     (path / "latest").symlink_to("gone")
     os.mkfifo(path / "pipe")
-    keep(tmp_path, 1, path)
-    kept = kept_of(tmp_path)
+    sync_checkpoint(tmp_path, 1, path)
+    kept = synced_of(tmp_path)
     assert kept is not None
     assert kept.path == path

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtime.core import CheckpointDone, GangFailed, GangStarted
-from runtime.executors.kept import keep, kept_of
+from runtime.executors.local_checkpoints import sync_checkpoint, synced_of
 from schemas.programs import Program
 from tests.distant import Distant
 from tests.patience import wait_until
@@ -18,11 +18,11 @@ SAVES = python(TRAINER, saves="on_signal")
 
 def saved(jig: Bench, epoch: int = 1) -> int:
     """Train, have a checkpoint written, and wait until it is kept; its step."""
-    before = kept_of(jig.run(epoch))
+    before = synced_of(jig.run(epoch))
     jig.until(lambda: jig.step() > 2)
     jig.save(epoch)
-    jig.until(lambda: kept_of(jig.run(epoch)) != before)
-    kept = kept_of(jig.run(epoch))
+    jig.until(lambda: synced_of(jig.run(epoch)) != before)
+    kept = synced_of(jig.run(epoch))
     assert kept is not None
     return kept.step
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_was_written_over_is_not_trusted(jig: Bench) -> None:
     jig.start(SAVES)
     step = saved(jig)
     jig.hears(CheckpointDone)
-    kept = kept_of(jig.run())
+    kept = synced_of(jig.run())
     assert kept is not None
     kept.path.write_text("99")
     power_cut(jig)
@@ -154,12 +154,12 @@ def test_a_folder_is_kept_with_all_that_is_in_it(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "step-7"
     (path / "shards").mkdir(parents=True)
     (path / "shards" / "0").write_text("x")
-    keep(tmp_path, 7, path)
-    kept = kept_of(tmp_path)
+    sync_checkpoint(tmp_path, 7, path)
+    kept = synced_of(tmp_path)
     assert kept is not None
     assert (kept.step, kept.path) == (7, path)
     (path / "shards" / "1").write_text("y")
-    assert kept_of(tmp_path) is None
+    assert synced_of(tmp_path) is None
 
 
 def test_hours_without_a_store_do_not_fill_the_disk(tmp_path: Path) -> None:

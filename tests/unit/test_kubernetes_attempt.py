@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any, cast
 
-from cloud_agent.clusters.held import Started
+from cloud_agent.clusters.gang_record import StartedRun
 from cloud_agent.kubernetes.api import Api, Json
-from cloud_agent.kubernetes.attempt import Attempt, Desk
+from cloud_agent.kubernetes.attempt import Attempt, RunContext
 from cloud_agent.kubernetes.body import Work
-from cloud_agent.kubernetes.mirror import View
+from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import JobSeen, PodSeen, job_seen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from runtime.checkpoints.store import CheckpointStore
@@ -42,17 +42,17 @@ class Stand:
         store = CheckpointStore(f"file://{folder}/store")
         options = KubernetesOptions(root=folder, store=store, agent="a", volume={})
         api = cast(Api, self.notes)
-        desk = Desk(api, lambda: self.view, options, lambda: self.lease_s)
+        context = RunContext(api, lambda: self.view, options, lambda: self.lease_s)
         run = folder / "runs" / "j" / "1"
         work = Work("j", 1, PLACES, Program(argv=["true"]), None, run)
-        self.attempt = Attempt(desk, work, Started(1, PLACES, 0, None))
-        self.attempt.turn(NOW_S, None)
+        self.attempt = Attempt(context, work, StartedRun(1, PLACES, 0, None))
+        self.attempt.advance(NOW_S, None)
 
     def shows(self, **more: Any) -> None:
         """Let the API show the Job so, and take a turn."""
         seen = JobSeen("n", "u", "j", 1, False, False, False, False, **more)
         self.view = View((seen,), ())
-        self.attempt.turn(NOW_S, None)
+        self.attempt.advance(NOW_S, None)
 
 
 def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_kubernetes_itself_ends_a_job_with_the_lease(tmp_path: Path) -> None:
     assert len(stand.notes.changes) == 1, "it is never made shorter"
     stand.lease_s += 300.0
     stand.shows(began_s=NOW_S + 2.0, deadline_s=900)
-    stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the mirror lags behind
+    stand.shows(began_s=NOW_S + 2.0, deadline_s=900)  # the informer lags behind
     stand.shows(began_s=NOW_S + 2.0, deadline_s=1198)
     assert stand.notes.changes[1:] == [{"activeDeadlineSeconds": 1198}]
 
@@ -77,7 +77,7 @@ def test_pods_whose_job_was_deleted_without_them_are_sent_away(tmp_path: Path) -
         for name, owner, epoch in (("orphan", "", 1), ("other", "v", 1), ("earlier", "", 0))
     ]
     stand.view = View((), tuple(pods))
-    stand.attempt.turn(NOW_S, None)
+    stand.attempt.advance(NOW_S, None)
     assert stand.notes.deleted == ["orphan"]
 
 

@@ -177,7 +177,7 @@ def test_what_does_not_say_whose_it_is_is_none_of_ours() -> None:
         ({"pod": {"restartPolicy": "Always"}}, "pod: restartPolicy"),
         ({"poll_s": 0.0}, "poll_s"),
         ({"grace_s": float("inf")}, "grace_s"),
-        ({"keep": 0}, "keep"),
+        ({"checkpoint_retention": 0}, "checkpoint_retention"),
     ],
 )
 def test_options_out_of_range_are_named(tmp_path: Path, said: dict[str, Any], match: str) -> None:

@@ -9,12 +9,12 @@ from hypothesis import assume, given, strategies as st
 
 from runtime.metering.demand import DemandModel, DemandSettings, ReplicaLoad, gpus_for, need_of
 
-SETTINGS = DemandSettings(latency_target_s=5.0, places_per_gpu=10.0)
+SETTINGS = DemandSettings(latency_target_s=5.0, concurrency_per_gpu=10.0)
 CALM = ReplicaLoad("r", gpus=1, silent_s=1.0)
 
 
 def needed(*replicas: ReplicaLoad, settings: DemandSettings = SETTINGS) -> int:
-    return gpus_for(replicas, settings.places_per_gpu, 16, settings)
+    return gpus_for(replicas, settings.concurrency_per_gpu, 16, settings)
 
 
 # --- examples ---
@@ -52,7 +52,7 @@ LATE = replace(R4, running=1.0, latency_p99_s=7.5)
         # Without load the least stays, in whole replicas.
         (CALM, 1),
         (R4, 4),
-        # One never heard counts as full from the start.
+        # One that never had metrics counts as full from the start.
         (ReplicaLoad("r", 4, 0.0, known=False), 4),
     ],
 )
@@ -88,29 +88,29 @@ def test_a_need_falls_only_when_it_was_lower_for_long() -> None:
 
 
 def test_no_replica_at_all_is_blindness_not_calm() -> None:
-    model = DemandModel(replace(SETTINGS, hold_s=0.0), 16)
+    model = DemandModel(replace(SETTINGS, stabilization_window_s=0.0), 16)
     assert [model.update(now_s, []).gpus_needed for now_s in (0.0, 15.0, 60.0)] == [1, 1, 16]
     assert model.update(70.0, [CALM]).gpus_needed == 1
 
 
 def test_a_replica_that_joins_the_others_raises_no_need_until_it_is_heard() -> None:
-    """Else a node handed back kept the next one from being lent, for `hold_s`."""
+    """Else a node handed back kept the next one from being lent, for `stabilization_window_s`."""
     model = DemandModel(SETTINGS, 16)
     there = replace(R4, running=8.0)
     joins = ReplicaLoad("s", 4, 0.0, known=False)
     assert model.update(0.0, [there]).gpus_needed == 4
     asked = model.update(5.0, [there, joins])
-    assert (asked.gpus_needed, asked.unheard) == (4, ())
+    assert (asked.gpus_needed, asked.targets_down) == (4, ())
     # It is not slow to come any more: it does not answer.
     late = model.update(21.0, [there, replace(joins, silent_s=16.0)])
-    assert (late.gpus_needed, late.unheard) == (8, ("s",))
+    assert (late.gpus_needed, late.targets_down) == (8, ("s",))
 
 
 def test_who_was_heard_once_or_was_there_at_the_first_look_may_have_any_load() -> None:
     there, other = replace(R4, running=8.0), ReplicaLoad("s", 4, 0.0, known=False)
     assert DemandModel(SETTINGS, 16).update(0.0, [there, other]).gpus_needed == 8
     heard = replace(other, known=True)
-    model = DemandModel(replace(SETTINGS, hold_s=0.0), 16)
+    model = DemandModel(replace(SETTINGS, stabilization_window_s=0.0), 16)
     asked = [
         model.update(now_s, replicas).gpus_needed
         for now_s, replicas in enumerate(
@@ -123,23 +123,25 @@ def test_who_was_heard_once_or_was_there_at_the_first_look_may_have_any_load() -
 def test_places_are_learned_from_what_was_served_within_the_target() -> None:
     model = DemandModel(SETTINGS, 16)
     served = replace(CALM, running=40.0, rate_per_s=20.0, service_s=2.0, latency_p99_s=3.0)
-    assert model.update(0.0, [served]).places_per_gpu == 40.0
+    assert model.update(0.0, [served]).concurrency_per_gpu == 40.0
     # A moment's peak that the minute's rate does not bear out proves nothing.
     peak = replace(served, running=400.0)
-    assert model.update(1.0, [peak]).places_per_gpu == pytest.approx(40.0, rel=0.01)
+    assert model.update(1.0, [peak]).concurrency_per_gpu == pytest.approx(40.0, rel=0.01)
     missed = replace(served, running=20.0, rate_per_s=5.0, service_s=4.0, latency_p99_s=6.0)
-    assert model.update(20.0, [missed]).places_per_gpu == pytest.approx(18.0)
-    assert model.update(2.0 + 100 * SETTINGS.remember_s, [CALM]).places_per_gpu == pytest.approx(10)
+    assert model.update(20.0, [missed]).concurrency_per_gpu == pytest.approx(18.0)
+    long_after_s = 2.0 + 100 * SETTINGS.capacity_decay_s
+    assert model.update(long_after_s, [CALM]).concurrency_per_gpu == pytest.approx(10)
 
 
 def test_with_a_queue_what_runs_is_all_that_can() -> None:
     model = DemandModel(SETTINGS, 16)
     full = ReplicaLoad("r", 1, 1.0, True, 6.0, 50.0, 3.0, 2.0, latency_p99_s=20.0)
-    assert model.update(0.0, [full]).places_per_gpu == 6.0
+    assert model.update(0.0, [full]).concurrency_per_gpu == 6.0
     # Some that wait for a moment, and are served in time, show nothing.
     moment = replace(full, running=2.0, rate_per_s=1.0, waiting=1.0, latency_p99_s=2.5)
-    assert model.update(1.0, [moment]).places_per_gpu == pytest.approx(6.0, rel=0.01)
-    assert model.update(1.0 + 100 * SETTINGS.forgive_s, [CALM]).places_per_gpu == pytest.approx(10)
+    assert model.update(1.0, [moment]).concurrency_per_gpu == pytest.approx(6.0, rel=0.01)
+    long_after_s = 1.0 + 100 * SETTINGS.capacity_recovery_s
+    assert model.update(long_after_s, [CALM]).concurrency_per_gpu == pytest.approx(10)
 
 
 @pytest.mark.parametrize(("latency_s", "of_s"), [(30.0, 0.0), (7.0, 60.0)])
@@ -150,25 +152,25 @@ def test_an_ebb_is_not_held_to_be_guilty_of_the_floods_lateness(
     model = DemandModel(SETTINGS, 16)
     flood = ReplicaLoad("r", 2, 1.0, running=24.0, waiting=9.0, latency_p99_s=latency_s)
     flood = replace(flood, latency_of_s=of_s)
-    assert model.update(0.0, [flood]).places_per_gpu == pytest.approx(10.0)
+    assert model.update(0.0, [flood]).concurrency_per_gpu == pytest.approx(10.0)
     ebb = replace(flood, running=1.0, waiting=0.0)
-    assert model.update(29.0, [ebb]).places_per_gpu == pytest.approx(10.0)
+    assert model.update(29.0, [ebb]).concurrency_per_gpu == pytest.approx(10.0)
     # Late for longer than the flood explains, it is the replica itself.
-    assert model.update(90.0, [ebb]).places_per_gpu == pytest.approx(0.5)
+    assert model.update(90.0, [ebb]).concurrency_per_gpu == pytest.approx(0.5)
 
 
 def test_it_is_forgiven_sooner_than_it_is_forgotten() -> None:
     good, bad = DemandModel(SETTINGS, 16), DemandModel(SETTINGS, 16)
     good.update(0.0, [replace(CALM, running=20.0, latency_p99_s=1.0)])
     bad.update(0.0, [replace(CALM, running=5.0, waiting=9.0, latency_p99_s=9.0)])
-    assert good.update(7200.0, [CALM]).places_per_gpu > 19.0
-    assert bad.update(7200.0, [CALM]).places_per_gpu > 9.0
+    assert good.update(7200.0, [CALM]).concurrency_per_gpu > 19.0
+    assert bad.update(7200.0, [CALM]).concurrency_per_gpu > 9.0
 
 
 def test_one_request_that_is_always_late_does_not_make_places_vanish() -> None:
     model = DemandModel(SETTINGS, 16)
     late = ReplicaLoad("r", 4, 1.0, running=1.0, latency_p99_s=60.0)
-    learned = [model.update(float(second), [late]).places_per_gpu for second in range(100)]
+    learned = [model.update(float(second), [late]).concurrency_per_gpu for second in range(100)]
     assert learned[-1] == 0.25
 
 
@@ -176,11 +178,11 @@ def test_one_request_that_is_always_late_does_not_make_places_vanish() -> None:
     ("field", "value"),
     [
         ("latency_target_s", 0.0),
-        ("places_per_gpu", 0.0),
+        ("concurrency_per_gpu", 0.0),
         ("headroom", -0.1),
-        ("hold_s", math.inf),
+        ("stabilization_window_s", math.inf),
         ("cache_target", 1.5),
-        ("blind_s", 15.0),
+        ("metrics_timeout_s", 15.0),
         ("gpus_min", -1),
         ("stale_s", math.nan),
     ],
@@ -246,7 +248,7 @@ def test_silence_never_lowers_the_need(
     assert gpus_for(quieter, places, total, SETTINGS) >= heard
     if silent.silent_s > SETTINGS.stale_s:
         assert gpus_for(quieter, places, total, SETTINGS) >= min(total, one.gpus)
-    if silent.silent_s >= SETTINGS.blind_s:
+    if silent.silent_s >= SETTINGS.metrics_timeout_s:
         assert gpus_for(quieter, places, total, SETTINGS) == total
 
 
@@ -270,4 +272,4 @@ def test_over_time_the_need_is_at_least_that_of_now_and_places_stay_in_reason(
         now_s += passed_s
         demand = model.update(now_s, fleet)
         assert 1 <= demand.gpus_now <= demand.gpus_needed <= 64
-        assert 1 / 8 <= demand.places_per_gpu < math.inf
+        assert 1 / 8 <= demand.concurrency_per_gpu < math.inf

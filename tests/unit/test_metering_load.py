@@ -14,7 +14,9 @@ from schemas.events import InferenceLoad
 from tests.metering.pages import Site, hanging, page, served, text
 from tests.patience import wait_until
 
-SETTINGS = DemandSettings(latency_target_s=5.0, places_per_gpu=10.0, hold_s=0.0)
+SETTINGS = DemandSettings(
+    latency_target_s=5.0, concurrency_per_gpu=10.0, stabilization_window_s=0.0
+)
 
 
 class Desk:
@@ -78,7 +80,7 @@ def test_a_replica_that_hangs_is_full_then_everything_and_is_reported() -> None:
         assert desk.load().gpus_needed == 8
         problems = desk.meter.problems()
         desk.meter.close()
-    assert problems[0].startswith("stuck: counts as fully loaded, not heard for 10")
+    assert problems[0].startswith("stuck: counts as fully loaded, no metrics for 10")
     assert "no whole answer within 0.5 s" in problems[0]
     assert problems[1:] == [
         "well: counts with a wider margin: tgi_request_count is not on the page",
@@ -135,7 +137,8 @@ def test_a_latency_above_what_the_page_can_tell_is_said_as_the_most_it_can() -> 
         'vllm:e2e_request_latency_seconds_bucket{le="+Inf"} 5\n'
     )
     with served(text(calm)) as site:
-        desk = Desk([Replica("r", site.url, gpus=4)], replace(SETTINGS, hold_s=300.0))
+        settings = replace(SETTINGS, stabilization_window_s=300.0)
+        desk = Desk([Replica("r", site.url, gpus=4)], settings)
         wait_until(lambda: desk.meter.counters.good >= 2)
         assert desk.load().latency_p99_s is None
         site.answer = text(calm.replace('Inf"} 5', 'Inf"} 50'))

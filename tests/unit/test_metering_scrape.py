@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.metering.reading import ServerReading
-from runtime.metering.scrape import Heard, Replica, Scraper
+from runtime.metering.scrape import Replica, Scraper, TargetState
 from runtime.metering.servers import SERVERS, Metric, Server
 from tests.metering.pages import Answer, Site, dripping, endless, hanging, page, served, text
 from tests.patience import wait_until
@@ -18,8 +18,8 @@ def scraper() -> Iterator[Scraper]:
     scraper.close()
 
 
-def only(scraper: Scraper) -> Heard:
-    (heard,) = scraper.heard()
+def only(scraper: Scraper) -> TargetState:
+    (heard,) = scraper.targets()
     return heard
 
 
@@ -56,7 +56,7 @@ def test_one_that_hangs_delays_no_other(answer: Answer) -> None:
     with served(answer) as stuck, served(text(page("tgi"))) as well:
         scraper.watch([Replica("stuck", stuck.url), Replica("well", well.url)])
         wait_until(lambda: scraper.counters.timeouts >= 2 and well.asked >= 3)
-        first, second = scraper.heard()
+        first, second = scraper.targets()
         scraper.close()
     assert first.reading is None
     assert "no whole answer within 0.2 s" in (first.error or "")
@@ -111,9 +111,9 @@ def test_replicas_come_and_go(scraper: Scraper) -> None:
         wait_until(lambda: only(scraper).reading)
         kept = only(scraper).reading
         scraper.watch([one, two])
-        assert scraper.heard()[0].reading is not None
+        assert scraper.targets()[0].reading is not None
         assert kept is not None
-        wait_until(lambda: all(heard.reading for heard in scraper.heard()))
+        wait_until(lambda: all(heard.reading for heard in scraper.targets()))
         scraper.watch([two])
         assert only(scraper).replica == two
         asked = first.asked

@@ -85,7 +85,7 @@ def tide(prior: float, silent: range = range(0)) -> Tide:
     """Twenty minutes from ebb to flood and back; one replica is silent for a while."""
     random = np.random.default_rng(7)
     servers = [VllmServer(random) for _ in range(GPUS)]
-    settings = DemandSettings(TARGET_S, places_per_gpu=prior, hold_s=60.0)
+    settings = DemandSettings(TARGET_S, concurrency_per_gpu=prior, stabilization_window_s=60.0)
     model, serving, needed, reclaim = DemandModel(settings, GPUS), GPUS, [], (math.inf, 0)
     for now_s in range(1200):
         rate_per_s = 2.0 + 18.0 * (0.5 - 0.5 * math.cos(2 * math.pi * now_s / 1200))

@@ -183,7 +183,7 @@ def test_a_start_of_before_it_said_goodbye_begins_nothing_when_it_is_back() -> N
     core = AgentCore.from_dict("a", SPECS, json.loads(json.dumps(core.to_dict())))
     core.handle(Birth(), NOW_S + 9)
     late = tell(core, "late", start(), NOW_S + 10, said_s=NOW_S + 1)
-    assert "before this agent, which had gone for good, was back" in refusal(late)
+    assert "before this agent, which had left for good, came back" in refusal(late)
     core = AgentCore.from_dict("a", SPECS, json.loads(json.dumps(core.to_dict())))
     core.handle(Birth(), NOW_S + 20)
     new = tell(core, "new", start(epoch=2), NOW_S + 21, said_s=NOW_S + 10)

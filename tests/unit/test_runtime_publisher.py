@@ -6,7 +6,7 @@ from bus.clock import PacedClock, SystemClock
 from bus.contract import BusError, Message, Unfit
 from bus.memory import MemoryBus
 from runtime.publisher import Publisher
-from runtime.spool import Spool, Waiting
+from runtime.spool import Spool, SpooledMessage
 from schemas.topics import EVENTS
 
 
@@ -30,7 +30,7 @@ async def test_what_no_bus_takes_is_given_up_and_the_rest_goes_on_in_order() -> 
     values = [b"0", b"1", b"unfit", b"3", b"unfit", b"5"]
     spool = Spool(
         None,
-        [Waiting(n, Message(EVENTS.name, "k", v)) for n, v in enumerate(values)],
+        [SpooledMessage(n, Message(EVENTS.name, "k", v)) for n, v in enumerate(values)],
     )
     bus.down = 1
     publisher = Publisher(spool, bus, clock, retry_s=0.01)
@@ -54,7 +54,7 @@ class SilentBus(MemoryBus):
 
 async def test_a_stop_waits_for_a_silent_bus_by_the_clock() -> None:
     clock = PacedClock(100.0, None)
-    spool = Spool(None, [Waiting(0, Message(EVENTS.name, "k", b"0"))])
+    spool = Spool(None, [SpooledMessage(0, Message(EVENTS.name, "k", b"0"))])
     publisher = Publisher(spool, SilentBus(clock), clock, retry_s=1.0)
     publisher.begin("a")
 

@@ -14,7 +14,7 @@ from edge_agent.agent import EdgeAgentConfig, build_agent as build_edge_agent, s
 from runtime.build import Options
 from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics
-from runtime.spool import Limit
+from runtime.spool import SpoolLimit
 from runtime.store import AgentStore
 from schemas.commands import LendNode, Rebirth, RenewLease
 from schemas.events import CommandAcknowledged, InferenceLoad
@@ -176,7 +176,7 @@ async def test_a_full_spool_loses_telemetry_only(world: World) -> None:
     async def mend() -> None:
         world.bus.down = False
 
-    service = world.cluster(spool=Limit(messages=4))
+    service = world.cluster(spool=SpoolLimit(messages=4))
     await world.during(service, (5.0, cut), (600.0, mend), (601.0, nothing), (610.0, nothing))
     assert service.telemetry_dropped == 2 * 10 - 3
     acks = [kind for kind in await world.kinds() if kind == "CommandAcknowledged"]
@@ -266,8 +266,8 @@ async def test_an_older_start_is_told_that_a_newer_one_speaks_and_gets_no_lease(
     async def renew(boot: int | None, until_s: float) -> None:
         await world.order("a", RenewLease(until_s=now_s + until_s, boot=boot))
 
-    async def seen(until_s: float, rival: int | None) -> None:
-        assert (agent.core.lease_until_s, agent.rival) == (until_s, rival)
+    async def seen(until_s: float, newer_boot: int | None) -> None:
+        assert (agent.core.lease_until_s, agent.newer_boot) == (until_s, newer_boot)
 
     await world.during(
         agent,
@@ -278,6 +278,6 @@ async def test_an_older_start_is_told_that_a_newer_one_speaks_and_gets_no_lease(
         (50.0, partial(renew, own, 1800.0)),
         (60.0, lambda: seen(now_s + 1800.0, None)),
     )
-    assert "a newer start of a speaks" in caplog.text
+    assert "a newer start of a is running" in caplog.text
     acks = [e.data for e in await world.envelopes() if isinstance(e.data, CommandAcknowledged)]
     assert [ack.outcome for ack in acks] == ["done", "done"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bus.contract import Message
 from runtime.addresses import addressed
-from runtime.spool import Limit, Loss, Spool, Waiting
+from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
 from runtime.store import AgentStore
 from schemas.codec import encode, event
 from schemas.events import (
@@ -24,10 +24,10 @@ from tests.builders import load, node_born, progressed
 from tests.desk import measured
 
 
-def put(row: int, data: EventData) -> Waiting:
+def put(row: int, data: EventData) -> SpooledMessage:
     envelope = event(data, source="/agents/a", sequence=row, bootid=0, time_s=1.0)
     topic, key, loss = addressed(data, "default")
-    return Waiting.of(row, Message(topic, key, encode(envelope)), loss)
+    return SpooledMessage.of(row, Message(topic, key, encode(envelope)), loss)
 
 
 def committed(step: int, job: str = "j") -> CheckpointCommitted:
@@ -51,7 +51,7 @@ def test_what_goes_first_goes_first() -> None:
         progressed(14),
         measured("n0"),
     ]
-    spool = Spool(Limit(messages=len(words)))
+    spool = Spool(SpoolLimit(messages=len(words)))
     for row, data in enumerate(words):
         spool.add(put(row, data))
     stop = WorkerStopped(job="j", epoch=1, node="n", gpus=[0], reason="preempted", step=20)
@@ -67,7 +67,7 @@ def test_what_goes_first_goes_first() -> None:
 
 
 def test_what_was_published_supersedes_nothing() -> None:
-    spool = Spool(Limit(messages=2))
+    spool = Spool(SpoolLimit(messages=2))
     spool.add(put(0, progressed(1)))
     spool.sent(0)
     spool.add(put(1, progressed(2)))
@@ -78,13 +78,13 @@ def test_what_was_published_supersedes_nothing() -> None:
 
 def test_each_kind_of_word_has_its_place() -> None:
     worker = {"job": "j", "epoch": 1, "node": "n", "gpus": [0], "step": 0}
-    expected: dict[type[EventData], Loss] = {
-        NodeMeasured: Loss.TELEMETRY,
-        InferenceLoad: Loss.TELEMETRY,
-        JobProgressed: Loss.PROGRESS,
-        CheckpointCommitted: Loss.STANDING,
-        CheckpointFailed: Loss.STANDING,
-        NodeBorn: Loss.STANDING,
+    expected: dict[type[EventData], DropPriority] = {
+        NodeMeasured: DropPriority.TELEMETRY,
+        InferenceLoad: DropPriority.TELEMETRY,
+        JobProgressed: DropPriority.PROGRESS,
+        CheckpointCommitted: DropPriority.STANDING,
+        CheckpointFailed: DropPriority.STANDING,
+        NodeBorn: DropPriority.STANDING,
     }
     words: list[EventData] = [
         measured("n0"),
@@ -99,7 +99,7 @@ def test_each_kind_of_word_has_its_place() -> None:
         WorkerFailed.model_validate({**worker, "error": "e"}),
     ]
     for data in words:
-        assert addressed(data, "c")[2] == expected.get(type(data), Loss.NEVER), data
+        assert addressed(data, "c")[2] == expected.get(type(data), DropPriority.NEVER), data
 
 
 def test_after_a_restart_the_same_goes_first(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_after_a_restart_the_same_goes_first(tmp_path: Path) -> None:
     store.write({}, [put(store.next_row(), data) for data in words], [])
     store.close()
     store = AgentStore.open(tmp_path / "a.db")
-    assert rows(Spool(Limit(messages=3), store.load_spool())) == [3, 4, 5]
+    assert rows(Spool(SpoolLimit(messages=3), store.load_spool())) == [3, 4, 5]
     store.close()
 
 
 def test_the_file_is_bounded_whatever_passes_through(tmp_path: Path) -> None:
     store, limit = AgentStore.open(tmp_path / "a.db"), 64 * 1024
-    spool = Spool(Limit(1_000_000, limit))
+    spool = Spool(SpoolLimit(1_000_000, limit))
     sizes, passed = [], 0
     for turn in range(8000):
         data = progressed(turn) if turn % 60 == 0 else measured("n0")

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from bus.contract import Message
-from runtime.spool import Limit, Loss, Spool, Waiting
+from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
 from runtime.store import AgentStore, StoreError, held_gangs
 
 
-def waiting(row: int, *, telemetry: bool = False, size: int = 10) -> Waiting:
-    loss = Loss.TELEMETRY if telemetry else Loss.NEVER
-    return Waiting(row, Message("t", "k", b"x" * size), loss)
+def waiting(row: int, *, telemetry: bool = False, size: int = 10) -> SpooledMessage:
+    loss = DropPriority.TELEMETRY if telemetry else DropPriority.NEVER
+    return SpooledMessage(row, Message("t", "k", b"x" * size), loss)
 
 
-def rows(batch: list[Waiting]) -> list[int]:
+def rows(batch: list[SpooledMessage]) -> list[int]:
     return [message.row for message in batch]
 
 
@@ -38,8 +38,8 @@ def test_the_spool_gives_messages_in_order_until_sent() -> None:
     assert spool.size_bytes == 20
 
 
-@pytest.mark.parametrize("limit", [Limit(messages=4), Limit(size_bytes=40)])
-def test_a_full_spool_drops_the_oldest_telemetry_and_nothing_else(limit: Limit) -> None:
+@pytest.mark.parametrize("limit", [SpoolLimit(messages=4), SpoolLimit(size_bytes=40)])
+def test_a_full_spool_drops_the_oldest_telemetry_and_nothing_else(limit: SpoolLimit) -> None:
     spool = Spool(limit)
     for row in range(4):
         spool.add(waiting(row, telemetry=row in (1, 2)))
@@ -62,7 +62,11 @@ def test_turns_come_back_in_the_next_boot(tmp_path: Path) -> None:
     message = Message("t", "k", b"v", {"h": "1"})
     row = store.next_row()
     assert path.stat().st_mode & 0o077 == 0, "for its owner alone"
-    store.write({"lease": 5.0, "gang/j": {"epoch": 1}}, [Waiting(row, message, Loss.TELEMETRY)], [])
+    store.write(
+        {"lease": 5.0, "gang/j": {"epoch": 1}},
+        [SpooledMessage(row, message, DropPriority.TELEMETRY)],
+        [],
+    )
     store.write({"gang/j": None, "epoch/j": [1, 2.0]}, [], [])
     store.close()
 
@@ -70,7 +74,7 @@ def test_turns_come_back_in_the_next_boot(tmp_path: Path) -> None:
     assert store.bootid == 1
     assert store.next_sequence() == 0
     assert store.load_state() == {"lease": 5.0, "epoch/j": [1, 2.0]}
-    assert store.load_spool() == [Waiting(row, message, Loss.TELEMETRY)]
+    assert store.load_spool() == [SpooledMessage(row, message, DropPriority.TELEMETRY)]
     assert store.next_row() == row + 1
     store.write({}, [], [row])
     assert store.load_spool() == []
@@ -145,7 +149,7 @@ def test_files_of_others_are_refused_and_left_alone(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from bus.contract import Message
-from runtime.spool import Waiting
+from runtime.spool import SpooledMessage
 from runtime.store import AgentStore
 
 store = AgentStore.open(sys.argv[1])
@@ -153,7 +157,7 @@ turn = 0
 while True:
     turn += 1
     message = Message("t", "k", str(turn).encode())
-    store.write({"lease": float(turn)}, [Waiting(store.next_row(), message)], [])
+    store.write({"lease": float(turn)}, [SpooledMessage(store.next_row(), message)], [])
     print(turn, flush=True)
 """
 

@@ -54,5 +54,5 @@ async def test_who_is_told_to_end_says_that_nobody_is_here(tmp_path: Path) -> No
 async def test_a_newer_start_is_a_reason_not_to_be_ready(tmp_path: Path) -> None:
     made = role(tmp_path, MemoryBus(SystemClock()))
     assert not any("newer start" in one for one in made.problems())
-    made._agent.rival = made._agent.bootid + 7
+    made._agent.newer_boot = made._agent.bootid + 7
     assert any("newer start" in one and "end one of the two" in one for one in made.problems())

@@ -8,6 +8,7 @@ from bus.contract import BusError
 from bus.options import Tls
 from services.backends import kafka_of, open_bus_of
 from services.config import Config, ConfigError, load
+from services.renamed_keys import RENAMED_KEYS
 
 
 def config(folder: Path, text: str, *flags: str) -> Config:
@@ -143,6 +144,52 @@ def test_all_wrong_keys_are_named_a_line_for_each(tmp_path: Path) -> None:
         "agent.schedule.telemtry_every_s",
     ]
     assert all(line.startswith(f"{tmp_path / 'tidegate.toml'}: ") for line in said)
+
+
+def test_an_old_name_of_a_key_is_taken_and_told_of(tmp_path: Path) -> None:
+    text = """
+        [agent]
+        runs = "processes"
+        [agent.workers]
+        folder = "/tmp/runs"
+        checkpoints = "file:///tmp/store"
+        keep = 5
+    """
+    found = config(tmp_path, text, "agent.slurm.pending_s=7")
+    assert found.agent.workers is not None
+    assert found.agent.workers.checkpoint_retention == 5
+    assert found.agent.slurm.pending_timeout_s == 7.0
+    assert found.deprecated == (
+        "agent.workers.keep is now checkpoint_retention; the next release refuses the old name",
+        "agent.slurm.pending_s is now pending_timeout_s; the next release refuses the old name",
+    )
+    assert config(tmp_path, "").deprecated == ()
+
+
+def test_every_renamed_key_exists(tmp_path: Path) -> None:
+    for section, names in RENAMED_KEYS.items():
+        for old, new in names.items():
+            for name in (old, new):
+                with pytest.raises(ConfigError) as raised:
+                    config(tmp_path, "", f"{section}.{name}=[]")
+                wrong = [line for line in raised.value.lines if f"{section}.{new}: " in line]
+                assert wrong, raised.value
+                assert "no such key" not in wrong[0]
+
+
+@pytest.mark.parametrize("flag", ["agent.slurm.pending_s=9", "agent.slurm.pending_timeout_s=9"])
+def test_a_flag_goes_before_the_file_under_either_name(tmp_path: Path, flag: str) -> None:
+    for name in ("pending_s", "pending_timeout_s"):
+        found = config(tmp_path, f"[agent.slurm]\n{name} = 3\n", flag)
+        assert found.agent.slurm.pending_timeout_s == 9.0
+
+
+def test_both_names_in_one_source_are_refused(tmp_path: Path) -> None:
+    text = "[agent.slurm]\npending_s = 3\npending_timeout_s = 3\n"
+    said = "agent.slurm.pending_s is the old name of agent.slurm.pending_timeout_s: give one"
+    with pytest.raises(ConfigError, match=said) as raised:
+        config(tmp_path, text)
+    assert str(raised.value).startswith(f"{tmp_path / 'tidegate.toml'}: ")
 
 
 def test_who_leads_is_said_before_readers_take_a_log_for_old(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_stuck_gang_is_counted_until_it_moves_or_ends(tmp_path: Path) -> None:
         made.until(lambda: stuck() == 1)
         made.stop(saves=False, grace_s=0.0)
         made.until(lambda: stuck() == 0)
-    assert read(of_executor(made.executor, 0.0))[("leftovers_total",)] == 0
+    assert read(of_executor(made.executor, 0.0))[("orphans_killed_total",)] == 0
 
 
 def test_a_meter_tells_of_lost_gpus_and_absurd_values() -> None:
@@ -122,10 +122,10 @@ def test_an_owner_tells_of_drains_that_failed_and_gpus_that_are_kept(tmp_path: P
     assert read(of_part(scene.owner))[("gpus_protected",)] == 2
 
 
-def test_servers_that_are_not_heard_are_counted() -> None:
+def test_servers_without_metrics_are_counted() -> None:
     replica = Replica("llm", "http://127.0.0.1:9/metrics")
     load = ScrapedLoad("p", lambda: [replica], lambda: 1, 1, DemandSettings(latency_target_s=1.0))
     wait_until(lambda: read(of_part(load))["load_scrapes_total", "failures"] == 1)
     load.loads(time.time())
-    assert read(of_part(load))[("load_unheard",)] == 1
+    assert read(of_part(load))[("inference_targets_down",)] == 1
     load.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloud_agent.clusters.held import Held, Started, forget, load
+from cloud_agent.clusters.gang_record import GangRecord, StartedRun, forget, load
 from cloud_agent.slurm.attempt import Attempt
 from cloud_agent.slurm.commands import Slurm, SlurmError, by_gang
 from cloud_agent.slurm.options import SlurmOptions
@@ -197,9 +197,9 @@ def test_command_that_is_missing_says_what_to_install(
 def test_what_is_held_is_read_as_it_was_written(
     tmp_path: Path, final: GangStopped | GangCompleted | GangFailed | None
 ) -> None:
-    started = Started(3, {"n1": (0, 1)}, 5, tmp_path / "step-5")
+    started = StartedRun(3, {"n1": (0, 1)}, 5, tmp_path / "step-5")
     saved = CheckpointDone("j", 3, 5, "file:///s/j/3-5", 7, 0.5)
-    held = Held(
+    held = GangRecord(
         "j",
         4,
         {"n2": (1,)},
@@ -238,7 +238,13 @@ def test_fence_is_taken_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("poll_s", 0.0), ("grace_s", -1.0), ("keep", 0), ("sbatch", ["-p x"]), ("agent", "")],
+    [
+        ("poll_s", 0.0),
+        ("grace_s", -1.0),
+        ("checkpoint_retention", 0),
+        ("sbatch", ["-p x"]),
+        ("agent", ""),
+    ],
 )
 def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object) -> None:
     chosen: dict[str, Any] = {"root": tmp_path, "agent": "a", field: value}
@@ -250,8 +256,8 @@ def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:
     program = Program(argv=["true"], secrets={"TOKEN": "hub"})
     work, run = Work("j", 1, {"n1": (0,)}, program, None), Run(tmp_path / "run")
     said = options(tmp_path)
-    attempt = Attempt(said, Slurm(said), dict, run, work, Started(1, work.placement, 0, None))
-    attempt.turn(0.0, None)
+    attempt = Attempt(said, Slurm(said), dict, run, work, StartedRun(1, work.placement, 0, None))
+    attempt.advance(0.0, None)
     assert attempt.ended is not None
     assert "secrets" in attempt.ended.error
     assert not attempt.ended.retriable

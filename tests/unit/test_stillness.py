@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.executors.stillness import still_since_s
+from runtime.executors.stall import stalled_since_s
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from runtime.executors.stillness import still_since_s
 def test_after_ten_minutes_or_twenty_usual_steps(
     moved_s: float | None, interval_s: float | None, now_s: float, since_s: float | None
 ) -> None:
-    assert still_since_s(moved_s, interval_s, 600.0, now_s) == since_s
+    assert stalled_since_s(moved_s, interval_s, 600.0, now_s) == since_s

@@ -107,7 +107,7 @@ class Bridging:
             self._down = self.bridge.down("default")
             self._tasks.append(asyncio.create_task(self._down.run(), name=f"{self.name} down"))
 
-    def take_back(self) -> None:
+    def remove_fetched(self) -> None:
         """Let another do that."""
         if self._down is not None:
             self._down.stop()
@@ -127,7 +127,7 @@ class Bridging:
     def leave(self) -> None:
         """End in good order: first no more commands down, then nothing more up."""
         if self.process.alive:
-            self.take_back()
+            self.remove_fetched()
             self.bridge.stop()
 
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 from bus import mqtt_outbox
-from bus.bridge_lane import Held, Lane
+from bus.bridge_lane import Lane, PendingMessage
 from bus.bridge_up import Up
 from bus.contract import Producer
 from bus.steady import Steady
@@ -62,7 +62,9 @@ def _answered_before_stored() -> AbstractContextManager[Any]:
     """Bridges confirm and acknowledge what they are about to store."""
     store = Lane._store
 
-    async def begun(self: Lane, batch: Sequence[Held], stuck: Callable[[Lane], None]) -> bool:
+    async def begun(
+        self: Lane, batch: Sequence[PendingMessage], stuck: Callable[[Lane], None]
+    ) -> bool:
         async def later() -> None:
             self._clock.enter()
             try:

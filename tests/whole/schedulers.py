@@ -88,7 +88,7 @@ class Member:
         if self._turns is None or self._turns.done():  # else it has not yet heard that it lost it
             self._turns = asyncio.create_task(self._lead(self.process), name=f"{self.name} leads")
 
-    def take_back(self) -> None:
+    def remove_fetched(self) -> None:
         """Tell it that the cell is another's; to be called when it hears us."""
         self._holds = False
         if self._service is not None:
@@ -143,7 +143,7 @@ class Dealt(Protocol):
         """Give it the cell."""
         ...
 
-    def take_back(self) -> None:
+    def remove_fetched(self) -> None:
         """Tell it that the cell is another's; to be called when it hears us."""
         ...
 
@@ -166,7 +166,7 @@ class Group(Generic[AnyMember]):
             if member.heard:
                 member.heard_s = now_s
                 if member is not self.holder:
-                    member.take_back()
+                    member.remove_fetched()
         holder = self.holder
         heard = [member for member in self.members if member.heard]
         heard = [member for member in heard if member.able] or heard

@@ -11,7 +11,7 @@ import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
-from runtime.spool import Waiting
+from runtime.spool import SpooledMessage
 from runtime.store import AgentStore, Durability, StoreError, held_gangs
 from tests.whole.disks import FLUSH_S, Disk
 from tests.whole.storm import Blow, Job, Storm
@@ -62,7 +62,7 @@ def machine(folder: Path, seed: int = 1) -> Iterator[Machine]:
 
 
 def write(store: AgentStore, turn: int) -> None:
-    store.write({"lease": turn}, [Waiting(store.next_row(), Message("t", "k", b"v"))], [])
+    store.write({"lease": turn}, [SpooledMessage(store.next_row(), Message("t", "k", b"v"))], [])
 
 
 def write_on(store: AgentStore) -> None:

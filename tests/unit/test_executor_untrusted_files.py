@@ -9,8 +9,8 @@ import pytest
 
 from runtime.core import GangStarted
 from runtime.executors.folder import read_json, write_json
-from runtime.executors.hostile import RECORD_MAX_BYTES, fits, open_plain, read_tail
 from runtime.executors.progress import ProgressFile
+from runtime.executors.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
 from tests.workers import IDLE, Bench
 
 
@@ -83,7 +83,7 @@ def test_what_is_no_plain_file_is_not_there(tmp_path: Path) -> None:
         if what in ("a link", "a pipe", "a folder"):
             assert read_tail(path, 10) == b""
             with pytest.raises(OSError, match="shim"):
-                open_plain(path)
+                open_regular_file(path)
             assert ProgressFile(path, tmp_path).read(1.0) == []
         if what == "a folder":
             path.rmdir()

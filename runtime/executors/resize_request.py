@@ -1,6 +1,6 @@
-"""The wish for another size in place, as the run folder keeps it for the next agent.
+"""A request to resize a gang in place, stored in the run folder for the next agent.
 
-Each size of a run has a generation: the epoch of the allocation that asked for it.
+Each size of a run has a generation: the epoch of the allocation that requested it.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.core import Placement
 from runtime.core.state import without
-from runtime.executors.hostile import fits
+from runtime.executors.untrusted_files import fits
 
 
 def placement_of(said: Any) -> Placement:
@@ -24,32 +24,32 @@ def placement_of(said: Any) -> Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Resized:
+class ResizeStatus:
     """How far the supervisor is with a change of size in place."""
 
-    #: Whether those who leave have left, and their GPUs are free.
+    #: Whether the workers that are to leave have left, so that their GPUs are free.
     freed: bool = False
-    #: Why it changed nothing, if it did not.
-    hindrance: str | None = None
+    #: Why it refused to change the size, if it did.
+    blocked_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Other GPUs for workers that stay."""
+class ResizeRequest:
+    """The GPUs that a running gang is to have from now on."""
 
     epoch: int
     placement: Placement
-    #: What was in force when it was wished for.
+    #: What was in force when it was requested.
     epoch_before: int
     placement_before: Placement
-    #: Epochs whose given-up GPUs had been reported free by then.
+    #: Epochs whose given-up GPUs had been reported as free by then.
     left: tuple[int, ...] = ()
-    #: Whether the workers were asked to leave instead: what they still say of it does not count.
+    #: Whether the workers were asked to leave instead; what they report of this size is ignored.
     given_up: bool = False
 
     @property
-    def takes(self) -> bool:
-        """Whether GPUs are given up for it."""
+    def gives_up_gpus(self) -> bool:
+        """Whether the gang gives up GPUs."""
         return bool(without(self.placement_before, self.placement))
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Wish:
         }
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> "Wish":
+    def from_dict(cls, said: Mapping[str, Any]) -> "ResizeRequest":
         """Read what `to_dict` gave.
 
         Raises:

@@ -1,16 +1,16 @@
-"""When workers that live and take no steps count as stuck."""
+"""When a gang that takes no steps counts as stuck."""
 
-#: Usual intervals without a step until then.
+#: A gang is stuck only after this many of its usual step intervals.
 _INTERVALS = 20
 
 
-def still_since_s(
+def stalled_since_s(
     moved_s: float | None, interval_s: float | None, stuck_after_s: float, now_s: float
 ) -> float | None:
-    """Say since when workers are stuck; None: they are not.
+    """Give since when workers are stuck; None: they are not.
 
     Args:
-        moved_s: When they took their last step, or should have begun to; None: they never say.
+        moved_s: When they took their last step, or should have; None: they never report steps.
         interval_s: What a step usually takes; None: not known.
         stuck_after_s: The least time without a step that counts.
         now_s: The present moment.

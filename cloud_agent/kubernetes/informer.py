@@ -1,7 +1,6 @@
-"""An agent's Jobs and Pods as they were a moment ago: listed once, then followed.
+"""An agent's Jobs and Pods as they were a moment ago: listed once, then watched.
 
-Never the ground for calling something gone: what is missing here may only not have been told yet.
-Whoever must know asks the API itself.
+An object that is missing here may still exist. Whoever must know asks the API itself.
 """
 
 import asyncio
@@ -16,23 +15,23 @@ from cloud_agent.kubernetes.objects import JobSeen, PodSeen, job_seen, pod_seen
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: From one try to the next, while the API is away.
+#: Seconds from one try to the next while the API does not answer.
 _WAIT_S, _WAIT_MAX_S = 0.2, 10.0
-#: What a server says that has forgotten the version to go on from.
+#: The server's status for a resource version that it no longer has.
 _GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All at one moment."""
+    """All Jobs and Pods at one moment."""
 
     jobs: tuple[JobSeen, ...]
     pods: tuple[PodSeen, ...]
 
 
 @dataclass(slots=True)
-class _Shelf(Generic[_T]):
-    """What is known of one kind of object, by uid."""
+class _ObjectCache(Generic[_T]):
+    """The objects of one kind, by uid."""
 
     kind: str
     read: Callable[[Json], _T | None]
@@ -42,13 +41,13 @@ class _Shelf(Generic[_T]):
     wait_s: float = _WAIT_S
 
 
-class Mirror:
+class Informer:
     """Keeps the view up to date, in the client's loop."""
 
     def __init__(self, api: Api, selector: str) -> None:
         self._api, self._selector = api, selector
-        self._jobs: _Shelf[JobSeen] = _Shelf("jobs", job_seen)
-        self._pods: _Shelf[PodSeen] = _Shelf("pods", pod_seen)
+        self._jobs: _ObjectCache[JobSeen] = _ObjectCache("jobs", job_seen)
+        self._pods: _ObjectCache[PodSeen] = _ObjectCache("pods", pod_seen)
         self._lock = threading.Lock()
         self._wake: Callable[[], None] = lambda: None
 
@@ -70,53 +69,53 @@ class Mirror:
         with self._lock:
             return View(tuple(self._jobs.known.values()), tuple(self._pods.known.values()))
 
-    async def _keep(self, shelf: _Shelf[_T]) -> None:
+    async def _keep(self, cache: _ObjectCache[_T]) -> None:
         while True:
             try:
-                await self._follow(shelf)
+                await self._follow(cache)
             except Refused as refused:
                 if refused.status == _GONE:
-                    shelf.version = None  # list again; nothing is concluded from the gap
+                    cache.version = None  # list again; nothing is concluded from the gap
                     continue
-                await self._lose(shelf, f"it refuses to show {shelf.kind}: {refused}")
+                await self._lose(cache, f"it refuses to show {cache.kind}: {refused}")
             except Away as away:
-                await self._lose(shelf, str(away))
+                await self._lose(cache, str(away))
             except Exception as error:  # noqa: BLE001 - what is not followed is not believed
-                _log.exception("what follows Kubernetes has failed, and begins anew")
-                shelf.version = None
-                await self._lose(shelf, f"what it shows of {shelf.kind} makes no sense: {error!r}")
+                _log.exception("watching Kubernetes failed, and is started again")
+                cache.version = None
+                await self._lose(cache, f"what it shows of {cache.kind} makes no sense: {error!r}")
 
-    async def _follow(self, shelf: _Shelf[_T]) -> None:
-        if shelf.version is None:
-            found, version = await self._api.list(shelf.kind, self._selector)
+    async def _follow(self, cache: _ObjectCache[_T]) -> None:
+        if cache.version is None:
+            found, version = await self._api.list(cache.kind, self._selector)
             with self._lock:
-                shelf.known = {}
+                cache.known = {}
                 for one in found:
-                    self._take(shelf, "ADDED", one)
-            shelf.version = version
+                    self._take(cache, "ADDED", one)
+            cache.version = version
 
         def connected() -> None:
-            shelf.away, shelf.wait_s = None, _WAIT_S
+            cache.away, cache.wait_s = None, _WAIT_S
             self._wake()
 
-        events = self._api.follow(shelf.kind, self._selector, shelf.version, connected)
+        events = self._api.follow(cache.kind, self._selector, cache.version, connected)
         async for kind, said in events:
-            shelf.version = said["metadata"]["resourceVersion"]
+            cache.version = said["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
                 with self._lock:
-                    self._take(shelf, kind, said)
+                    self._take(cache, kind, said)
                 self._wake()
 
-    def _take(self, shelf: _Shelf[_T], kind: str, said: Json) -> None:
-        one = None if kind == "DELETED" else shelf.read(said)
+    def _take(self, cache: _ObjectCache[_T], kind: str, said: Json) -> None:
+        one = None if kind == "DELETED" else cache.read(said)
         if one is None:
-            shelf.known.pop(said["metadata"]["uid"], None)
+            cache.known.pop(said["metadata"]["uid"], None)
         else:
-            shelf.known[said["metadata"]["uid"]] = one
+            cache.known[said["metadata"]["uid"]] = one
 
-    async def _lose(self, shelf: _Shelf[_T], why: str) -> None:
-        if shelf.away is None:
+    async def _lose(self, cache: _ObjectCache[_T], why: str) -> None:
+        if cache.away is None:
             _log.warning("Kubernetes does not answer: %s", why)
-        shelf.away = why
-        await asyncio.sleep(shelf.wait_s)
-        shelf.wait_s = min(2 * shelf.wait_s, _WAIT_MAX_S)
+        cache.away = why
+        await asyncio.sleep(cache.wait_s)
+        cache.wait_s = min(2 * cache.wait_s, _WAIT_MAX_S)

@@ -1,4 +1,4 @@
-"""The workers of a gang as its supervisor sees them: started, asked, reaped, their output kept."""
+"""The worker processes of a gang, as its supervisor starts, signals, reaps and logs them."""
 
 import contextlib
 import os
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.cgroups import Cgroup
-from runtime.executors.hostile import open_plain
-from runtime.executors.kernel import die_with
+from runtime.executors.kernel import die_with_parent
 from runtime.executors.logs import RotatingLog, last_line
-from runtime.executors.processes import children, descendants, identity, says
+from runtime.executors.processes import children, descendants, has_in_environment, identity
+from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user, become
 
 _READ_BYTES = 64 * 1024
 _SECRET_MAX = 64 * 1024
-#: A worker that prints without end must not keep the supervisor from its signals.
+#: A worker that prints without end must not keep the supervisor from handling signals.
 _READS_AT_ONCE = 16
-#: Shells say so of commands that they cannot find, or cannot run; so do we.
+#: The exit codes of shells for a command that was not found, and for one that cannot be run.
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 #: What frameworks print when a GPU's memory is used up.
 _CUDA_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY")
@@ -28,21 +28,21 @@ class Refused(Exception):
     """The workers cannot be started at all; the message says why."""
 
 
-class Member:
+class WorkerProcess:
     """One worker."""
 
     def __init__(self, worker: dict[str, Any], log: RotatingLog) -> None:
         """Prepare one.
 
         Args:
-            worker: The part of the plan that is its own.
+            worker: Its part of the plan.
             log: Where its output goes.
         """
         self.rank: int = worker["rank"]
         self.env: dict[str, str | None] = worker["env"]
-        #: The lock of its GPU, if it has one of its own; else it inherits all there are.
+        #: The lock of its GPU, if it has its own; otherwise it inherits the locks of all GPUs.
         self.lock: str | None = worker.get("lock")
-        #: Whether it was asked to leave alone.
+        #: Whether it was asked to leave while others stay.
         self.leaving = False
         self.pid = 0
         self.output = -1
@@ -52,13 +52,13 @@ class Member:
         self._log = log
         self._error = ""
 
-    def failed_to_begin(self, error: OSError) -> None:
-        """Take note that the command could not be run, as a shell would say it."""
+    def failed_to_start(self, error: OSError) -> None:
+        """Record that the command could not be run, with the exit code of a shell."""
         self.status = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
         self._error = f"{error.strerror}: {error.filename}"
 
-    def begun(self, process: "subprocess.Popen[bytes]") -> None:
-        """Take over what was started. It is reaped here, with its orphans, not by `subprocess`."""
+    def started(self, process: "subprocess.Popen[bytes]") -> None:
+        """Record the process. It is reaped here, with its orphans, not by `subprocess`."""
         assert process.stdout is not None
         self.pid, self.output = process.pid, os.dup(process.stdout.fileno())
         os.set_blocking(self.output, False)
@@ -66,7 +66,7 @@ class Member:
         process.returncode = 0
 
     def take_output(self) -> bool:
-        """Move what was written into the log; False once nothing more can come."""
+        """Copy its output into the log; False once no more can come."""
         for _ in range(_READS_AT_ONCE):
             if self.output < 0:
                 return False
@@ -84,20 +84,20 @@ class Member:
         if self.pid and self.status is None:
             _send(self.pid, number)
 
-    def left_behind(self, pid: int) -> bool:
-        """Whether the process was begun by this worker, or by what that began."""
+    def spawned(self, pid: int) -> bool:
+        """Whether this worker or a descendant of it started the process."""
         own = (f"{name}={self.env[name]}" for name in ("TIDEGATE_GENERATION", "RANK"))
-        return says(pid, *(word.encode() for word in own))
+        return has_in_environment(pid, *(word.encode() for word in own))
 
     def signal_group(self, number: int) -> bool:
-        """Signal the worker and all that share its group; False if there are none."""
-        if self.status is None:  # not reaped, so that its number is nobody else's
+        """Signal the worker's process group; False if it is empty."""
+        if self.status is None:  # not reaped yet, so its pid cannot have been reused
             try:
                 os.killpg(self.pid, number)
             except (ProcessLookupError, PermissionError):
                 return False
             return True
-        # The number may be given to others by now: of its group are only those that are ours.
+        # The pid may have been reused by now: signal only our own descendants of that group.
         found = [identity(pid) for pid in descendants(os.getpid()) if _group(pid) == self.pid]
         left = [one for one in found if one is not None]
         for one in left:
@@ -117,14 +117,14 @@ class Member:
         }
 
     def close(self) -> None:
-        """Let go of its output."""
+        """Close its output and its log."""
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
         self._log.close()
 
 
-class Crew:
+class WorkerGroup:
     """All workers of a run."""
 
     def __init__(
@@ -155,23 +155,23 @@ class Crew:
             ) from None
         self._secrets = {name: secret(Path(file)) for name, file in plan["secrets"].items()}
         logs.mkdir(exist_ok=True)
-        self.members: list[Member] = []
+        self.members: list[WorkerProcess] = []
         for worker in plan["workers"]:
-            self.enlist(worker)
+            self.add(worker)
 
-    def enlist(self, worker: dict[str, Any]) -> Member:
+    def add(self, worker: dict[str, Any]) -> WorkerProcess:
         """Prepare one more worker; it is not started yet."""
         name = worker.get("log", f"rank-{worker['rank']}.log")
         max_bytes, files = self._plan["log_max_bytes"], self._plan["log_files"]
-        # What is all workers' own, in a crew whose workers may come and go.
+        # `plan["env"]` is common to all workers, also to those that are added later.
         env = {**self._plan["env"], **worker["env"]}
         log = RotatingLog(self._logs / name, max_bytes, files)
-        member = Member({**worker, "env": env}, log)
+        member = WorkerProcess({**worker, "env": env}, log)
         self.members.append(member)
         return member
 
-    def start(self, member: Member) -> None:
-        """Start one worker. A command that cannot be run is a worker that ended with 126 or 127."""
+    def start(self, member: WorkerProcess) -> None:
+        """Start one worker. If its command cannot be run, it counts as ended with 126 or 127."""
         parent = os.getpid()
         env = {name: value for name, value in member.env.items() if value is not None}
         env |= self._secrets
@@ -181,12 +181,12 @@ class Crew:
 
         def before_command() -> None:
             if cgroup is not None:
-                with contextlib.suppress(OSError):  # without it, the groups are killed one by one
+                with contextlib.suppress(OSError):  # then the process groups are killed one by one
                     cgroup.join()
             if user is not None:
                 become(user[0], user[1:])
-            die_with(parent)  # the kernel forgets it with a change of user
-            os.chdir(workdir)  # as that user: it may be no folder of its
+            die_with_parent(parent)  # a change of user resets it
+            os.chdir(workdir)  # as that user, who may lack the right to enter it
 
         try:
             process = subprocess.Popen(
@@ -200,14 +200,14 @@ class Crew:
                 preexec_fn=before_command,
             )
         except subprocess.SubprocessError as error:  # before the command
-            member.failed_to_begin(OSError(0, f"its user cannot be taken on: {error}", workdir))
+            member.failed_to_start(OSError(0, f"its user cannot be taken on: {error}", workdir))
         except OSError as error:
-            member.failed_to_begin(error)
+            member.failed_to_start(error)
         else:
-            member.begun(process)
+            member.started(process)
 
-    def ask(self, number: int) -> None:
-        """Signal every worker that lives, not what it started: that is the worker's to tell."""
+    def signal_all(self, number: int) -> None:
+        """Signal every live worker, but not its children: telling those is up to the worker."""
         for member in self.members:
             member.send(number)
 
@@ -216,7 +216,7 @@ class Crew:
         return any(member.pid and member.signal_group(0) for member in self.members)
 
     def kill(self) -> None:
-        """End everything: workers, their groups, their cgroup, and whoever left those."""
+        """Kill everything: workers, their process groups, their cgroup, and all other children."""
         for member in self.members:
             if member.pid:
                 member.killed_by_us |= member.status is None
@@ -226,9 +226,9 @@ class Crew:
         for pid in children(os.getpid()):
             _send(pid, signal.SIGKILL)
 
-    def reap(self) -> list[Member]:
-        """Take note of whoever has ended; give the workers among them."""
-        ended: list[Member] = []
+    def reap(self) -> list[WorkerProcess]:
+        """Reap all ended children; give the workers among them."""
+        ended: list[WorkerProcess] = []
         by_pid = {member.pid: member for member in self.members if member.status is None}
         while True:
             try:
@@ -241,21 +241,21 @@ class Crew:
                 by_pid[pid].status = os.waitstatus_to_exitcode(status)
                 ended.append(by_pid[pid])
 
-    def dismissed(self) -> list[Member]:
-        """End what is left of those who have left by themselves; give, and forget, who is gone.
+    def reap_departed(self) -> list[WorkerProcess]:
+        """Kill what the workers that left by themselves left behind; remove and give those gone.
 
         Their GPUs are free then.
         """
-        gone: list[Member] = []
+        gone: list[WorkerProcess] = []
         for member in self.members:
             if not member.leaving or member.status != 0:
                 continue
             pids = {other.pid for other in self.members}
-            strays = [pid for pid in children(os.getpid()) if pid not in pids]
-            strays = [pid for pid in strays if member.left_behind(pid)]
-            for pid in strays:
+            orphans = [pid for pid in children(os.getpid()) if pid not in pids]
+            orphans = [pid for pid in orphans if member.spawned(pid)]
+            for pid in orphans:
                 _send(pid, signal.SIGKILL)
-            if not member.signal_group(signal.SIGKILL) and not strays:
+            if not member.signal_group(signal.SIGKILL) and not orphans:
                 gone.append(member)
         for member in gone:
             self.members.remove(member)
@@ -273,18 +273,18 @@ class Crew:
 
 
 def secret(file: Path) -> str:
-    """Give a secret: a line, or more without the last line's end.
+    """Give the text of a secret, without the last line feed.
 
     Raises:
-        Refused: there is none of this name.
+        Refused: there is no such secret.
     """
     try:
-        with open_plain(file) as stream:
+        with open_regular_file(file) as stream:
             return stream.read(_SECRET_MAX).decode().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is no text"
         raise Refused(
-            f"secrets: {file.parent.name}/{file.name}: {why}; ask who runs this agent for it"
+            f"secrets: {file.parent.name}/{file.name}: {why}; ask the operator of this agent for it"
         ) from None
 
 
@@ -295,6 +295,6 @@ def _group(pid: int) -> int | None:
 
 
 def _send(pid: int, number: int) -> None:
-    """Signal a child; one of another user's cannot be helped."""
+    """Signal a child, if it lives and we may."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)

@@ -1,8 +1,8 @@
-"""Checkpoints that are on the local disk for sure, whatever becomes of the power.
+"""Checkpoints on the local disk that outlive a loss of power.
 
-A job says that a checkpoint is complete; whether its bytes would outlive a loss of power, nobody
-says. So they are forced to the disk and then written down as kept. When the machine has come back,
-a gang is resumed from what is kept, or else from what is in the store, and from nothing else.
+A job reports that a checkpoint is complete, which does not mean that it would outlive a loss of
+power. So the agent syncs it to the disk (fsync) and then records that in `kept.json`. After a
+reboot a gang is resumed from a synced checkpoint, or else from the store, and from nothing else.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from runtime.executors.folder import (
     read_json,
     write_json,
 )
-from runtime.executors.hostile import open_plain
+from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A checkpoint that is there."""
+class SyncedCheckpoint:
+    """A checkpoint that is synced to the local disk."""
 
     step: int
     path: Path
@@ -38,8 +38,8 @@ class Kept:
     run: Path | None
 
 
-class Keeper:
-    """Keeps the newest checkpoint of a job, of whichever run, in a thread while there is one."""
+class CheckpointSync:
+    """Syncs the newest checkpoint of a job, of any of its runs, in a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,8 +47,8 @@ class Keeper:
         self._works = False
         self._step = -1
 
-    def keep(self, run: Path, step: int, path: Path) -> None:
-        """Have a checkpoint of a run kept soon; of several that wait, the newest alone is."""
+    def sync(self, run: Path, step: int, path: Path) -> None:
+        """Have a checkpoint of a run synced soon; of several that wait, only the newest is."""
         with self._lock:
             if step <= self._step:
                 return
@@ -65,14 +65,14 @@ class Keeper:
                     self._works = False
                     return
             with contextlib.suppress(OSError):  # gone, or the disk is full: an older one stays
-                keep(*wanted)
+                sync_checkpoint(*wanted)
 
 
-def keep(run: Path, step: int, path: Path) -> None:
-    """Force a checkpoint of a run to the disk, then write down that it is kept. Blocks.
+def sync_checkpoint(run: Path, step: int, path: Path) -> None:
+    """Sync a checkpoint of a run to the disk, then record that. Blocks.
 
     Raises:
-        OSError: it is gone, is being written over, or the disk does not take it.
+        OSError: it is gone, is being overwritten, or the disk refuses it.
     """
     with as_user(owner_of(run)):
         files = _files(path)
@@ -84,23 +84,23 @@ def keep(run: Path, step: int, path: Path) -> None:
         sync_folder(path.parent)
         changed = _files(path) != files
     if not files or changed:
-        raise OSError(f"{path}: it changes while it is kept")
+        raise OSError(f"{path}: it changes while it is synced")
     write_json(run / KEPT, {"step": step, "name": str(path.relative_to(run)), "files": files})
 
 
 def owner_of(run: Path) -> int | None:
-    """Give the user of a run's workers; None if that cannot be told: then it is ours."""
+    """Give the user of a run's workers; None if it is unknown: then it is the agent's."""
     try:
         return (run / CHECKPOINTS).lstat().st_uid
     except OSError:
         return None
 
 
-def kept_of(run: Path) -> Kept | None:
-    """Give what a run has kept; None if nothing, or if its files are others than then."""
+def synced_of(run: Path) -> SyncedCheckpoint | None:
+    """Give the synced checkpoint of a run; None if there is none, or its files have changed."""
     said = read_json(run / KEPT) or {}
     step, name = said.get("step"), said.get("name")
-    # A job can write here as well.
+    # A job without isolation can write this file, too.
     if not isinstance(step, int) or not isinstance(name, str) or ".." in Path(name).parts:
         return None
     path = run / name
@@ -109,11 +109,11 @@ def kept_of(run: Path) -> Kept | None:
             as_then = run in path.parents and path.exists() and _files(path) == said["files"]
     except (OSError, ValueError):  # no name that a disk can have
         return None
-    return Kept(step, path, run) if as_then else None
+    return SyncedCheckpoint(step, path, run) if as_then else None
 
 
-def began_from(run: Path) -> Kept | None:
-    """Give the checkpoint on this machine that a run began from, if it is surely there."""
+def synced_origin_of(run: Path) -> SyncedCheckpoint | None:
+    """Give the local checkpoint that a run was started from, if it is synced."""
     order = read_json(run / ORDER) or {}
     step, resume, job = order.get("step"), order.get("resume"), run.parent
     if not isinstance(step, int) or not isinstance(resume, str):
@@ -123,16 +123,16 @@ def began_from(run: Path) -> Kept | None:
         return None
     place = path.relative_to(job).parts[0]
     if place != "fetched":
-        kept = kept_of(job / place)
-        return kept if kept is not None and (kept.step, kept.path) == (step, path) else None
-    # What was fetched was verified and forced to the disk before it got its name.
-    return Kept(step, path, None) if path.exists() else None
+        synced = synced_of(job / place)
+        return synced if synced is not None and (synced.step, synced.path) == (step, path) else None
+    # A fetched checkpoint was verified and synced before it got its name.
+    return SyncedCheckpoint(step, path, None) if path.exists() else None
 
 
-def newest_kept(job: Path) -> Kept | None:
-    """Give the newest checkpoint of the runs of a job whose work the newest of them goes on with.
+def newest_synced(job: Path) -> SyncedCheckpoint | None:
+    """Give the newest synced checkpoint of the runs that a job's newest run continues.
 
-    That is: its own, those that were put aside, and those that it was scaled from.
+    These are the newest run, those set aside, and those that it was scaled from.
     """
     past: list[Path] = []
     for run in run_folders(job):
@@ -140,20 +140,20 @@ def newest_kept(job: Path) -> Kept | None:
             if (read_json(run / STOP) or {}).get("why") != "scale":
                 break
         past.append(run)
-    found = (one for run in past for one in (kept_of(run), began_from(run)))
+    found = (one for run in past for one in (synced_of(run), synced_origin_of(run)))
     return max((one for one in found if one), key=lambda one: one.step, default=None)
 
 
-def unstored_result(run: Path) -> bool:
-    """Whether all workers of a run ended well, and its newest checkpoint here is not durable."""
-    record, kept = read_json(run / EXIT), kept_of(run)
-    if record is None or record.get("failed") is not None or kept is None:
+def has_unstored_result(run: Path) -> bool:
+    """Whether all workers of a run exited with 0, and its newest checkpoint is not stored."""
+    record, synced = read_json(run / EXIT), synced_of(run)
+    if record is None or record.get("failed") is not None or synced is None:
         return False
-    return kept.step > int((read_json(run / COMMITTED) or {"step": -1})["step"])
+    return synced.step > int((read_json(run / COMMITTED) or {"step": -1})["step"])
 
 
 def run_folders(job: Path) -> list[Path]:
-    """Give the run folders of a job, those put aside too, the newest first."""
+    """Give the run folders of a job, also those set aside, the newest first."""
     found = []
     for path in job.iterdir() if job.is_dir() else ():
         epoch, _, number = path.name.partition(".")
@@ -167,8 +167,8 @@ def epoch_of(run: Path) -> int:
     return int(run.name.partition(".")[0])
 
 
-def make_room(run: Path) -> None:
-    """Have the same epoch begin again, or a job anew: what ran of it before is put aside, closed.
+def set_aside_earlier_runs(run: Path) -> None:
+    """Set an earlier run of the same epoch aside, and close all earlier runs of the job.
 
     Raises:
         OSError: the disk does not take it.
@@ -185,12 +185,12 @@ def make_room(run: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    with open_plain(path) as file:
+    with open_regular_file(path) as file:
         os.fsync(file.fileno())
 
 
 def _files(path: Path) -> list[list[str | int]]:
-    """List names, sizes and times of change: a job may have begun to write over a name."""
+    """List names, sizes and times of change: a job may have begun to overwrite a file."""
     found: list[list[str | int]] = []
     for each in sorted((path, *path.rglob("*"))):
         if each.is_file():

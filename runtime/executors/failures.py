@@ -1,4 +1,4 @@
-"""How a run ended, in words, and whether trying again makes sense."""
+"""Why a run failed, as a sentence, and whether a retry makes sense."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.folder import SHIM_LOG
-from runtime.executors.hostile import read_tail
 from runtime.executors.logs import last_line
+from runtime.executors.untrusted_files import read_tail
 
-_NEVER_AGAIN = {
+_NOT_RETRIABLE = {
     126: "the command cannot be executed",
     127: "the command was not found",
 }
@@ -53,9 +53,9 @@ def failure(record: Mapping[str, Any] | None, folder: Path, argv0: str) -> Failu
 def _of_worker(worker: Mapping[str, Any], oom_kills: int, argv0: str) -> Failure:
     rank, code, number = worker["rank"], worker["code"], worker["signal"]
     line = f": {worker['line']}" if worker["line"] else ""
-    if code in _NEVER_AGAIN:
+    if code in _NOT_RETRIABLE:
         return Failure(
-            f"rank {rank}: {_NEVER_AGAIN[code]} (exit code {code}, {argv0}){line}", False
+            f"rank {rank}: {_NOT_RETRIABLE[code]} (exit code {code}, {argv0}){line}", False
         )
     if oom_kills and number == _KILL:
         how = "ran out of memory (the limit of the gang's cgroup)"

@@ -1,4 +1,4 @@
-"""Takes a machine in: its configuration, its service, and the user to look as."""
+"""What the checks go by: the configuration, the installed service, and the user to check as."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from bus.clock import Clock
 from services.agents import given
 from services.config import ConfigError, load
-from services.doctor.finding import Patient
+from services.doctor.finding import CheckContext
 from services.install import account, environment
 from services.install.layout import CONFIG, UNIT, Layout
 from services.install.status import ask, held
@@ -27,8 +27,8 @@ def config_file(named: Path | None, settings: Sequence[str]) -> Path | None:
     return found
 
 
-def admit(file: Path | None, settings: Sequence[str], clock: Clock) -> Patient:
-    """Read the configuration, as the service would; from here on we are the service's user.
+def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> CheckContext:
+    """Read the configuration as the service would, and become the service's user.
 
     Raises:
         ConfigError: it cannot be read; each wrong key is named.
@@ -36,22 +36,22 @@ def admit(file: Path | None, settings: Sequence[str], clock: Clock) -> Patient:
     unit = find_unit(Layout(), UNIT) if file == CONFIG else None
     if unit is not None:
         _become(unit)
-    patient = Patient(load(file, settings), clock, file, unit)
-    _check_kind(patient)
-    if patient.memory is None:
-        return patient
-    runs, _ = held(patient.memory)
-    return replace(patient, runs=runs, ready=ask(patient.config) if runs else None)
+    context = CheckContext(load(file, settings), clock, file, unit)
+    _check_kind(context)
+    if context.state_file is None:
+        return context
+    runs, _ = held(context.state_file)
+    return replace(context, is_running=runs, readiness=ask(context.config) if runs else None)
 
 
-def _check_kind(patient: Patient) -> None:
-    """Stop at what the installed agent would stop at; elsewhere it need not be an edge server's."""
-    if patient.unit is not None:
-        given(patient.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
+def _check_kind(context: CheckContext) -> None:
+    """Refuse a configuration that the installed agent refuses; others may be of any role."""
+    if context.unit is not None:
+        given(context.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
 
 
 def _become(unit: Unit) -> None:
-    """Go on as the service's user, with what it finds in its environment."""
+    """Become the service's user, with the service's environment."""
     environment.enter(Layout())
     if os.geteuid():
         return

@@ -1,7 +1,7 @@
-"""What the agent holds on a cluster, in a file for each job: it outlives the agent.
+"""The record of each gang on a cluster, in a file that outlives the agent.
 
-A file is written before the cluster hears of the gang, and removed when the agent has stored how
-the gang ended. So whatever may still run at a restart is known at once, without asking the cluster.
+A record is written before the gang is submitted, and removed when the agent has stored how the gang
+ended. So a restarted agent knows at once what may still run, without asking the cluster.
 """
 
 import json
@@ -18,13 +18,13 @@ Final = GangCompleted | GangFailed | GangStopped
 _FINALS: dict[str, type[Final]] = {
     one.__name__: one for one in (GangCompleted, GangFailed, GangStopped)
 }
-#: Reports of workers that have left are said again after a restart, the newest ones.
+#: How many reports of left workers are repeated after a restart: the newest.
 _LEFT_MAX = 64
 
 
 @dataclass(slots=True)
-class Started:
-    """A run that was handed to the cluster, or is about to be."""
+class StartedRun:
+    """A run that was submitted to the cluster, or is about to be."""
 
     epoch: int
     placement: Placement
@@ -35,21 +35,21 @@ class Started:
 
 
 @dataclass(slots=True)
-class Held:
-    """One gang."""
+class GangRecord:
+    """What is known and wanted of one gang."""
 
     job: str
-    #: The newest epoch it was given, and where it shall run then.
+    #: The newest epoch that was ordered, and the GPUs of that epoch.
     epoch: int
     placement: Placement
     spec: GangSpec
     #: The newest step that is durable.
     committed_step: int
     #: What the cluster runs, perhaps still under an older epoch; None: nothing.
-    started: Started | None = None
-    #: The step to begin anew from, whatever `started` still writes; None: it goes on.
+    started: StartedRun | None = None
+    #: The step to start again from, whatever `started` still saves; None: it goes on.
     anew_step: int | None = None
-    #: Epochs that give up GPUs and whose workers have not left yet.
+    #: Epochs whose GPUs are given up and whose workers have not left yet.
     giving_up: list[int] = field(default_factory=list)
     #: Epochs whose workers have left, with the step they had reached.
     left: list[tuple[int, int]] = field(default_factory=list)
@@ -92,8 +92,8 @@ class Held:
         }
 
 
-def load(folder: Path) -> Iterator[Held]:
-    """Give what was held when the agent ended.
+def load(folder: Path) -> Iterator[GangRecord]:
+    """Give the records that an earlier agent left.
 
     Raises:
         ValueError: a file is not one of this release.
@@ -142,10 +142,10 @@ def _final_to_dict(final: Final) -> dict[str, Any]:
     return {**said, "step": final.step, "epoch": final.epoch}
 
 
-def _from_dict(said: dict[str, Any]) -> Held:
+def _from_dict(said: dict[str, Any]) -> GangRecord:
     job, started, final = said["job"], said["started"], said["final"]
     saved = said["saved"]
-    return Held(
+    return GangRecord(
         job,
         said["epoch"],
         _placement(said["placement"]),
@@ -153,7 +153,7 @@ def _from_dict(said: dict[str, Any]) -> Held:
         said["committed_step"],
         None
         if started is None
-        else Started(
+        else StartedRun(
             started["epoch"],
             _placement(started["placement"]),
             started["step"],

@@ -1,33 +1,44 @@
-"""Runs all checks side by side; none can hold up the others, or us."""
+"""Runs all checks at the same time; one that hangs or fails does not stop the others."""
 
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from services.doctor import bus, certificates, clock, disk, gpus, permissions, store, unit
-from services.doctor.finding import Finding, Look, Patient, Teller
+from services.doctor import (
+    bus,
+    certificates,
+    clock,
+    configuration,
+    disk,
+    gpus,
+    permissions,
+    store,
+    unit,
+)
+from services.doctor.finding import Check, CheckContext, Finding, Reporter
 
-#: Longer than this nothing takes that is well.
+#: A check that takes longer than this is reported as a problem.
 LIMIT_S = 10.0
 #: In the order in which they are shown.
-CHECKS: Mapping[str, Look] = {
-    "bus": bus.look,
-    "certificates": certificates.look,
-    "clock": clock.look,
-    "gpu": gpus.look,
-    "store": store.look,
-    "disk": disk.look,
-    "permissions": permissions.look,
-    "cgroups": unit.look_at_cgroups,
-    "service": unit.look,
+CHECKS: Mapping[str, Check] = {
+    "configuration": configuration.check,
+    "bus": bus.check,
+    "certificates": certificates.check,
+    "clock": clock.check,
+    "gpu": gpus.check,
+    "store": store.check,
+    "disk": disk.check,
+    "permissions": permissions.check,
+    "cgroups": unit.check_cgroups,
+    "service": unit.check,
 }
 
 
-def examine(
-    patient: Patient, checks: Mapping[str, Look] = CHECKS, limit_s: float = LIMIT_S
+def run_checks(
+    context: CheckContext, checks: Mapping[str, Check] = CHECKS, limit_s: float = LIMIT_S
 ) -> list[Finding]:
     """Give what all checks find; one that does not end within the limit is a problem itself."""
-    running = [_Running(name, look, patient) for name, look in checks.items()]
+    running = [_Running(name, check, context) for name, check in checks.items()]
     end_s = time.monotonic() + limit_s  # noqa: TID251  of waiting, not of the world
     found: list[Finding] = []
     for one in running:
@@ -42,21 +53,21 @@ def worst(findings: Sequence[Finding]) -> int:
 
 
 class _Running:
-    """One check in a thread of its own, which is left behind if it hangs."""
+    """One check in a thread of its own, which is abandoned if it hangs."""
 
-    def __init__(self, name: str, look: Look, patient: Patient) -> None:
+    def __init__(self, name: str, check: Check, context: CheckContext) -> None:
         self._name, self._found = name, list[Finding]()
-        self._thread = threading.Thread(target=self._run, args=(look, patient), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(check, context), daemon=True)
         self._thread.start()
 
-    def _run(self, look: Look, patient: Patient) -> None:
+    def _run(self, check: Check, context: CheckContext) -> None:
         try:
-            for finding in look(patient):
+            for finding in check(context):
                 self._found.append(finding)
         except Exception as error:  # noqa: BLE001  a check that fails must not hide the others
             self._found.append(
-                Teller(self._name).problem(
-                    f"this could not be looked at: {type(error).__name__}: {error}",
+                Reporter(self._name).problem(
+                    f"this could not be checked: {type(error).__name__}: {error}",
                     "report it, with the configuration; secrets taken out",
                 )
             )
@@ -65,7 +76,7 @@ class _Running:
         self._thread.join(wait_s)
         if not self._thread.is_alive():
             return self._found
-        late = Teller(self._name).problem(
+        late = Reporter(self._name).problem(
             f"no answer within {limit_s:.0f} s",
             "see whether what it names hangs: a disk of another machine, or a network",
         )

@@ -1,7 +1,7 @@
-"""Buses in simulated time: it stands still a moment after something was said, until it is heard.
+"""Buses for the demo: simulated time pauses after each publish, until the message can be read.
 
-A broker takes some milliseconds from a publish to whoever reads it, and nobody counts as busy
-meanwhile: at a demo's pace, or when it is late and hurries, those would be simulated minutes.
+A broker takes some milliseconds from a publish to its reader, and no task counts as busy meanwhile:
+at the pace of a demo, or when it catches up, those would be simulated minutes.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from bus.clock import Clock
 from bus.contract import Bus, Consumer, Link, Message, Producer, Record, Transaction
 from schemas.topics import COMMANDS
 
-#: Real time from what is stored in Kafka to who reads it there, nearly always.
+#: Real time that a message nearly always takes from Kafka to its reader.
 READ_S = 0.008
-#: The same for commands, which take another step to the edge.
+#: The same for commands, which take one more hop to the edge.
 OBEYED_S = 0.025
 
 
-class Hold:
-    """Holds a clock's time still, for so long as it was last told to."""
+class ClockPause:
+    """Pauses a clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
 
-    def last(self, seconds: float) -> None:
-        """Hold time for so many real seconds from now, or for longer if it is held for longer."""
+    def extend(self, seconds: float) -> None:
+        """Pause time for at least so many real seconds from now."""
         loop = asyncio.get_running_loop()
         if self._timer is None:
             self._clock.enter()
@@ -41,15 +41,15 @@ class Hold:
         self._clock.leave()
 
 
-class HeldLink:
-    """A link that holds time after each publish."""
+class PacedLink:
+    """A link that pauses time after each publish."""
 
-    def __init__(self, link: Link, hold: Hold) -> None:
-        self._link, self._hold = link, hold
+    def __init__(self, link: Link, pause: ClockPause) -> None:
+        self._link, self._pause = link, pause
 
     async def publish(self, *messages: Message) -> None:
         await self._link.publish(*messages)
-        self._hold.last(READ_S)
+        self._pause.extend(READ_S)
 
     async def consumer(
         self, group: str, topics: Sequence[str], *, keys: Sequence[str] | None = None
@@ -63,15 +63,15 @@ class HeldLink:
         await self._link.close()
 
 
-class HeldBus(HeldLink):
-    """A bus that holds time after each publish, and each transaction with commands."""
+class PacedBus(PacedLink):
+    """A bus that pauses time after each publish, and each transaction with commands."""
 
-    def __init__(self, bus: Bus, hold: Hold) -> None:
-        super().__init__(bus, hold)
+    def __init__(self, bus: Bus, pause: ClockPause) -> None:
+        super().__init__(bus, pause)
         self._bus = bus
 
-    async def producer(self, producer_id: str) -> "HeldProducer":
-        return HeldProducer(await self._bus.producer(producer_id), self._hold)
+    async def producer(self, producer_id: str) -> "PacedProducer":
+        return PacedProducer(await self._bus.producer(producer_id), self._pause)
 
     def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
         return self._bus.read(topic, offset)
@@ -89,21 +89,21 @@ class HeldBus(HeldLink):
         return await self._bus.prune(now_s)
 
 
-class HeldProducer:
-    """A producer whose transactions hold time after commands."""
+class PacedProducer:
+    """A producer whose transactions pause time after commands."""
 
-    def __init__(self, producer: Producer, hold: Hold) -> None:
-        self._producer, self._hold = producer, hold
+    def __init__(self, producer: Producer, pause: ClockPause) -> None:
+        self._producer, self._pause = producer, pause
 
-    def transaction(self) -> "HeldTransaction":
-        return HeldTransaction(self._producer.transaction(), self._hold)
+    def transaction(self) -> "PacedTransaction":
+        return PacedTransaction(self._producer.transaction(), self._pause)
 
 
-class HeldTransaction:
-    """A transaction that holds time when it is committed, if it has commands."""
+class PacedTransaction:
+    """A transaction that pauses time when it is committed, if it has commands."""
 
-    def __init__(self, transaction: Transaction, hold: Hold) -> None:
-        self._transaction, self._hold = transaction, hold
+    def __init__(self, transaction: Transaction, pause: ClockPause) -> None:
+        self._transaction, self._pause = transaction, pause
         self._commands = False
 
     def send(self, message: Message) -> None:
@@ -120,4 +120,4 @@ class HeldTransaction:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self._transaction.__aexit__(kind, error, trace)
         if self._commands:
-            self._hold.last(OBEYED_S)
+            self._pause.extend(OBEYED_S)

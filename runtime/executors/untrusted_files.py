@@ -1,7 +1,7 @@
-"""Files that a job may have written, or swapped for something else: read so that none can do harm.
+"""Reads files that a job may have written or replaced, so that none can do harm.
 
-A plain file and no link, pipe or device; of bounded size; and where it is a record of ours, of the
-shape that we write. What is anything else is not there.
+Only a regular file is read (no link, pipe or device), of bounded size, and a record only if it has
+the shape that we write. Anything else counts as missing.
 
 Imports little, because the supervisor does.
 """
@@ -13,15 +13,15 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, BinaryIO
 
-#: An order holds a program with its environment; what is larger is none of ours.
+#: An order holds a program with its environment; a larger record is not ours.
 RECORD_MAX_BYTES = 4 * 2**20
 
 #: A type, some types, a list of one element (all are like it), or the keys that must be there.
 Shape = type | tuple[type, ...] | list[Any] | dict[str, Any]
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """Open a plain file for reading; never waits, as a pipe would have us do.
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading; never blocks, as opening a pipe would.
 
     Raises:
         OSError: there is none, or it is something else.
@@ -36,7 +36,7 @@ def open_plain(path: Path) -> BinaryIO:
 def read_record(path: Path, shape: Shape) -> tuple[dict[str, Any], int] | None:
     """Give what a record of this shape says, and its owner's user id; None if there is none."""
     try:
-        with open_plain(path) as file:
+        with open_regular_file(path) as file:
             about = os.fstat(file.fileno())
             if about.st_size > RECORD_MAX_BYTES:
                 return None
@@ -49,7 +49,7 @@ def read_record(path: Path, shape: Shape) -> tuple[dict[str, Any], int] | None:
 def read_tail(path: Path, size: int) -> bytes:
     """Give the end of a file; empty if there is none."""
     try:
-        with open_plain(path) as file:
+        with open_regular_file(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             return file.read(size)
     except OSError:
@@ -57,7 +57,7 @@ def read_tail(path: Path, size: int) -> bytes:
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a value of JSON is of this shape; a truth value is no number."""
+    """Whether a JSON value has this shape; true and false are no numbers."""
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(
             key in value and fits(value[key], inner) for key, inner in shape.items()

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from cloud_agent.kubernetes.api import Api, Away, Refused
-from cloud_agent.kubernetes.mirror import Mirror
+from cloud_agent.kubernetes.informer import Informer
 from tests.patience import wait_until
 
 Json = dict[str, Any]
@@ -118,14 +118,14 @@ def api(server: Server, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def seen(server: Server, api: Api) -> Iterator[Seen]:
     """Begin to follow at the first call; give the names of the Jobs that are seen."""
-    mirror = Mirror(api, "tidegate.io/agent=a")
+    informer = Informer(api, "tidegate.io/agent=a")
     begun: list[bool] = []
 
     def names() -> list[str] | None:
         if not begun:
             begun.append(True)
-            mirror.begin(lambda: None)
-        view = mirror.view()
+            informer.begin(lambda: None)
+        view = informer.view()
         return None if view is None else sorted(one.job for one in view.jobs)
 
     yield names
@@ -171,13 +171,13 @@ def test_broken_stream_is_taken_up_where_it_was(server: Server, seen: Seen) -> N
 
 def test_refused_it_shows_nothing_and_says_why(server: Server, api: Api) -> None:
     server.status = 403
-    mirror = Mirror(api, "")
-    mirror.begin(lambda: None)
-    wait_until(lambda: "refuses to show" in (mirror.away or ""))
-    assert mirror.view() is None
+    informer = Informer(api, "")
+    informer.begin(lambda: None)
+    wait_until(lambda: "refuses to show" in (informer.away or ""))
+    assert informer.view() is None
     server.status = 200
-    wait_until(lambda: mirror.view() is not None)
-    assert mirror.away is None
+    wait_until(lambda: informer.view() is not None)
+    assert informer.away is None
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ def test_what_makes_no_sense_is_not_believed_and_all_is_asked_anew(
     del broken["metadata"]["uid"]  # a cluster of another release, or a proxy in between
     server.streams = [event("ADDED", broken)]
     seen()
-    wait_until(lambda: server.asked.count("list") >= 2, "it believes its mirror for ever")
+    wait_until(lambda: server.asked.count("list") >= 2, "it believes its informer for ever")
     wait_until(lambda: seen() == ["a"])

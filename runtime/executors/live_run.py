@@ -1,50 +1,50 @@
-"""The workers of a run and what they say of themselves, looked at together."""
+"""A started run: its processes together with the progress that its workers report."""
 
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
 from runtime.core import GangProgress, Placement
-from runtime.executors.ends import Failure, failure
 from runtime.executors.environment import resizes_in_place
+from runtime.executors.failures import Failure, failure
 from runtime.executors.options import ProcessOptions
 from runtime.executors.progress import ProgressFile
 from runtime.executors.runs import Run
-from runtime.executors.saving import Offer
-from runtime.executors.stillness import still_since_s
+from runtime.executors.stall import stalled_since_s
+from runtime.executors.uploading import LocalCheckpoint
 
 _log = logging.getLogger(__name__)
 
 
-class Live:
-    """A run that has begun."""
+class LiveRun:
+    """A run that was started."""
 
     def __init__(self, options: ProcessOptions, run: Run) -> None:
         self.run = run
         self.file = ProgressFile(run.progress, run.checkpoints)
-        #: Since when it lives without a step; None: it moves, or never said steps.
+        #: Since when it has taken no step; None: it takes steps, or never reported any.
         self.stuck_since_s: float | None = None
-        #: Why it was ended by the executor itself, if it was.
-        self.doom: str | None = None
+        #: Why the executor killed it, if it did.
+        self.kill_reason: str | None = None
         self._options = options
         self._begun_s: float | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch in force: that of its beginning, or of the last size in place it confirmed."""
-        wish = self.run.wish
-        if wish is None:
+        """The epoch in force: that of its start, or of the last resize that the job confirmed."""
+        request = self.run.resize_request
+        if request is None:
             return self.run.order.epoch
-        met = self.file.generation == wish.epoch and not wish.given_up
-        return wish.epoch if met else wish.epoch_before
+        met = self.file.generation == request.epoch and not request.given_up
+        return request.epoch if met else request.epoch_before
 
     @property
     def placement(self) -> Placement:
         """The GPUs of that epoch."""
-        wish = self.run.wish
-        if wish is None:
+        request = self.run.resize_request
+        if request is None:
             return self.run.order.placement
-        return wish.placement if self.epoch == wish.epoch else wish.placement_before
+        return request.placement if self.epoch == request.epoch else request.placement_before
 
     @property
     def resizes_in_place(self) -> bool:
@@ -54,7 +54,7 @@ class Live:
 
     @property
     def step(self) -> int:
-        """How far it is, as far as it says; never beyond the end."""
+        """The last step that it reported; never beyond the end."""
         return self._within(self.run.order.step if self.file.step is None else self.file.step)
 
     def _within(self, step: int) -> int:
@@ -63,7 +63,7 @@ class Live:
 
     @property
     def reached_the_end(self) -> bool:
-        """Whether it said the last step and ended in good order. Only those who know theirs can."""
+        """Whether it reported the job's last step and all workers ended with code 0."""
         record = self.run.exit_record() or {}
         ended = record.get("workers") or [{"code": None}]
         well = all(worker["code"] == 0 for worker in ended)
@@ -71,26 +71,26 @@ class Live:
 
     @property
     def lease_ended(self) -> bool:
-        """Whether its supervisor had it leave because the agent's lease was over."""
+        """Whether its supervisor stopped it because the agent's lease was over."""
         return bool((self.run.exit_record() or {}).get("lease_ended"))
 
-    def offers(self, now_s: float) -> Iterator[Offer]:
-        """Read a piece of what is new; give the checkpoints that it announces.
+    def new_checkpoints(self, now_s: float) -> Iterator[LocalCheckpoint]:
+        """Read a piece of the new progress; give the checkpoints that it announces.
 
-        None of an earlier boot: after a crash of the machine, the disk may lack some of them.
+        A run of an earlier boot gives none: after a crash the disk may lack some of them.
         """
         for said in self.file.read(now_s) if self.run.this_boot else ():
             announced = replace(said, step=self._within(said.step))
-            yield Offer(self.run.folder, self.run.order.epoch, announced, now_s)
+            yield LocalCheckpoint(self.run.folder, self.run.order.epoch, announced, now_s)
 
-    def is_heard_out(self) -> bool:
-        """Whether all is read that its workers said. Ask once they are gone, before judging."""
+    def is_read_to_end(self) -> bool:
+        """Whether all progress was read. Ask this once the workers are gone, before judging."""
         return not self.run.this_boot or self.file.is_over()
 
     def has_started(self, now_s: float) -> bool:
-        """Whether it said a step, or has lived long enough for one that says nothing."""
+        """Whether it reported a step, or has lived long enough without reporting anything."""
         if not self.file.caught_up:
-            return False  # what is read yet was said to an agent of before
+            return False  # these lines were already read by an earlier agent
         if self.file.step is not None:
             return True
         if self._begun_s is None and self.run.begun():
@@ -98,12 +98,12 @@ class Live:
         return self._begun_s is not None and now_s - self._begun_s >= self._options.quiet_start_s
 
     def watch(self, now_s: float) -> None:
-        """Notice workers that live and do not move; end them if that is wished for."""
+        """Notice workers that take no steps; kill them if the options say so."""
         if self._becomes_stuck(now_s):
             said = f"alive, but no step after {self.step}"
             _log.warning("job %s, epoch %d: %s", self.run.order.job, self.epoch, said)
             if self._options.end_stuck:
-                self.doom = f"stuck: {said}"
+                self.kill_reason = f"stuck: {said}"
                 self.run.kill()
 
     def save(self) -> None:
@@ -115,14 +115,14 @@ class Live:
     def _becomes_stuck(self, now_s: float) -> bool:
         moved_s = self.file.moved_s
         if moved_s is None and self.run.order.step > 0:
-            moved_s = self._begun_s  # a job that has said steps before is expected to again
+            moved_s = self._begun_s  # a job that reported steps before is expected to again
         usual_s, least_s = self.file.step_interval_s, self._options.stuck_after_s
         before = self.stuck_since_s
-        self.stuck_since_s = still_since_s(moved_s, usual_s, least_s, now_s)
+        self.stuck_since_s = stalled_since_s(moved_s, usual_s, least_s, now_s)
         return before is None and self.stuck_since_s is not None
 
     def progress(self, epoch: int) -> GangProgress | None:
-        """How far it is, under this epoch; None of one that does not say."""
+        """How far it is, under this epoch; None if it does not report."""
         spec = self.run.order.spec
         pace = self.file.pace(spec.samples_per_step)
         rate = self.file.samples_per_s(spec.samples_per_step)
@@ -132,8 +132,8 @@ class Live:
 
     def failure(self) -> Failure | None:
         """Why it failed; None if all its workers ended well. Only once it is gone."""
-        if self.doom is not None:
-            return Failure(self.doom)
+        if self.kill_reason is not None:
+            return Failure(self.kill_reason)
         if not self.run.this_boot:
             return Failure("the machine was restarted, and the workers with it")
         program = self.run.order.spec.program
@@ -142,8 +142,8 @@ class Live:
         )
 
 
-def last_step(live: Live | None, saved: int) -> int:
-    """Give the last step of a job that completed: as declared, else the last that it said."""
+def last_step(live: LiveRun | None, saved: int) -> int:
+    """Give the last step of a completed job: as declared, else the last reported."""
     assert live is not None  # it was seen to end
     total = live.run.order.spec.total_steps
     return max(saved, live.step) if total is None else total
