@@ -15,8 +15,9 @@ from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
-from scheduler.reduce import Telemetry, stimulus_of
+from scheduler.relevance import stimulus_of
 from scheduler.speakers import AGENT_PREFIX, Wrong, account_of, out_of_turn
+from scheduler.telemetry import Telemetry
 from schemas.codec import EventEnvelope, Rejected, decode_event
 from schemas.envelope import moment
 from schemas.events import LinkLost, LinkOpened, NodeBorn, NodeMeasured

@@ -19,7 +19,7 @@ from runtime.turns import Report, Turns
 from scheduler.contact import Contact
 from scheduler.core.stimuli import Cause, Command
 from scheduler.dedupe import Dedupe, Verdict
-from scheduler.reduce import stimulus_of
+from scheduler.relevance import stimulus_of
 from schemas.events import EventData, NodeBorn, NodeMeasured
 from simulator.driver import Driver
 

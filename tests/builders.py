@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import orjson
 
-from scheduler.core import reconcile
+from scheduler.core import loans
 from scheduler.core.agenda import command_due_s, job_due_s, node_due_s
 from scheduler.core.engine import Engine
 from scheduler.core.evolve import apply
@@ -220,7 +220,7 @@ class Cell:
         self.last = self.engine.handle(stimulus)
         decided(self.state, stimulus, self.last, before)
         self.policy.planner = planner
-        with patch.object(reconcile, "_touched", lambda turn: turn.state.nodes.keys()):
+        with patch.object(loans, "_touched", lambda turn: turn.state.nodes.keys()):
             same = twin.handle(copy.deepcopy(stimulus))
         assert decision_bytes(decision_to_dict(same)) == decision_bytes(
             decision_to_dict(self.last)

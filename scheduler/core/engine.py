@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 
 from scheduler.core import due, facts, observe, observe_fleet
 from scheduler.core.agenda import Agenda
+from scheduler.core.carry_out import advance
 from scheduler.core.changed_claims import ChangedClaims
 from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask
-from scheduler.core.reconcile import adopt, advance, clear_reclaimed
+from scheduler.core.loans import clear_reclaimed
+from scheduler.core.reconcile import adopt
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (

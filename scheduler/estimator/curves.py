@@ -15,10 +15,10 @@ import numpy as np
 
 from scheduler.core.state import Job, declared_rate
 from scheduler.core.stimuli import Curve
+from scheduler.estimator.goodput import Noise
 from scheduler.estimator.kin import Kin, Own, Row, level
 from scheduler.estimator.noise import Measured, Trend
 from scheduler.estimator.steps import Seen, Shape, Timed
-from scheduler.goodput import Noise
 from scheduler.policies.interface import Floats
 
 #: Batches alike by so much are one batch.

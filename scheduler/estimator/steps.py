@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scheduler.goodput import Observations, StepTime, fit
+from scheduler.estimator.goodput import Observations, StepTime, fit
 from scheduler.policies.interface import Floats
 
 #: Times that changed by less, as a logarithm, need no other fit.

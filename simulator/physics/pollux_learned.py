@@ -14,9 +14,9 @@ away, which a real job need not do.
 
 import numpy as np
 
+from scheduler.estimator.goodput import Batches, Best, Noise, Tried, best_of, goodputs, tried
 from scheduler.estimator.noise import Trend
 from scheduler.estimator.steps import Seen, Shape, Steps, Timed
-from scheduler.goodput import Batches, Best, Noise, Tried, best_of, goodputs, tried
 from scheduler.policies.interface import Floats
 from simulator.physics.base import Cluster, Observed, Placement
 from simulator.physics.pollux import PolluxJob

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted, NodeSilent
-from scheduler.reduce import stimulus_of
+from scheduler.relevance import stimulus_of
 from schemas.commands import Rebirth, RenewLease, StartGang
 from schemas.events import JobCancelled, WorkerStarted
 from tests.builders import Cell, node_born, progressed, submitted, target

@@ -144,7 +144,7 @@ def test_a_bug_while_a_plan_is_adopted_is_raised_in_tests_alone(
     def broken(*_: Any) -> None:
         raise InvalidTransition("n0", "here", "LoanRequested")
 
-    monkeypatch.setattr(reconcile, "_lend", broken)
+    monkeypatch.setattr(reconcile, "lend", broken)
     monkeypatch.setattr(Engine, "strict", strict)
     if strict:
         with pytest.raises(InvalidTransition):

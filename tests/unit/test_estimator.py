@@ -12,7 +12,7 @@ from scheduler.core.state import ClusterState, Job, Node, Pool
 from scheduler.core.stimuli import Curve
 from scheduler.core.transitions import JobState
 from scheduler.estimator.estimator import QUIET_S, Estimator
-from scheduler.goodput import Noise, StepTime
+from scheduler.estimator.goodput import Noise, StepTime
 from schemas.events import JobProgressed
 from tests.builders import submitted
 

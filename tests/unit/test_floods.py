@@ -9,7 +9,7 @@ import pytest
 from bus.contract import Message, Record
 from bus.log import LogConsumer
 from scheduler.intake import SOURCE_RATES
-from scheduler.reduce import stimulus_of
+from scheduler.relevance import stimulus_of
 from schemas.events import (
     EventData,
     JobCancelled,

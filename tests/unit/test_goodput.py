@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from scheduler.goodput import Batches, Noise, Observations, StepTime, best_batch, fit
+from scheduler.estimator.goodput import Batches, Noise, Observations, StepTime, best_batch, fit
 
 TRUE = StepTime(0.05, 0.002, 0.3, 0.01, 0.1, 0.005, 2.5)
 

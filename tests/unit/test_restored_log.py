@@ -6,7 +6,7 @@ from pathlib import Path
 from bus.clock import PacedClock
 from bus.sqlite import SqliteBus
 from scheduler.core.stimuli import Cause, LeaderStarted, next_epoch
-from scheduler.reduce import stimulus_of
+from scheduler.relevance import stimulus_of
 from schemas.commands import LendNode, Rebirth, StartGang
 from schemas.events import JobProgressed
 from tests.builders import Cell, node_born, submitted

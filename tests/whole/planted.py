@@ -109,7 +109,7 @@ def _epochs_repeat() -> AbstractContextManager[Any]:
 
     return _both(
         patch("scheduler.service.next_epoch", above),
-        patch("scheduler.core.reconcile.next_epoch", above),
+        patch("scheduler.core.carry_out.next_epoch", above),
     )
 
 
@@ -130,7 +130,7 @@ def _supervisors_forget() -> AbstractContextManager[Any]:
 
 def _nothing_reclaimed() -> AbstractContextManager[Any]:
     """What owners need back is left to who has it."""
-    return patch("scheduler.core.reconcile._start_reclaims", lambda turn, nodes: None)
+    return patch("scheduler.core.reconcile.start_reclaims", lambda turn, nodes: None)
 
 
 def _quotas_forgotten() -> AbstractContextManager[Any]:

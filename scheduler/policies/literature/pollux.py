@@ -27,7 +27,7 @@ class Pollux:
     at its submission. With p = 1 it is the sum of speed-ups, which is what its published successor
     in production maximises.
 
-    Knows the goodput curve, which the engine or the simulator learns (`scheduler.goodput`).
+    Knows the goodput curve, which the estimator learns (`scheduler.estimator.goodput`).
     Cost: O(n k) and a program over what the bound leaves open; see `knapsack`.
     """
 

@@ -1,13 +1,8 @@
-"""From messages to stimuli: fold telemetry into columns, pass on what a decision depends on.
+"""From messages to stimuli: pass on what a decision depends on.
 
 Most messages say what was expected: a job is where its rate said it would be, an owner needs what
 it needed. Those are folded and end here. The engine sees only changes.
 """
-
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.core.state import ClusterState, slot_s
 from scheduler.core.stimuli import Input
@@ -33,67 +28,6 @@ from schemas.events import (
 RATE_CHANGE = 0.05
 #: Progress is passed on at least this often, so that extrapolation stays honest.
 PROGRESS_S = 900.0
-
-
-class Telemetry:
-    """The newest figures of every node, as columns that grow."""
-
-    _COLUMNS = 6
-
-    def __init__(self) -> None:
-        """Begin with no node."""
-        self._row: dict[str, int] = {}
-        self._table: NDArray[np.float64] = np.full((64, self._COLUMNS), np.nan)
-        self.folded = 0
-
-    def fold(self, reports: Sequence[tuple[float, NodeMeasured]]) -> None:
-        """Fold reports (moment, payload), oldest first: one write into the columns for all."""
-        by_width: dict[int, list[int]] = {}
-        for index, (_, report) in enumerate(reports):
-            by_width.setdefault(len(report.gpu_utilisation), []).append(index)
-        values = np.empty((len(reports), self._COLUMNS))
-        for width, indices in by_width.items():
-            alike = [reports[index] for index in indices]
-            values[indices] = _summaries(alike, width)
-        rows = [self._row_of(report.node) for _, report in reports]
-        while len(self._row) > len(self._table):
-            self._table = np.concatenate([self._table, np.full_like(self._table, np.nan)])
-        # Of a node that is in it twice, the later row is the one that stays.
-        self._table[rows] = values
-        self.folded += len(rows)
-
-    def _row_of(self, node: str) -> int:
-        row = self._row.get(node)
-        if row is None:
-            row = self._row[node] = len(self._row)
-        return row
-
-    def newest(self, node: str) -> dict[str, float] | None:
-        """Give a node's newest figures; NaN where not measured; None if it never reported."""
-        row = self._row.get(node)
-        if row is None:
-            return None
-        names = ("at_s", "utilisation", "memory_used_mib", "temperature_c", "power_w", "gpus")
-        return dict(zip(names, self._table[row].tolist(), strict=True))
-
-
-def _summaries(reports: Sequence[tuple[float, NodeMeasured]], gpus: int) -> NDArray[np.float64]:
-    """(r, columns) of reports with as many GPUs each; null becomes NaN on the way into numpy."""
-    used = np.array([report.gpu_utilisation for _, report in reports], dtype=np.float64)
-    memory = np.array([report.gpu_memory_used_mib for _, report in reports], dtype=np.float64)
-    heat = np.array([report.gpu_temperature_c for _, report in reports], dtype=np.float64)
-    power = np.array([report.gpu_power_w for _, report in reports], dtype=np.float64)
-    moments = np.array([moment for moment, _ in reports], dtype=np.float64)
-    watts = _mean(power) * np.sum(~np.isnan(power), axis=1)
-    columns = (moments, _mean(used), _mean(memory), np.fmax.reduce(heat, axis=1), watts)
-    return np.stack([*columns, np.full(len(reports), float(gpus))], axis=1)
-
-
-def _mean(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(r,) mean of what is known in each row; NaN where nothing is."""
-    known = np.sum(~np.isnan(table), axis=1)
-    total = np.nansum(table, axis=1)
-    return np.where(known > 0, total / np.maximum(known, 1), np.nan)
 
 
 def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | None:

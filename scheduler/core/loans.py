@@ -1,0 +1,81 @@
+"""Loans: nodes are asked for, called back, emptied and handed over to their owners."""
+
+from collections.abc import Mapping
+
+from scheduler.core import facts
+from scheduler.core.leave import stop
+from scheduler.core.state import Node
+from scheduler.core.transitions import JobState, LoanState, NodeState
+from scheduler.core.turn import Turn
+from schemas.commands import LendNode, ReturnNode
+
+
+def lend(turn: Turn, name: str) -> None:
+    """Ask an owner for a node; not if it is training's own, on loan already, or not in contact."""
+    state = turn.state
+    node = state.nodes.get(name)
+    if node is None or node.loan is not None or node.state is not NodeState.ALIVE:
+        return
+    if state.pools[node.pool].kind == "training":
+        return
+    loan = f"loan-{state.leader.epoch}-{state.loans}"
+    turn.emit(facts.LoanRequested(loan, name))
+    turn.command(node.agent, LendNode(node=name, loan=loan), name)
+
+
+def start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
+    """Begin to call lent nodes back: node -> when its owner is expected to need it."""
+    state = turn.state
+    for name in sorted(reclaim):
+        node = state.nodes.get(name)
+        if node is None or node.loan_state is not LoanState.LENT:
+            continue
+        turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
+
+
+def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
+    """Get gangs that nobody moved off nodes that go back; hand empty nodes over.
+
+    All are looked at, or unless `anew` those alone that this turn has touched: without a fact about
+    it, or about a job there, nothing but time gives a node more to do.
+    """
+    for node in turn.state.changing_loans(None if anew else _touched(turn)):
+        if node.loan is None or node.state is not NodeState.ALIVE:
+            continue
+        if node.loan_state is LoanState.RECLAIMING:
+            _clear(turn, node)
+        elif node.loan_state is LoanState.RETURNING:
+            if not turn.state.is_open("ReturnNode", node.id):
+                turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
+        elif node.loan_state is LoanState.LENDING and not turn.state.is_open("LendNode", node.id):
+            loan = node.loan
+            turn.emit(facts.LoanRefused(node.id, "never acknowledged"))
+            # It may have been heard all the same.
+            turn.command(node.agent, ReturnNode(node=node.id, loan=loan), node.id)
+
+
+def _touched(turn: Turn) -> set[str]:
+    """Name the nodes that the facts of this turn are about, and those of their jobs."""
+    found = set[str]()
+    for fact in turn.facts:
+        if (node := getattr(fact, "node", None)) is not None:
+            found.add(node)
+        job = turn.state.jobs.get(getattr(fact, "job", ""))
+        if job is not None:
+            found.update(job.allocation, job.leaving)
+    return found
+
+
+def _clear(turn: Turn, node: Node) -> None:
+    state = turn.state
+    holders = sorted({holder for holder in node.holder if holder is not None})
+    # One that waits for GPUs elsewhere may wait until a grace before the owner needs the node.
+    pressing = state.now_s + turn.settings.grace_s >= (node.due_s or 0.0)
+    for job in (state.jobs[name] for name in holders if name in state.jobs):
+        here = node.id in job.allocation and (job.target is None or pressing)
+        if here and job.state in (JobState.STARTING, JobState.RUNNING):
+            turn.because(job.id, "preempts", "loan.reclaimed", due_s=node.due_s or 0.0)
+            stop(turn, job, "preempted")
+    if not holders and node.loan is not None:
+        turn.emit(facts.ReturnOrdered(node.id))
+        turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
