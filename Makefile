@@ -54,8 +54,9 @@ check-imports: $(READY)
 	@echo "== lint-imports"
 	@$(BIN)/lint-imports --no-logo
 
+# All of it each time (-E -a): a page that is not read again complains of nothing.
 docs: $(READY) ## Build the documentation's site into build/docs; a link that leads nowhere fails it
-	@$(BIN)/python -m sphinx -q -W --keep-going docs build/docs $(ARGS)
+	@$(BIN)/python -m sphinx -q -E -a -W --keep-going docs build/docs $(ARGS)
 	@echo "Open build/docs/index.html"
 
 bench: $(READY) ## Run the benchmarks

@@ -55,7 +55,8 @@ BELOW = {
 
 def _add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
     for caption, pages in BELOW.get(page, {}).items():
-        options = [":hidden:", ":glob:", *([f":caption: {caption}"] if caption else [])]
+        options = [":glob:", ":titlesonly:", *([f":caption: {caption}"] if caption else [])]
+        options += [":hidden:"] if page != "adr/README" else []  # the others link to what is below
         source[0] += "\n".join(["\n", "```{toctree}", *options, "", *pages, "```", ""])
 
 

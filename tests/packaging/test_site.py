@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def build(docs: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """As `make docs` does."""
     return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", docs, out],
+        [sys.executable, "-m", "sphinx", "-q", "-E", "-a", "-W", "--keep-going", docs, out],
         text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
