@@ -21,7 +21,7 @@ unexport VIRTUAL_ENV
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-lint check-format check-types check-imports \
-	bench chaos chaos-real soak simulate-faults format lock clean
+	docs bench chaos chaos-real soak simulate-faults format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
@@ -53,6 +53,11 @@ check-types: $(READY)
 check-imports: $(READY)
 	@echo "== lint-imports"
 	@$(BIN)/lint-imports --no-logo
+
+# All of it each time (-E -a): a page that is not read again complains of nothing.
+docs: $(READY) ## Build the documentation's site into build/docs; a link that leads nowhere fails it
+	@$(BIN)/python -m sphinx -q -E -a -W --keep-going docs build/docs $(ARGS)
+	@echo "Open build/docs/index.html"
 
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)

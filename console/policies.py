@@ -4,13 +4,11 @@ python -m console.policies            write the page
 python -m console.policies --check    exit 1 if it is not what the code says
 """
 
-import argparse
 import inspect
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +19,9 @@ from rich.text import Text
 from console.output import JsonPath, emit_json, out
 from scheduler.policies.catalogue import CATALOGUE, Entry
 from scheduler.policies.registry import POLICIES, make_policy, name_of
+from schemas.pages import DOCS, keep
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "policies.md"
+PAGE = DOCS / "policies.md"
 _UNKNOWN = "–"
 #: Column -> the terminal's width from which on it is shown; text that is longer wraps.
 _COLUMNS = {"policy": 0, "aims at": 0, "knows": 100, "source": 150}
@@ -161,15 +160,7 @@ def _written(value: object) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the page, or check it."""
-    parser = argparse.ArgumentParser(prog="python -m console.policies")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    if not parser.parse_args(argv).check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    sys.stderr.write("docs/policies.md is out of date: run python -m console.policies\n")
-    return 1
+    return keep("console.policies", {PAGE: page()}, argv)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,12 @@ def simulate(
     profiles: Annotated[
         str | None, typer.Option(help="Folder of measured profiles or throughput tables.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=100_000)] = 16,
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024)] = 4,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Nodes of the training pool.")
+    ] = 16,
+    gpus_per_node: Annotated[
+        int, typer.Option(min=1, max=1024, help="Of every node but edge servers.")
+    ] = 4,
     inference_nodes: Annotated[
         int, typer.Option(min=0, max=100_000, help="Servers that may be lent, with as many GPUs.")
     ] = 0,

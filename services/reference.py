@@ -1,10 +1,9 @@
-"""Writes docs/configuration.md from the sections and from the comments at their keys.
+"""Writes docs/configuration.md, from the comments at the sections' keys, and docs/metrics.md.
 
-python -m services.reference            write it
-python -m services.reference --check    exit 1 if it is not what the sections say
+python -m services.reference            write them
+python -m services.reference --check    exit 1 if one is not what the code says
 """
 
-import argparse
 import ast
 import dataclasses
 import inspect
@@ -12,15 +11,17 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
+from schemas.pages import DOCS, keep
 from services.config import Config
+from services.metrics import ALL, METRICS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+PAGE = DOCS / "configuration.md"
+METRICS_PAGE = DOCS / "metrics.md"
 _HEAD = """\
 # Configuration
 
@@ -41,6 +42,17 @@ The environment goes before the file, and flags before both: `kafka.namespace` i
 `TIDEGATE_KAFKA__NAMESPACE=plant` and `--set kafka.namespace=plant`. `tidegate config` takes the
 same file and flags and prints what is in force, secrets hidden. A key that is not here is an error.
 A name that ends in `_s` holds seconds.
+"""
+_METRICS_HEAD = """\
+# Metrics
+
+Made by `python -m services.reference` from the table in `services/metrics.py`; change it there.
+Each role answers Prometheus at `/metrics` ([ports](deploy.md#deploying-tidegate)), with those of
+its process besides. A histogram has `_bucket`, `_sum` and `_count`. The alerts on these
+figures, and what to do about each, are in [deploy.md](deploy.md#what-to-watch).
+
+| metric | kind | labels | of | meaning |
+|---|---|---|---|---|
 """
 _NUMBERS = {
     "minimum": "at least",
@@ -150,18 +162,19 @@ def _default(kind: type, key: str, at: Any) -> str:
     return f"`{json.dumps(default)}`"
 
 
+def metrics() -> str:
+    """Give the text of the page of metrics."""
+    rows = [_METRICS_HEAD]
+    for name, what in METRICS.items():
+        labels = ", ".join(f"`{label}`" for label in what.labels)
+        roles = "all" if what.roles == ALL else ", ".join(what.roles)
+        rows.append(f"| `{name}` | {what.kind} | {labels} | {roles} | {what.help} |\n")
+    return "".join(rows)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or say whether it is as it should be."""
-    parser = argparse.ArgumentParser(prog="python -m services.reference")
-    parser.add_argument("--check", action="store_true", help="only say whether it has drifted")
-    wanted = page()
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    sys.stderr.write(f"docs/{PAGE.name} is out of date: run python -m services.reference\n")
-    return 1
+    """Write the pages, or say whether they are as they should be."""
+    return keep("services.reference", {PAGE: page(), METRICS_PAGE: metrics()}, arguments)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,16 @@
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import typer.main
-from typer.core import TyperGroup
 
-from console.verbs import make_app
 from scheduler.core.settings import Settings
-from services.config import load
 from services.process import PORTS
 from tests.brokers import fresh_namespace
-from tests.deploy.test_compose_files import SERVICES
 from tests.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,48 +20,9 @@ BLOCKS: list[str] = re.findall(r"^```sh\n(.*?)^```$", MANUAL, re.DOTALL | re.MUL
 BIN = Path(sys.executable).parent
 
 
-def commands() -> list[list[str]]:
-    """Every command of every block, in words, without the variables before it."""
-    found = []
-    for line in "".join(BLOCKS).replace("\\\n", " ").splitlines():
-        for part in re.split(r";|&&", line):
-            words = shlex.split(part)
-            while words and re.fullmatch(r"\w+=.*", words[0]):
-                words.pop(0)
-            if words:
-                found.append(words)
-    return found
-
-
-def group() -> TyperGroup:
-    found = typer.main.get_command(make_app())
-    assert isinstance(found, TyperGroup)
-    return found
-
-
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_a_command_names_what_there_is(words: list[str]) -> None:
-    if "tidegate" in words:
-        verb, *arguments = words[words.index("tidegate") + 1 :]
-        flags = {flag for option in group().commands[verb].params for flag in option.opts}
-        assert {word for word in arguments if word.startswith("-")} <= flags
-        load(None, [word for word in arguments if re.match(r"\w+\.\w+=", word)])
-    if words[:2] == ["docker", "compose"]:
-        named = {word for word in words if word in SERVICES}
-        assert named or words[4] in ("up", "ps")
-    if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for word in words:
-        if (path := word.removeprefix("/")).startswith("compose/"):
-            assert (ROOT / path).exists(), path
-
-
-def test_files_and_settings_in_the_text_exist() -> None:
-    quoted = re.findall(r"`([^`\n]+)`", MANUAL)
-    paths = {word for text in quoted for word in text.split() if word.startswith("compose/")}
-    made = {path for path in paths if path.startswith("compose/secrets/")}
-    assert [path for path in sorted(paths - made) if not (ROOT / path).exists()] == []
-    assert {Path(path).parts[2] for path in made} <= {"authority", "grafana", "edge-7"}
+def test_what_the_text_says_of_secrets_and_commands_is_so() -> None:
+    made = re.findall(r"`compose/secrets/([\w-]+)", MANUAL)
+    assert set(made) <= {"authority", "grafana", "edge-7"}
     assert "`scheduler.settings.command_ttl_s` (10 minutes)" in MANUAL
     assert Settings().command_ttl_s == 600.0
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md: up to date, and a meaning for each key."""
+"""docs/configuration.md and docs/metrics.md: up to date, and a meaning for each key."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,11 @@ from typer.core import TyperGroup, TyperOption
 from console.verbs import make_app
 from services import reference
 from services.config import Config
-from services.metrics import ALL as METRICS_ROLES
+from services.metrics import ALL as METRICS_ROLES, METRICS
 from services.process import PORTS
 
 
-def test_the_page_is_what_the_sections_say() -> None:
+def test_the_pages_are_what_the_code_says() -> None:
     assert reference.main(["--check"]) == 0, "run python -m services.reference"
 
 
@@ -38,6 +38,13 @@ def test_every_key_has_a_meaning_and_every_section_a_table() -> None:
     assert found["cells"] == ("list of names", '`["default"]`')
     for role, port in PORTS.items():
         assert re.search(rf"a {role}'s (is )?{port}", text), "the comment at http.port"
+
+
+def test_every_metric_has_a_row() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (?:\S+) \| .* \| .+ \| .+ \|$", reference.metrics(), re.MULTILINE
+    )
+    assert rows == list(METRICS)
 
 
 def test_a_page_that_drifted_is_told_of(

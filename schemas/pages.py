@@ -1,0 +1,35 @@
+"""Pages of the manual that the code makes: written, or compared with what is there."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def keep(module: str, pages: Mapping[Path, str], arguments: Sequence[str] | None = None) -> int:
+    """Write the pages that are not what they should be, or with `--check` name them.
+
+    Args:
+        module: What makes them, `python -m MODULE`.
+        pages: By file, its text.
+        arguments: Of the command; by default the process's own.
+
+    Returns:
+        The exit status: 1 if `--check` found a page that is out of date.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("--check", action="store_true", help="only say what is out of date")
+    check = parser.parse_args(arguments).check
+    stale = [
+        page
+        for page, text in pages.items()
+        if not page.is_file() or page.read_text(encoding="utf-8") != text
+    ]
+    for page in stale:
+        if check:
+            sys.stderr.write(f"docs/{page.name} is out of date: run python -m {module}\n")
+        else:
+            page.write_text(pages[page], encoding="utf-8")
+    return int(check and bool(stale))

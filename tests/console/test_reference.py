@@ -1,0 +1,35 @@
+"""docs/cli.md: up to date, with every verb and every flag."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from console import reference
+from console.verbs import make_app
+
+
+def every(verb: Any) -> Iterator[Any]:
+    yield verb
+    for inner in getattr(verb, "commands", {}).values():
+        yield from every(inner)
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert reference.main(["--check"]) == 0, "run python -m console.reference"
+
+
+def test_every_verb_and_flag_is_there_with_a_meaning() -> None:
+    text = reference.page()
+    whole: Any = get_command(make_app())
+    for path, verb in whole.commands.items():
+        assert f"## `tidegate {path}`\n" in text
+        for inner in getattr(verb, "commands", {}):
+            assert f"### `tidegate {path} {inner}`\n" in text
+    flags = {flag for verb in every(whole) for one in verb.params for flag in one.opts}
+    assert [
+        flag for flag in flags - {"--version"} if flag.startswith("--") and f"`{flag}" not in text
+    ] == []
+    assert [
+        line for line in text.splitlines() if line.startswith("| `--") and line.endswith("|  |")
+    ] == []
