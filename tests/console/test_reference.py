@@ -6,7 +6,7 @@ from typing import Any
 from typer.main import get_command
 
 from console import reference
-from console.verbs import make_app
+from console.verbs import RENAMED, make_app
 
 
 def every(verb: Any) -> Iterator[Any]:
@@ -22,7 +22,9 @@ def test_the_page_is_what_the_code_says() -> None:
 def test_every_verb_and_flag_is_there_with_a_meaning() -> None:
     text = reference.page()
     whole: Any = get_command(make_app())
-    for path, verb in whole.commands.items():
+    shown = {path: verb for path, verb in whole.commands.items() if not verb.hidden}
+    assert whole.commands.keys() - shown.keys() == RENAMED.keys()
+    for path, verb in shown.items():
         assert f"## `tidegate {path}`\n" in text
         for inner in getattr(verb, "commands", {}):
             assert f"### `tidegate {path} {inner}`\n" in text

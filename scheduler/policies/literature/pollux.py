@@ -27,7 +27,7 @@ class Pollux:
     at its submission. With p = 1 it is the sum of speed-ups, which is what its published successor
     in production maximises.
 
-    Knows the goodput curve, which the estimator learns (`scheduler.estimator.goodput`).
+    Knows the goodput curve, which the estimator learns (docs/learning.md).
     Cost: O(n k) and a program over what the bound leaves open; see `knapsack`.
     """
 
