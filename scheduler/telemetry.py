@@ -1,11 +1,21 @@
 """The newest figures of every node's GPUs, as its agent measures them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.events import NodeMeasured
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What some GPUs do."""
+
+    utilisation: float  #: Mean over those that were measured, from 0 to 1.
+    memory_used_mib: float  #: Of all together.
+    power_w: float  #: Of all together.
 
 
 class Telemetry:
@@ -48,6 +58,20 @@ class Telemetry:
             return None
         names = ("at_s", "utilisation", "memory_used_mib", "temperature_c", "power_w", "gpus")
         return dict(zip(names, self._table[row].tolist(), strict=True))
+
+    def over(self, nodes: Iterable[str], since_s: float) -> Use | None:
+        """Sum up the GPUs of some nodes, as measured since a moment; None if none was."""
+        rows = [row for name in nodes if (row := self._row.get(name)) is not None]
+        table = self._table[rows]
+        _, used, memory, _, watts, gpus = table[table[:, 0] >= since_s].T
+        known = ~np.isnan(used)
+        if not known.any():
+            return None
+        return Use(
+            utilisation=float(used[known] @ gpus[known] / gpus[known].sum()),
+            memory_used_mib=float(np.nansum(memory * gpus)),
+            power_w=float(np.nansum(watts)),
+        )
 
 
 def _summaries(reports: Sequence[tuple[float, NodeMeasured]], gpus: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
+from scheduler.telemetry import Telemetry
 from scheduler.voice import Signs
 from services.decisions import tell_decisions
 from services.metrics import Durations, Sample
@@ -25,6 +26,8 @@ from services.refusals import Refusals
 
 #: States that a node on loan can be in; the others end the loan.
 _ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
+#: Measurements that are older say nothing of now; agents measure once a minute.
+MEASURED_S = 300.0
 _find_source = re.compile(rb'"source"\s*:\s*"([^"\\]*)"').search
 
 
@@ -172,6 +175,8 @@ class LedCell:
             yield Sample("tidegate_event_lag", self._lag, (cell,))
             yield Sample("tidegate_cell_ahead_seconds", service.time.ahead_s, (cell,))
             yield from _state_samples(cell, service.engine.state)
+            since_s = self._clock.now_s() - MEASURED_S
+            yield from use_samples(cell, service.engine.state, service.intake.telemetry, since_s)
 
 
 def _source_of(record: Record) -> str:
@@ -193,6 +198,19 @@ def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
         yield Sample("tidegate_loans", loans[loan_state], (cell, loan_state.value))
     for (pool, use), gpus in count_gpus(state).items():
         yield Sample("tidegate_gpus", gpus, (cell, pool, use))
+
+
+def use_samples(
+    cell: str, state: ClusterState, telemetry: Telemetry, since_s: float
+) -> Iterable[Sample]:
+    """Give what the GPUs of each pool do, as measured since a moment."""
+    for pool in list(state.pools.values()):
+        use = telemetry.over(list(pool.nodes), since_s)
+        if use is not None:
+            yield Sample("tidegate_gpu_utilisation", use.utilisation, (cell, pool.id))
+            memory = use.memory_used_mib * 2**20
+            yield Sample("tidegate_gpu_memory_used_bytes", memory, (cell, pool.id))
+            yield Sample("tidegate_gpu_power_watts", use.power_w, (cell, pool.id))
 
 
 def count_gpus(state: ClusterState) -> dict[tuple[str, str], float]:

@@ -101,6 +101,18 @@ METRICS: dict[str, Meaning] = {
         "pool",
         "state",
     ),
+    "tidegate_gpu_utilisation": _gauge(
+        "Mean utilisation, from 0 to 1, of the GPUs that agents measured in the last five minutes.",
+        SCHEDULER,
+        "cell",
+        "pool",
+    ),
+    "tidegate_gpu_memory_used_bytes": _gauge(
+        "Memory used on those GPUs together.", SCHEDULER, "cell", "pool"
+    ),
+    "tidegate_gpu_power_watts": _gauge(
+        "Power that those GPUs draw together.", SCHEDULER, "cell", "pool"
+    ),
     "tidegate_over_rate_total": _counter(
         "Messages not taken, since their source said more than it may.", SCHEDULER, "cell"
     ),

@@ -7,7 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.core.state import ClusterState, Lender, Node, Pool
 from scheduler.core.transitions import LoanState, NodeState
-from services.led_cell import count_gpus
+from scheduler.telemetry import Telemetry
+from schemas.events import NodeMeasured
+from services.led_cell import count_gpus, use_samples
 from services.metrics import ALL, METRICS, Durations, Page, RoleName, Sample
 
 
@@ -91,4 +93,39 @@ def test_each_gpu_has_one_use() -> None:
         ("infer", "loaned"): 3,
         ("infer", "unknown"): 4,
         ("edge", "idle"): 1,
+    }
+
+
+def measured(name: str, used: list[float | None], memory: list[int | None]) -> NodeMeasured:
+    nothing: list[float | None] = [None] * len(used)
+    return NodeMeasured(
+        node=name,
+        window_s=60.0,
+        gpu_utilisation=used,
+        gpu_memory_used_mib=memory,
+        gpu_temperature_c=nothing,
+        gpu_power_w=[100.0, *nothing[1:]],
+    )
+
+
+def test_what_gpus_do_is_told_by_pool_of_those_that_were_measured_of_late() -> None:
+    state, telemetry = ClusterState(), Telemetry()
+    for name, pool in (("t0", "train"), ("t1", "train"), ("t2", "train"), ("e0", "edge")):
+        state.pools.setdefault(pool, Pool(pool, "training")).nodes.append(name)
+    telemetry.fold(
+        [
+            (1_000.0, measured("t0", [1.0, 0.8, 0.9, 0.9], [1000] * 4)),
+            (1_000.0, measured("t1", [None, None], [None, None])),
+            (1_000.0, measured("t2", [0.0, 0.3], [10, 30])),
+            (500.0, measured("e0", [1.0], [1000])),
+        ]
+    )
+    found = {
+        (one.name.removeprefix("tidegate_gpu_"), *one.labels): one.value
+        for one in use_samples("west", state, telemetry, since_s=700.0)
+    }
+    assert found == {
+        ("utilisation", "west", "train"): pytest.approx((3.6 + 0.3) / 6),
+        ("memory_used_bytes", "west", "train"): 4_040 * 2**20,
+        ("power_watts", "west", "train"): pytest.approx(300.0),
     }
