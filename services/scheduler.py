@@ -16,8 +16,8 @@ from scheduler.intake import SOURCE_RATES
 from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig
 from services.backends import join, kafka_of, open_bus_of
+from services.cell_leadership import CellLeadership, LeaderTerm
 from services.config import Config
-from services.led_cell import LedCell, Turn
 from services.metrics import Sample
 from services.process import serve
 
@@ -58,25 +58,25 @@ class SchedulerRole:
     ) -> None:
         names = (config.cell,) if options is None else options.cells
         self._log = log
-        self._cells: dict[str, LedCell] = {}
+        self._cells: dict[str, CellLeadership] = {}
         for name in names:
             open_bus = partial(open_bus_of, config, options, clock, name)
-            self._cells[name] = LedCell(_service(config, name), open_bus, clock, signer, log)
+            self._cells[name] = CellLeadership(_service(config, name), open_bus, clock, signer, log)
         self._group = None
         if options is not None:
             self._group = join(options, clock, GROUP, config.scheduler.name)
-        self._turn: Turn | None = None
+        self._term: LeaderTerm | None = None
         self._stopping = False
 
     async def run(self) -> None:
         if self._group is not None:
-            await self._group.run(lambda cell: self._cells[cell].turn())
+            await self._group.run(lambda cell: self._cells[cell].new_term())
             return
         (cell,) = self._cells.values()
         while not self._stopping:
             try:
-                self._turn = cell.turn()
-                await self._turn.run()
+                self._term = cell.new_term()
+                await self._term.run()
             except Fenced:
                 # Whoever came later leads. Taking it back would only begin a quarrel.
                 raise BusError(
@@ -90,8 +90,8 @@ class SchedulerRole:
         self._stopping = True
         if self._group is not None:
             self._group.stop()
-        elif self._turn is not None:
-            self._turn.stop()
+        elif self._term is not None:
+            self._term.stop()
 
     async def refresh(self) -> None:
         for cell in list(self._cells.values()):

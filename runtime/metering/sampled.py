@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from runtime.metering.beat import Beat, steady_s
+from runtime.metering.periodic import PeriodicThread, monotonic_s
 from schemas.events import NodeMeasured
 
 _KEPT_MAX = 3600
@@ -75,7 +75,7 @@ class SampledMeter:
         source: GpuSource,
         *,
         every_s: float = 1.0,
-        steady: Callable[[], float] = steady_s,
+        steady: Callable[[], float] = monotonic_s,
     ) -> None:
         """Sample the source from now on.
 
@@ -92,7 +92,7 @@ class SampledMeter:
         self._lock = threading.Lock()
         self._problem: str | None = None
         self.counters = SampleCounters()
-        self._beat = Beat(self._sample, every_s, "gpu-meter")
+        self._thread = PeriodicThread(self._sample, every_s, "gpu-meter")
 
     def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
         # A window shorter than the sampling would be empty most of the time.
@@ -113,7 +113,7 @@ class SampledMeter:
 
     def close(self) -> None:
         """Sample no more."""
-        self._beat.stop()
+        self._thread.stop()
 
     def _sample(self) -> None:
         try:

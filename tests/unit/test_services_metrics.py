@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.core.state import ClusterState, Lender, Node, Pool
 from scheduler.core.transitions import LoanState, NodeState
-from services.led_cell import count_gpus
+from services.cell_leadership import count_gpus
 from services.metrics import ALL, METRICS, Durations, Page, RoleName, Sample
 
 
