@@ -21,16 +21,16 @@ from services.config import Config
 from services.metrics import Sample
 from services.process import serve
 
-#: All schedulers of a cluster share the cells out in this group.
+#: The consumer group in which all schedulers of a cluster share the cells.
 GROUP = "tidegate-scheduler"
-#: After a failure of the file, try again this much later.
+#: How long to wait after a failure of the SQLite file.
 RETRY_S = 2.0
 
 
 def main(config: Config) -> int:
     """Run a scheduler until it is told to end; give the exit code."""
     section = config.scheduler
-    make_policy(section.policy)  # a name that is not known must not wait until it leads
+    make_policy(section.policy)  # an unknown name must fail now, not when it leads
     signer = None
     if section.signing_key_file is not None:
         signer = Signer.from_file(section.signing_key_id, section.signing_key_file)
@@ -46,7 +46,7 @@ def main(config: Config) -> int:
 
 
 class SchedulerRole:
-    """Leads cells: with Kafka those that its group gives it, else the one in the file."""
+    """Leads cells: with Kafka those that its group assigns, else the one of the SQLite file."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SchedulerRole:
                 self._term = cell.new_term()
                 await self._term.run()
             except Fenced:
-                # Whoever came later leads. Taking it back would only begin a quarrel.
+                # The later one leads; taking the cell back would only repeat the takeover.
                 raise BusError(
                     f"another scheduler took cell {cell.config.cell} over; without Kafka only one "
                     "may run"

@@ -1,4 +1,4 @@
-"""One GET over HTTP with an end in time and in size."""
+"""One HTTP GET, with a limit of time and of size."""
 
 import io
 import socket
@@ -17,7 +17,7 @@ _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 
 
 class FetchError(Exception):
-    """The page was not got; the message says why and what to do."""
+    """The page could not be fetched; the message says why and what to do."""
 
 
 class FetchTimeoutError(FetchError):

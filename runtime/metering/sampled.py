@@ -1,4 +1,4 @@
-"""The GPU meter: means over a window, from samples that a thread takes of a source."""
+"""The GPU meter: means over a window, of samples that a thread takes from a source."""
 
 import threading
 from collections import deque
@@ -22,7 +22,7 @@ class Reading:
     power_w: float | None = None
 
 
-#: What is known of a GPU that nothing is known of.
+#: The reading of a GPU of which nothing is known.
 UNKNOWN = Reading()
 
 
@@ -49,7 +49,7 @@ class GpuSource(Protocol):
 
 @dataclass(slots=True)
 class SampleCounters:
-    """What the sampling has come to since it began."""
+    """Counts of samples since the start."""
 
     samples: int = 0
     failures: int = 0
@@ -107,7 +107,7 @@ class SampledMeter:
         ]
 
     def problems(self) -> list[str]:
-        """Say in sentences what keeps GPUs from being measured now."""
+        """Give, in sentences, why GPUs are not measured now."""
         with self._lock:
             return [] if self._problem is None else [self._problem]
 
@@ -176,7 +176,7 @@ class AllMeters:
         return [one for meter in self._meters for one in meter.measure(now_s, window_s)]
 
     def problems(self) -> list[str]:
-        """Say in sentences what keeps GPUs from being measured now."""
+        """Give, in sentences, why GPUs are not measured now."""
         return [problem for meter in self._meters for problem in meter.problems()]
 
     def close(self) -> None:

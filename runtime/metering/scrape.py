@@ -1,6 +1,6 @@
-"""Scrapes the owner's replicas, each in a thread of its own, and keeps what was last good.
+"""Scrapes the owner's replicas, each in a thread of its own, and keeps the last good reading.
 
-A thread for each, so that one that hangs delays no other. Nothing here waits for a thread.
+Each has its own thread, so that one that hangs delays no other. No caller waits for a thread.
 """
 
 import threading
@@ -49,7 +49,7 @@ class TargetState:
 
 @dataclass(slots=True)
 class ScrapeCounters:
-    """What the scraping has come to since it began."""
+    """Counts of scrapes since the start, by outcome."""
 
     scrapes: int = 0
     good: int = 0
@@ -64,7 +64,7 @@ class ScrapeCounters:
 
 
 class Scraper:
-    """Knows the last good reading of each replica and how old it is."""
+    """Keeps the last good reading of each replica, and its age."""
 
     EVERY_S = 5.0
 
