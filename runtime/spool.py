@@ -37,9 +37,9 @@ class DropPriority(IntEnum):
 class SpoolLimit:
     """How much may wait. Messages that must not be dropped may exceed it."""
 
-    #: The most messages.
+    #: How many messages may wait.
     messages: int = 100_000
-    #: The most bytes of them.
+    #: How many bytes of messages may wait.
     size_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:

@@ -189,7 +189,7 @@ class AgentRole:
             yield from self._machine.samples(self._clock.now_s())
 
 
-def given(
+def machine_settings(
     config: Config,
     *,
     needed: tuple[str, ...],

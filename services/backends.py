@@ -1,6 +1,6 @@
-"""Which bus a role works on: the Kafka cluster of the configuration, or one SQLite file.
+"""Opens the bus of a role: the Kafka cluster of the configuration, or one SQLite file.
 
-Kafka's client is imported only where it is used: on a single machine nobody needs it.
+Kafka's client is imported only where it is used: a single machine does without it.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ def kafka_of(config: Config) -> KafkaOptions | None:
         raise BusError(f"bus: {address!r} is no bus of a service; write kafka: or sqlite:PATH")
     if address == "kafka:":
         return config.kafka.options()
-    # What the address does not say, the section does.
+    # The section has what the address does not say.
     named = {"TIDEGATE_KAFKA_BOOTSTRAP": config.kafka.bootstrap}
     said = kafka_options(address, named)
     options = config.kafka.model_copy(update={"bootstrap": said.bootstrap}).options()

@@ -22,9 +22,9 @@ from services.probe import BusProbe
 from services.process import serve
 from services.refusals import Refusals
 
-#: All bridges of a cluster share the cells' commands out in this group.
+#: The consumer group in which all bridges of a cluster share the cells' commands.
 GROUP = "tidegate-bridge"
-#: A bridge that was killed is dealt its share this long; the agents send that again.
+#: How long the broker keeps the session, and share, of a killed bridge; agents send that again.
 SESSION_S = 60
 
 
@@ -41,7 +41,7 @@ def main(config: Config) -> int:
 
 
 class BridgeRole:
-    """Carries up what all agents say, and down the commands of the cells that it is given."""
+    """Carries messages of all agents up, and commands of its assigned cells down."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BridgeRole:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Carry until `stop`: first no more commands down, then nothing more up."""
+        """Run until `stop`, which ends first the commands down, then the messages up."""
         up = asyncio.create_task(self._bridge.run())
         down = asyncio.create_task(self._group.run(self._bridge.down))
         stopping = asyncio.create_task(self._stopping.wait())
@@ -101,7 +101,7 @@ class BridgeRole:
         self._stopping.set()
 
     async def refresh(self) -> None:
-        """Say what was refused. Ask whether Kafka is there: with nothing to carry, who notices?"""
+        """Log refusals. Probe Kafka: without messages nobody would notice that it is down."""
         refused = self._bridge.refused
         told = [refusal._asdict() for refusal in refused]
         refused.clear()

@@ -1,4 +1,4 @@
-"""What is wrong with certificates, before a broker says it in fewer words."""
+"""Checks a client's certificates, to say more about a problem than a broker does."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: What ends sooner than this is worth a word.
+#: A certificate that ends sooner than this gets a warning.
 SOON_S = 30 * 86_400.0
 
 About = Literal["ca", "cert", "key"]
@@ -27,7 +27,7 @@ class Complaint:
     about: About
     said: str
     fix: str
-    #: Whether no connection comes of it; else it is worth a word.
+    #: Whether it keeps the client from connecting; otherwise it is a warning.
     serious: bool = True
 
 
@@ -48,7 +48,7 @@ class _Wrong(Exception):
 
 
 def complaints(files: Files, name: str | None, now_s: float) -> list[Complaint]:
-    """Find what is wrong with a client's files, the most telling first.
+    """Find the problems of a client's files, the most important first.
 
     Args:
         files: The files; a certificate may have those that lead to the authority after it.

@@ -9,7 +9,7 @@ from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
     demand_of,
-    given,
+    machine_settings,
     options_of,
     physics_of,
     recorded_machine,
@@ -25,7 +25,7 @@ from services.process import serve
 
 def main(config: Config) -> int:
     """Run a cluster's agent until it is told to end; give the exit code."""
-    said = given(
+    said = machine_settings(
         config, needed=("name", "pool", "pool_kind", "nodes", "gpus_per_node"), foreign=("gpus",)
     )
     about = CloudAgentConfig(**said, options=options_of(config, Options()))

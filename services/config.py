@@ -4,7 +4,7 @@
     environment  TIDEGATE_SECTION__KEY; TIDEGATE_KAFKA_BOOTSTRAP and TIDEGATE_MQTT_URL as well
     flags        --set section.key=value
 
-A key that is not known is an error, so that a slip of the pen cannot pass for a setting. A key that
+An unknown key is an error, so that a typo cannot pass for a setting. A key that
 has a new name is taken under its old one for one release: `services.renamed_keys`.
 """
 
@@ -100,7 +100,7 @@ def load(file: Path | None, flags: Sequence[str] = ()) -> Config:
 
 
 def _put(above: Mapping[str, Any], tree: _Tree) -> None:
-    """Put values in place of those that a tree has; what else it has stays."""
+    """Replace values of a tree; its other values stay."""
     for key, value in above.items():
         below = tree.get(key)
         if isinstance(value, dict) and isinstance(below, dict):
@@ -131,7 +131,7 @@ def _from_environment(environment: Mapping[str, str]) -> _Tree:
 
 
 def _decoded(text: str, kind: object) -> object:
-    """Read lists and tables, which are written as JSON; all else is what it says."""
+    """Read lists and tables, which are JSON; anything else is text."""
     if text[:1] in ("[", "{") and kind not in (str, SecretStr):
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
@@ -181,7 +181,7 @@ def _value(text: str) -> object:
 
 
 def _sentences(error: ValidationError) -> list[str]:
-    """Say of each key what is wrong first; never with the value, which may be secret."""
+    """Give the first error of each key; never with the value, which may be secret."""
     found: dict[str, str] = {}  # by key: each alternative of a union has a complaint of its own
     for one in error.errors(include_url=False, include_input=False):
         names, known = _walk(one["loc"])

@@ -1,4 +1,4 @@
-"""What operators read of a scheduler's decisions, in its log."""
+"""Logs a scheduler's decisions for operators."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from structlog.stdlib import BoundLogger
 from scheduler.core import facts
 from scheduler.core.stimuli import Decision, Stimulus
 
-#: What operators read of the decisions; everything else that was decided is said at debug.
+#: The facts that are logged above debug.
 _LEVELS: dict[type[Any], tuple[int, str]] = {
     facts.GangStarting: (logging.INFO, "gang starting"),
     facts.GangScaling: (logging.INFO, "gang scaling"),
@@ -25,14 +25,14 @@ _LEVELS: dict[type[Any], tuple[int, str]] = {
     facts.CommandExpired: (logging.WARNING, "command expired"),
     facts.PolicyFailed: (logging.ERROR, "policy failed"),
 }
-#: Why a gang leaves its GPUs, where somebody will ask.
+#: Reasons for leaving GPUs that are logged at info.
 _TAKEN = ("preempted", "migrated", "failed")
 _LEAVING = (facts.GangCheckpointing, facts.GangStopping)
 _SHOWN = ("job", "epoch", "node", "pool", "loan", "command", "reason", "detail", "error", "step")
 
 
 def tell_decisions(log: BoundLogger) -> Callable[[Stimulus, Decision], None]:
-    """Give a watcher that says what was decided, for whom, and which message led to it."""
+    """Give a watcher that logs each fact with the message that caused it."""
 
     def tell(stimulus: Stimulus, decision: Decision) -> None:
         cause = stimulus.cause

@@ -11,7 +11,7 @@ from runtime.store import held_gangs
 from services.agents import (
     AgentRole,
     demand_of,
-    given,
+    machine_settings,
     options_of,
     physics_of,
     recorded_machine,
@@ -26,7 +26,7 @@ from services.process import serve
 
 def main(config: Config) -> int:
     """Run an edge server's agent until it is told to end; give the exit code."""
-    said = given(
+    said = machine_settings(
         config, needed=("name",), optional=("pool", "gpus"), foreign=("nodes", "gpus_per_node")
     )
     if config.agent.pool_kind not in (None, "edge"):

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz`, `/metrics`: answered by a thread, so that a stuck loop is told of."""
+"""`/healthz`, `/readyz`, `/metrics`: served by a thread, so that a stuck event loop is reported."""
 
 import threading
 from collections.abc import Callable, Mapping

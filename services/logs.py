@@ -1,4 +1,4 @@
-"""Logs: a JSON object a line on standard error, or text; libraries speak through the same pipe."""
+"""Logs on standard error: one JSON object per line, or text; those of libraries, too."""
 
 import logging
 import sys
@@ -10,12 +10,12 @@ from services.sections import LogSection
 #: Clients that repeat themselves many times a second while a broker is away.
 _CHATTY = ("aiokafka", "mqtt")
 _NEVER = logging.CRITICAL + 1
-#: The same is let through again after this long.
+#: A repeated message is logged again after this long.
 SELDOM_S = 30.0
 
 
-class _Seldom(logging.Filter):
-    """Lets what a chatty library repeats through now and then only."""
+class _DropRepeats(logging.Filter):
+    """Drops repeated messages of chatty libraries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class _Seldom(logging.Filter):
 
 
 def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger:
-    """Send everything to standard error; give a logger that says `about` on every line."""
+    """Send everything to standard error; give a logger that adds `about` to every line."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -52,7 +52,7 @@ def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger
     if section.format == "json":
         render.append(structlog.processors.format_exc_info)
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_Seldom())
+    handler.addFilter(_DropRepeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_say_about(about), *shared], processors=[*render, last]
@@ -63,8 +63,8 @@ def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger
     root.setLevel(section.level.upper())
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     for library in _CHATTY:
-        # While a broker is away its client has much to say, and would bury our own sentence. Even
-        # at debug no more than warnings: at info, aiokafka tells of every request for metadata.
+        # While a broker is down its client would flood the log. Even at debug only warnings: at
+        # info, aiokafka logs every request for metadata.
         debug = section.level == "debug"
         logging.getLogger(library).setLevel(logging.WARNING if debug else _NEVER)
     logging.captureWarnings(capture=True)

@@ -23,50 +23,51 @@ Rate = Annotated[float, Field(gt=0.0)]
 class WorkersSection(Section):
     """`[agent.workers]`: real workers of this machine; docs/jobs.md says what jobs see of it."""
 
-    #: Everything about runs: checkpoints before they are stored, logs. An absolute path.
+    #: The folder of all runs, with their logs and local checkpoints. An absolute path.
     folder: Path
     #: Where checkpoints become durable: file:///srv/checkpoints; s3://bucket/folder needs
-    #: `pip install tidegate[s3]` as well. All agents that a job may move between name the same.
+    #: `pip install tidegate[s3]`, too. The same for all agents that a job may move between.
     checkpoints: str
-    #: The most that transfers of checkpoints take, together.
+    #: The rate limit of all checkpoint transfers together.
     rate_mib_per_s: Rate | None = None
-    #: What CUDA calls the GPUs, in order: UUIDs (of MIG devices, too) or indices. Unset: 0, 1, ...;
-    #: where gpu_type is cpu, the GPUs are slots of a machine without any.
+    #: The GPUs in order, by UUID (of MIG devices, too) or index. Unset: 0, 1, ...; with gpu_type
+    #: cpu they are CPU slots.
     gpu_ids: Names = ()
-    #: GPU locks; the same for all agents of one machine. Unset: locks in `folder`.
+    #: The folder of GPU locks, the same for all agents of a machine. Unset: `locks` in `folder`.
     locks: Path | None = None
-    #: As whom workers run. `tenant`: jobs of each tenant as a user of their own, with their own
-    #: folders; takes an agent that is root. `none`: as the agent's user; then whoever may submit a
-    #: job can read what the agent can: its keys, the store's login, other tenants' runs.
+    #: The user of workers. `tenant`: one user per tenant, with its own folders; the agent must be
+    #: root. `none`: the agent's user; then whoever may submit a job can read what the agent can:
+    #: its keys, the store's login, other tenants' runs.
     isolation: Literal["tenant", "none"] = "tenant"
-    #: The first of the users that tenants are given: no account of the machine is from there on.
+    #: The first user id for tenants; the machine must have no account from there on.
     first_uid: Annotated[int, Field(ge=1000, lt=2**31)] = 1_900_000_000
-    #: Groups of the machine that those users are in besides, as the one that may use the GPUs.
+    #: More groups of those users, such as the one that may use the GPUs.
     groups: Names = ()
-    #: Where the secrets are that jobs name, `TENANT/NAME`, readable for the agent alone.
+    #: The folder of the secrets that jobs name, `TENANT/NAME`; readable for the agent alone.
     secrets: Path | None = None
-    #: What workers get of the agent's own environment, beside PATH, HOME and the like.
+    #: More variables of the agent that workers get, besides PATH, HOME and the like.
     pass_env: Names = ()
-    #: A program that says nothing has started when its workers have lived this long.
+    #: A program that reports no step counts as started when its workers have run this long.
     quiet_start_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 5.0
-    #: No step for this long (or 20 of its usual intervals): the gang is reported as stuck.
+    #: After this long without a step (or 20 usual step times, if longer) a gang is reported as
+    #: stuck.
     stuck_after_s: Seconds = 600.0
-    #: Whether a stuck gang is ended, as failed.
+    #: Whether a stuck gang is killed, and reported as failed.
     end_stuck: bool = False
-    #: What a change of size gives workers to save.
+    #: The grace of workers to save at a change of size.
     grace_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
-    #: Beyond the grace, for the last checkpoint of a gang that is told to leave to become durable;
-    #: then it is given up. Its GPUs stay taken meanwhile. Over a thin link it takes its size over
-    #: half of `rate_mib_per_s`, for it is read back. The scheduler is as patient only with jobs
-    #: that declare `checkpoint_mib`, by `agent.transfer_mib_per_s`.
+    #: How long, beyond the grace, the last checkpoint of a stopping gang may take to upload; then
+    #: it is given up. Its GPUs stay taken meanwhile. An upload takes its size over half of
+    #: `rate_mib_per_s` where it is read back. The scheduler waits as long only for jobs that
+    #: declare `checkpoint_mib`, by `agent.transfer_mib_per_s`.
     final_upload_timeout_s: Annotated[float, Field(ge=0.0, lt=1e9)] = 60.0
-    #: Of a gang, where cgroups can be used.
+    #: Memory limit of a gang, where cgroups can be used.
     memory_mib: Count | None = None
-    #: Cores of a gang, where cgroups can be used.
+    #: CPU limit of a gang in cores, where cgroups can be used.
     cpus: Rate | None = None
-    #: A worker's log file is full at this size.
+    #: The size at which a worker's log file is rotated.
     log_max_mib: Count = 16
-    #: Log files of a worker.
+    #: How many log files of a worker stay.
     log_files: Count = 4
     #: How many checkpoints of a job stay, on the local disk and in the store.
     checkpoint_retention: Count = 2
@@ -77,38 +78,38 @@ class SlurmSection(Section):
 
     #: Options for every `sbatch`, such as `--partition=train` or `--mem-per-gpu=32G`.
     sbatch: tuple[str, ...] = ()
-    #: What Slurm calls the GPUs, with a type if wanted (gpu:a100); empty: GPUs are CPU slots.
+    #: The gres of the GPUs, with a type if wanted (gpu:a100); empty: GPUs are CPU slots.
     gres: str = "gpu"
-    #: Cores that come with each GPU.
+    #: Cores for each GPU.
     cpus_per_gpu: Count = 1
-    #: The cluster's settings; unset: as the agent's own environment says.
+    #: The path of slurm.conf; unset: as in the agent's own environment.
     slurm_conf: Path | None = None
-    #: Slurm is asked this often while a gang is held.
+    #: How often Slurm is polled while there are gangs.
     poll_s: Seconds = 2.0
-    #: A gang that Slurm does not begin within this has failed.
+    #: A gang that Slurm does not start within this has failed.
     pending_timeout_s: Seconds = 900.0
 
 
 class KubernetesSection(Section):
     """`[agent.kubernetes]`: a cluster that runs gangs as Jobs; its nodes are the agent's nodes."""
 
-    #: How Pods get `agent.workers.folder`, in Kubernetes' words:
+    #: The volume with `agent.workers.folder`, as in a Pod's spec:
     #: `{ persistentVolumeClaim = { claimName = "tidegate" } }`.
     volume: dict[str, Any]
-    #: Where that folder is in the Pods; unset: at the same path.
+    #: The mount path of that volume in the Pods; unset: the same path.
     mount: Path | None = None
-    #: Where Jobs are made.
+    #: The namespace of the Jobs.
     namespace: str = "default"
-    #: Unset: as KUBECONFIG says, else the account of the Pod that the agent runs in.
+    #: The kubeconfig file. Unset: KUBECONFIG, else the service account of the agent's Pod.
     kubeconfig: Path | None = None
-    #: For jobs that name no image.
+    #: The image of jobs that name none.
     image: str = "python:3.11-slim"
-    #: What the device plugin calls the GPUs; empty: GPUs are CPU slots, one core each.
+    #: The resource name of the GPUs; empty: GPUs are CPU slots of one core.
     gpu_resource: str = "nvidia.com/gpu"
-    #: Requests and limits that go with each GPU: `{ cpu = "4", memory = "32Gi" }`.
+    #: Requests and limits for each GPU: `{ cpu = "4", memory = "32Gi" }`.
     resources_per_gpu: dict[str, str] = Field(default_factory=dict)
-    #: A headless Service that selects Pods by their label `tidegate.io/agent`, through which
-    #: workers find each other; empty: they share one loopback.
+    #: A headless Service that selects Pods by the label `tidegate.io/agent`, by which workers find
+    #: each other; empty: they share one loopback.
     service: str = "tidegate"
     #: Added to each Pod's spec: `{ tolerations = [...] }`.
     pod: dict[str, Any] = Field(default_factory=dict)
@@ -121,11 +122,11 @@ class KubernetesSection(Section):
 class MeterSection(Section):
     """`[agent.meter]`: where telemetry of GPUs comes from."""
 
-    #: auto: the driver if this machine has one, else the host's processors.
+    #: auto: NVML if the machine has GPUs, else the host's processors.
     source: Literal["auto", "nvml", "dcgm", "host"] = "auto"
-    #: The exporter's page, as http://127.0.0.1:9400/metrics.
+    #: The metrics page of the DCGM exporter, such as http://127.0.0.1:9400/metrics.
     dcgm_url: str = ""
-    #: Between two looks; an exporter need not be asked more often than it collects.
+    #: How often GPUs are sampled; an exporter need not be read more often than it collects.
     every_s: Seconds = 1.0
 
     @model_validator(mode="after")
@@ -138,13 +139,13 @@ class MeterSection(Section):
 class ServerSection(Section):
     """`[[agent.load.server]]`: one server of the owner's, whose metrics are read."""
 
-    #: For people.
+    #: Its name, for people.
     name: Name
-    #: The node that it serves on.
+    #: Its node.
     node: Name
-    #: Its metrics, as http://127.0.0.1:8000/metrics.
+    #: Its metrics page, such as http://127.0.0.1:8000/metrics.
     url: str
-    #: GPUs that it holds.
+    #: How many GPUs it uses.
     gpus: Count = 1
 
 
@@ -152,13 +153,13 @@ class LoadSection(Section):
     """`[agent.load]`: what the owner serves, read from its servers' metrics; see docs/meters.md."""
 
     server: tuple[ServerSection, ...]
-    #: What the metrics mean; auto: recognised by their names.
+    #: The kind of the servers; auto: recognised by the names of their metrics.
     kind: Literal["auto", "vllm", "sglang", "tgi", "triton"] = "auto"
-    #: Between two readings of a server.
+    #: How often each server is scraped.
     every_s: Seconds = 5.0
-    #: What rates and latencies are means over.
+    #: The window over which rates and latencies are measured.
     window_s: Seconds = 60.0
-    #: What the owner promises, and how careful it is.
+    #: How the GPUs needed follow from the load.
     demand: DemandSettings
 
 
@@ -171,7 +172,7 @@ class OwnerSection(Section):
 
     hooks: HookOptions | None = None
     webhook: WebhookOptions | None = None
-    #: What the agent itself runs for the owner.
+    #: Servers that the agent itself runs for the owner.
     replica: tuple[ReplicaSpec, ...] = ()
     replicas: ReplicaOptions = Field(default_factory=ReplicaOptions)
     protect: ProtectTimes = Field(default_factory=ProtectTimes)

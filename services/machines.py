@@ -1,4 +1,4 @@
-"""Puts a real machine together from the configuration: workers, meters and an owner."""
+"""Builds a real machine from the configuration: executor, meters and an owner."""
 
 import grp
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 CPU = "cpu"
 
 
-class _Complains(Protocol):
+class _HasProblems(Protocol):
     def problems(self) -> list[str]: ...
 
 
 @dataclass(slots=True)
 class RealMachine:
-    """Makes the machine of an agent, and knows afterwards what is wrong with it."""
+    """Makes the machine of an agent; afterwards gives its problems and metrics."""
 
     config: Config
     #: Makes the owner where none is configured; None: the nodes have none.
     no_owner: Callable[[Sequence[NodeSpec], float], Owner | None]
     #: Whether its nodes are of a pool that lends, so that somebody may serve on them.
     lendable: bool = False
-    #: Gives the jobs and epochs that the agent held when it ended.
+    #: Gives the jobs and epochs that the agent ran when it ended.
     remembered: Callable[[], Mapping[str, int]] = dict
-    _parts: list[_Complains] = field(default_factory=list)
+    _parts: list[_HasProblems] = field(default_factory=list)
     _executor: "ProcessExecutor | SlurmExecutor | KubernetesExecutor | None" = None
     _store: CheckpointStore | None = None
 
@@ -100,7 +100,7 @@ class RealMachine:
             if load is None or owner is None or owner == "none":
                 return Machine(self._executor, meter, self.no_owner(specs, now_s))
             metered = _metered(specs, load)
-            # On a cluster, whoever runs it sees to it that nobody shares a GPU.
+            # On a cluster, its own scheduler keeps GPUs from being shared.
             locks = _locks(specs, workers) if section.runs == "processes" else {}
             served = _owner(specs, metered, owner, workers, locks, now_s, self._parts)
             return Machine(self._executor, meter, served)
@@ -241,7 +241,7 @@ def _locks(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tupl
 
 
 class _Unmeasured:
-    """GPUs of other machines, of which nothing is known here."""
+    """GPUs of other machines, which are not measured here."""
 
     def __init__(self, gpus: Mapping[str, int]) -> None:
         self.gpus = gpus
@@ -280,7 +280,7 @@ def _source(
 def _metered(
     specs: Sequence[NodeSpec], load: LoadSection
 ) -> Callable[[Callable[[], Sequence[str]]], ScrapedLoad]:
-    """Give what makes the meter of an owner, once it is known whom to ask where it serves."""
+    """Give a function that makes the owner's meter from a function that gives its nodes."""
     gpus = {spec.node: spec.gpu_count for spec in specs}
     kind = server_named(load.kind)
     servers = [(one.node, Replica(one.name, one.url, one.gpus, kind)) for one in load.server]
@@ -305,9 +305,9 @@ def _owner(
     workers: WorkersSection,
     locks: Mapping[str, Sequence[Path]],
     now_s: float,
-    parts: list[_Complains],
+    parts: list[_HasProblems],
 ) -> ServedOwner:
-    """Make the owner; it and its meter are added to those who may complain."""
+    """Make the owner; add it and its meter to the parts that report problems."""
 
     def make(serving: Callable[[], Sequence[str]]) -> ScrapedLoad:
         meter = metered(serving)

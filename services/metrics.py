@@ -1,4 +1,4 @@
-"""The metrics page: one table of all there is, and a collector that asks the role when scraped."""
+"""The metrics page: the table of all metrics, and a collector that asks the role at each scrape."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -28,8 +28,8 @@ ALL: tuple[RoleName, ...] = (*SCHEDULER, *BRIDGE, *AGENTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a metric is."""
+class MetricDefinition:
+    """The definition of a metric."""
 
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
@@ -37,20 +37,20 @@ class Meaning:
     roles: tuple[RoleName, ...]
 
 
-def _counter(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
-    return Meaning("counter", labels, help, roles)
+def _counter(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
+    return MetricDefinition("counter", labels, help, roles)
 
 
-def _gauge(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
-    return Meaning("gauge", labels, help, roles)
+def _gauge(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
+    return MetricDefinition("gauge", labels, help, roles)
 
 
-def _histogram(help: str, roles: tuple[RoleName, ...], *labels: str) -> Meaning:
-    return Meaning("histogram", labels, help, roles)
+def _histogram(help: str, roles: tuple[RoleName, ...], *labels: str) -> MetricDefinition:
+    return MetricDefinition("histogram", labels, help, roles)
 
 
-#: Every metric, by name. Dashboards and rules are held to it.
-METRICS: dict[str, Meaning] = {
+#: Every metric, by name. Tests compare dashboards and rules with it.
+METRICS: dict[str, MetricDefinition] = {
     "tidegate_build_info": _gauge("Which release runs, as what.", ALL, "version", "role"),
     "tidegate_loop_lag_seconds": _gauge(
         "The latest that the event loop was, over the last 15 to 30 s.", ALL
@@ -215,7 +215,7 @@ METRICS: dict[str, Meaning] = {
 
 
 class Durations:
-    """A histogram of seconds. Written in the loop, read by the thread that answers."""
+    """A histogram of seconds. The event loop writes it, the thread of the page reads it."""
 
     BOUNDS = (
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -244,7 +244,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One figure of a role."""
+    """One value of a metric."""
 
     name: str
     value: float | Durations
@@ -283,7 +283,7 @@ class Page(Collector):
         return families.values()
 
 
-def _family(name: str, what: Meaning) -> Metric:
+def _family(name: str, what: MetricDefinition) -> Metric:
     kinds = {
         "counter": CounterMetricFamily,
         "gauge": GaugeMetricFamily,

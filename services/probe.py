@@ -1,16 +1,16 @@
-"""Asks a bus whether it answers: a role with nothing to say would not notice that it is gone."""
+"""Probes a bus: a role without messages would not notice that the bus is down."""
 
 import asyncio
 
 from bus.contract import Bus, BusError
 from schemas.topics import EVENTS
 
-#: A bus that has not answered for this long is away.
+#: A bus that does not answer within this is down.
 ANSWER_S = 5.0
 
 
 class BusProbe:
-    """Knows whether a bus answers, as of the last `ask`."""
+    """Whether a bus answers, as of the last `ask`."""
 
     def __init__(self, bus: Bus, name: str) -> None:
         """Ask `bus`, which operators know as `name`."""

@@ -1,4 +1,4 @@
-"""The life of a service process: start, answer probes, run, and end in good order.
+"""Runs a service process: start, probes, metrics, and a graceful end.
 
 SIGTERM or SIGINT ends it gracefully, exit code 0; a second one at once.
 """
@@ -15,17 +15,17 @@ from structlog.stdlib import BoundLogger
 from bus.contract import BusError
 from bus.steady import MACHINE
 from runtime.store import StoreError
-from services.beat import STUCK_S, Beat
 from services.config import Config
 from services.http import HttpServer, as_json, as_metrics
 from services.logs import configure
+from services.loop_monitor import STUCK_S, LoopMonitor
 from services.metrics import AGENTS, Page, RoleName, Sample
 
-#: Where a role answers when `http.port` is not set; agents do not, for there may be many.
+#: A role's port if `http.port` is not set; agents have none, because there may be many.
 PORTS: Mapping[RoleName, int] = {"scheduler": 9464, "bridge": 9465}
-#: Figures that must be asked for are asked for this often.
+#: How often metrics that need a query are refreshed.
 REFRESH_S = 2.0
-#: A graceful end takes no longer; container engines commonly kill after 30 s.
+#: The longest graceful end; container engines commonly kill after 30 s.
 END_S = 20.0
 
 
@@ -41,15 +41,15 @@ class Role(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Ask for the figures that cannot be read in passing."""
+        """Refresh the metrics that need a query."""
         ...
 
     def problems(self) -> list[str]:
-        """Say why it does not do its part now; empty when it does."""
+        """Give why it is not ready; empty if it is."""
         ...
 
     def details(self) -> dict[str, object]:
-        """Say what somebody who looks at readiness wants to know."""
+        """Give more about its state, for the readiness page."""
         ...
 
     def samples(self) -> Iterable[Sample]:
@@ -74,10 +74,10 @@ async def _serve(
     for sentence in config.deprecated:
         log.warning(sentence)
     running = make(log)
-    beat = Beat()
-    server = _listen(role, name, config, running, beat)
+    monitor = LoopMonitor()
+    server = _listen(role, name, config, running, monitor)
     log.info("started", version=release(), port=None if server is None else server.port)
-    beside = [asyncio.create_task(beat.run()), asyncio.create_task(_refresh(running, log))]
+    beside = [asyncio.create_task(monitor.run()), asyncio.create_task(_refresh(running, log))]
     try:
         return await _until_told(running, log)
     finally:
@@ -108,7 +108,7 @@ async def _until_told(role: Role, log: BoundLogger) -> int:
         await asyncio.wait({work}, timeout=END_S)
         if not work.done():
             log.error("ended with work unfinished", waited_s=END_S)
-            os._exit(1)  # what does not end by itself would not let the loop end either
+            os._exit(1)  # what hangs would keep the loop from ending, too
     telling.cancel()
     try:
         work.result()
@@ -116,14 +116,14 @@ async def _until_told(role: Role, log: BoundLogger) -> int:
         log.error("cannot go on", error=str(error) or type(error).__name__)
         return 1
     except Exception:
-        log.exception("a bug ended this")
+        log.exception("ended by a bug")
         return 1
     log.info("ended")
     return 0
 
 
 async def _refresh(role: Role, log: BoundLogger) -> None:
-    """Keep figures fresh, and say when the role becomes ready or is no longer."""
+    """Refresh metrics, and log when the role becomes ready or stops being ready."""
     said: set[str] | None = set()  # of this outage; None: it is ready
     steps = 0
     while True:
@@ -147,7 +147,7 @@ async def _refresh(role: Role, log: BoundLogger) -> None:
 
 
 def _listen(
-    role: RoleName, name: str, config: Config, running: Role, beat: Beat
+    role: RoleName, name: str, config: Config, running: Role, monitor: LoopMonitor
 ) -> HttpServer | None:
     port = PORTS.get(role) if config.http.port is None else config.http.port
     if port is None or port == "off":
@@ -155,7 +155,7 @@ def _listen(
 
     def samples() -> Iterable[Sample]:
         yield Sample("tidegate_build_info", 1.0, (release(), role))
-        yield Sample("tidegate_loop_lag_seconds", beat.worst_lag_s())
+        yield Sample("tidegate_loop_lag_seconds", monitor.worst_lag_s())
         yield Sample("tidegate_clock_off_seconds", MACHINE.off_s())
         yield Sample("tidegate_clock_steps_total", MACHINE.steps)
         yield from running.samples()
@@ -163,7 +163,7 @@ def _listen(
     page = Page(role, samples)
 
     def stuck() -> list[str]:
-        silent_s = beat.silent_s()
+        silent_s = monitor.silent_s()
         return [f"the event loop has been stuck for {silent_s:.0f} s"] if silent_s > STUCK_S else []
 
     def healthy() -> dict[str, object]:

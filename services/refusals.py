@@ -1,4 +1,4 @@
-"""What was refused, told in the log: a few a minute, then how many more there were."""
+"""Logs refused messages: a few a minute one by one, then only how many more there were."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ _SHOWN_MAX = 200
 
 
 class Refusals:
-    """Tells a log of refusals without flooding it, whoever causes them: the same once a minute."""
+    """Logs refusals without flooding the log; the same one at most once a minute."""
 
     def __init__(self, log: BoundLogger, event: str) -> None:
         """`event` says on each line what was refused, such as `event refused`."""

@@ -16,21 +16,21 @@ from scheduler.intake import SOURCE_RATES
 from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig
 from services.backends import join, kafka_of, open_bus_of
+from services.cell_leadership import CellLeadership, LeaderTerm
 from services.config import Config
-from services.led_cell import LedCell, Turn
 from services.metrics import Sample
 from services.process import serve
 
-#: All schedulers of a cluster share the cells out in this group.
+#: The consumer group in which all schedulers of a cluster share the cells.
 GROUP = "tidegate-scheduler"
-#: After a failure of the file, try again this much later.
+#: How long to wait after a failure of the SQLite file.
 RETRY_S = 2.0
 
 
 def main(config: Config) -> int:
     """Run a scheduler until it is told to end; give the exit code."""
     section = config.scheduler
-    make_policy(section.policy)  # a name that is not known must not wait until it leads
+    make_policy(section.policy)  # an unknown name must fail now, not when it leads
     signer = None
     if section.signing_key_file is not None:
         signer = Signer.from_file(section.signing_key_id, section.signing_key_file)
@@ -46,7 +46,7 @@ def main(config: Config) -> int:
 
 
 class SchedulerRole:
-    """Leads cells: with Kafka those that its group gives it, else the one in the file."""
+    """Leads cells: with Kafka those that its group assigns, else the one of the SQLite file."""
 
     def __init__(
         self,
@@ -58,27 +58,27 @@ class SchedulerRole:
     ) -> None:
         names = (config.cell,) if options is None else options.cells
         self._log = log
-        self._cells: dict[str, LedCell] = {}
+        self._cells: dict[str, CellLeadership] = {}
         for name in names:
             open_bus = partial(open_bus_of, config, options, clock, name)
-            self._cells[name] = LedCell(_service(config, name), open_bus, clock, signer, log)
+            self._cells[name] = CellLeadership(_service(config, name), open_bus, clock, signer, log)
         self._group = None
         if options is not None:
             self._group = join(options, clock, GROUP, config.scheduler.name)
-        self._turn: Turn | None = None
+        self._term: LeaderTerm | None = None
         self._stopping = False
 
     async def run(self) -> None:
         if self._group is not None:
-            await self._group.run(lambda cell: self._cells[cell].turn())
+            await self._group.run(lambda cell: self._cells[cell].new_term())
             return
         (cell,) = self._cells.values()
         while not self._stopping:
             try:
-                self._turn = cell.turn()
-                await self._turn.run()
+                self._term = cell.new_term()
+                await self._term.run()
             except Fenced:
-                # Whoever came later leads. Taking it back would only begin a quarrel.
+                # The later one leads; taking the cell back would only repeat the takeover.
                 raise BusError(
                     f"another scheduler took cell {cell.config.cell} over; without Kafka only one "
                     "may run"
@@ -90,8 +90,8 @@ class SchedulerRole:
         self._stopping = True
         if self._group is not None:
             self._group.stop()
-        elif self._turn is not None:
-            self._turn.stop()
+        elif self._term is not None:
+            self._term.stop()
 
     async def refresh(self) -> None:
         for cell in list(self._cells.values()):

@@ -1,4 +1,4 @@
-"""The sections of a configuration that say how a scheduler decides, and for whom."""
+"""The sections of a configuration for schedulers."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,56 +18,56 @@ _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:*-]{0,127}$"
 
 
 class PoolSection(Section):
-    """`[[scheduler.pool]]`: a pool whose nodes may join, as its operator signs it off."""
+    """`[[scheduler.pool]]`: a pool whose nodes may join."""
 
-    #: Of the pool, as its agents have it in `agent.pool`.
+    #: The name of the pool, as in the agents' `agent.pool`.
     name: Name
     #: Who owns the GPUs.
     kind: PoolKind
-    #: The most GPUs that one of its nodes may have.
+    #: The most GPUs of one node.
     gpus_per_node: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)]
-    #: How fast the GPUs are, against those that jobs declare their rates for; as its agents say.
+    #: Speed of the GPUs relative to those for which jobs declare their rates; as in its agents.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0
-    #: Agents that may look after nodes of it; `*` in a name stands for anything: `edge-*`.
+    #: Agents whose nodes may join; `*` in a name matches anything: `edge-*`.
     agents: tuple[_Pattern, ...] = ("*",)
 
 
 class SchedulerSection(Section):
-    """`[scheduler]`: how a scheduler decides."""
+    """`[scheduler]`: a scheduler."""
 
-    #: Who this process is, as the journal and the other schedulers know it.
+    #: The name of this process in the journal and among the schedulers.
     name: Name = "scheduler-0"
-    #: Which policy decides: any of those that `tidegate policies` lists, with options if wanted:
+    #: The policy: any that `tidegate policies` lists, with options if wanted:
     #: `tide:loans.cool_down_s=300`.
     policy: str = "tide"
-    #: Whether it learns from what jobs report how fast they are at each size: docs/learning.md.
+    #: Whether it learns from jobs' reports how fast they are at each size: docs/learning.md.
     learn: bool = True
-    #: After the first record, wait this long for more; it is added to each decision.
+    #: How long to wait for more records after the first, like `linger.ms`; delays each decision.
     gather_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
-    #: Ticks are at least this far apart: a transaction that follows another within 10 ms finds
-    #: Kafka still completing it, and takes 20 ms longer.
+    #: The least time between two ticks: a transaction within 10 ms after another finds Kafka still
+    #: completing it, and takes 20 ms longer.
     spacing_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.01
-    #: The most records one tick takes; it bounds the size of a transaction.
+    #: The most records of one tick, and so of a transaction.
     records_max: Count = 2000
-    #: How long a policy may take in a cycle; then `fifo` stands in for it in that cycle, and
-    #: `tidegate_policy_failures_total` counts it. The process goes on meanwhile.
+    #: How long a policy may take in a cycle; then `fifo` is used for that cycle, and
+    #: `tidegate_policy_failures_total` counts it.
     cycle_budget_s: Seconds = 10.0
-    #: Messages that each source may say a second, in the long run. All operators are one source.
+    #: The rate limit of each source, in messages per second. All operators are one source.
     source_rate_per_s: Annotated[float, Field(gt=0.0, lt=1e9)] = SOURCE_RATES.rate_per_s
-    #: Messages that each source may say at once.
+    #: The burst of each source, in messages.
     source_burst: Annotated[float, Field(ge=1.0, lt=1e9)] = SOURCE_RATES.burst
-    #: A snapshot after this many journal entries, or half as many as there are nodes, jobs
-    #: and open commands if that is more: a restart folds no more than that.
+    #: A snapshot is written after this many journal entries, or half as many as there are nodes,
+    #: jobs and open commands if that is more. A restart replays no more than that.
     snapshot_entries: Count = 5000
-    #: Who leads is said this often; of one silent for 3 minutes, `tidegate jobs` warns.
+    #: How often the leader sends a heartbeat; after 3 minutes without one `tidegate jobs` warns.
     heartbeat_s: Annotated[float, Field(gt=0.0, le=60.0)] = 60.0
-    #: Check the whole state every so many ticks; 0 never.
+    #: The whole state is checked every this many ticks; 0: never.
     validate_ticks: Annotated[int, Field(ge=0)] = 100
     #: An Ed25519 private key in PEM form; without one, commands are not signed.
     signing_key_file: Path | None = None
-    #: Under this id the agents know the public key.
+    #: The id of its public key in the agents' `trusted_keys`.
     signing_key_id: str = "k1"
-    #: Whose nodes may join: those of the pools listed, or any. Unset: listed, but in a file any.
+    #: Whose nodes may join: those of listed pools, or any. Unset: listed; on a SQLite bus any.
     births: Literal["listed", "any"] | None = None
     pool: tuple[PoolSection, ...] = ()
     settings: Settings = Field(default_factory=Settings)

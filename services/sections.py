@@ -36,19 +36,20 @@ def _word(given: SecretStr, file: Path | None) -> str:
 
 
 class _Login(Section):
-    """How to be let in, and how the connection is kept private."""
+    """Login and TLS of a connection."""
 
-    #: The name to be let in under; empty: none is given.
+    #: The user name; empty: none.
     username: str = ""
-    #: Better kept in a file.
+    #: The password; better in `password_file`.
     password: SecretStr = SecretStr("")
     #: A file whose first line is the password.
     password_file: Path | None = None
-    #: Authorities to trust, PEM; empty: the system's. Naming a file turns TLS on.
+    #: The certificate authorities to trust, PEM; empty: the system's. Any of these files turns TLS
+    #: on.
     ca_file: str = ""
-    #: A certificate of one's own, PEM.
+    #: The client certificate, PEM.
     cert_file: str = ""
-    #: The private key of that certificate, PEM.
+    #: The private key of the client certificate, PEM.
     key_file: str = ""
 
     @model_validator(mode="after")
@@ -75,18 +76,18 @@ class _Login(Section):
 class KafkaSection(_Login):
     """`[kafka]`: the cluster that scheduler, bridge and cloud agents speak to."""
 
-    #: HOST:PORT[,HOST:PORT]; TIDEGATE_KAFKA_BOOTSTRAP says the same.
+    #: HOST:PORT[,HOST:PORT]; also TIDEGATE_KAFKA_BOOTSTRAP.
     bootstrap: str = ""
-    #: Goes before the name of each topic, so that several deployments may share a cluster.
+    #: A prefix of all topic names, so that several deployments can share a cluster.
     namespace: str = ""
-    #: The cells in the order of their partitions, alike in every role; new ones go to the end.
+    #: The cells in the order of their partitions, the same in every role; add new ones at the end.
     cells: Names = ("default",)
-    #: Copies of each topic that is made. Say 1 where there is one broker: its disk is then all that
-    #: keeps what was decided.
+    #: The replication factor of topics that are created. With a single broker it must be 1; its
+    #: disk then has the only copy of all decisions.
     replication: Count = COPIES
-    #: TLS, with the system's authorities if no file is named.
+    #: Use TLS, with the system's authorities if no file is named.
     tls: bool = False
-    #: How username and password are sent; empty: they are not.
+    #: The SASL mechanism for username and password; empty: no SASL.
     sasl: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
 
     def options(self) -> KafkaOptions:
@@ -115,15 +116,16 @@ class KafkaSection(_Login):
 class MqttSection(_Login):
     """`[mqtt]`: the broker that edge agents and the bridge speak to."""
 
-    #: Address, mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; TIDEGATE_MQTT_URL says the same.
+    #: mqtt[s]://[USER[:PASSWORD]@]HOST[:PORT]; also TIDEGATE_MQTT_URL.
     url: SecretStr = SecretStr("")
-    #: Goes before each address, so that several fleets may share a broker.
+    #: A prefix of all MQTT topics, so that several fleets can share a broker.
     namespace: str = ""
-    #: So many messages of an agent may be unconfirmed.
+    #: How many messages of an agent may be unacknowledged.
     window: Annotated[int, Field(ge=1, le=100)] = 100
-    #: Silence after which one side asks whether the other is still there.
+    #: The MQTT keep-alive interval.
     keepalive_s: Annotated[int, Field(ge=1, le=3600)] = 30
-    #: The broker keeps what is meant for an agent this long while it is away; a bridge's, a minute.
+    #: How long the broker keeps the session of an agent that is away, with its messages; a bridge's
+    #: is kept for a minute.
     session_s: Annotated[int, Field(ge=60)] = 24 * 3600
 
     def options(self) -> MqttOptions:
@@ -157,17 +159,17 @@ class HttpSection(Section):
 
     #: The address to listen on; 0.0.0.0 for all.
     host: str = "127.0.0.1"
-    #: 0: any free one, which the log names. Unset: a scheduler's is 9464, a bridge's 9465, agents
+    #: 0: any free port, which the log names. Unset: a scheduler's is 9464, a bridge's 9465, agents
     #: have none.
     port: Annotated[int, Field(ge=0, le=65_535)] | Literal["off"] | None = None
 
 
 class LogSection(Section):
-    """`[log]`: what is said on standard error."""
+    """`[log]`: the log on standard error."""
 
-    #: The least that is said; at debug also what the brokers' clients say.
+    #: The lowest level that is logged; debug includes the log of the brokers' clients.
     level: Literal["debug", "info", "warning", "error"] = "info"
-    #: A JSON object a line, or text for people.
+    #: One JSON object per line, or text for people.
     format: Literal["json", "text"] = "json"
 
 
@@ -175,33 +177,33 @@ _LIMITS = BridgeLimits()
 
 
 class BridgeSection(Section):
-    """`[bridge]`: who this bridge is, and what bounds it."""
+    """`[bridge]`: the name of this bridge, and its limits."""
 
-    #: Of this bridge alone: two of one name cut each other off.
+    #: The name of this bridge, which must be unique: two of one name disconnect each other.
     name: Name = "bridge-0"
-    #: The bridges of one group share the work. Where devices are not trusted, its name is a secret.
+    #: The bridges of one group share the work. If devices are not trusted, keep its name secret.
     group: SecretStr = SecretStr("bridge")
     #: A file whose first line is the group's name.
     group_file: Path | None = None
-    #: Messages held until Kafka has them; above the MQTT broker's `max_inflight_messages`.
+    #: The most messages that wait for Kafka; more than the MQTT broker's `max_inflight_messages`.
     in_flight_max: int = _LIMITS.in_flight_max
-    #: Messages stored together, up; records taken together, down. Below `in_flight_max`.
+    #: The most messages in one batch to Kafka, or from it. Less than `in_flight_max`.
     batch_max: int = _LIMITS.batch_max
-    #: Messages that each node may send a second, in the long run.
+    #: The rate limit of each node, in messages per second.
     rate_per_s: float = _LIMITS.rate_per_s
-    #: Messages that each node may send at once.
+    #: The burst of each node, in messages.
     burst: float = _LIMITS.burst
-    #: Bytes that each node may send a second, in the long run.
+    #: The rate limit of each node, in bytes per second.
     bytes_per_s: float = _LIMITS.bytes_per_s
-    #: Bytes that each node may send at once; at least the largest message.
+    #: The burst of each node, in bytes; at least the largest message.
     bytes_burst: float = _LIMITS.bytes_burst
-    #: Dead letters kept of each node; the rest are only counted.
+    #: The most dead letters of each node per second; further ones are only counted.
     letters_per_s: float = _LIMITS.letters_per_s
-    #: Nodes whose use is remembered; of more, those silent longest are forgotten.
+    #: For how many nodes rate limits are remembered; beyond, the longest silent are forgotten.
     nodes_max: int = _LIMITS.nodes_max
-    #: After a failure of Kafka or of the connection, try again this much later.
+    #: How long to wait after a failure of Kafka or of the connection.
     retry_s: float = _LIMITS.retry_s
-    #: A cell that takes nothing for so long keeps the others of a bridge waiting no more.
+    #: After this long without progress, a cell no longer delays the others of the bridge.
     stuck_s: float = _LIMITS.stuck_s
 
     @model_validator(mode="after")
@@ -227,19 +229,19 @@ class BridgeSection(Section):
 
 
 class SimulatedSection(Section):
-    """`[agent.simulated]`: workers, GPUs and their owner as closed forms of time."""
+    """`[agent.simulated]`: simulated workers, GPUs and owner."""
 
-    #: GPUs that the owner needs: always, or from each second of the (simulated) day on.
+    #: GPUs that the owner needs: a constant, or [second of the day, GPUs] steps.
     demand_gpus: float | tuple[tuple[float, float], ...] = 0.0
-    #: How long the day is that `demand_gpus` repeats after.
+    #: The length of the day after which `demand_gpus` repeats.
     day_s: Seconds = 86_400.0
-    #: Failures of workers, as an average.
+    #: The mean rate of worker failures.
     failures_per_gpu_hour: Annotated[float, Field(ge=0.0)] = 0.0
     #: The share of checkpoints that fail.
     checkpoint_failure_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    #: How much real rates differ from what the job declares.
+    #: By how much actual rates differ from the declared ones, as a share.
     rate_noise: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.07
-    #: The same seed, the same noise and failures.
+    #: The seed of noise and failures.
     seed: int = 0
     #: How long the owner takes to leave a node.
     drain_s: Annotated[float, Field(ge=0.0)] = 20.0
@@ -256,41 +258,42 @@ class SimulatedSection(Section):
 
 
 class AgentSection(Section):
-    """`[agent]`: what an agent looks after. A key that is unset takes the role's default."""
+    """`[agent]`: an agent and its nodes. A key that is unset takes the role's default."""
 
-    #: Of this agent alone: two of one name cut each other off. Must be set.
+    #: The name of this agent, which must be unique: two of one name disconnect each other. Must be
+    #: set.
     name: Name | None = None
-    #: The agent's memory; one file for each agent. Unset: NAME.db in the folder it starts in.
+    #: The file with the agent's state and spool. Unset: NAME.db in its working folder.
     state_file: Path | None = None
-    #: Where it records, a JSON object a line, each effect that it carries out.
+    #: A file to which it appends each action on GPUs, one JSON object per line.
     effects_file: Path | None = None
-    #: The pool that its nodes belong to. A cluster's must be set; an edge server's is edge.
+    #: The pool of its nodes. Must be set for a cluster; an edge server's is edge by default.
     pool: Name | None = None
-    #: Who owns the GPUs. A cluster's must be set; an edge server's is edge.
+    #: Who owns the GPUs. Must be set for a cluster; an edge server's is edge.
     pool_kind: PoolKind | None = None
-    #: A cluster's nodes; an edge server is one node, named like its agent.
+    #: The nodes of a cluster; an edge server is one node with its agent's name.
     nodes: Names = ()
-    #: Of each of a cluster's nodes; must be set.
+    #: GPUs of each node of a cluster; must be set.
     gpus_per_node: Count | None = None
-    #: Of an edge server.
+    #: GPUs of an edge server.
     gpus: Count | None = None
-    #: What the GPUs are.
+    #: The type of the GPUs; `cpu`: slots of the processors.
     gpu_type: Name | None = None
     #: Memory of one GPU.
     gpu_memory_mib: Count | None = None
-    #: How fast the GPUs are, against those that jobs declare their rates for.
+    #: Speed of the GPUs relative to those for which jobs declare their rates.
     speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    #: How fast checkpoints are moved, for the scheduler's plans and patience. Unset: 1000.
+    #: Transfer rate of checkpoints, for the scheduler's plans and timeouts. Unset: 1000.
     transfer_mib_per_s: Annotated[float, Field(gt=0.0)] | None = None
-    #: What the agent's memory outlives.
+    #: What the stored state outlives.
     durability: Durability | None = None
-    #: By key id, the scheduler's public key: base64 of 32 bytes, or the path of a PEM file.
+    #: The scheduler's public keys by key id: base64 of 32 bytes, or the path of a PEM file.
     trusted_keys: dict[str, str] = Field(default_factory=dict)
     schedule: Schedule = Field(default_factory=Schedule)
     limits: Limits = Field(default_factory=Limits)
     spool: SpoolLimit | None = None
-    #: What runs the workers, as [agent.workers] says: processes of this machine, or a cluster. One
-    #: that is `simulated` reports jobs as completed that nobody ran. Must be set.
+    #: How workers run, with [agent.workers]: as processes of this machine, or on a cluster. With
+    #: `simulated`, jobs are reported as completed that never ran. Must be set.
     runs: Literal["simulated", "processes", "slurm", "kubernetes"] | None = None
     simulated: SimulatedSection = Field(default_factory=SimulatedSection)
     workers: WorkersSection | None = None
@@ -298,8 +301,8 @@ class AgentSection(Section):
     kubernetes: KubernetesSection | None = None
     meter: MeterSection = Field(default_factory=MeterSection)
     load: LoadSection | None = None
-    #: Who else needs the GPUs, as [agent.owner] says. `"none"`: nobody, they are always to be lent.
-    #: Must be set where real workers run on an inference or edge pool.
+    #: Who else needs the GPUs: [agent.owner], or `"none"`: nobody, they can always be lent. Must be
+    #: set where real workers run on an inference or edge pool.
     owner: OwnerSection | Literal["none"] | None = None
 
     @model_validator(mode="after")

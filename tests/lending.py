@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runtime.core import NodeDrained, NodeHandedBack
 from runtime.owners import Lender, Outcome, ProtectTimes, Retry, ServedOwner
-from runtime.owners.processes import Ending, recorded
+from runtime.owners.processes import SessionTermination, recorded
 from schemas.events import InferenceLoad
 from tests.builders import load
 from tests.patience import wait_until
@@ -80,10 +80,10 @@ class Scene:
             retry=Retry(first_s=5.0, max_s=20.0, drains=3),
         )
 
-    def ends(self, deed: str, error: str = "", now_s: float = 0.0) -> object:
-        """Let a deed end on s1, and give the only report that follows, if one does."""
-        assert deed in ("drain", "hand_back")
-        self.lender.outcomes.append(Outcome("s1", deed, error))  # type: ignore[arg-type]
+    def ends(self, operation: str, error: str = "", now_s: float = 0.0) -> object:
+        """Let an operation end on s1, and give the only report that follows, if one does."""
+        assert operation in ("drain", "hand_back")
+        self.lender.outcomes.append(Outcome("s1", operation, error))  # type: ignore[arg-type]
         return self.at(now_s)
 
     def drain(self, node: str = "s1", now_s: float = 0.0) -> object:
@@ -107,14 +107,14 @@ class Scene:
 
 
 def outcome(lender: Lender) -> Outcome:
-    """Poll until a deed has ended."""
+    """Poll until an operation has ended."""
     found: list[Outcome] = []
 
     def ended() -> bool:
         found.extend(lender.poll(time.time()))
         return bool(found)
 
-    wait_until(ended, "no deed ended")
+    wait_until(ended, "no operation ended")
     (only,) = found
     return only
 
@@ -132,14 +132,14 @@ def report(owner: ServedOwner) -> NodeDrained | NodeHandedBack:
     return only
 
 
-def failed(deed: Callable[[float], Outcome], *says: str) -> None:
-    """Try a deed with ever longer time limits, until it fails as it should.
+def failed(operation: Callable[[float], Outcome], *says: str) -> None:
+    """Try an operation with ever longer time limits, until it fails as it should.
 
     On a machine that others use, a short limit may be over before what fails has begun.
     """
     errors = []
     for limit_s in (0.3, 3.0, 30.0):
-        errors.append(deed(limit_s).error)
+        errors.append(operation(limit_s).error)
         if all(part in errors[-1] for part in says):
             return
     raise AssertionError(f"{says} in none of {errors}")
@@ -176,5 +176,5 @@ def swept(folder: Path) -> Iterator[Path]:
     finally:
         for record in folder.glob("*.json"):
             lock = record.with_suffix(".lock")
-            ending = Ending(recorded(record), 0.0, 0.0, lock if lock.exists() else None)
+            ending = SessionTermination(recorded(record), 0.0, 0.0, lock if lock.exists() else None)
             wait_until(partial(ending.poll, 1.0), f"{record.stem} cannot be killed")

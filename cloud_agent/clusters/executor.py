@@ -23,7 +23,7 @@ from runtime.core import (
     StopWorkers,
 )
 from runtime.executors.fetching import epochs, job_folder
-from runtime.metering.beat import steady_s
+from runtime.metering.periodic import monotonic_s
 
 _log = logging.getLogger(__name__)
 #: For this long after an order the cluster is polled more often, to see its effect soon.
@@ -74,9 +74,9 @@ class ClusterExecutor:
         self._stored: deque[Final | CheckpointDone] = deque()
         self._progress: tuple[GangProgress, ...] = ()
         self._stuck: tuple[tuple[str, float], ...] = ()
-        self._now_s, self._steady_s = 0.0, steady_s()
+        self._now_s, self._steady_s = 0.0, monotonic_s()
         self._gangs: dict[str, Gang] = {}
-        self._fast_until_s = steady_s() + _FAST_S
+        self._fast_until_s = monotonic_s() + _FAST_S
         self._is_busy = True
         self._broken: Exception | None = None
         if self._folder.look():
@@ -147,13 +147,13 @@ class ClusterExecutor:
         with self._lock:
             self._orders.append((order, now_s))
             self._is_busy = True
-        self._fast_until_s = steady_s() + _FAST_S
+        self._fast_until_s = monotonic_s() + _FAST_S
         self._set_time(now_s)
         self._wake.set()
 
     def _set_time(self, now_s: float) -> None:
         """Take over the agent's time; start the thread at the first call."""
-        self._now_s, self._steady_s = now_s, steady_s()
+        self._now_s, self._steady_s = now_s, monotonic_s()
         if not self._has_begun:
             self._has_begun = True
             self._cluster.begin(self._wake.set)
@@ -217,10 +217,10 @@ class ClusterExecutor:
         poll_s = self._options.poll_s
         if not self._gangs and self._folder.problem is None:
             return _IDLE_POLL_S
-        return min(poll_s, _FAST_POLL_S) if steady_s() < self._fast_until_s else poll_s
+        return min(poll_s, _FAST_POLL_S) if monotonic_s() < self._fast_until_s else poll_s
 
     def _clock_s(self) -> float:
-        return self._now_s + steady_s() - self._steady_s
+        return self._now_s + monotonic_s() - self._steady_s
 
     def _take_stored(self) -> None:
         """Drop gangs whose end the agent has stored, and checkpoints older than a stored one."""

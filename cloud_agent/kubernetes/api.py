@@ -1,8 +1,7 @@
-"""The Kubernetes API as far as gangs need it: the one place that knows kubernetes-asyncio.
+"""The Kubernetes API as far as gangs need it; the only module that uses kubernetes-asyncio.
 
-The client lives in a thread with a loop of its own. Requests block their caller, but not that
-loop; what is followed is told in it. Objects are plain JSON: of each we read a few fields, and a
-cluster of another release has others.
+The client runs in a thread with its own event loop. Requests block their caller, but not that loop;
+watch events are delivered in it. Objects are plain JSON, of which we read a few fields.
 """
 
 import asyncio
@@ -23,11 +22,11 @@ Json = dict[str, Any]
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: The server ends a stream after this long, and it is taken up again; a silent one is given up
-#: soon after, for the server may have died without a word.
+#: The server ends a watch after this long, and it is started again; a silent one is cancelled soon
+#: after, because the server may have died.
 _STREAM_S = 60
 _SILENT_S = 75.0
-#: No object is larger in etcd; a line that goes on for longer is none.
+#: The longest line: no object is larger in etcd.
 _LINE_MAX = 8 * 1024 * 1024
 _SAID_MAX = 500
 #: Requests under way get this long when the client is closed.
@@ -36,16 +35,16 @@ _ANSWER_S = 1.0
 _TURNS = 5
 #: What reading an answer may end in; aiohttp's word for a connection that we closed is the last.
 _BROKEN = (ClientError, OSError, TimeoutError, ValueError, RuntimeError)
-#: Answers by which a server says: not now.
+#: HTTP statuses after which a request may be repeated.
 _LATER = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class Away(Exception):
-    """The API did not answer, or not now: what was asked for may or may not have happened."""
+    """The API did not answer; the request may or may not have taken effect."""
 
 
 class Refused(Exception):
-    """The API said no."""
+    """The API refused a request."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said)
@@ -69,7 +68,7 @@ class Api:
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Begin; nothing is sent yet."""
+        """Start the client; nothing is sent yet."""
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, object]) -> None:
@@ -82,7 +81,7 @@ class Api:
         self._submit(work).add_done_callback(ended)
 
     def close(self) -> None:
-        """End all that is under way, from any thread; may be called again."""
+        """Cancel everything under way, from any thread; may be called again."""
         with self._lock:
             if self._closed:
                 return
@@ -156,7 +155,7 @@ class Api:
         self._delete(f"{self._jobs}/{name}", uid, {"propagationPolicy": "Foreground"})
 
     def delete_pod(self, name: str, uid: str, grace_s: int | None) -> None:
-        """Have a Pod's processes told to leave, and ended after the grace; None: its own grace.
+        """Delete a Pod: SIGTERM to its processes, SIGKILL after the grace; None: its own grace.
 
         Raises:
             Away: it may have happened.
@@ -174,10 +173,10 @@ class Api:
             if refused.status not in (404, 409):
                 raise
 
-    # --- following ---
+    # --- watching ---
 
     async def list(self, kind: str, selector: str) -> tuple[list[Json], str]:
-        """Give all `jobs` or `pods` with these labels, and the version they are of.
+        """Give all `jobs` or `pods` with these labels, and their resource version.
 
         Raises:
             Away: the API does not answer.
@@ -189,7 +188,7 @@ class Api:
     async def follow(
         self, kind: str, selector: str, version: str, connected: Callable[[], None]
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Give what changes after this version, as (type, object), until the server ends it.
+        """Watch changes after this version, as (type, object), until the server ends the stream.
 
         Raises:
             Away: the API does not answer any more.
@@ -220,7 +219,7 @@ class Api:
         finally:
             response.close()
 
-    # --- how ---
+    # --- the client ---
 
     def _path(self, kind: str) -> str:
         return self._jobs if kind == "jobs" else self._pods
@@ -307,7 +306,7 @@ class Api:
         for one in others:
             one.cancel()
         if self._client is not None and self._client.rest_client.pool_manager.connector is not None:
-            # Before they say farewell: a server that hangs would not take part.
+            # Without a TLS shutdown, which a server that hangs would not answer.
             await self._client.rest_client.pool_manager.connector.close(abort_ssl=True)
         await asyncio.gather(*others, return_exceptions=True)
         if self._client is not None:

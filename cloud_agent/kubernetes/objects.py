@@ -1,4 +1,4 @@
-"""Jobs and Pods as the API shows them: the few fields that say how a gang fares."""
+"""Jobs and Pods of the API, reduced to the fields that tell the state of a gang."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,33 +6,33 @@ from datetime import datetime
 
 from cloud_agent.kubernetes.api import Json
 
-#: Labels, and where a value is no label's, annotations of the same name.
+#: Names of labels, and of annotations that have values which are not valid as labels.
 AGENT, JOB, EPOCH = "tidegate.io/agent", "tidegate.io/job", "tidegate.io/epoch"
-#: Where Kubernetes says which worker of an Indexed Job a Pod is.
+#: The annotation with the index of a Pod in its Indexed Job.
 INDEX = "batch.kubernetes.io/job-completion-index"
-#: Holds a Pod back until its node is chosen.
+#: The scheduling gate that holds a Pod back until its node is chosen.
 GATE = "tidegate.io/place"
-#: How Kubernetes says that a process cannot even be begun.
+#: Reasons for which a container could not be started at all.
 _CANNOT_RUN = frozenset(("ContainerCannotRun", "StartError"))
 _NOT_FOUND = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """A Job of ours."""
+    """One of the agent's Jobs."""
 
     name: str
     uid: str
     job: str
     epoch: int
     suspended: bool
-    #: Somebody wants it deleted; it is there until its Pods are gone.
+    #: Whether it is being deleted; it exists until its Pods are gone.
     leaves: bool
     complete: bool
     failed: bool
-    #: When its Pods were let go, by the cluster's clock; None: not yet.
+    #: When it was unsuspended, by the cluster's clock; None: not yet.
     began_s: float | None = None
-    #: So long after that Kubernetes ends it by itself.
+    #: How long after that Kubernetes ends it by itself.
     deadline_s: int | None = None
 
 
@@ -46,11 +46,11 @@ class End:
 
     @property
     def runnable(self) -> bool:
-        """Whether there was a process at all."""
+        """Whether its process could be started."""
         return self.reason not in _CANNOT_RUN and self.code not in _NOT_FOUND
 
     def words(self) -> str:
-        """Say it."""
+        """Describe it in words."""
         if self.reason == "OOMKilled":
             how = "ran out of memory (the limit of its container)"
         elif self.code > 128 and self.runnable:
@@ -63,7 +63,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A Pod of ours."""
+    """One of the agent's Pods."""
 
     name: str
     uid: str
@@ -75,9 +75,9 @@ class PodSeen:
     node: str | None
     phase: str
     gated: bool
-    #: Somebody wants it deleted; its processes live until it is gone.
+    #: Whether it is being deleted; its processes may run until it is gone.
     leaves: bool
-    #: Why it does not run yet, if it says so.
+    #: Why it does not run yet, if Kubernetes tells.
     waits_for: str | None
     #: How it ended, once it has.
     end: End | None
@@ -91,7 +91,7 @@ class PodSeen:
 
 
 def job_seen(said: Json) -> JobSeen | None:
-    """Read a Job; None if it does not say whose it is."""
+    """Read a Job; None without our annotations."""
     marks = _marks(said)
     if marks is None:
         return None
@@ -111,7 +111,7 @@ def job_seen(said: Json) -> JobSeen | None:
 
 
 def pod_seen(said: Json) -> PodSeen | None:
-    """Read a Pod; None if it does not say whose it is."""
+    """Read a Pod; None without our annotations."""
     marks = _marks(said)
     if marks is None:
         return None
@@ -149,7 +149,7 @@ def _conditions(said: Json) -> list[Json]:
 
 
 def _obstacles(said: Json) -> Iterator[str]:
-    """Give what keeps a Pod from running, the most telling first."""
+    """Give what keeps a Pod from running, the most specific first."""
     for container in said.get("status", {}).get("containerStatuses") or ():
         waiting = container.get("state", {}).get("waiting")
         if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):

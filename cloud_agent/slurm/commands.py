@@ -1,8 +1,7 @@
 """Slurm's commands as child processes: submit, list, signal, cancel.
 
-Text in Slurm's own columns is read, not `squeue --json`: that lists every job of the cluster,
-whatever it is asked for, and its fields differ from version to version. A command blocks; call
-these from a thread.
+Reads `squeue`'s columns, not `squeue --json`: that lists every job of the cluster whatever it is
+asked for, and its fields differ between versions. The calls block; make them from a thread.
 """
 
 import os
@@ -14,13 +13,13 @@ from pathlib import Path
 
 from cloud_agent.slurm.options import SlurmOptions
 
-#: What commands need, and what jobs get of the agent's environment: nothing that opens the bus.
+#: The variables that commands and jobs get of the agent's environment: no logins of the bus.
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "SLURM_CONF")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 #: The most that is read of a listing: about 20,000 jobs.
 _OUTPUT_MAX = 4 * 1024 * 1024
 _ERROR_MAX = 500
-#: States out of which a job does not come again. Anything else holds, or may yet hold, GPUs.
+#: Final states. In any other state a job holds GPUs, or may yet.
 _ENDED = frozenset(
     (
         "BOOT_FAIL",
@@ -35,19 +34,19 @@ _ENDED = frozenset(
         "TIMEOUT",
     )
 )
-#: States in which nothing of it has begun.
+#: States in which no part of a job has begun.
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
 _COMMENT = re.compile(r"tidegate agent=(\S+) job=(\S+) epoch=(\d{1,16})")
 _ROW = re.compile(r"(\d{1,19})(?:\+\d+)?\|([A-Z_]+)\|([^|]*)\|(.*)")
 
 
 class SlurmError(Exception):
-    """A command failed, or did not end in time: what it wanted may or may not have happened."""
+    """A command failed or timed out; it may or may not have taken effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as Slurm lists it; one of several parts counts as long as any of them does."""
+    """A job as Slurm lists it. A heterogeneous job has not ended while any part of it has not."""
 
     id: int
     job: str
@@ -57,17 +56,17 @@ class SlurmJob:
 
     @property
     def ended(self) -> bool:
-        """Whether all of it is over; one that is completing still holds its GPUs."""
+        """Whether it has ended; a job that is COMPLETING still holds its GPUs."""
         return self.state in _ENDED
 
     @property
     def waits(self) -> bool:
-        """Whether nothing of it has begun."""
+        """Whether no part of it has begun."""
         return self.state in _WAITING
 
 
 class Slurm:
-    """The cluster, as far as one agent's jobs go."""
+    """The Slurm cluster, limited to one agent's jobs."""
 
     def __init__(self, options: SlurmOptions) -> None:
         self._agent, self._limit_s = options.agent, options.command_s
@@ -79,11 +78,11 @@ class Slurm:
             self._env["SLURM_CONF"] = str(options.slurm_conf)
 
     def comment(self, job: str, epoch: int) -> str:
-        """Give the mark by which a Slurm job is known as this gang."""
+        """Give the comment that marks a Slurm job as this gang."""
         return f"tidegate agent={self._agent} job={job} epoch={epoch}"
 
     def submit(self, arguments: Sequence[str], script: Path) -> int:
-        """Hand in a job; give its id.
+        """Submit a job; give its id.
 
         Raises:
             SlurmError: it failed; the job may exist nevertheless.
@@ -95,7 +94,7 @@ class Slurm:
         return int(number)
 
     def jobs(self) -> list[SlurmJob]:
-        """List this agent's jobs, those too that ended a moment ago.
+        """List this agent's jobs, also those that ended a moment ago.
 
         Raises:
             SlurmError: Slurm did not answer; nothing is known.
@@ -116,7 +115,7 @@ class Slurm:
         return sorted(found.values(), key=lambda one: one.id)
 
     def alert(self, job: int) -> None:
-        """Have the workers' keepers look at the wish in their run folder.
+        """Signal the workers' keepers to read the request in their run folder.
 
         Raises:
             SlurmError: it failed.
@@ -132,7 +131,7 @@ class Slurm:
         self._run("scancel", str(job))
 
     def interrupt(self) -> None:
-        """End the commands under way; what they wanted may or may not happen."""
+        """Kill the commands under way; they may or may not take effect."""
         for process in list(self._running.values()):
             process.kill()
 
@@ -166,12 +165,12 @@ class Slurm:
 
 
 def _rank(part: SlurmJob) -> int:
-    """Say which part of a job speaks for all: one that lives, then one that went wrong."""
+    """Rank the parts of a job by which state counts: a live one, then a failed one."""
     return 2 if not part.ended else 1 if part.state != "COMPLETED" else 0
 
 
 def by_gang(jobs: Sequence[SlurmJob]) -> Mapping[tuple[str, int], list[SlurmJob]]:
-    """Sort jobs by what they run: (job, epoch)."""
+    """Group Slurm jobs by (job, epoch)."""
     found: dict[tuple[str, int], list[SlurmJob]] = {}
     for one in jobs:
         found.setdefault((one.job, one.epoch), []).append(one)

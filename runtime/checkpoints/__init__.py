@@ -1,1 +1,1 @@
-"""Checkpoints in a store that any fsspec URL names: verified, resumable, never half taken."""
+"""Checkpoints in a store at any fsspec URL: verified, resumable, whole or not there at all."""

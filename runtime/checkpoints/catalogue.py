@@ -1,4 +1,4 @@
-"""Which checkpoints a store holds: those with a valid manifest whose parts are all there."""
+"""Lists the checkpoints of a store: those with a valid manifest whose parts are all there."""
 
 import re
 from collections.abc import Iterator
@@ -31,11 +31,11 @@ class Checkpoint:
 
 
 class Catalogue:
-    """What is under a URL, asked anew each time: others write there too."""
+    """The checkpoints under a URL; asked anew each time, because others write there, too."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         self._filesystem = filesystem
-        #: Folders that a fetch found damaged; they count no more until they are committed again.
+        #: Folders that a fetch found damaged; ignored until they are committed again.
         self.damaged: set[str] = set()
 
     def folders(self, job: str) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ class Catalogue:
         for name, size in self._filesystem.entries(job).items():
             if size is None and (match := _FOLDER.fullmatch(name)):
                 found.append((int(match[1]), int(match[2])))
-        # Beyond these bounds of `schemas.values` it is none of ours.
+        # Outside these bounds of `schemas.values` it is not ours.
         return sorted((both for both in found if max(both) <= 2**53), reverse=True)
 
     def whole(self, job: str, step: int | None = None) -> Iterator[Checkpoint]:

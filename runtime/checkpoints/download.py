@@ -1,4 +1,4 @@
-"""From a store onto a local disk: parts are verified first, and the whole appears at once."""
+"""Downloads from a store to a local disk: parts are verified, and the whole appears at once."""
 
 import hashlib
 import os
@@ -10,13 +10,15 @@ from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import Manifest, StoredFile
 from runtime.checkpoints.source import look
-from runtime.checkpoints.transfer import Flow
+from runtime.checkpoints.transfer import TransferFlow
 
 
 class Download:
     """One checkpoint on its way into a local folder, where it appears as `<epoch>-<step>`."""
 
-    def __init__(self, filesystem: Filesystem, folder: str, manifest: Manifest, flow: Flow) -> None:
+    def __init__(
+        self, filesystem: Filesystem, folder: str, manifest: Manifest, flow: TransferFlow
+    ) -> None:
         self._filesystem = filesystem
         self._folder = folder
         self._manifest = manifest
@@ -37,7 +39,7 @@ class Download:
         if self._is_intact(whole):
             return whole / self._manifest.name
         make_folder(into)
-        if whole.exists():  # a job has changed it; what is still right need not be fetched again
+        if whole.exists():  # a job has changed it; parts that are still right are not fetched again
             shutil.rmtree(unfinished, ignore_errors=True)
             whole.rename(unfinished)
         self._prune(unfinished)
@@ -108,7 +110,7 @@ class Download:
 
     def _read(self, file: StoredFile, part: str, size: int) -> bytes:
         path = f"{self._folder}/{part}"
-        for _ in range(2):  # once again: the link may have spoilt it, not the store
+        for _ in range(2):  # a second try: the link may have damaged it, not the store
             data = self._filesystem.read(path, size)
             if _holds(data, part):
                 return data

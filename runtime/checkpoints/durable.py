@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-#: How a file is called until it is whole.
+#: The suffix of a file until it is whole.
 UNFINISHED = ".unfinished-"
 
 
@@ -15,7 +15,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network disks know no such thing for folders; they keep names by themselves or not.
+        # Some network file systems cannot sync folders.
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise
     finally:
@@ -35,7 +35,7 @@ def make_folder(folder: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file, durably; readers see the old one or the whole new one."""
-    # Two writers of one file must not share the name it has until it is whole.
+    # Two writers of one file must not share its temporary name.
     unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
         with unfinished.open("wb", buffering=0) as stream:

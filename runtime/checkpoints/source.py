@@ -1,4 +1,4 @@
-"""What a job wrote: the files of a checkpoint, read safely and noticed when they change."""
+"""The files of a checkpoint as the job wrote them: read safely, and changes are noticed."""
 
 import os
 import stat

@@ -3,7 +3,7 @@
     <URL>/<job>/<epoch>-<step>/<sha256 of a part>   the files, cut into parts
     <URL>/<job>/<epoch>-<step>/manifest.json        written last, when all else is verified
 
-Whatever is interrupted leaves no manifest, and so no checkpoint; the same call again goes on.
+An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
 All calls block and may come from any thread.
 """
 
@@ -27,14 +27,14 @@ from runtime.checkpoints.manifest import (
     encode,
 )
 from runtime.checkpoints.source import Source, look
-from runtime.checkpoints.transfer import MIB, Flow, Progress, Rate, Traffic, Transfer
-from runtime.checkpoints.upload import Upload, sweep
+from runtime.checkpoints.transfer import MIB, Progress, TokenBucket, Traffic, Transfer, TransferFlow
+from runtime.checkpoints.upload import Upload, remove_partial_uploads
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointStore", "Damaged", "Transfer"]
 
-#: The size of a part, and the least one; a part is what an interruption can cost.
+#: The size of a part, and the least size; an interruption costs one part at most.
 _PART_BYTES, _LEAST_PART_BYTES = 16 * MIB, 1 * MIB
-#: A store with a limit has parts of so many seconds, so that it flows evenly and stops soon.
+#: With a rate limit a part takes this many seconds, so that transfers are even and stop soon.
 _PART_S = 4.0
 _PROBE = ".probe"
 
@@ -66,8 +66,8 @@ class CheckpointStore:
             ValueError: a rate or size is out of range.
         """
         self._filesystem = Filesystem(url)
-        self._rate = Rate(rate_mib_per_s)
-        #: What transfers to the store have come to, and those from it.
+        self._rate = TokenBucket(rate_mib_per_s)
+        #: The totals of transfers to the store, and from it.
         self.commits, self.fetches = Traffic(), Traffic()
         self._reads_back = self._filesystem.is_local if verify is None else verify == "full"
         if part_bytes is None:
@@ -116,7 +116,7 @@ class CheckpointStore:
         with self._lock:
             self._under_way.append(folder)
         try:
-            with self.commits.counting(Flow(self._rate, progress, stop)) as flow:
+            with self.commits.counting(TransferFlow(self._rate, progress, stop)) as flow:
                 found = look(source, user)
                 return self._commit(folder, (job, epoch, step), found, created_s, flow)
         finally:
@@ -124,7 +124,12 @@ class CheckpointStore:
                 self._under_way.remove(folder)
 
     def _commit(
-        self, folder: str, about: tuple[str, int, int], files: Source, created_s: float, flow: Flow
+        self,
+        folder: str,
+        about: tuple[str, int, int],
+        files: Source,
+        created_s: float,
+        flow: TransferFlow,
     ) -> Checkpoint:
         job, epoch, step = about
         committed = self._catalogue.manifest(folder)
@@ -184,7 +189,7 @@ class CheckpointStore:
                 f"{address}: somebody else removed parts of it meanwhile; see that one agent "
                 "alone runs the job, then commit again"
             )
-        sweep(self._filesystem, folder, manifest)
+        remove_partial_uploads(self._filesystem, folder, manifest)
         return manifest
 
     def find(self, job: str, step: int) -> Checkpoint | None:
@@ -234,7 +239,7 @@ class CheckpointStore:
         """
         folder = checked(checkpoint.job, checkpoint.epoch, checkpoint.step)
         try:
-            with self.fetches.counting(Flow(self._rate, progress, stop)) as flow:
+            with self.fetches.counting(TransferFlow(self._rate, progress, stop)) as flow:
                 return Download(self._filesystem, folder, checkpoint.manifest, flow).fetch(into)
         except Damaged:
             self._catalogue.damaged.add(folder)

@@ -1,4 +1,4 @@
-"""How bytes flow to and from a store: no faster than allowed, told as they go, stopped at once."""
+"""Rate limit, progress and cancellation of transfers to and from a store."""
 
 import math
 import threading
@@ -27,20 +27,20 @@ Progress = Callable[[Transfer], None]
 
 @dataclass(slots=True)
 class Traffic:
-    """What the transfers of a store have come to, one way. Figures for people."""
+    """Totals of the transfers of a store in one direction."""
 
     done: int = 0  #: Commits or fetches that succeeded, repeated ones too.
     failed: int = 0  #: Those that did not, stopped ones too.
     moved_bytes: int = 0
-    under_way: "list[Flow]" = field(default_factory=list)
+    under_way: "list[TransferFlow]" = field(default_factory=list)
 
     @property
     def left_bytes(self) -> int:
-        """Bytes that those under way have still to bring."""
+        """Bytes that the transfers under way still have to move."""
         return sum(flow.left_bytes for flow in tuple(self.under_way))
 
     @contextmanager
-    def counting(self, flow: "Flow") -> Iterator["Flow"]:
+    def counting(self, flow: "TransferFlow") -> Iterator["TransferFlow"]:
         """Count a transfer."""
         self.under_way.append(flow)
         try:
@@ -55,11 +55,10 @@ class Traffic:
             self.moved_bytes += flow.moved_bytes
 
 
-class Rate:
-    """A bucket of tokens, one for each byte, that all transfers of a store share.
+class TokenBucket:
+    """A token bucket, one token for each byte, that all transfers of a store share.
 
-    It holds one part: whoever comes first goes at once, and whoever follows waits until the bytes
-    before it are paid for.
+    It holds one part: the first transfer goes at once, the next ones wait for new tokens.
     """
 
     def __init__(
@@ -94,11 +93,14 @@ class Rate:
         return not stop.is_set()
 
 
-class Flow:
-    """One commit or fetch as it goes."""
+class TransferFlow:
+    """The progress of one commit or fetch."""
 
     def __init__(
-        self, rate: Rate, progress: Progress | None = None, stop: threading.Event | None = None
+        self,
+        rate: TokenBucket,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self._rate = rate
         self._progress = progress
@@ -124,7 +126,7 @@ class Flow:
             raise CheckpointError("stopped; the same call again goes on from here")
 
     def done(self, size_bytes: int, file: str, moved: bool) -> None:
-        """Tell that a part is there."""
+        """Report that a part is there."""
         self._done_bytes += size_bytes
         self.moved_bytes += size_bytes if moved else 0
         if self._progress is not None:

@@ -1,7 +1,7 @@
-"""From a local disk into a store: part by part, each verified, and only what is not there yet.
+"""Uploads from a local disk to a store: in parts, each verified, only those that are missing.
 
-Parts are named after their content, so a repeated upload knows what has arrived without any notes,
-and two writers of one checkpoint cannot harm each other.
+Parts are named after their digest, so a repeated upload knows which have arrived, and two writers
+of one checkpoint cannot harm each other.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import MANIFEST, Manifest, StoredFile
 from runtime.checkpoints.source import Source, SourceFile
-from runtime.checkpoints.transfer import Flow
+from runtime.checkpoints.transfer import TransferFlow
 
 
 class Upload:
@@ -21,7 +21,7 @@ class Upload:
         self,
         filesystem: Filesystem,
         folder: str,
-        flow: Flow,
+        flow: TransferFlow,
         committed: Manifest | None,
         reads_back: bool,
     ) -> None:
@@ -30,7 +30,7 @@ class Upload:
         Args:
             filesystem: the store.
             folder: where the parts go.
-            flow: what is waited for and told.
+            flow: its rate limit and progress.
             committed: the checkpoint that the folder holds already; nothing else may go there.
             reads_back: whether to verify each part by reading it back, or by its size alone.
         """
@@ -43,7 +43,7 @@ class Upload:
         self._verified: set[str] = set()
 
     def send(self, source: Source, part_bytes: int) -> list[StoredFile]:
-        """Bring all files there and give them as they are stored.
+        """Upload all files; give them as they are stored.
 
         Raises:
             CheckpointError: a file changed, the store failed, or the flow was stopped.
@@ -55,8 +55,8 @@ class Upload:
         parts: list[str] = []
         whole = hashlib.sha256()
         is_cut = file.size_bytes > part_bytes
-        # Hashing is what costs most here: a file that is cut is hashed as a whole in a thread of
-        # its own, while a part is sent. A file of one part has that part's digest.
+        # Hashing costs most here: a file of several parts is hashed as a whole in a thread of its
+        # own, while a part is sent. A file of one part has that part's digest.
         with file.opened() as stream, ThreadPoolExecutor(1, "whole file") as beside:
             left = file.size_bytes  # a file that grows must not be read for ever
             while data := stream.read(min(part_bytes, left)):
@@ -75,7 +75,7 @@ class Upload:
         return StoredFile(path=file.path, size_bytes=file.size_bytes, sha256=sha256, parts=parts)
 
     def _send_part(self, name: str, data: bytes) -> bool:
-        """Bring a part there unless it is; tell whether it had to be moved."""
+        """Upload a part unless it is there; tell whether it had to be moved."""
         if self._allowed is not None and name not in self._allowed:
             raise CheckpointError(
                 f"{self._filesystem.address(self._folder)}: is committed with other content; what "
@@ -102,8 +102,8 @@ class Upload:
         return True
 
 
-def sweep(filesystem: Filesystem, folder: str, manifest: Manifest) -> None:
-    """Remove what earlier, broken attempts have left beside a committed checkpoint.
+def remove_partial_uploads(filesystem: Filesystem, folder: str, manifest: Manifest) -> None:
+    """Remove the parts that interrupted uploads left beside a committed checkpoint.
 
     Raises:
         CheckpointError: the store cannot be asked, or refuses.

@@ -1,7 +1,7 @@
-"""A cgroup v2 for the workers of a gang, where this is permitted: limits, OOM, a sure kill.
+"""A cgroup v2 for the workers of a gang, where that is permitted: limits, OOM, a reliable kill.
 
-What is not permitted is left out and noted; a gang runs without. The parent is the supervisor's own
-cgroup, or the one that was configured, for instance a delegated one of systemd.
+What is not permitted is left out and noted; the gang runs without it. The parent is the
+supervisor's own cgroup, or the configured one, for instance one that systemd delegates.
 Source of the formats: the kernel's admin-guide/cgroup-v2.
 """
 
@@ -22,14 +22,14 @@ class Cgroup:
         (self.path / "cgroup.procs").write_text("0")
 
     def kill(self) -> None:
-        """End every process in it, those included that are just being made."""
+        """Kill every process in it, also those just being forked."""
         try:
             (self.path / "cgroup.kill").write_text("1")
         except OSError:
             return  # a kernel before 5.14, or it is gone
 
     def oom_kills(self) -> int:
-        """How many processes the kernel ended here for want of memory."""
+        """How many processes the kernel's OOM killer ended here."""
         try:
             events = (self.path / "memory.events").read_text()
         except OSError:
@@ -70,7 +70,7 @@ def own_cgroup(mounts: Path, membership: Path) -> Path | None:
 def make_cgroup(
     parent: Path | None, name: str, memory_mib: int | None, cpus: float | None
 ) -> tuple[Cgroup | None, list[str]]:
-    """Make a cgroup with these limits; also say what of it was not permitted."""
+    """Make a cgroup with these limits; also give notes on what was not permitted."""
     notes: list[str] = []
     proc = Path("/proc/self")
     parent = parent or own_cgroup(proc / "mountinfo", proc / "cgroup")
@@ -79,7 +79,7 @@ def make_cgroup(
     path = parent / name
     try:
         if path.exists():
-            path.rmdir()  # left behind; one in which somebody lives is not for us to share, or kill
+            path.rmdir()  # left behind; one with processes in it cannot be removed
         path.mkdir()
     except OSError as error:
         return None, [f"cgroup: {path} cannot be made: {error.strerror}"]

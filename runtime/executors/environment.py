@@ -1,6 +1,6 @@
-"""The environment of workers: what `docs/jobs.md` promises, in torchrun's words where it has some.
+"""The environment variables of workers, as docs/jobs.md lists them; with torchrun's names.
 
-Workers do not get the agent's own environment, which holds what opens the bus and the store.
+Workers do not get the agent's own environment, which holds the logins of the bus and the store.
 """
 
 import contextlib
@@ -15,20 +15,20 @@ from runtime.core import Placement
 from runtime.executors.folder import WORLD
 from schemas.programs import Program
 
-#: What every program may expect of a machine.
+#: Variables of the agent that every worker gets.
 _PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "CUDA_HOME", "NVIDIA_DRIVER_CAPABILITIES", "XDG_CACHE_HOME"),
 )
 _OF_A_USER = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_CACHE_HOME")
-#: Below the ports that Linux gives to outgoing connections, which could take one meanwhile.
+#: Below the ports of outgoing connections, which could take one meanwhile.
 _PORTS = range(20_000, 30_000)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """What is the same for all workers of a run."""
+    """What all workers of a run have in common."""
 
     agent: str
     job: str
@@ -45,8 +45,8 @@ class RunEnvironment:
 def machine_environment(passed: Sequence[str] = ()) -> dict[str, str]:
     """Give what workers get of this process's own environment.
 
-    A run that is to be compared with a worker's gets just this too: libraries compute in another
-    way by variables of theirs, as OpenBLAS does by `OPENBLAS_CORETYPE`.
+    A run that is compared with a worker's must get the same: some variables change how libraries
+    compute, as `OPENBLAS_CORETYPE` does for OpenBLAS.
 
     Args:
         passed: What workers of this agent get besides, by name.
@@ -60,7 +60,7 @@ def shared_environment(
 ) -> dict[str, str]:
     """Give the variables that all workers of a run have, and their supervisor too.
 
-    With a `home` they are of another user than the agent, and nothing of its own is theirs.
+    With a `home` the workers are another user than the agent, and get none of its own variables.
     """
     said = {
         "TIDEGATE_AGENT": gang.agent,
@@ -77,7 +77,7 @@ def shared_environment(
     if resizes_in_place(gang.program):
         said["TIDEGATE_WORLD"] = str(gang.progress.with_name(WORLD))
         said["TIDEGATE_GENERATION"] = str(gang.epoch)
-    # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
+    # A program cannot pose as another job, nor name another checkpoint to resume from.
     wanted = {k: v for k, v in gang.program.env.items() if not k.startswith("TIDEGATE_")}
     machine = machine_environment(passed)
     if home is not None:
@@ -88,7 +88,7 @@ def shared_environment(
 def worker_environments(
     gang: RunEnvironment, gpu_ids: Mapping[str, Sequence[str]] | None
 ) -> list[dict[str, str]]:
-    """Give what is each worker's own, by rank: over nodes in order of name, then over GPUs.
+    """Give each worker's own variables, by rank: over nodes in order of name, then over GPUs.
 
     Raises:
         ValueError: the placement names a GPU that `gpu_ids` does not.
@@ -125,17 +125,17 @@ def worker_environments(
 
 
 def resizes_in_place(program: Program) -> bool:
-    """Whether the workers can become more or fewer as they run."""
+    """Whether workers can be added and removed while the gang runs."""
     return program.resize == "in_place" and program.workers == "per_gpu"
 
 
 def single_gpu_environment(
     rank: int, world: int, node: str, gpu: int, gpu_ids: Mapping[str, Sequence[str]] | None
 ) -> dict[str, str]:
-    """Give what is a worker's own if others may come and go while it runs.
+    """Give a worker's own variables in a gang that is resized in place.
 
-    It sees its GPU alone, as if that were a node of its own: what it sees cannot change later, and
-    a GPU that is given up must be free of all workers.
+    It sees only its own GPU, as if that were a node: what it sees cannot change later, and a GPU
+    that is given up must be free of all workers.
 
     Raises:
         ValueError: `gpu_ids` does not name the GPU.

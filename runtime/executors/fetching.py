@@ -1,4 +1,4 @@
-"""Where a job goes on from: a checkpoint on this machine if it is right, else the store's."""
+"""Finds the checkpoint that a job resumes from: a local one if it fits, else the store's."""
 
 import contextlib
 import threading
@@ -12,10 +12,10 @@ from runtime.executors.uploading import in_thread
 
 
 class Fetch:
-    """A checkpoint on its way here; `future` gives its path, or the reason why there is none."""
+    """A fetch under way; `future` gives the checkpoint's path, or why there is none."""
 
     def __init__(self, store: CheckpointStore, root: Path, job: str, step: int) -> None:
-        """Begin in a thread of its own."""
+        """Start it in a thread of its own."""
         self.cancel = threading.Event()
         self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel))
 
@@ -33,13 +33,13 @@ def epochs(folder: Path) -> list[int]:
 
 
 def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threading.Event) -> Path:
-    """Give the path of the job's checkpoint of this step, brought here if need be. Blocks.
+    """Give the path of the job's checkpoint of this step, fetched if need be. Blocks.
 
-    The store decides which one it is: the job may have run elsewhere meanwhile. Where it does not
-    know, or cannot be asked, what this machine had made durable itself is good enough.
+    The store decides which one it is: the job may have run elsewhere meanwhile. If the store does
+    not have it, or does not answer, a checkpoint that this machine uploaded itself will do.
 
     Raises:
-        CheckpointError: there is none, or it cannot be brought here.
+        CheckpointError: there is none, or it cannot be fetched.
     """
     folder = job_folder(root, job)
     here = _here(folder, step)
@@ -52,7 +52,7 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
     if checkpoint is None and here is not None:
         return here[1]
     if checkpoint is None:
-        # Whoever ran it last was not heard for long: it stored newer ones, and let this one go.
+        # The agent that ran it last, out of contact, stored newer ones and deleted this one.
         checkpoint = next((one for one in store.committed(job) if one.step > step), None)
     if checkpoint is None:
         raise CheckpointError(
@@ -66,13 +66,13 @@ def fetched(store: CheckpointStore, root: Path, job: str, step: int, stop: threa
 
 
 def _here(folder: Path, step: int) -> tuple[int, Path] | None:
-    """Find a checkpoint of the step that a run on this machine wrote and made durable."""
+    """Find a checkpoint of the step that a run on this machine wrote and uploaded."""
     for run in run_folders(folder):
         said = read_json(run / COMMITTED)
         if said is None or said.get("step") != step:
             continue
-        # The run may have been put aside since, under another name.
-        with contextlib.suppress(OSError, ValueError):  # no path below the job's folder
+        # The run may have been set aside since, under another name.
+        with contextlib.suppress(OSError, ValueError):  # the path is not below the job's folder
             path = run.joinpath(*Path(said["path"]).relative_to(folder).parts[1:])
             if ".." not in path.parts and path.exists():
                 return epoch_of(run), path

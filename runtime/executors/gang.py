@@ -4,17 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runtime.core import (
-    CheckpointWorkers,
-    GangCompleted,
-    GangFailed,
-    GangProgress,
-    GangStopped,
-    Report,
-    ScaleWorkers,
-    StartWorkers,
-    StopWorkers,
-)
+from runtime.core import CheckpointWorkers, GangProgress, ScaleWorkers, StartWorkers, StopWorkers
+from runtime.core.messages import GangCompleted, GangFailed, GangStopped, Report
 from runtime.core.state import without
 from runtime.executors.fetching import Fetch
 from runtime.executors.live_run import LiveRun, last_step
@@ -39,10 +30,8 @@ _OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 class Gang:
     """The workers of one job on this machine, whatever their epoch."""
 
-    def __init__(
-        self, options: ProcessOptions, order: StartWorkers | Order, uploader: CheckpointUploader
-    ) -> None:
-        """Use `begun` or `adopted`."""
+    def __init__(self, options: ProcessOptions, order: StartWorkers | Order, saved: int) -> None:
+        """Use `begun` or `adopted`; `saved` is the newest step in the store."""
         self.job, self.epoch, self.placement = order.job, order.epoch, order.placement
         self.phase: Phase = "fetching"
         self.live: LiveRun | None = None
@@ -52,7 +41,8 @@ class Gang:
         self.after_stored: list[Callable[[], None]] = []
         #: Changes of size in place that became restarts.
         self.fallbacks = 0
-        self._options, self._spec, self.uploader = options, order.spec, uploader
+        self._options, self._spec = options, order.spec
+        self.uploader = self._new_uploader(saved)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
         self._fetch: Fetch | None = None
@@ -69,11 +59,7 @@ class Gang:
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
         """Begin what the order asks for."""
-        gang = cls(
-            options,
-            order,
-            CheckpointUploader(order.job, options.store, options.checkpoint_retention, order.step),
-        )
+        gang = cls(options, order, order.step)
         gang._now_s = now_s
         try:
             if (synced := prepare_start(options.root, order)) is None:
@@ -89,12 +75,7 @@ class Gang:
         """Take over a run that an earlier agent began; `older` are those it was scaled from."""
         order = run.order
         durable = [said["step"] for one in (run, *older) if (said := one.committed()) is not None]
-        step = max([order.committed_step, *durable])
-        gang = cls(
-            options,
-            order,
-            CheckpointUploader(order.job, options.store, options.checkpoint_retention, step),
-        )
+        gang = cls(options, order, max([order.committed_step, *durable]))
         gang.older = [LiveRun(options, one) for one in older]
         gang._reports.repeat_left(order.left, order.step)
         gang.live, asked = LiveRun(options, run), run.stop_reason()
@@ -306,9 +287,8 @@ class Gang:
     def _change_size(self, live: LiveRun) -> None:
         """Resize in place if the job can; otherwise the workers leave and are started again."""
         if live.resizes_in_place and self.phase != "launching":
-            request = ResizeRequest(
-                self.epoch, self.placement, live.epoch, live.placement, self._reports.left
-            )
+            before = (live.epoch, live.placement, self._reports.left)
+            request = ResizeRequest(self.epoch, self.placement, *before)
             self._monitor = ResizeMonitor(live, request, self._options.resize_s)
             self.phase = "resizing"
         else:
@@ -330,6 +310,10 @@ class Gang:
 
     # --- begin ---
 
+    def _new_uploader(self, saved: int) -> CheckpointUploader:
+        options = self._options
+        return CheckpointUploader(self.job, options.store, options.checkpoint_retention, saved)
+
     def _begin(self, step: int) -> None:
         if self._spec.program is None:
             self._fail("the job names no program; this agent runs real workers", retriable=False)
@@ -344,9 +328,7 @@ class Gang:
         self._restart_order = self._stop = self._fetch = self._final = self._save_by_s = None
         self._reports.forget_left()
         self._spec = order.spec
-        self.uploader = CheckpointUploader(
-            self.job, self._options.store, self._options.checkpoint_retention, order.step
-        )
+        self.uploader = self._new_uploader(order.step)
         if self.live is not None:
             self.after_stored.append(self.live.run.close)
         self.live, self.older = None, []  # their checkpoints no longer count

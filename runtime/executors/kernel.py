@@ -1,4 +1,4 @@
-"""Two wishes to the Linux kernel that Python has no words for. Source: prctl(2)."""
+"""Two calls of the Linux kernel that Python lacks. Source: prctl(2)."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import signal
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Loaded before any fork: a child between fork and exec should not have to look for it.
+#: Loaded before any fork: a child between fork and exec should not have to load it.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,7 +21,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed as soon as the process `parent`, which must be the parent, is gone.
+    """Have the kernel kill this process when `parent`, which must be its parent, ends.
 
     Raises:
         OSError: the kernel refuses, or the parent is gone already.

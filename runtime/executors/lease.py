@@ -1,8 +1,7 @@
-"""The lease as supervisors keep it, so that gangs end with it whatever has become of their agent.
+"""The lease file, by which supervisors end their gangs even if their agent is gone.
 
-One file for all gangs of an agent. Its moment is of the machine's own clock since boot (boottime of
-clock_gettime(2)), which goes on in suspend and which nobody sets: whoever changes the wall clock
-changes no lease that was given.
+One file for all gangs of an agent. Its time is CLOCK_BOOTTIME (clock_gettime(2)), which counts
+during suspend and cannot be set: changing the wall clock changes no lease that was given.
 
 Imports little, because the supervisor does.
 """
@@ -15,13 +14,13 @@ from runtime.executors.folder import read_json, write_json
 from runtime.executors.processes import boot_id
 
 LEASE = "lease.json"
-#: The agent ends its gangs itself when the lease ends, and knows why; it gets so much time for it.
+#: The agent stops its gangs itself when the lease ends, and can report why; it gets this long.
 _AGENT_FIRST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Until when gangs may run, and what they have to save and leave then."""
+    """Until when gangs may run, and the grace that they then have to save and leave."""
 
     until_s: float
     grace_s: float
@@ -32,10 +31,10 @@ class Lease:
 
 
 def write_lease(path: Path, left_s: float | None, grace_s: float) -> None:
-    """Write down that the lease lasts for so long from now on; None: that there is none.
+    """Record how long the lease lasts from now on; None: there is no lease.
 
     Raises:
-        OSError: the disk does not take it; what stood there still holds.
+        OSError: the disk refuses it; the previous lease stays in force.
     """
     if left_s is None:
         path.unlink(missing_ok=True)
@@ -45,7 +44,7 @@ def write_lease(path: Path, left_s: float | None, grace_s: float) -> None:
 
 
 def read_lease(path: Path) -> Lease | None:
-    """Give the lease; None where none was ever given, or this boot has not heard of it yet."""
+    """Give the lease; None if none was given, or none since the machine's boot."""
     said = read_json(path)
     if said is None or said.get("boot") != boot_id():
         return None

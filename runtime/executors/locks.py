@@ -1,9 +1,9 @@
-"""One lock file for each GPU: two epochs can never work on one GPU, whoever started them.
+"""One lock file for each GPU, so that two epochs can never work on one GPU.
 
 The lock is the kernel's (flock), held through a descriptor that the workers inherit: it lasts as
-long as any process that could use the GPU, and no crash leaves it behind. A gang has its GPUs
-alone; replicas of their owner, who may put several on one GPU, share the same locks among
-themselves. What the file says is for people and for error messages.
+long as any process that could use the GPU, and no crash leaves it behind. A gang holds its locks
+exclusively; replicas of the GPUs' owner, several of which may use one GPU, share them. The content
+of the file is only for people and error messages.
 """
 
 import fcntl
@@ -14,15 +14,15 @@ from pathlib import Path
 
 
 class Locked(Exception):
-    """Somebody else holds the GPU; the message names the holder."""
+    """Another process holds the GPU; the message names the lock's owner."""
 
 
 def lock_path(
     folder: Path, node: str, gpu: int, gpu_ids: Mapping[str, Sequence[str]] | None
 ) -> Path:
-    """Name the lock file of a GPU: by what CUDA calls it, whatever agents and nodes are called.
+    """Name the lock file of a GPU: by its CUDA name, so that it is the same for all agents.
 
-    A slot of a node without GPUs is that node's alone.
+    The lock of a CPU slot is named after its node.
     """
     if gpu_ids is None:
         return folder / f"gpu-{gpu}.lock"
@@ -31,12 +31,12 @@ def lock_path(
     return folder / f"gpu-{name}.lock"
 
 
-def take(path: Path, holder: dict[str, object], *, shared: bool = False) -> int:
-    """Take the lock and write down who has it; give the descriptor that holds it.
+def take(path: Path, lock_owner: dict[str, object], *, shared: bool = False) -> int:
+    """Take the lock and record its owner; give the descriptor that holds it.
 
     Args:
         path: The lock file; made if need be.
-        holder: Who takes it: `job`, `epoch`, `pid`; or `owner`.
+        lock_owner: Who takes it, for people: `job`, `epoch`, `pid`; or `owner`.
         shared: Whether others that share may have it too.
 
     Raises:
@@ -47,7 +47,7 @@ def take(path: Path, holder: dict[str, object], *, shared: bool = False) -> int:
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+        os.pwrite(descriptor, json.dumps(lock_owner).encode() + b"\n", 0)
     except BlockingIOError:
         said = os.pread(descriptor, 4096, 0)
         os.close(descriptor)
@@ -61,11 +61,11 @@ def take(path: Path, holder: dict[str, object], *, shared: bool = False) -> int:
 
 
 def _named(said: bytes) -> str:
-    """Say who the file names as the holder."""
+    """Give the owner that the file names."""
     try:
-        holder = json.loads(said)
-        if "owner" in holder:
-            return f"the owner's {holder['owner']}"
-        return f"job {holder['job']}, epoch {holder['epoch']}, process {holder['pid']}"
+        lock_owner = json.loads(said)
+        if "owner" in lock_owner:
+            return f"the owner's {lock_owner['owner']}"
+        return f"job {lock_owner['job']}, epoch {lock_owner['epoch']}, process {lock_owner['pid']}"
     except (ValueError, KeyError, TypeError):
-        return "a process that did not say who it is (fuser -v names it)"
+        return "a process that the file does not name (fuser -v names it)"

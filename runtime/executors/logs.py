@@ -1,9 +1,9 @@
-"""Log files of bounded size: the newest output stays, the oldest goes."""
+"""Log files of bounded size: the oldest output is dropped."""
 
 import os
 from pathlib import Path
 
-#: How much of the end of the output is kept at hand, for the error message.
+#: How much of the end of the output stays in memory, for error messages.
 _TAIL_BYTES = 16 * 1024
 
 
@@ -11,7 +11,7 @@ class RotatingLog:
     """Appends to `NAME.log`; when that is full it becomes `NAME.log.1`, and so on."""
 
     def __init__(self, path: Path, max_bytes: int, files: int) -> None:
-        """Go on where an earlier writer ended.
+        """Append to what an earlier writer left.
 
         Args:
             path: The newest file.
@@ -24,7 +24,7 @@ class RotatingLog:
         self._tail = b""
 
     def write(self, data: bytes) -> None:
-        """Append. A disk that takes nothing loses the lines, never the worker."""
+        """Append. If the disk refuses it, the lines are lost, but the worker goes on."""
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         try:
             while data:
@@ -39,7 +39,7 @@ class RotatingLog:
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
-        """Let go of the file; a later `write` opens it again."""
+        """Close the file; a later `write` opens it again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

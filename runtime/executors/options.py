@@ -1,4 +1,4 @@
-"""What an operator may choose about running real workers."""
+"""The options for running gangs as processes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ class ProcessOptions:
     root: Path
     #: Where checkpoints become durable.
     store: CheckpointStore
-    #: The agent's name; its processes are known by it.
+    #: The agent's name, which its processes have in their environment.
     agent: str
     #: By node, what CUDA calls its GPUs (UUIDs, MIG UUIDs or indices); None: the indices
     #: themselves. A node that is not named has no GPUs but CPU slots.
     gpu_ids: Mapping[str, Sequence[str]] | None = None
     #: Folder of the GPU locks, the same for all agents of a machine; None: `root/locks`.
     locks: Path | None = None
-    #: As whom workers run, by tenant; None: as the agent's own user.
+    #: The user ids of tenants, as which workers run; None: as the agent's own user.
     tenants: Tenants | None = None
-    #: Numbers of groups that those users are in besides, such as the one that may use the GPUs.
+    #: Ids of more groups of those users, such as the group that may use the GPUs.
     groups: Sequence[int] = ()
     #: Where secrets are, `TENANT/NAME`; None: there are none.
     secrets: Path | None = None
@@ -34,19 +34,19 @@ class ProcessOptions:
     pass_env: Sequence[str] = ()
     log_max_mib: int = 16  #: A worker's log file is full at this size.
     log_files: int = 4  #: How many log files of a worker there are at most.
-    #: A program that says nothing has started when its workers have lived this long.
+    #: A program that reports nothing counts as started when its workers have run this long.
     quiet_start_s: float = 5.0
     #: A gang is stuck after this long without a step, or 20 of its usual intervals if longer.
     stuck_after_s: float = 600.0
     #: End a stuck gang as failed; otherwise it is only reported.
     end_stuck: bool = False
-    #: What workers are told is usual (`TIDEGATE_GRACE_S`), and what a change of size gives them.
+    #: The grace of a change of size, which workers are told as `TIDEGATE_GRACE_S`.
     grace_s: float = 60.0
-    #: A checkpoint that was asked for must come within this.
+    #: A checkpoint that was asked for must be written within this.
     save_s: float = 300.0
-    #: Beyond the grace, for the upload of the last checkpoint.
+    #: How long, beyond the grace, the upload of the last checkpoint may take.
     final_upload_timeout_s: float = 60.0
-    #: For GPUs whose last worker is just ending.
+    #: How long to wait for the lock of a GPU whose last worker is just ending.
     lock_wait_s: float = 10.0
     #: Memory and cores of a gang; None: no limit. In force where cgroup v2 permits.
     memory_mib: int | None = None
@@ -54,12 +54,12 @@ class ProcessOptions:
     #: The cgroup v2 folder in which gangs get theirs; None: below the agent's own.
     cgroup: Path | None = None
     checkpoint_retention: int = 2  #: Checkpoints of a job that stay, here and in the store.
-    keep_runs: int = 20  #: Folders of ended runs that are retained, for their logs.
+    run_retention: int = 20  #: Folders of ended runs that are retained, for their logs.
 
     def __post_init__(self) -> None:
         if not self.agent:
             raise ValueError("agent: must not be empty")
-        for name in ("log_max_mib", "log_files", "checkpoint_retention", "keep_runs"):
+        for name in ("log_max_mib", "log_files", "checkpoint_retention", "run_retention"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1")
         for name in ("quiet_start_s", "grace_s", "final_upload_timeout_s", "lock_wait_s"):

@@ -1,4 +1,4 @@
-"""What a run is to do, as its folder keeps it for the next agent."""
+"""What a run executes, stored in its folder for the next agent."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from schemas.commands import GangSpec
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a run is to do."""
+    """What a run executes."""
 
     job: str
     epoch: int

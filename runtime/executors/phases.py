@@ -1,13 +1,13 @@
 """The phases of a gang.
 
-fetching    its checkpoint is brought here
-launching   its workers live, none has said that it took a step
-running     they train
-resizing    they are to become more or fewer as they run
-leaving     they were asked to leave, for good or for a change of size
+fetching         its checkpoint is being fetched
+launching        its workers run, none has reported a step
+running          they train
+resizing         it is being resized in place
+leaving          the workers were asked to leave, for good or for a change of size
 awaiting_scale   they left for a change of size, which the restarted agent must order again
-uploading   they are gone; the last checkpoint gets the time it may have
-over        all is said
+uploading        they are gone; the last checkpoint is being uploaded
+over             its end was reported
 """
 
 from typing import Literal

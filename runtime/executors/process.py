@@ -33,7 +33,7 @@ from runtime.executors.tenants import allow_traversal
 from runtime.executors.uploading import in_thread
 
 _log = logging.getLogger(__name__)
-#: How often what is under way is looked at, and what simply runs.
+#: How often gangs that are starting or stopping are polled, and running ones.
 _SOON_S, _LATER_S = 0.2, 1.0
 
 
@@ -43,16 +43,16 @@ class ProcessExecutor:
     def __init__(
         self, options: ProcessOptions, remembered: Mapping[str, int] | None = None
     ) -> None:
-        """Go on with what an agent of before began, and end what it left behind.
+        """Take over the gangs of an earlier agent, and kill its orphaned processes.
 
         Args:
-            options: What an operator may choose.
-            remembered: The jobs and epochs that the agent knows it held. Its workers are ended
-                where they are not found below `options.root`, for the core may begin them again.
-                None: it does not know.
+            options: How gangs are run.
+            remembered: The jobs and epochs that the agent knows it ran. Their workers are killed
+                where they are not found below `options.root`, because the core may start them
+                again. None: it does not know.
 
         Raises:
-            OSError: `options.root` cannot be used, or another agent lives in it.
+            OSError: `options.root` cannot be used, or another agent uses it.
         """
         self._options = options
         options.root.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class ProcessExecutor:
         self._trash = options.root / "trash"
         options.lock_folder.mkdir(parents=True, exist_ok=True)
         for folder in (options.root / "runs", self._trash):
-            # For the agent's user alone; others may at most go through: weights are a tenant's own.
+            # For the agent's user alone: checkpoints belong to their tenants.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         if options.tenants is not None:
@@ -110,7 +110,7 @@ class ProcessExecutor:
         left_s = None if lease.until_s is None else lease.until_s - now_s
         try:
             write_lease(self._options.root / LEASE, left_s, lease.grace_s)
-        except OSError as error:  # the shorter lease holds
+        except OSError as error:  # the previous, shorter lease stays in force
             _log.warning("a lease cannot be written down, so gangs may end early: %s", error)
 
     # --- reports ---
@@ -136,23 +136,23 @@ class ProcessExecutor:
             if gang.phase == "over":
                 del self._gangs[job]
                 if not any(isinstance(report, GangFailed) and report.lost for report in said):
-                    # One that is lost goes on from what is there, or may: perhaps after a while,
-                    # so that the next agent too must find it.
-                    self._after_stored.append(self._put_away(gang))
+                    # A lost gang may be resumed from what is on the disk, perhaps only by the next
+                    # agent, so its folder stays.
+                    self._after_stored.append(self._clean_up(gang))
         return reports
 
     def _run_after_stored(self) -> None:
-        """Put away what is over: whoever asks or orders has written down what was said before."""
+        """Run what waited until the reports were stored: a new call means that they are."""
         actions, self._after_stored = self._after_stored, []
         for action in actions:
-            with contextlib.suppress(OSError):  # what is not put away now is said again, or stays
+            with contextlib.suppress(OSError):  # a failed one is reported again, or its files stay
                 action()
 
     def next_due_s(self) -> float | None:
         if not self._gangs and not self._after_stored:
             return None
         if self._looked_s is None:
-            return 0.0  # an order has come: look at once
+            return 0.0  # an order came: advance at once
         if any(
             live is not None and live.file.behind
             for gang in self._gangs.values()
@@ -166,7 +166,7 @@ class ProcessExecutor:
         return self._running
 
     def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
-        """Give the jobs whose workers live and take no steps, and since when."""
+        """Give the jobs whose workers run and take no steps, and since when."""
         return [
             (job, gang.live.stuck_since_s)
             for job, gang in sorted(self._gangs.items())
@@ -183,7 +183,7 @@ class ProcessExecutor:
         return found
 
     def close(self) -> None:
-        """Let go of transfers, which go on with the next agent; the workers live on."""
+        """Give up transfers, which the next agent repeats; the workers go on."""
         for gang in self._gangs.values():
             gang.abandon()
         if self._lock >= 0:
@@ -193,53 +193,55 @@ class ProcessExecutor:
     # --- what is left on the disk ---
 
     def _close_older(self, gang: Gang) -> Callable[[], None]:
-        """Give what to do once it is written down that the gang goes on under a newer epoch."""
+        """Give what to do once the report of the gang's newer epoch is stored."""
         older, gang.older = gang.older, []
         folder = job_folder(self._options.root, gang.job)
 
         def close_older() -> None:
             for live in older:
                 live.run.close()
-            # The workers may just be reading what they go on from, and uploads read it as well.
+            # The workers may still be reading the checkpoint to resume from, and uploads, too.
             stay = {live.run.folder for live in older} | gang.uploader.runs
             resume = None if gang.live is None else gang.live.run.order.resume
             stay |= set() if resume is None else set(resume.parents)
-            too_many = (folder / str(epoch) for epoch in epochs(folder)[self._options.keep_runs :])
+            too_many = (
+                folder / str(epoch) for epoch in epochs(folder)[self._options.run_retention :]
+            )
             self._remove(
                 [run for run in too_many if run not in stay and not has_unstored_result(run)]
             )
 
         return close_older
 
-    def _put_away(self, gang: Gang) -> Callable[[], None]:
-        """Give what to do once the gang's end is written down."""
+    def _clean_up(self, gang: Gang) -> Callable[[], None]:
+        """Give what to do once the report of the gang's end is stored."""
         folder = job_folder(self._options.root, gang.job)
 
-        def put_away() -> None:
+        def clean_up() -> None:
             if gang.live is not None:
                 gang.live.run.close()
             if gang.job in self._gangs:
-                return  # it goes on, from what is there
+                return  # it was resumed, from this folder
             old = [folder / "fetched"]
             if gang.result_is_durable:
                 old += folder.glob(f"*/{CHECKPOINTS}")
             old += self._too_many()
             self._remove([path for path in old if path.exists()])
 
-        return put_away
+        return clean_up
 
     def _too_many(self) -> list[Path]:
-        """Find the ended runs beyond those that are kept for their logs, or for a result."""
+        """Find the ended runs beyond those that stay for their logs, or for a result."""
         closed = [
             (marker.stat().st_mtime, marker.parent)
             for marker in (self._options.root / "runs").glob(f"*/*/{CLOSED}")
             if marker.parent.parent.name not in self._gangs
             and not has_unstored_result(marker.parent)
         ]
-        return [folder for _, folder in sorted(closed)[: -self._options.keep_runs]]
+        return [folder for _, folder in sorted(closed)[: -self._options.run_retention]]
 
     def _remove(self, paths: list[Path]) -> None:
-        """Remove at once for everybody, and from the disk when there is time."""
+        """Move to the trash at once, which a thread empties."""
         for path in paths:
             number = sum(1 for _ in self._trash.iterdir())
             while (away := self._trash / str(number)).exists():
@@ -252,16 +254,16 @@ class ProcessExecutor:
 
 
 def _claim(options: ProcessOptions) -> int:
-    """Have the folder for as long as we live; give the descriptor that says so.
+    """Lock the folder for the life of the process; give the descriptor of the lock.
 
     Raises:
-        OSError: another agent lives in it, whose gangs we would take for ours.
+        OSError: another agent uses it, whose gangs we would take for ours.
     """
     try:
         return take(options.root / "agent.lock", {"agent": options.agent, "pid": os.getpid()})
     except Locked:
         raise OSError(
-            f"agent.workers.folder: another agent lives in {options.root} (fuser -v "
+            f"agent.workers.folder: another agent uses {options.root} (fuser -v "
             f"{options.root / 'agent.lock'} names it); end it, or give this one its own folder"
         ) from None
 

@@ -1,4 +1,4 @@
-"""Processes by identity: a pid is used again, a pid with its start time is not.
+"""Processes by identity: a pid is reused, a pid with its start time is not.
 
 Source of the formats: proc(5). Imports little, because the supervisor does.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 _PROC = Path("/proc")
 #: Fields of /proc/PID/stat after the command's closing parenthesis, counted from 0.
 _STATE, _STARTED, _MEMORY, _ENVIRON_BEGINS, _ENVIRON_ENDS = 0, 19, 20, 47, 48
-#: A process that becomes another program is looked at again so often, a second all in all.
+#: How often, and how far apart, a process in execve is read again: for a second in all.
 _LOOKS, _LOOK_S = 1000, 0.001
-#: Who has none at so many looks in a row began without any. One look does not tell: while Linux
-#: lays a program out in memory, its environment begins where it ends.
+#: A process without an environment at this many reads in a row has none. One read does not tell:
+#: while Linux sets up a program in memory, its environment is empty.
 _NONE = 50
 
 
@@ -35,13 +35,13 @@ class Identity:
         return identity(self.pid) == self
 
     def send(self, number: int) -> bool:
-        """Send it a signal, and no other process; False if it is gone, or another's."""
+        """Send a signal to it and no other process; False if it is gone, or another user's."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return False
         try:
-            # The handle names one process for ever; so what is checked now still holds below.
+            # A pidfd always refers to one process, so what is checked here still holds below.
             if not self.alive():
                 return False
             signal.pidfd_send_signal(handle, number)
@@ -90,9 +90,9 @@ def catches(pid: int, number: int) -> bool:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Give what a process began with in its environment, as `NAME=value`.
+    """Give the initial environment of a process, as `NAME=value`.
 
-    While it becomes another program (execve), Linux shows none, for a moment.
+    During execve Linux shows none for a moment.
 
     Raises:
         OSError: it is gone, or another user's.
@@ -111,7 +111,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def has_in_environment(pid: int, *words: bytes) -> bool:
-    """Whether the process began with all of these in its environment, as `NAME=value`."""
+    """Whether the process started with all of these in its environment, as `NAME=value`."""
     try:
         environ = _environment(pid)
     except OSError:
@@ -120,7 +120,7 @@ def has_in_environment(pid: int, *words: bytes) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Give the pids of a process's children, as far as they can be seen."""
+    """Give the pids of a process's visible children."""
     found: list[int] = []
     for task in (_PROC / str(pid) / "task").glob("*/children"):
         try:
@@ -131,12 +131,12 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Give the children of a process, and theirs, as far as main threads began them.
+    """Give the descendants of a process that main threads started.
 
-    To ask each thread would take long: training has a hundred.
+    Reading every thread would take long: a training process has a hundred.
     """
     found: list[int] = []
-    for parent in chain([pid], found):  # which grows meanwhile
+    for parent in chain([pid], found):  # `found` grows meanwhile
         with contextlib.suppress(OSError):
             found += map(int, (_PROC / f"{parent}/task/{parent}/children").read_text().split())
     return found
@@ -144,7 +144,7 @@ def descendants(pid: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that says in its environment which run it belongs to."""
+    """A process whose environment names the run that it belongs to."""
 
     identity: Identity
     job: str

@@ -1,7 +1,7 @@
-"""What a job says of itself: lines that anybody may have written, read with patience.
+"""Reads the progress file of a job, which is untrusted input.
 
-A bad line is counted and passed over. Nothing a job writes can stop the agent, or cost it more than
-a bounded amount of memory.
+A bad line is counted and skipped. Nothing that a job writes can stop the agent, or cost it more
+than a bounded amount of memory.
 """
 
 import json
@@ -18,17 +18,17 @@ from runtime.core import Pace
 from runtime.executors.untrusted_files import open_regular_file
 
 _LINE_MAX = 64 * 1024
-#: Read at once, in much less than a second: what is more is caught up with at later readings.
+#: The most that is read at once, in much less than a second; the rest is read later.
 _READ_MAX = 64 * 1024
-#: Of what a job that has ended left unread, the last so much is read.
+#: Of the unread progress of an ended job, at most this much is read: the end of it.
 _LAST_MAX = 1024**3
 _STEP_MAX = 2**53
 _RATE_MAX = 1e12
 _PAUSE_MAX_S = 86_400.0
-#: Step intervals that the learned rate looks back on.
+#: The rate is learned from this many of the last step intervals.
 _MOMENTS = 32
 
-#: What a line may say of a step, within the bounds of `JobProgressed`; a mean of it is passed on.
+#: What a line may report of a step, with the bounds of `JobProgressed`; means are passed on.
 PACE: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "samples_per_step": (1e-6, 1e9),
@@ -53,11 +53,11 @@ Fault = Literal[
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedCheckpoint:
-    """A checkpoint that the job says is complete on disk."""
+    """A checkpoint that the job reports as complete on disk."""
 
     step: int
     path: Path
-    #: How long training stood still for it, if the job says so.
+    #: How long training paused for it, if the job reports that.
     pause_s: float | None
 
 
@@ -68,22 +68,22 @@ class ProgressFile:
         """Follow `path`; checkpoints are names below `checkpoints`."""
         self._path, self._checkpoints = path, checkpoints
         self._offset = 0
-        self._beginning: int | None = None  # what was there at the first reading
-        self._end: int | None = None  # nothing counts that is written beyond
+        self._beginning: int | None = None  # the size at the first reading
+        self._end: int | None = None  # what is written beyond is ignored
         self._rest = b""
         self._skipping = False
         self._rate: float | None = None
-        #: The mean time of a step, of those that were asked about last.
+        #: The mean step time, as of the last call of `pace`.
         self._step_s: float | None = None
         self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
         self._pace: dict[str, _Mean] = {}
-        #: The last step said; None before the first.
+        #: The last step reported; None before the first.
         self.step: int | None = None
-        #: The last generation in which all workers have met, as the job says; None: it never did.
+        #: The last generation that all workers joined, as the job reports; None: none.
         self.generation: int | None = None
         #: When the last new step was read.
         self.moved_s: float | None = None
-        #: So many readings are missing to what was there at the last one.
+        #: How many more readings the file needed at the last one.
         self.pieces_left = 0
         #: What was wrong with lines.
         self.faults: Counter[Fault] = Counter()
@@ -92,7 +92,7 @@ class ProgressFile:
         """Take one piece of what is new; give the checkpoints announced in it, in order."""
         found: list[AnnouncedCheckpoint] = []
         before = self.step
-        # What was there before is of a time that an agent of before has told of, or of a warm-up.
+        # Earlier lines were reported by an earlier agent, or are of a warm-up.
         is_old = self._beginning is None or not self.caught_up
         for line in self._lines():
             said = self._take(line)
@@ -102,22 +102,22 @@ class ProgressFile:
             self._pace.clear()
         if self.step is not None and self.step != before:
             self.moved_s = now_s
-            if not self.behind:  # else it was said at some moment before
+            if not self.behind:  # otherwise the time of the step is unknown
                 self._moments.append((now_s, self.step))
         return found
 
     @property
     def behind(self) -> bool:
-        """Whether there was more to read than the last reading took."""
+        """Whether the last reading left something unread."""
         return self.pieces_left > 0
 
     @property
     def caught_up(self) -> bool:
-        """Whether all is read that was there when it was first read."""
+        """Whether all is read that was there at the first reading."""
         return self._beginning is None or self._offset >= self._beginning
 
     def is_over(self) -> bool:
-        """Take what is there by now for all there will ever be; say whether all of it is read."""
+        """Treat the present content as final; say whether all of it is read."""
         if self._end is None:
             try:
                 with open_regular_file(self._path) as file:
@@ -134,10 +134,10 @@ class ProgressFile:
         self.pieces_left = math.ceil(abs(size - self._offset) / _READ_MAX)
 
     def samples_per_s(self, samples_per_step: float) -> float | None:
-        """The rate as the job says, else as its steps show; None as long as neither is known.
+        """The rate as the job reports it, else by its steps; None while neither is known.
 
-        Its end is counted in steps, so of what it says the time of a step counts first: a step may
-        hold other samples than were declared.
+        A job ends after a number of steps, so a reported step time counts first: a step may have
+        another number of samples than declared.
         """
         if self._step_s is not None:
             return samples_per_step / self._step_s
@@ -147,9 +147,9 @@ class ProgressFile:
         return None if interval_s is None else samples_per_step / interval_s
 
     def pace(self, samples_per_step: float) -> Pace:
-        """Give means of what was said of steps since this was asked last.
+        """Give means of what was reported of steps since the last call.
 
-        Of a job that says its rate alone, a step is `samples_per_step` samples.
+        If a job reports only its rate, a step counts as `samples_per_step` samples.
         """
         said = {name: mean.value for name, mean in self._pace.items()}
         self._pace.clear()
@@ -164,20 +164,20 @@ class ProgressFile:
 
     @property
     def step_interval_s(self) -> float | None:
-        """Seconds from step to step of late; None as long as they are not known."""
+        """Seconds a step takes at present; None while unknown."""
         if len(self._moments) < 2:
             return None
         (first_s, first), (last_s, last) = self._moments[0], self._moments[-1]
         return (last_s - first_s) / (last - first) if last_s > first_s else None
 
     def _lines(self) -> list[bytes]:
-        """Give the whole lines that are new; a last one without its end waits."""
+        """Give the complete new lines; an incomplete last one waits."""
         try:
             with open_regular_file(self._path) as file:
                 size = os.fstat(file.fileno()).st_size
             if self._end is not None:
                 size = self._end = min(size, self._end)
-            if size < self._offset:  # written anew
+            if size < self._offset:  # it was rewritten
                 self.faults["cut"] += 1
                 self._offset, self._rest, self._skipping = 0, b"", False
             if self._beginning is None or size < self._beginning:
@@ -210,7 +210,7 @@ class ProgressFile:
             self.faults["too_long"] += 1
             return None
         try:
-            # NaN is no JSON, but Python writes it, for instance as a loss that is none of ours.
+            # NaN is not JSON, but Python writes it, for instance as a loss, which we ignore.
             said = json.loads(line)
         except (ValueError, RecursionError):
             said = None
@@ -233,9 +233,9 @@ class ProgressFile:
                 self._pace.setdefault(name, _Mean()).add(float(said[name]))
             else:
                 self.faults["bad_pace"] += 1
-        if type(said.get("generation")) is int:  # anything else is a key of the job's own
+        if type(said.get("generation")) is int:  # of another type it is a key of the job's own
             self.generation = said["generation"]
-            self._pace.clear()  # it was another size
+            self._pace.clear()  # it was measured at another size
         step = said.get("step")
         if step is None:
             if "checkpoint" in said:
@@ -263,7 +263,7 @@ class ProgressFile:
 
 @dataclass(slots=True)
 class _Mean:
-    """A mean that grows."""
+    """A running mean."""
 
     value: float = 0.0
     count: int = 0
@@ -278,7 +278,7 @@ def _is_within(value: float, bounds: tuple[float, float]) -> bool:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    # A whole number may be too great for a float, and compares all the same.
+    # An int may be too large for a float; it can still be compared.
     return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 

@@ -148,7 +148,7 @@ class Shim:
             and {
                 "epoch": resizing.epoch,
                 "state": resizing.state,
-                "hindrance": resizing.blocked_reason,
+                "hindrance": resizing.blocked_reason,  # the key that agents of all releases read
             },
             "begun": self._group is not None,
         }

@@ -1,7 +1,7 @@
-"""A user for each tenant, so that the jobs of one cannot read or end those of another.
+"""A user id for each tenant, so that its jobs can neither read nor kill those of another.
 
-Users are numbers that no account has: nobody can log in as one. A tenant keeps its number for as
-long as the agent keeps its folder, for what it wrote is there.
+No account has these ids, so nobody can log in with one. A tenant keeps its id for as long as the
+agent keeps its folder, because its files are there.
 """
 
 import os
@@ -12,19 +12,19 @@ from pathlib import Path
 
 from runtime.executors.folder import read_json, write_json
 
-#: What was brought from the store, in the folder of a job.
+#: Checkpoints fetched from the store, in the folder of a job.
 FETCHED = "fetched"
 _FILE = "tenants.json"
 
 
 class Tenants:
-    """Gives each tenant its number."""
+    """Gives each tenant its user id."""
 
     def __init__(self, root: Path, first_uid: int) -> None:
-        """Go on with the numbers that were given before.
+        """Load the ids that were given before.
 
         Raises:
-            OSError: a folder above `root` is closed to workers, or we are not root.
+            OSError: a folder above `root` is closed to workers, or the agent is not root.
         """
         if os.geteuid() != 0:
             raise PermissionError(
@@ -39,16 +39,16 @@ class Tenants:
                     f"agent.workers.folder: {folder} is closed to the users of jobs; "
                     f"chmod o+x {folder}, or name another folder"
                 )
-        os.setgroups([])  # or the agent could look, as a job's user, where these groups may
+        os.setgroups([])  # else the agent could, as a job's user, read what these groups may
         self._path, self._first = root / _FILE, first_uid
         said = read_json(self._path) or {}
         self._uids = {name: uid for name, uid in said.items() if type(uid) is int}
 
     def uid(self, tenant: str) -> int:
-        """Give the tenant's user.
+        """Give the tenant's user id.
 
         Raises:
-            OSError: a new one cannot be written down.
+            OSError: a new one cannot be stored.
         """
         if tenant not in self._uids:
             given = {**self._uids, tenant: max([self._first - 1, *self._uids.values()]) + 1}
@@ -58,21 +58,21 @@ class Tenants:
 
 
 def allow_traversal(folder: Path) -> None:
-    """Let workers go through a folder to their own, and see nothing else of it.
+    """Let workers traverse a folder to their own, but not list it.
 
     Raises:
-        OSError: it is not ours.
+        OSError: the folder is not ours.
     """
     folder.chmod(0o711)
 
 
 def give(path: Path, uid: int) -> None:
-    """Give a folder or file of ours, with all that is in it, to a worker's user.
+    """Change the owner of a folder or file of ours, with its content, to a worker's user.
 
-    What has been given already is left alone: whoever has it may have put links there.
+    What that user owns already is left alone: it may have put links there.
 
     Raises:
-        OSError: it is not ours.
+        OSError: the folder is not ours.
     """
     if path.lstat().st_uid == uid:
         return
@@ -83,10 +83,10 @@ def give(path: Path, uid: int) -> None:
 
 
 def give_run_to_user(run: Path, own: Iterable[Path], uid: int) -> None:
-    """Give a run's workers what is theirs of it, what was fetched for them, and the way there.
+    """Give a run's workers their folders and the fetched checkpoints, and access to them.
 
     Raises:
-        OSError: it is not ours.
+        OSError: the folder is not ours.
     """
     for path in own:
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -101,7 +101,7 @@ def give_run_to_user(run: Path, own: Iterable[Path], uid: int) -> None:
 
 
 def remove_fetched(job: Path) -> None:
-    """Remove what was fetched for a job and given to its user, who may have put links there."""
+    """Remove fetched checkpoints that were given to a job's user, who may have put links there."""
     fetched = job / FETCHED
     if fetched.is_dir() and any(one.lstat().st_uid != os.geteuid() for one in fetched.iterdir()):
         shutil.rmtree(fetched)

@@ -55,7 +55,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DemandSettings:
-    """What the owner promises, and how careful it is."""
+    """How the GPUs needed follow from the load: the latency target, and margins."""
 
     #: The p99 latency that the owner promises.
     latency_target_s: float

@@ -1,8 +1,8 @@
 """Prometheus and OpenMetrics text: the only module that knows its parser.
 
-Only the series that are wanted are parsed in full; of the others no more than the shape of the
-line is looked at. A page of an inference server has hundreds of series and we read thirty, and
-what another metric says wrongly must not blind us to these.
+Only wanted series are parsed in full; of other lines only the shape is checked. A page of an
+inference server has hundreds of series, of which we read thirty, and a mistake in another metric
+must not keep us from reading these.
 Format: prometheus.io/docs/instrumenting/exposition_formats.
 """
 

@@ -1,4 +1,4 @@
-"""One GET over HTTP with an end in time and in size."""
+"""One HTTP GET, with a limit of time and of size."""
 
 import io
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
-from runtime.metering.beat import steady_s
+from runtime.metering.periodic import monotonic_s
 
 #: The largest page that is read. vLLM's is some 100 KiB.
 PAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -17,7 +17,7 @@ _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 
 
 class FetchError(Exception):
-    """The page was not got; the message says why and what to do."""
+    """The page could not be fetched; the message says why and what to do."""
 
 
 class FetchTimeoutError(FetchError):
@@ -60,7 +60,7 @@ def fetch(
     Raises:
         FetchError: no answer, another status than 200, or not text.
     """
-    until_s = steady_s() + timeout_s
+    until_s = monotonic_s() + timeout_s
     parts = urlsplit(url)
     host, secure = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
@@ -95,7 +95,7 @@ def fetch(
 
 
 def _left_s(until_s: float) -> float:
-    left_s = until_s - steady_s()
+    left_s = until_s - monotonic_s()
     if left_s <= 0:
         raise TimeoutError
     return left_s

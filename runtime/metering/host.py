@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from runtime.metering.beat import steady_s
+from runtime.metering.periodic import monotonic_s
 from runtime.metering.sampled import Reading
 
 _MIB = 1024 * 1024
@@ -50,7 +50,7 @@ class HostSlots:
         self._pids = pids
         self._cpus = psutil.cpu_count() or 1
         self._machine_s = _machine()
-        self._read_s = steady_s()
+        self._read_s = monotonic_s()
         #: CPU seconds of each process at the last reading, with its birth: numbers come again.
         self._seen: dict[tuple[int, float], float] = {}
 
@@ -59,7 +59,7 @@ class HostSlots:
         return self._slots
 
     def read(self) -> Mapping[str, Sequence[Reading]]:
-        now_s, (busy_s, idle_s) = steady_s(), _machine()
+        now_s, (busy_s, idle_s) = monotonic_s(), _machine()
         passed_s = max(1e-9, now_s - self._read_s)
         busy = busy_s - self._machine_s[0]
         whole = busy + idle_s - self._machine_s[1]

@@ -1,4 +1,4 @@
-"""The owner's load from its replicas' metrics: what it serves, and the GPUs that this takes."""
+"""The owner's load, from its replicas' metrics: what it serves, and the GPUs that it needs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ class ScrapedLoad:
         ]
 
     def problems(self) -> list[str]:
-        """Say in sentences why the need is higher than the load that is seen."""
+        """Give, in sentences, why the need is higher than the measured load."""
         down = () if self._demand is None else self._demand.targets_down
         found: list[str] = []
         if self._demand is not None and not self._targets:
@@ -120,7 +120,7 @@ class ScrapedLoad:
         self._scraper.close()
 
     def _count(self, now_s: float, short: int) -> None:
-        """Add what was short since the last count; the need stood until now."""
+        """Add the shortfall since the last count, at the need of then."""
         if self._counted_s is not None and now_s > self._counted_s:
             self.shortfall_gpu_s += self._short * (now_s - self._counted_s)
         self._counted_s, self._short = now_s, max(0, short)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.metering.beat import steady_s
+from runtime.metering.periodic import monotonic_s
 from runtime.metering.sampled import UNKNOWN, Reading, Unreadable
 
 _MIB = 1024 * 1024
@@ -116,7 +116,7 @@ class NvmlGpus:
         return {node: len(uuids) for node, uuids in self._nodes.items()}
 
     def read(self) -> Mapping[str, Sequence[Reading]]:
-        if self._retry_at_s is not None and steady_s() >= self._retry_at_s:
+        if self._retry_at_s is not None and monotonic_s() >= self._retry_at_s:
             self._find_again()
         if not self._open:
             raise Unreadable(
@@ -130,7 +130,7 @@ class NvmlGpus:
         except _DriverLostError as error:
             self.counters.driver_lost += 1
             self._end()
-            self._retry_at_s = steady_s() + self._retry_s
+            self._retry_at_s = monotonic_s() + self._retry_s
             raise Unreadable(f"NVML: lost the driver: {error}; see `dmesg`") from None
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class NvmlGpus:
             reading = UNKNOWN
             self.counters.gpu_lost += 1
             del self._devices[uuid]
-            self._retry_at_s = steady_s() + self._retry_s
+            self._retry_at_s = monotonic_s() + self._retry_s
         return reading
 
     def _memory_mib(self, handle: Any) -> float | None:
@@ -213,10 +213,10 @@ class NvmlGpus:
         try:
             self._devices = _by_uuid(self._begin())
         except NvmlUnavailable:
-            self._retry_at_s = steady_s() + self._retry_s
+            self._retry_at_s = monotonic_s() + self._retry_s
             return
         missing = any(u not in self._devices for uuids in self._nodes.values() for u in uuids)
-        self._retry_at_s = steady_s() + self._retry_s if missing else None
+        self._retry_at_s = monotonic_s() + self._retry_s if missing else None
 
     def _end(self) -> None:
         if self._open:

@@ -1,4 +1,4 @@
-"""What counters and histograms say of the last minute: rates, means and quantiles."""
+"""Rates, means and quantiles over a window, from counters and histograms."""
 
 import math
 from collections import deque
@@ -35,7 +35,7 @@ class _Snapshot:
 
 
 class CounterHistory:
-    """Counters over a window, made continuous over restarts of the server.
+    """Counters over a window, corrected for restarts of the server.
 
     A counter that is lower than before began again at zero, as Prometheus' `rate` has it. One that
     is new began at zero since the page before; one that is gone stays where it was.

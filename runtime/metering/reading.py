@@ -1,4 +1,4 @@
-"""From a page of metrics to what one replica's load is."""
+"""Computes the load of one replica from its metrics page."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from runtime.metering.exposition import Page, Series
 from runtime.metering.rates import Change, CounterHistory, Key, Quantile, key_of, quantile
 from runtime.metering.servers import Metric, Server
 
-#: No replica has more; a figure above is a mistake of the page.
+#: Values above these are mistakes of the page.
 REQUESTS_MAX = 1e6
 RATE_MAX_PER_S = 1e5
 LATENCY_MAX_S = 86_400.0
@@ -18,7 +18,7 @@ TOLD_OF_S = 60.0
 
 
 class NoLoadError(Exception):
-    """The page does not say how many requests run and wait; the message says what is amiss."""
+    """The page does not tell how many requests run and wait; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

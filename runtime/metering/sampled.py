@@ -1,4 +1,4 @@
-"""The GPU meter: means over a window, from samples that a thread takes of a source."""
+"""The GPU meter: means over a window, of samples that a thread takes from a source."""
 
 import threading
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from runtime.metering.beat import Beat, steady_s
+from runtime.metering.periodic import PeriodicThread, monotonic_s
 from schemas.events import NodeMeasured
 
 _KEPT_MAX = 3600
@@ -22,7 +22,7 @@ class Reading:
     power_w: float | None = None
 
 
-#: What is known of a GPU that nothing is known of.
+#: The reading of a GPU of which nothing is known.
 UNKNOWN = Reading()
 
 
@@ -49,7 +49,7 @@ class GpuSource(Protocol):
 
 @dataclass(slots=True)
 class SampleCounters:
-    """What the sampling has come to since it began."""
+    """Counts of samples since the start."""
 
     samples: int = 0
     failures: int = 0
@@ -75,7 +75,7 @@ class SampledMeter:
         source: GpuSource,
         *,
         every_s: float = 1.0,
-        steady: Callable[[], float] = steady_s,
+        steady: Callable[[], float] = monotonic_s,
     ) -> None:
         """Sample the source from now on.
 
@@ -92,7 +92,7 @@ class SampledMeter:
         self._lock = threading.Lock()
         self._problem: str | None = None
         self.counters = SampleCounters()
-        self._beat = Beat(self._sample, every_s, "gpu-meter")
+        self._thread = PeriodicThread(self._sample, every_s, "gpu-meter")
 
     def measure(self, now_s: float, window_s: float) -> list[NodeMeasured]:
         # A window shorter than the sampling would be empty most of the time.
@@ -107,13 +107,13 @@ class SampledMeter:
         ]
 
     def problems(self) -> list[str]:
-        """Say in sentences what keeps GPUs from being measured now."""
+        """Give, in sentences, why GPUs are not measured now."""
         with self._lock:
             return [] if self._problem is None else [self._problem]
 
     def close(self) -> None:
         """Sample no more."""
-        self._beat.stop()
+        self._thread.stop()
 
     def _sample(self) -> None:
         try:
@@ -176,7 +176,7 @@ class AllMeters:
         return [one for meter in self._meters for one in meter.measure(now_s, window_s)]
 
     def problems(self) -> list[str]:
-        """Say in sentences what keeps GPUs from being measured now."""
+        """Give, in sentences, why GPUs are not measured now."""
         return [problem for meter in self._meters for problem in meter.problems()]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Scrapes the owner's replicas, each in a thread of its own, and keeps what was last good.
+"""Scrapes the owner's replicas, each in a thread of its own, and keeps the last good reading.
 
-A thread for each, so that one that hangs delays no other. Nothing here waits for a thread.
+Each has its own thread, so that one that hangs delays no other. No caller waits for a thread.
 """
 
 import threading
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from runtime.metering.beat import Beat, steady_s
 from runtime.metering.exposition import MalformedError, parse
 from runtime.metering.fetch import FetchError, FetchTimeoutError, check_url, fetch
+from runtime.metering.periodic import PeriodicThread, monotonic_s
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
 from runtime.metering.servers import SERVERS, Server, recognise
@@ -49,7 +49,7 @@ class TargetState:
 
 @dataclass(slots=True)
 class ScrapeCounters:
-    """What the scraping has come to since it began."""
+    """Counts of scrapes since the start, by outcome."""
 
     scrapes: int = 0
     good: int = 0
@@ -64,7 +64,7 @@ class ScrapeCounters:
 
 
 class Scraper:
-    """Knows the last good reading of each replica and how old it is."""
+    """Keeps the last good reading of each replica, and its age."""
 
     EVERY_S = 5.0
 
@@ -75,7 +75,7 @@ class Scraper:
         timeout_s: float = 2.0,
         window_s: float = 60.0,
         headers: Mapping[str, str] | None = None,
-        steady: Callable[[], float] = steady_s,
+        steady: Callable[[], float] = monotonic_s,
     ) -> None:
         """Scrape nothing yet.
 
@@ -106,7 +106,7 @@ class Scraper:
             if replica not in self._watches:
                 watch = _Watch(replica, self._steady(), CounterHistory(self._window_s))
                 work = partial(self._scrape, watch)
-                watch.beat = Beat(work, self._every_s, f"scrape {replica.name}")
+                watch.beat = PeriodicThread(work, self._every_s, f"scrape {replica.name}")
                 self._watches[replica] = watch
 
     def targets(self) -> list[TargetState]:
@@ -166,7 +166,7 @@ class _Watch:
     #: When the last good reading was taken, or the replica first looked for.
     since_s: float
     history: CounterHistory
-    beat: Beat = field(init=False)
+    beat: PeriodicThread = field(init=False)
     kind: str | None = None
     reading: ServerReading | None = None
     error: str | None = None

@@ -1,8 +1,8 @@
-"""A lender whose deeds are commands: drain and hand-back hooks, and commands that confirm them.
+"""A lender by commands: drain and hand-back hooks, and commands that confirm them.
 
-A deed is done when its hook has left with status 0 and then, if there is one, the confirming
-command has too. Hooks are repeated after failures and after a crash of the agent, so they must
-bear it. One that a crash left behind is ended before its node's next hook begins.
+An operation is done when its hook and then the confirming command, if there is one, have exited
+with 0. Hooks are repeated after failures and after a crash of the agent, so they must be
+idempotent. A hook that a crash left behind is ended before its node's next hook begins.
 """
 
 import math
@@ -10,11 +10,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.owners.lender import POLL_S, Deed, Outcome, filled
+from runtime.owners.lender import POLL_S, Operation, Outcome, filled
 from runtime.owners.processes import (
     Child,
-    Ending,
     Identity,
+    SessionTermination,
     bound_log,
     is_alive,
     last_line,
@@ -27,23 +27,23 @@ from runtime.owners.processes import (
 class HookOptions:
     """Commands, as argument lists in which `{node}` is replaced; no shell reads them."""
 
-    #: Makes the owner leave a node.
+    #: The command that makes the owner leave a node.
     drain: tuple[str, ...]
-    #: Brings it back.
+    #: The command that brings the owner back.
     hand_back: tuple[str, ...]
-    #: Run again and again until it leaves with 0; empty: the hook's own 0 is enough.
+    #: Confirms a drain: repeated until it exits with 0; empty: the hook's own exit is enough.
     confirm_drain: tuple[str, ...] = ()
-    #: The same after a hand-back.
+    #: Confirms a hand-back in the same way.
     confirm_hand_back: tuple[str, ...] = ()
     #: How long a hook may take.
     timeout_s: float = 120.0
-    #: How long the confirmation may take after that, all tries together.
+    #: How long the confirmation may take after the hook, all tries together.
     confirm_timeout_s: float = 120.0
-    #: Between two tries to confirm.
+    #: Time between two tries to confirm.
     confirm_every_s: float = 2.0
-    #: Between SIGTERM and SIGKILL of a hook that takes too long or is no longer wanted.
+    #: Time from SIGTERM to SIGKILL for a hook that takes too long or was cancelled.
     kill_after_s: float = 5.0
-    #: Of each node's log, which hooks' output goes to.
+    #: The most that the log of a node's hooks may hold.
     log_bytes: int = 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -56,14 +56,14 @@ class HookOptions:
         if self.kill_after_s < 0 or self.log_bytes < 1024:
             raise ValueError("kill_after_s: must not be negative; log_bytes: at least 1024")
 
-    def commands(self, deed: Deed) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Give the hook of a deed and the command that confirms it."""
-        if deed == "drain":
+    def commands(self, operation: Operation) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Give the hook of an operation and the command that confirms it."""
+        if operation == "drain":
             return self.drain, self.confirm_drain
         return self.hand_back, self.confirm_hand_back
 
 
-#: The steps of a deed: each says when to go on; in the end, what is wrong, or "" if nothing is.
+#: The steps of an operation: each yields when to go on; the result is the error, or "".
 _Steps = Generator[float, None, str]
 
 
@@ -75,34 +75,34 @@ class _Node:
         self._options = options
         self._record = folder / f"{name}.hook.json"
         self._log = folder / f"{name}.log"
-        self._deed: Deed | None = None
+        self._operation: Operation | None = None
         self._steps: _Steps | None = None
         self._child: Child | None = None
         self._now_s = 0.0
         self.due_s = math.inf
 
-    def begin(self, deed: Deed, now_s: float) -> None:
-        if self._deed != deed:
-            self._deed, self._steps, self.due_s = deed, self._all(deed), now_s
+    def begin(self, operation: Operation, now_s: float) -> None:
+        if self._operation != operation:
+            self._operation, self._steps, self.due_s = operation, self._all(operation), now_s
 
     def poll(self, now_s: float) -> Outcome | None:
-        if self._deed is None or self._steps is None or now_s < self.due_s:
+        if self._operation is None or self._steps is None or now_s < self.due_s:
             return None
         self._now_s = now_s
         try:
             self.due_s = next(self._steps)
         except StopIteration as end:
-            deed, self._deed, self.due_s = self._deed, None, math.inf
-            return Outcome(self._name, deed, end.value and f"{deed} hook: {end.value}")
+            operation, self._operation, self.due_s = self._operation, None, math.inf
+            return Outcome(self._name, operation, end.value and f"{operation} hook: {end.value}")
         finally:
             bound_log(self._log, self._options.log_bytes)
         return None
 
-    def _all(self, deed: Deed) -> _Steps:
+    def _all(self, operation: Operation) -> _Steps:
         options = self._options
-        hook, confirm = options.commands(deed)
-        # Of the deed before, or of an agent that was killed: two hooks at once would quarrel.
-        # If it has left, what it started may be the owner's server; that is not ours to end.
+        hook, confirm = options.commands(operation)
+        # A hook of the operation before, or of an agent that was killed, must not run beside this
+        # one. If it has exited, its children may be the owner's server, which must not be ended.
         last = recorded(self._record)
         if last is not None and is_alive(last):
             yield from self._end(last)
@@ -131,17 +131,17 @@ class _Node:
             self._record.unlink(missing_ok=True)
             return ""
         said = last_line(self._log)
-        # What it left behind, too: nothing of a failed deed may act after it is called failed.
+        # Its children, too: nothing of a failed operation may act after it was reported as failed.
         yield from self._end(child.identity)
         how = f"{argv[0]} {_ended(code)}"
         return f"{how}; {self._log} ends: {said}" if said else how
 
     def _end(self, who: Identity) -> Generator[float, None, None]:
-        ending = Ending(who, self._now_s, self._options.kill_after_s)
+        ending = SessionTermination(who, self._now_s, self._options.kill_after_s)
         while not ending.poll(self._now_s):
             yield self._now_s + POLL_S
         if self._child is not None:
-            self._child.code()  # it is dead: this takes it off the kernel's list
+            self._child.code()  # it is dead: this reaps it
 
 
 def _ended(code: int | None) -> str:
@@ -160,7 +160,7 @@ class HookLender:
     """A Lender by commands."""
 
     def __init__(self, options: HookOptions, folder: Path) -> None:
-        """Run hooks; keep their logs, and who they are, in `folder`, which is made.
+        """Run hooks; keep their logs and identities in `folder`, which is made.
 
         Raises:
             OSError: the folder cannot be made.
@@ -187,6 +187,6 @@ class HookLender:
     def problems(self) -> list[str]:
         return []
 
-    def _begin(self, name: str, deed: Deed, now_s: float) -> None:
+    def _begin(self, name: str, operation: Operation, now_s: float) -> None:
         node = self._nodes.setdefault(name, _Node(name, self._options, self._folder))
-        node.begin(deed, now_s)
+        node.begin(operation, now_s)

@@ -1,32 +1,32 @@
-"""The Lender: whatever makes an owner leave a node and return to it, and confirms both."""
+"""The interface of lenders, which make an owner leave a node and return to it, and confirm both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 #: What a lender can be asked to do with a node.
-Deed = Literal["drain", "hand_back"]
+Operation = Literal["drain", "hand_back"]
 
-#: While something is under way, lenders want to be asked this often.
+#: While an operation is under way, lenders are polled this often.
 POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A deed has ended: it is confirmed if `error` is empty, else it failed for that reason."""
+    """The end of an operation: confirmed if `error` is empty, else failed for that reason."""
 
     node: str
-    deed: Deed
+    operation: Operation
     error: str = ""
 
 
 class Lender(Protocol):
-    """Frees nodes of their owner and gives them back. No call waits; `poll` says what came of it.
+    """Frees nodes of their owner and gives them back. No call blocks; `poll` gives the outcomes.
 
-    Each deed ends in one `Outcome`, within the lender's own time limit. Beginning one abandons
-    what is under way on that node, which then has no outcome; beginning the same one again while
-    it is under way changes nothing. Both bear repetition after they are done, and after a crash
-    in the middle.
+    Each operation ends in one `Outcome`, within the lender's own time limit. Beginning one abandons
+    another that is under way on that node, which then has no outcome; beginning the same one again
+    while it is under way changes nothing. Operations are idempotent, also after a crash in the
+    middle of one.
     """
 
     def begin_drain(self, node: str, now_s: float) -> None:
@@ -38,7 +38,7 @@ class Lender(Protocol):
         ...
 
     def poll(self, now_s: float) -> Sequence[Outcome]:
-        """Carry on with what is under way; give what has ended since the last call, in order."""
+        """Continue operations; give the outcomes since the last call, in order."""
         ...
 
     def next_due_s(self) -> float | None:
@@ -46,7 +46,7 @@ class Lender(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """Say what is wrong that is not the outcome of a deed; empty if nothing is."""
+        """Give problems that are not the outcome of an operation."""
         ...
 
 

@@ -1,9 +1,8 @@
 """Child processes that are never started twice and always found again. Linux only.
 
-A child leads its own session. Who it is (pid, start time, boot) is written to a file before its
-command begins: a shell waits for our word, and leaves if we die without giving it. So whoever
-comes after a crash finds every command that may run, and no number that was used again is taken
-for it.
+A child leads its own session. Its identity (pid, start time, boot) is written to a file before its
+command begins: a shell waits for a line from us, and exits if we die before. So after a crash every
+command that may be running is found, and a reused pid is not mistaken for it.
 """
 
 import contextlib
@@ -20,14 +19,14 @@ import orjson
 
 from runtime.checkpoints.durable import sync_folder
 
-#: Waits for one line on its input, then becomes the command. 125: nobody gave the word.
+#: Waits for one line on its input, then becomes the command. 125: no line came.
 _SHELL = 'read -r _ || exit 125; exec "$@" </dev/null'
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process, told from all others that have had or will have its number."""
+    """A process, distinct from all others that had or will have its pid."""
 
     pid: int
     #: Clock ticks from the boot to its start.
@@ -36,7 +35,7 @@ class Identity:
 
 
 class _Popen(subprocess.Popen[bytes]):
-    """A child that may outlive us: that nobody waits for it is no mistake."""
+    """A child that may outlive us, so not waiting for it is no mistake."""
 
     def __del__(self) -> None:
         pass
@@ -44,7 +43,7 @@ class _Popen(subprocess.Popen[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process that we started, and so can ask how it ended."""
+    """A process that we started, so that we can reap it."""
 
     identity: Identity
     _process: _Popen
@@ -120,11 +119,11 @@ def write(path: Path, value: object, *, outlives_power: bool = True) -> None:
             os.fsync(file.fileno())
     new.replace(path)
     if outlives_power:
-        sync_folder(path.parent)  # or the name might still be the old file's
+        sync_folder(path.parent)  # or the name might still refer to the old file
 
 
 def recorded(record: Path) -> Identity | None:
-    """Read whom `start` wrote down; None if nobody, or if the file was torn."""
+    """Read the identity that `start` wrote; None if there is none, or the file is torn."""
     try:
         return Identity(**orjson.loads(record.read_bytes()))
     except (OSError, orjson.JSONDecodeError, TypeError):
@@ -148,21 +147,21 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def identity(pid: int) -> Identity | None:
-    """Say who has this number now; None if nobody lives under it."""
+    """Give the identity of the process that has this pid now; None if there is none."""
     fields = _stat(pid)
     return None if fields is None else Identity(pid, int(fields[19]), boot())
 
 
 def is_alive(who: Identity) -> bool:
-    """Whether this very process lives."""
+    """Whether this process is alive."""
     return identity(who.pid) == who
 
 
 def session(who: Identity) -> list[int]:
     """Find the processes of the session that `who` leads or has led.
 
-    The kernel gives a number to nobody else while a session has it. So if another process is found
-    under it, the session is over.
+    The kernel does not reuse a pid while a session has it. So if another process has the pid, the
+    session is over.
     """
     there = identity(who.pid)
     if who.boot != boot() or (there is not None and there != who):
@@ -178,13 +177,13 @@ def session(who: Identity) -> list[int]:
 
 def _session_of(pid: int) -> int | None:
     try:
-        return os.getsid(pid)  # quicker than its file in /proc, and there may be thousands
+        return os.getsid(pid)  # faster than reading /proc, and there may be thousands
     except (ProcessLookupError, PermissionError):
         return None
 
 
 def take_lock(path: Path) -> int | None:
-    """Lock a file; give the open descriptor, or None if it or an heir of it is open elsewhere.
+    """Lock a file; give the open descriptor, or None if another process holds the lock.
 
     Raises:
         OSError: it cannot be opened.
@@ -199,7 +198,7 @@ def take_lock(path: Path) -> int | None:
 
 
 def _holders(lock: Path) -> list[int]:
-    """Find who inherited a lock, even from another session; not ourselves."""
+    """Find the processes that inherited a lock, also of other sessions, except ourselves."""
     target, found = str(lock.resolve()), []
     for folder in Path("/proc").glob("[0-9]*/fd"):
         pid = int(folder.parent.name)
@@ -209,13 +208,13 @@ def _holders(lock: Path) -> list[int]:
     return found
 
 
-class Ending:
-    """Ends a session and the heirs of its lock: asks them to leave, then kills them."""
+class SessionTermination:
+    """Ends the processes of a session and those that inherited its lock: SIGTERM, then SIGKILL."""
 
     def __init__(
         self, who: Identity | None, now_s: float, grace_s: float, lock: Path | None = None
     ) -> None:
-        """Ask with SIGTERM now; from `grace_s` later on, `poll` kills."""
+        """Send SIGTERM now; from `grace_s` later on, `poll` sends SIGKILL."""
         self._who, self._lock = who, lock
         self._kill_s = now_s + grace_s
         if who is not None and (is_alive(who) or session(who)):
@@ -224,7 +223,7 @@ class Ending:
                 os.killpg(who.pid, signal.SIGTERM)
 
     def poll(self, now_s: float) -> bool:
-        """Whether nothing of it is left."""
+        """Whether no process of it is left."""
         if self._who is not None and now_s < self._kill_s and is_alive(self._who):
             return False  # spares a look at every process of the machine
         left = [] if self._who is None else session(self._who)
@@ -244,10 +243,9 @@ class Ending:
 
 
 def bound_log(log: Path, max_bytes: int) -> None:
-    """Cut a log that has grown too long to its last half; its writers append and go on.
+    """Cut a log that is too long to its last half; its writers append and go on.
 
-    What they write in the same moment may be lost: logs must not fill a disk, and that is worth
-    more than a line.
+    Lines written at the same moment may be lost; keeping logs from filling the disk matters more.
     """
     try:
         with log.open("r+b") as file:

@@ -1,9 +1,9 @@
 """DeepBoot's PROTECT state: a GPU that has just served stays its owner's for a while.
 
 A GPU is FREE (idle, it may be lent), RUN (the owner needs it) or PROTECT (idle, but kept warm, for
-the owner may need it again at once). It is kept for `min(base + bonus * hits, most) * multiplier`
-seconds, where `hits` counts how often it was needed again while kept, in a row: who comes back
-soon is waited for longer. The rule and its figures are those of DeepBoot's published scheduler.
+the owner may need it again at once). It is protected for `min(base + bonus * hits, most) *
+multiplier` seconds, where `hits` counts how often in a row it was needed again while protected. The
+rule and its figures are those of DeepBoot's published scheduler.
 
     state    needed           idle               returned            left   time
     FREE     RUN, hits = 0    -                  PROTECT, hits = 0   -      -
@@ -25,11 +25,11 @@ Happening = Literal["needed", "idle", "returned", "left", "time"]
 class ProtectTimes:
     """How long a GPU is kept, in seconds. A multiplier of 0 switches protection off."""
 
-    base_s: float = 30.0  #: Of a GPU without hits.
+    base_s: float = 30.0  #: Protection of a GPU without hits.
     #: Added for each hit in a row.
     bonus_s: float = 15.0
-    max_s: float = 120.0  #: However many hits there were.
-    multiplier: float = 1.0  #: Of all of it; 0: no GPU is protected.
+    max_s: float = 120.0  #: The longest protection, however many hits there were.
+    multiplier: float = 1.0  #: Multiplies the result; 0: no GPU is protected.
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -110,7 +110,7 @@ class Protection:
         return sum(gpu.state == state for gpus in self._gpus.values() for gpu in gpus)
 
     def need(self, count: int, nodes: Sequence[str], now_s: float) -> int:
-        """Take note that so many GPUs of these nodes are needed; give how many are kept with them.
+        """Note that this many GPUs of these nodes are needed; give how many count with protection.
 
         Args:
             count: GPUs that the load takes; may be more than there are.

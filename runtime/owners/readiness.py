@@ -1,10 +1,10 @@
-"""Whether a server is ready, asked at an address: http://, https://, tcp:// or file://.
+"""Readiness probes of servers, by address: http://, https://, tcp:// or file://.
 
     http://127.0.0.1:8000/health    a GET is answered with a status of 200 to 299
-    tcp://127.0.0.1:8000            somebody takes the connection
+    tcp://127.0.0.1:8000            the connection is accepted
     file:///run/llm/ready           the file is there (it is removed before the server starts)
 
-An answer is asked for in a thread of its own: a server that hangs delays nobody else.
+Each probe runs in a thread of its own: a server that hangs delays nobody else.
 """
 
 import contextlib
@@ -12,27 +12,27 @@ import socket
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from runtime.owners.calls import Call, HttpQuestion
+from runtime.owners.background import BackgroundCall, HttpRequest
 
 _TIMEOUT_S = 5.0
 
 
 class Readiness:
-    """Asks one server at a time, and remembers that it was ready."""
+    """Probes one server, and remembers that it was ready."""
 
     def __init__(self, url: str) -> None:
-        """Ask at this address; empty: a server that runs is ready.
+        """Probe this address; empty: a server that runs is ready.
 
         Raises:
-            ValueError: nothing can be asked there.
+            ValueError: it is no address of these kinds.
         """
         self._url = url
         self._parts = _parts(url) if url else None
-        self._call: Call[bool] | None = None
+        self._call: BackgroundCall[bool] | None = None
         self.is_ready = False
 
     def reset(self, *, starts: bool) -> None:
-        """Forget the answers; `starts`: the server will start anew, so its file is removed.
+        """Forget the answers; `starts`: the server will be started, so its file is removed.
 
         Raises:
             OSError: the file cannot be removed.
@@ -45,7 +45,7 @@ class Readiness:
             Path(unquote(self._parts.path)).unlink(missing_ok=True)
 
     def ask(self) -> None:
-        """Go on asking, until it has been ready once."""
+        """Continue probing, until it has been ready once."""
         if self.is_ready:
             return
         if self._parts is None:
@@ -58,12 +58,12 @@ class Readiness:
             self.is_ready = self._call.answer is True
             self._call = None
 
-    def _begin(self, parts: SplitResult) -> Call[bool]:
+    def _begin(self, parts: SplitResult) -> BackgroundCall[bool]:
         if parts.scheme != "tcp":
-            question = HttpQuestion("GET", self._url, timeout_s=_TIMEOUT_S)
-            return Call(lambda: question().is_good, question.give_up)
+            question = HttpRequest("GET", self._url, timeout_s=_TIMEOUT_S)
+            return BackgroundCall(lambda: question().is_good, question.give_up)
         place = (parts.hostname or "", parts.port or 0)
-        return Call(lambda: _takes_connections(place))
+        return BackgroundCall(lambda: _takes_connections(place))
 
 
 def _takes_connections(place: tuple[str, int]) -> bool:

@@ -1,9 +1,9 @@
-"""One replica of an owner's inference server: a process that is up or down, never there twice.
+"""One replica of an owner's inference server: a process that is up or down, never started twice.
 
-It outlives the agent and is found again by the file that says who it is. A lock that it inherits
-is the second guard: as long as anything of it lives, even in a session of its own, its GPUs are not
-called free and no other one is started. The locks of the GPUs themselves, which gangs hold too, are
-the third: where a gang lives, no replica is started, and where a replica lives, no gang.
+It outlives the agent, which finds it again by its identity file. It also inherits a lock: while any
+process of it holds that, even in another session, its GPUs do not count as free and no second one
+is started. The locks of the GPUs, which gangs take too, keep replicas and gangs from running on one
+GPU.
 """
 
 import os
@@ -15,8 +15,8 @@ from runtime.executors.locks import Locked, take
 from runtime.owners.lender import POLL_S, filled, filled_text
 from runtime.owners.processes import (
     Child,
-    Ending,
     Identity,
+    SessionTermination,
     bound_log,
     is_alive,
     last_line,
@@ -35,7 +35,7 @@ class ReplicaSpec:
     In `argv`, the values of `env` and `ready`, `{node}` and `{replica}` are replaced.
     """
 
-    #: A file name that no other has.
+    #: Its name; a file name, unique among the replicas.
     name: str
     #: The node that it serves on.
     node: str
@@ -43,29 +43,29 @@ class ReplicaSpec:
     argv: tuple[str, ...]
     #: Added to the agent's environment, say CUDA_VISIBLE_DEVICES.
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Where it starts; unset: where the agent did.
+    #: Its working folder; unset: the agent's.
     workdir: Path | None = None
-    #: Where it is asked whether it is ready, see `runtime.owners.readiness`; empty: at once.
+    #: The address of its readiness probe, see `runtime.owners.readiness`; empty: ready at once.
     ready: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """How replicas are ended, started and looked after."""
+    """How replicas are stopped, started and supervised."""
 
-    #: Between SIGTERM and SIGKILL: time for requests under way.
+    #: Time from SIGTERM to SIGKILL, for requests under way.
     grace_s: float = 30.0
-    #: A replica that is still there so long after SIGKILL cannot be stopped: the drain failed.
+    #: If a replica is still there this long after SIGKILL, the drain has failed.
     kill_timeout_s: float = 30.0
-    #: One that is not ready after this long makes the hand-back fail; it is left to go on.
+    #: If a replica is not ready after this long, the hand-back has failed; the replica goes on.
     ready_timeout_s: float = 600.0
-    #: One that died is started again after this long, doubling with each death, ...
+    #: A replica that died is restarted after this long, doubling with each death, ...
     restart_s: float = 1.0
-    #: ...but at most after this long. One that was up for longer is well again.
+    #: ...but at most after this long. One that was up for longer counts as healthy again.
     restart_max_s: float = 60.0
-    #: Replicas are looked after this often while nothing else is under way.
+    #: How often replicas are checked while no operation is under way.
     tend_every_s: float = 2.0
-    #: Of each replica's log.
+    #: The most that the log of a replica may hold.
     log_bytes: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class ReplicaOptions:
 
 
 class Replica:
-    """Brings one replica up or down, as wished, and keeps it so."""
+    """Brings one replica up or down, as wanted, and keeps it so."""
 
     def __init__(
         self, spec: ReplicaSpec, options: ReplicaOptions, folder: Path, gpus: Sequence[Path] = ()
@@ -85,7 +85,7 @@ class Replica:
 
         Args:
             spec: What it is.
-            options: How it is looked after.
+            options: How it is supervised.
             folder: Where its log, lock and identity are kept.
             gpus: The lock files of its node's GPUs.
 
@@ -102,7 +102,7 @@ class Replica:
         self._readiness = Readiness(filled_text(spec.ready, **self._words))
         self._who = self._found()
         self._child: Child | None = None
-        self._ending: Ending | None = None
+        self._ending: SessionTermination | None = None
         self._is_free = False
         self._pause_s = options.restart_s
         self._started_s = -1.0
@@ -121,7 +121,7 @@ class Replica:
         return self._who is not None and self._ending is None and self._readiness.is_ready
 
     def want(self, up: bool, now_s: float) -> None:
-        """Wish it up or down from now on."""
+        """Set whether it shall be up or down from now on."""
         if up and not self._wants_up:
             self._start_s = now_s
             self._pause_s, self.error = self._options.restart_s, ""
@@ -130,7 +130,7 @@ class Replica:
         self._wants_up, self._is_free = up, False
 
     def step(self, now_s: float) -> float:
-        """Do what comes next; give when to ask again."""
+        """Take the next step; give when to call again."""
         bound_log(self._log, self._options.log_bytes)
         if self._ending is not None or not self._wants_up:
             return self._end(now_s)
@@ -153,11 +153,11 @@ class Replica:
         if self._is_free:
             return now_s + self._options.tend_every_s
         if self._ending is None:
-            self._ending = Ending(self._who, now_s, self._options.grace_s, self._lock)
+            self._ending = SessionTermination(self._who, now_s, self._options.grace_s, self._lock)
         if not self._ending.poll(now_s):
             return now_s + POLL_S
         if self._child is not None:
-            self._child.code()  # takes it off the kernel's list
+            self._child.code()  # reaps it
         self._who = self._child = self._ending = None
         self._is_free = not self._wants_up
         return now_s
@@ -170,7 +170,7 @@ class Replica:
         self._pause_s = min(2 * self._pause_s, self._options.restart_max_s)
         self._readiness.reset(starts=False)
         # Its own children may still hold the GPU's memory.
-        self._ending = Ending(who, now_s, 0.0, self._lock)
+        self._ending = SessionTermination(who, now_s, 0.0, self._lock)
         return self._end(now_s)
 
     def _begin(self, now_s: float) -> float:
@@ -180,10 +180,10 @@ class Replica:
         try:
             lock = take_lock(self._lock)
             if lock is None:
-                # Started by an agent before us, or what one of those started and left behind.
+                # An earlier agent started it, or a process that is its child.
                 self._who = self._found()
                 if self._who is None:
-                    self._ending = Ending(None, now_s, 0.0, self._lock)
+                    self._ending = SessionTermination(None, now_s, 0.0, self._lock)
                 return now_s
             held.append(lock)
             for path in self._gpus:

@@ -1,7 +1,7 @@
-"""A lender whose owner is a group of local processes: replicas that are stopped and started.
+"""A lender whose owner is a group of local processes: replicas that it stops and starts.
 
-It looks after them at all times: what nobody asked it to drain is kept up, also after a restart of
-the agent or the machine, and a replica that dies is started again.
+It supervises them all the time: replicas of nodes that are not drained are kept up, also after a
+restart of the agent or the machine, and a replica that dies is restarted.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.owners.lender import Deed, Outcome
+from runtime.owners.lender import Operation, Outcome
 from runtime.owners.replica import Replica, ReplicaOptions, ReplicaSpec
 
 
@@ -17,7 +17,7 @@ from runtime.owners.replica import Replica, ReplicaOptions, ReplicaSpec
 class _Node:
     replicas: list[Replica]
     is_told: bool = False
-    deed: Deed | None = None
+    operation: Operation | None = None
     until_s: float = math.inf
 
 
@@ -38,7 +38,7 @@ class ReplicaLender:
             specs: All replicas.
             nodes: The nodes that may be lent.
             folder: Where logs, locks and identities are kept; made if need be.
-            options: How replicas are looked after.
+            options: How replicas are supervised.
             gpus: By node, the lock files of its GPUs, which its replicas then hold together and
                 gangs hold alone (`runtime.executors.locks`).
 
@@ -79,13 +79,13 @@ class ReplicaLender:
         outcomes = []
         self._due_s = math.inf
         for name, node in self._nodes.items():
-            if not node.is_told:  # whoever may be drained was named before the first poll
+            if not node.is_told:  # nodes that are to be drained are named before the first poll
                 self._want(node, up=True, now_s=now_s)
             due_s = min(replica.step(now_s) for replica in node.replicas)
             self._due_s = min(self._due_s, due_s)
-            if node.deed is not None and (error := self._verdict(node, now_s)) is not None:
-                outcomes.append(Outcome(name, node.deed, error))
-                node.deed = None
+            if node.operation is not None and (error := self._verdict(node, now_s)) is not None:
+                outcomes.append(Outcome(name, node.operation, error))
+                node.operation = None
         return outcomes
 
     def next_due_s(self) -> float | None:
@@ -99,11 +99,11 @@ class ReplicaLender:
             if replica.error
         ]
 
-    def _begin(self, name: str, deed: Deed, now_s: float, limit_s: float) -> None:
+    def _begin(self, name: str, operation: Operation, now_s: float, limit_s: float) -> None:
         node = self._nodes[name]
-        if node.deed != deed:
-            node.deed, node.until_s, self._due_s = deed, now_s + limit_s, now_s
-            self._want(node, up=deed == "hand_back", now_s=now_s)
+        if node.operation != operation:
+            node.operation, node.until_s, self._due_s = operation, now_s + limit_s, now_s
+            self._want(node, up=operation == "hand_back", now_s=now_s)
 
     def _want(self, node: _Node, *, up: bool, now_s: float) -> None:
         node.is_told = True
@@ -111,8 +111,8 @@ class ReplicaLender:
             replica.want(up, now_s)
 
     def _verdict(self, node: _Node, now_s: float) -> str | None:
-        """Say "" when the deed is done, what is wrong when it took too long, else None."""
-        if node.deed == "drain":
+        """Give "" if the operation is done, the error if it took too long, else None."""
+        if node.operation == "drain":
             missing = [replica for replica in node.replicas if not replica.is_down]
             wrong = "still there after SIGKILL"
         else:

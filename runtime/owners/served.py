@@ -1,16 +1,16 @@
 """The owner of an agent's lendable nodes: it measures by a LoadMeter and acts by a Lender.
 
-What each node goes through:
+The phases of a node:
 
-    served     the owner has it          an order to drain waits here for PROTECT to end
-    draining   it is asked to leave      confirmed: left; failed or called off: returning
-    left       nothing of it is there    the only state that is reported as drained
-    returning  it is brought back        repeated until confirmed, however often it fails
+    served     the owner has it               a drain waits here for PROTECT to end
+    draining   the owner is leaving           then: left; if it failed or was cancelled: returning
+    left       the owner has left             the only phase that is reported as drained
+    returning  the owner is brought back      repeated until confirmed, however often it fails
 
 So a drain that fails is rolled back before it is tried again, a few times, and is never reported:
-the scheduler gives a loan up that is not confirmed, and orders the node back. Which nodes are left
-is written down before it is said: a drain that is asked again after a restart, perhaps with
-training on the node, is confirmed again but not rolled back.
+the scheduler gives up a loan that is not confirmed, and orders the node back. That a node is left
+is stored before it is reported: a drain that is repeated after a restart, perhaps with training on
+the node, is confirmed again but not rolled back.
 """
 
 import math
@@ -23,7 +23,7 @@ from runtime.core import NodeDrained, NodeHandedBack
 from runtime.meters import LoadMeter
 from runtime.owners.lender import Lender, Outcome
 from runtime.owners.protect import Protection, ProtectTimes
-from runtime.owners.state import Kept, OwnerFile
+from runtime.owners.state import OwnerFile, SavedPhase
 from schemas.events import InferenceLoad
 
 #: Gives the nodes that an owner serves with now.
@@ -36,7 +36,7 @@ class Retry:
 
     first_s: float = 5.0  #: After the first failure; it doubles with each, ...
     max_s: float = 300.0  #: ...up to this.
-    #: A drain is tried so often under one order: each try takes the owner's replicas away.
+    #: How often a drain is tried under one order: each try stops the owner's replicas.
     drains: int = 3
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class Counters:
 @dataclass(slots=True)
 class _Node:
     phase: Literal["served", "draining", "left", "returning"] = "served"
-    #: Whether the phase was confirmed, in this life or by the file.
+    #: Whether the phase was confirmed, since the start or by the file.
     is_sure: bool = False
     #: Whether it was left before, so that training may be on it.
     may_be_lent: bool = False
@@ -78,8 +78,8 @@ class _Node:
     report: NodeDrained | NodeHandedBack | None = None
 
     @property
-    def kept(self) -> Kept:
-        """What a restart has to know."""
+    def saved_phase(self) -> SavedPhase:
+        """The phase as the file has it, for a restart."""
         if self.may_be_lent:
             return "left"
         return "served" if self.phase == "served" else "away"
@@ -102,8 +102,8 @@ class ServedOwner:
         """Go on where the file ends.
 
         Args:
-            make_meter: Makes the meter of what is served; given where to ask which nodes the owner
-                serves with now, so that it asks nobody who has left.
+            make_meter: Makes the meter of the load; given a function that gives the nodes on which
+                the owner serves now, so that the meter asks no server that has left.
             lender: Frees nodes and gives them back.
             gpus: GPUs by lendable node.
             file: Keeps which nodes are left, and the protection of each GPU.
@@ -121,7 +121,7 @@ class ServedOwner:
         self._protection = Protection(gpus, protect or ProtectTimes())
         self._file = OwnerFile(file)
         self._now_s = now_s
-        #: Until the first `advance`: whoever is lent is drained before it.
+        #: Until the first `advance`: lent nodes are drained before it.
         self._is_new = True
         for name, kept in self._file.load(self._protection).items():
             held = self._nodes[name]
@@ -133,7 +133,7 @@ class ServedOwner:
 
     def serving(self) -> tuple[str, ...]:
         """Give the nodes that the owner serves with now; not those it leaves or returns to."""
-        return tuple(name for name, held in self._nodes.items() if held.kept == "served")
+        return tuple(name for name, held in self._nodes.items() if held.saved_phase == "served")
 
     @property
     def protected(self) -> int:
@@ -144,7 +144,7 @@ class ServedOwner:
         held = self._nodes[node]
         self._now_s = now_s
         if self._is_new and held.phase == "returning":
-            held.phase = "served"  # as far as we know: it is drained anew
+            held.phase = "served"  # as far as we know: it is drained again
         if not held.wants_drained:
             held.wants_drained, held.report = True, None
             held.drains, held.due_s = 0, now_s
@@ -165,13 +165,13 @@ class ServedOwner:
     def advance(self, now_s: float) -> list[NodeDrained | NodeHandedBack]:
         self._now_s = now_s
         if self._is_new:
-            # What the file calls away, but nobody drains or takes back now, is its owner's.
+            # A node that is `away` in the file, and is not drained or handed back now, is served.
             self._is_new = False
             for name, held in self._nodes.items():
                 if held.phase == "returning":
                     self._bring_back(name, held)
-        # Before the poll, in which lenders act: one that looks after its nodes by itself must know
-        # of the first drains before it begins, and the file of each drain.
+        # Before the poll, in which lenders act: a lender that supervises its nodes must know of the
+        # first drains before it begins, and the file must have each drain.
         for name, held in self._nodes.items():
             if now_s >= held.due_s:
                 self._try_again(name, held)
@@ -180,7 +180,7 @@ class ServedOwner:
             self._learn(outcome, self._nodes[outcome.node])
         reports = [held.report for held in self._nodes.values() if held.report is not None]
         if not self._save():
-            return []  # a drain that is forgotten in a crash must not have been said
+            return []  # a drain that a crash could undo must not be reported
         for held in self._nodes.values():
             held.report = None
         return reports
@@ -196,14 +196,14 @@ class ServedOwner:
         return None if due_s == math.inf else due_s
 
     def loads(self, now_s: float) -> list[InferenceLoad]:
-        """Give the meter's loads: what is kept counts as needed, what is away not as serving."""
+        """Give the meter's loads: protected GPUs count as needed, left ones not as serving."""
         self._now_s = now_s
         loads = [self._raised(load) for load in self._meter.loads(now_s)]
         self._save()
         return loads
 
     def problems(self) -> list[str]:
-        """Say what an operator should look at; empty if all is well."""
+        """Give problems for an operator; empty if there are none."""
         found = [
             f"node {name}: {error}"
             for name, held in self._nodes.items()
@@ -215,15 +215,15 @@ class ServedOwner:
         of_file = (self._file.error, "" if is_sure else self._file.read_error)
         return found + [error for error in of_file if error]
 
-    # --- the course of a node ---
+    # --- the phases of a node ---
 
     def _learn(self, outcome: Outcome, held: _Node) -> None:
-        if outcome.deed == "drain" and held.phase == "draining":
+        if outcome.operation == "drain" and held.phase == "draining":
             if outcome.error:
                 self._drain_failed(outcome, held)
             else:
                 self._left(outcome.node, held)
-        elif outcome.deed == "hand_back" and held.phase == "returning":
+        elif outcome.operation == "hand_back" and held.phase == "returning":
             if outcome.error:
                 self.counters.hand_back_failures += 1
                 held.failures += 1
@@ -241,7 +241,7 @@ class ServedOwner:
         self.counters.drain_failures += 1
         held.drain_error = f"its owner does not leave (try {held.drains}): {outcome.error}"
         if held.may_be_lent:
-            # Training may be there: only an order brings the owner back.
+            # Training may run there: only an order brings the owner back.
             held.phase = "served"
             held.due_s = self._now_s + self._retry.pause_s(held.drains)
         else:
@@ -283,7 +283,7 @@ class ServedOwner:
                 self._protection.left(node)
             elif not self._protection.leave(node, self._scope[node], self._now_s):
                 end_s = self._protection.next_end_s()
-                # What is in RUN has no end that is known: ask again when loads have changed.
+                # A GPU in RUN has no known end: try again when the loads have changed.
                 held.due_s = min(self._now_s + 5.0, math.inf if end_s is None else end_s)
                 return
             held.phase, held.is_sure, held.due_s = "draining", False, math.inf
@@ -305,5 +305,5 @@ class ServedOwner:
         return load.model_copy(update={"gpus_needed": kept, "gpus_serving": serving})
 
     def _save(self) -> bool:
-        kept = {name: held.kept for name, held in self._nodes.items()}
+        kept = {name: held.saved_phase for name, held in self._nodes.items()}
         return self._file.save(self._protection, kept)

@@ -1,4 +1,4 @@
-"""What an owner must not forget in a crash: which nodes it has left, and what is protected.
+"""The owner's state that must outlive a crash: which nodes it has left, and what is protected.
 
 A small JSON file: `{"nodes": {"s1": {"phase": "left", "gpus": [["free", 0, 0.0], ...]}}}`.
 """
@@ -12,8 +12,8 @@ import orjson
 from runtime.owners.processes import write
 from runtime.owners.protect import Protection
 
-#: Where a node is, as far as a restart has to know: `away` is left, or on the way there or back.
-Kept = Literal["served", "away", "left"]
+#: The phase of a node as a restart needs it: `away` is draining or returning, or unconfirmed.
+SavedPhase = Literal["served", "away", "left"]
 
 
 class OwnerFile:
@@ -31,12 +31,12 @@ class OwnerFile:
         #: Why it could not be read, or cannot be written; empty if all is well.
         self.read_error = self.error = ""
 
-    def load(self, protection: Protection) -> dict[str, Kept]:
-        """Give what was kept of each node, and to `protection` its own.
+    def load(self, protection: Protection) -> dict[str, SavedPhase]:
+        """Give the saved phase of each node, and give `protection` its part.
 
-        Of nodes and files that are new, lost or damaged the worst is assumed: that they are left.
+        Nodes that are new, and all if the file is lost or damaged, count as left: that is safe.
         """
-        kept: dict[str, Kept] = dict.fromkeys(protection.nodes, "left")
+        kept: dict[str, SavedPhase] = dict.fromkeys(protection.nodes, "left")
         try:
             kept.update(_read(orjson.loads(self._path.read_bytes()), protection))
         except FileNotFoundError:
@@ -47,8 +47,8 @@ class OwnerFile:
             )
         return kept
 
-    def save(self, protection: Protection, nodes: Mapping[str, Kept]) -> bool:
-        """Write it if it has changed; give whether the file says what is so."""
+    def save(self, protection: Protection, nodes: Mapping[str, SavedPhase]) -> bool:
+        """Write it if it has changed; give whether the file is up to date."""
         value = {
             "nodes": {
                 node: {"phase": kept, "gpus": protection.to_row(node)}
@@ -69,8 +69,8 @@ class OwnerFile:
         return True
 
 
-def _read(value: Any, protection: Protection) -> dict[str, Kept]:
-    kept: dict[str, Kept] = {}
+def _read(value: Any, protection: Protection) -> dict[str, SavedPhase]:
+    kept: dict[str, SavedPhase] = {}
     for node in protection.nodes:
         match value["nodes"].get(node):
             case {"phase": "served" | "away" | "left" as phase, "gpus": list(rows)}:

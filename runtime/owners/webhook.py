@@ -6,11 +6,11 @@
     answer to both, status 2xx    {"state": "done"}, {"state": "pending"} or
                                   {"state": "failed", "error": "why"}
 
-The action is `drain` or `hand_back`. After `pending`, the state is asked for until it is another.
-The orders of a node are numbered, so that a service that is told of two at once knows which counts:
-the higher one. The next is sent when the request before is over. An order is sent again, with the
-same number and key and a higher `attempt`, after a lost connection, a status of 5xx, 408, 425 or
-429, an answer that is none, a 404 or 410 to GET (it was forgotten), and a crash of the agent.
+The action is `drain` or `hand_back`. While the state is `pending`, it is polled. The orders of a
+node are numbered, so that a service that has two at once knows which counts: the higher one. The
+next order is sent when the previous request has ended. An order is sent again, with the same number
+and key and a higher `attempt`, after a lost connection, a status of 5xx, 408, 425 or 429, an answer
+that makes no sense, a 404 or 410 to GET (the service forgot it), and a crash of the agent.
 """
 
 import math
@@ -21,8 +21,8 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
-from runtime.owners.calls import Answer, Call, HttpQuestion
-from runtime.owners.lender import POLL_S, Deed, Outcome
+from runtime.owners.background import Answer, BackgroundCall, HttpRequest
+from runtime.owners.lender import POLL_S, Operation, Outcome
 from runtime.owners.processes import write
 
 _TRY_AGAIN = {
@@ -36,17 +36,17 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class WebhookOptions:
-    """Where to ask, and how patiently."""
+    """The address of the service, and its timeouts."""
 
-    #: Where orders are sent; docs/lending.md says what is asked and answered.
+    #: Where orders are sent; docs/lending.md has the requests and answers.
     url: str
-    #: A deed that is not done after this long has failed.
+    #: An operation that is not done after this long has failed.
     timeout_s: float = 300.0
     #: How long to wait for the answer to one request.
     request_timeout_s: float = 10.0
-    #: While it is pending, ask this often.
+    #: How often the state of a pending order is polled.
     poll_every_s: float = 2.0
-    #: After a request that failed, wait this long, doubling...
+    #: How long to wait after a request that failed, doubling...
     retry_s: float = 1.0
     #: ...up to this long.
     retry_max_s: float = 30.0
@@ -81,24 +81,24 @@ class WebhookOptions:
 
 
 class _Order:
-    """One deed asked of the service, from the first request to the outcome."""
+    """One operation of the service, from the first request to the outcome."""
 
     def __init__(
-        self, node: str, deed: Deed, number: int, now_s: float, options: WebhookOptions
+        self, node: str, operation: Operation, number: int, now_s: float, options: WebhookOptions
     ) -> None:
-        self.node, self.deed, self.number = node, deed, number
+        self.node, self.operation, self.number = node, operation, number
         self.due_s = now_s
         self._options = options
         self._until_s = now_s + self._options.timeout_s
         self._pause_s = self._options.retry_s
         self._is_sent = False
         self._attempt = 0
-        self._call: Call[Answer] | None = None
+        self._call: BackgroundCall[Answer] | None = None
         self._call_until_s = math.inf
         self._wrong = "no answer yet"
 
     def is_quiet(self, now_s: float) -> bool:
-        """Whether no request of it is on the way; one that takes too long is broken off."""
+        """Whether none of its requests is under way; one that takes too long is cancelled."""
         if self._call is not None and not self._call.is_done and now_s >= self._call_until_s:
             self._call.abandon()
         return self._call is None or self._call.is_done
@@ -128,7 +128,7 @@ class _Order:
         except (OSError, ValueError) as error:
             self._again(f"token_file cannot be used: {error}", now_s)
             return
-        said = {"node": self.node, "action": self.deed, "order": self.number}
+        said = {"node": self.node, "action": self.operation, "order": self.number}
         method, url, body = "POST", options.url, None
         if self._is_sent:
             method = "GET"
@@ -138,7 +138,7 @@ class _Order:
             body = orjson.dumps({**said, "attempt": self._attempt})
             headers["Content-Type"] = "application/json"
             headers["Idempotency-Key"] = f"{self.node}-{self.number}"
-        question = HttpQuestion(
+        question = HttpRequest(
             method,
             url,
             timeout_s=options.request_timeout_s,
@@ -146,10 +146,10 @@ class _Order:
             headers=headers,
             ca_file=options.ca_file,
         )
-        self._call = Call(question, question.give_up)
+        self._call = BackgroundCall(question, question.give_up)
         self._call_until_s = now_s + options.request_timeout_s
 
-    def _judge(self, call: Call[Answer], now_s: float) -> Outcome | None:
+    def _judge(self, call: BackgroundCall[Answer], now_s: float) -> Outcome | None:
         answer = call.answer
         if answer is None:
             wrong = call.error or "no answer"
@@ -185,15 +185,15 @@ class _Order:
 
     def _outcome(self, wrong: str) -> Outcome:
         place = self._options.url.partition("?")[0]  # what follows may be a secret
-        error = f"{self.deed} at {place}: {wrong}" if wrong else ""
-        return Outcome(self.node, self.deed, error)
+        error = f"{self.operation} at {place}: {wrong}" if wrong else ""
+        return Outcome(self.node, self.operation, error)
 
 
 class WebhookLender:
     """A Lender by requests to a URL."""
 
     def __init__(self, options: WebhookOptions, folder: Path) -> None:
-        """Ask there; keep the numbers of orders in `folder`, which is made.
+        """Use this service; keep the numbers of orders in `folder`, which is made.
 
         Raises:
             OSError: the folder cannot be made.
@@ -202,7 +202,7 @@ class WebhookLender:
         self._options = options
         self._folder = folder
         self._orders: dict[str, _Order] = {}
-        #: Those before, whose last request may still be on the way.
+        #: Earlier orders whose last request may still be under way.
         self._before: dict[str, list[_Order]] = {}
         self._unwritten: dict[str, str] = {}
 
@@ -231,32 +231,32 @@ class WebhookLender:
     def problems(self) -> list[str]:
         return [f"order of {node}: {why}" for node, why in self._unwritten.items()]
 
-    def _begin(self, node: str, deed: Deed, now_s: float) -> None:
+    def _begin(self, node: str, operation: Operation, now_s: float) -> None:
         under_way = self._orders.get(node)
         if under_way is not None:
-            if under_way.deed == deed:
+            if under_way.operation == operation:
                 return
             self._before.setdefault(node, []).append(under_way)
-        order = _Order(node, deed, self._number(node, deed, now_s), now_s, self._options)
+        order = _Order(node, operation, self._number(node, operation, now_s), now_s, self._options)
         self._keep(order, is_open=True)
         self._orders[node] = order
 
-    def _number(self, node: str, deed: Deed, now_s: float) -> int:
-        """Give the number of an order: that of before if a crash broke it off, else a higher one.
+    def _number(self, node: str, operation: Operation, now_s: float) -> int:
+        """Give the number of an order: the last one if a crash interrupted it, else a higher one.
 
-        Numbers are near the seconds since 1970, so that they rise even if the file is lost.
+        Numbers are at least the seconds since 1970, so that they rise even if the file is lost.
         """
         try:
             match orjson.loads(self._file(node).read_bytes()):
                 case {"order": int(last), "action": str(action), "is_open": bool(is_open)}:
-                    return last if is_open and action == deed else max(last + 1, int(now_s))
+                    return last if is_open and action == operation else max(last + 1, int(now_s))
                 case _:
                     return int(now_s)
         except (OSError, orjson.JSONDecodeError):
             return int(now_s)
 
     def _keep(self, order: _Order, *, is_open: bool) -> None:
-        kept = {"order": order.number, "action": order.deed, "is_open": is_open}
+        kept = {"order": order.number, "action": order.operation, "is_open": is_open}
         self._unwritten.pop(order.node, None)
         try:
             write(self._file(order.node), kept)

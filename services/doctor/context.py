@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bus.clock import Clock
-from services.agents import given
+from services.agents import machine_settings
 from services.config import ConfigError, load
 from services.doctor.finding import CheckContext
 from services.install import account, environment
@@ -47,7 +47,7 @@ def load_context(file: Path | None, settings: Sequence[str], clock: Clock) -> Ch
 def _check_kind(context: CheckContext) -> None:
     """Refuse a configuration that the installed agent refuses; others may be of any role."""
     if context.unit is not None:
-        given(context.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
+        machine_settings(context.config, needed=("name",), foreign=("nodes", "gpus_per_node"))
 
 
 def _become(unit: Unit) -> None:

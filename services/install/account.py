@@ -1,4 +1,4 @@
-"""The user that an agent runs as: found, made, and asked what it may do."""
+"""The user that an agent runs as: looked up, created, and checked for its rights."""
 
 import grp
 import os
@@ -60,7 +60,7 @@ def make(name: str) -> Account:
 
 
 def become(account: Account) -> None:
-    """Go on as this user, for good.
+    """Become this user for good.
 
     Raises:
         OSError: we are not root.
@@ -73,7 +73,7 @@ def become(account: Account) -> None:
 
 
 def closed_to(account: Account | None, file: Path) -> Path | None:
-    """Find the first folder on the way to a file that a user may not enter, or the file itself.
+    """Find the first part of a path that a user may not access: a folder, or the file itself.
 
     Args:
         account: The user; None for one that is still to be made.

@@ -1,4 +1,4 @@
-"""What an installation would change: files by content and mode, against what is there."""
+"""What an installation would change: compares content and mode of files with the present ones."""
 
 import difflib
 import re
@@ -10,21 +10,21 @@ from typing import Literal
 from services.install.layout import CONFIG, UNIT, Layout
 from services.install.wanted import File
 
-#: The value of a key that tells of a secret, to the end of its line, or of its longer string.
+#: The value of a key that holds a secret, to the end of its line or multi-line string.
 _SECRET = re.compile(
     r"""(?ix)
     ( [\w.-]* (?: password | passwd | token | secret ) (?![\w-]*_file\b) [\w-]* ["']? \s* = \s* )
     (?: \"{3} (?s:.*?) (?: \"{3} | \Z ) | '{3} (?s:.*?) (?: '{3} | \Z ) | .* )
     """
 )
-#: In an address: user and password, and all that is asked with.
+#: In a URL: user and password, and the query.
 _LOGIN = re.compile(r"""(?<=://)[^\s"']*(?=@)|(?<=\?)[^\s"']+""")
 _SHOWN = {CONFIG, UNIT}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one file."""
+    """The change of one file."""
 
     file: File
     kind: Literal["new", "changed", "same"]
@@ -61,5 +61,5 @@ def _lines(shown: bool, there: bytes, wanted: bytes) -> list[str]:
 
 
 def masked(text: str) -> str:
-    """Give a configuration as it may be shown: without passwords, tokens and other secrets."""
+    """Give a configuration without its passwords, tokens and other secrets, to be shown."""
     return _LOGIN.sub("…", _SECRET.sub(r"\1…", text))

@@ -1,6 +1,6 @@
-"""The environment that the service sees: its own file's, and nothing of an operator's shell.
+"""The environment of the service: that of its own file, without the operator's shell.
 
-A shell in which TIDEGATE_MQTT_URL is set would otherwise have us look at another broker.
+Otherwise a shell in which TIDEGATE_MQTT_URL is set would make us check another broker.
 """
 
 import os
@@ -11,7 +11,7 @@ from services.install.layout import ENVIRONMENT, Layout
 
 
 def service_environment(layout: Layout, ours: Mapping[str, str]) -> dict[str, str]:
-    """Give our environment as the service would have it; what may not be read is left out."""
+    """Give the environment that the service has; without its file, if we may not read that."""
     try:
         lines = layout.here(ENVIRONMENT).read_text(encoding="utf-8").splitlines()
     except OSError:

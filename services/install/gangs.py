@@ -1,7 +1,7 @@
-"""The gangs that run on this machine, as their run folders and the kernel say; nobody is asked.
+"""The gangs that run on this machine, by their run folders and the kernel, without the agent.
 
-Jobs can write in these folders, and root reads them: what makes no sense there is no gang, and a
-process that is another user's than its file is never meant.
+Jobs can write in these folders, and root reads them: a malformed record is ignored, and so is a
+process of another user than its file's.
 """
 
 import re
@@ -18,7 +18,7 @@ from runtime.executors.untrusted_files import read_record
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
 _LONGER_S = 15.0
-#: No gang is waited for longer, whatever its file says.
+#: The longest wait for a gang, whatever its file says.
 _GRACE_MAX_S = 3600.0
 _LOOK_S = 0.2
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -26,7 +26,7 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A gang whose supervisor lives."""
+    """A gang whose supervisor is alive."""
 
     job: str
     epoch: int
@@ -35,12 +35,12 @@ class RunningGang:
     supervisor: Identity
     #: Who wrote the files of the run; its supervisor runs as the same user.
     uid: int
-    #: What its workers get to save when they are told to leave.
+    #: The grace of its workers to save when they are stopped.
     grace_s: float
 
 
 def running_gangs(workers: Path) -> list[RunningGang] | None:
-    """Find the gangs below `agent.workers.folder`; None if one may not look there."""
+    """Find the gangs below `agent.workers.folder`; None if we may not read it."""
     runs = workers / "runs"
     try:
         jobs = sorted(runs.iterdir())  # `glob` would find nothing where one may not look
@@ -85,7 +85,7 @@ def _whole(value: object) -> int:
 
 
 def _is_its_own(gang: RunningGang) -> bool:
-    """Whether the supervisor has every user id of whoever wrote its file."""
+    """Whether all user ids of the supervisor are those of its file's owner."""
     try:
         status = Path(f"/proc/{gang.supervisor.pid}/status").read_text(errors="replace")
     except OSError:
@@ -95,7 +95,7 @@ def _is_its_own(gang: RunningGang) -> bool:
 
 
 def end(gangs: Sequence[RunningGang]) -> list[RunningGang]:
-    """Ask gangs to save and leave, wait for that, and give those that are still there. Blocks."""
+    """Ask gangs to save and leave; wait, and give those that are still there. Blocks."""
     for gang in gangs:
         if _is_its_own(gang):  # it may have become another user's since
             gang.supervisor.send(signal.SIGTERM)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bus.contract import BusError
 from bus.signing import Verifier
-from services.agents import given
+from services.agents import machine_settings
 from services.certificates import Files, complaints
 from services.config import Config, ConfigError, load
 from services.install import layout as at
@@ -72,7 +72,7 @@ def _checked(source: Path, layout: Layout) -> Config:
     """
     try:
         config = load(source)
-        given(config, needed=("name",), foreign=("nodes", "gpus_per_node"))
+        machine_settings(config, needed=("name",), foreign=("nodes", "gpus_per_node"))
         # What a tree's configuration names is on another machine.
         if not layout.staged and not config.bus.startswith("sqlite:"):
             config.mqtt.options()

@@ -1,4 +1,4 @@
-"""Takes an installed agent away, and says what stays."""
+"""Removes an installed agent, and lists what stays."""
 
 import os
 import shutil

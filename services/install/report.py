@@ -10,7 +10,7 @@ from services.install.status import Status
 
 
 def document(status: Status) -> dict[str, Any]:
-    """Give a status as one JSON object; null is what could not be known."""
+    """Give a status as one JSON object; null where something is unknown."""
     unit, gangs = status.unit, status.gangs
     return {
         "agent": None if status.config is None else status.config.agent.name,

@@ -1,4 +1,4 @@
-"""Carries an installation out: folders, files, owners, and systemd told of it."""
+"""Carries out an installation: folders, files, owners, and the systemd unit."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """An installation that can be shown, or carried out."""
+    """An installation: what it would change, to be shown or carried out."""
 
     layout: Layout
     user: str
@@ -46,7 +46,7 @@ class Setup:
 
 
 def set_up(prepared: Prepared, layout: Layout, user: str | None) -> Setup:
-    """Put together what there is to do; a unit that is there keeps its user if none is named.
+    """Give what there is to do; an existing unit keeps its user if none is named.
 
     Raises:
         InstallError: the user could not run the agent.
@@ -104,7 +104,7 @@ def _folders(config: Config) -> list[Path]:
 
 
 def carry_out(setup: Setup) -> None:
-    """Do it: as root, unless it is a tree.
+    """Carry it out: as root, unless it is a staged tree.
 
     Raises:
         InstallError: this machine has no systemd, or one may not write here.
@@ -196,7 +196,7 @@ def _made(name: str, at: int) -> bool:
 
 
 def _write(path: Path, file: File, owner: Account | None) -> None:
-    """Write a file whole, never open to more than it shall be; its owner is root."""
+    """Write a file atomically, with its final mode from the start, owned by root."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)

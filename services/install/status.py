@@ -1,4 +1,4 @@
-"""How an installed agent fares: its unit, its configuration, its link, its spool, its gangs."""
+"""The status of an installed agent: its unit, configuration, link, spool and gangs."""
 
 import fcntl
 import http.client
@@ -32,7 +32,7 @@ _LINK_UP = re.compile(r"^tidegate_link_up(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 @dataclass(slots=True)
 class Status:
-    """What was found; None is what could not be known."""
+    """The status; None where something is unknown."""
 
     config_file: Path
     config: Config | None = None
@@ -40,7 +40,7 @@ class Status:
     #: Whether an agent works with the configuration's state file; its process is `pid`.
     runs: bool = False
     pid: int | None = None
-    #: The word of the agent's own probe.
+    #: The answer of the agent's own probe.
     ready: dict[str, Any] | None = None
     link_up: bool | None = None
     spool: int | None = None
@@ -54,7 +54,7 @@ class Status:
 
 
 def look(config_file: Path | None, layout: Layout) -> Status:
-    """Look at the agent of a configuration, the installed one if none is named."""
+    """Give the status of the agent of a configuration, by default the installed one."""
     status = Status(config_file or layout.here(CONFIG))
     status.unit = find_unit(layout, UNIT) if config_file is None else None
     if not status.installed:
@@ -73,12 +73,12 @@ def look(config_file: Path | None, layout: Layout) -> Status:
     if status.config is not None:
         _look_at_agent(status, status.config, layout)
     elif not layout.staged:
-        status.gangs = running_gangs(WORKERS)  # where they are, unless somebody chose otherwise
+        status.gangs = running_gangs(WORKERS)  # the default folder
     return status
 
 
 def settled(layout: Layout) -> Status:
-    """Look until the agent that was just started says how it fares, or some seconds are over."""
+    """Wait until a just started agent answers its probe, or some seconds are over."""
     status = look(None, layout)
     for _ in range(round(_SETTLED_S / _LOOK_S)):
         if status.runs and not status.problems:
@@ -114,8 +114,8 @@ def _look_at_unit(status: Status, layout: Layout) -> None:
 
 def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
     if layout.staged:
-        return  # its paths are those of a machine that is not here
-    # A relative one is meant from where the agent starts.
+        return  # its paths are of another machine
+    # A relative path is relative to the folder that the agent starts in.
     memory = state_file(config) if status.unit is None else STATE / state_file(config)
     status.runs, status.pid = held(memory)
     if config.agent.workers is not None:
@@ -132,9 +132,9 @@ def _look_at_agent(status: Status, config: Config, layout: Layout) -> None:
 
 
 def held(memory: Path) -> tuple[bool, int | None]:
-    """Tell whether an agent has its state file open, and which process that is, if it is ours."""
+    """Tell whether an agent has its state file open, and its process id if we can see it."""
     try:
-        # A job may have put a pipe there, whose opening would wait for ever.
+        # A job may have put a pipe there; opening it would block for ever.
         descriptor = os.open(memory, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, _LOCKS_AT, _LOCKS, 0)
@@ -173,7 +173,7 @@ def ask(config: Config) -> dict[str, Any] | None:
 
 
 def ask_link(config: Config) -> bool | None:
-    """Ask the agent whether its bus takes what it says; None if it does not tell."""
+    """Ask the agent whether its bus takes its messages; None if it does not answer."""
     found = _LINK_UP.search((_page(config, "/metrics") or b"").decode(errors="replace"))
     return None if found is None else float(found[1]) > 0
 

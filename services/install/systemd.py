@@ -1,4 +1,4 @@
-"""systemctl, and what it says of the unit: thin, so that all else can be tried without it."""
+"""A thin wrapper of systemctl, so that everything else can be tested without it."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.install.layout import UNIT_NAME, Layout
 
-#: It answers at once, unless the machine is in trouble; a stop waits for the agent's last words.
+#: The timeout of systemctl: a stop waits until the agent has published its last messages.
 _ANSWER_S, _STOP_S = 10.0, 90.0
 _ASKED = (
     *("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts"),
@@ -17,7 +17,7 @@ _ASKED = (
 
 
 class SystemdError(ValueError):
-    """systemctl could not do what it was told; the text is its own."""
+    """systemctl failed; the text is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Unit:
     text: str
 
     def get(self, name: str) -> str:
-        """Give a property: systemd's word, else the last one in the file; empty if none."""
+        """Give a property: from systemd, else the last one in the file; empty if none."""
         if name in self.said:
             return self.said[name]
         given = [line.partition("=")[2] for line in self.text.splitlines() if _sets(line, name)]
@@ -38,7 +38,7 @@ class Unit:
 
     @property
     def active(self) -> bool:
-        """Whether the agent goes, by systemd's word; one that fails again and again does not."""
+        """Whether systemd counts the agent as active; one in a restart loop is not."""
         going = self.said.get("ActiveState") in ("active", "activating", "reloading")
         return going and self.said.get("SubState") != "auto-restart"
 

@@ -1,4 +1,4 @@
-"""The texts of a configuration and of a systemd unit: functions of what is wanted, nothing else."""
+"""The texts of a configuration and of a systemd unit, as pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is asked of an installation, and what comes of it."""
+"""The request for an installation, and the files that result from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class InstallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that shall be there."""
+    """A file to be installed."""
 
     path: Path
     content: bytes
@@ -41,9 +41,9 @@ class Request:
     trusted: Sequence[str] = ()
     gpus: int | None = None
     gpu_type: str | None = None
-    #: Who else needs the GPUs: `none` is all that can be said in a word.
+    #: Who else needs the GPUs; `none` is the only value here.
     owner: str | None = None
-    #: As whom jobs run: `none` as the agent's user; else each tenant's as one of its own.
+    #: The user of jobs: `none`: the agent's; else one for each tenant.
     isolation: str | None = None
     #: A configuration of the operator's own, instead of all of the above.
     config: Path | None = None
@@ -71,11 +71,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The files of a configuration, and what is in it."""
+    """The files of an installation, and its configuration."""
 
     config: Config
     files: Sequence[File]
-    #: What is good to know, and stops nothing.
+    #: Warnings for the operator.
     remarks: Sequence[str] = field(default=())
 
 

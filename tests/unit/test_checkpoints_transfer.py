@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore, Transfer
-from runtime.checkpoints.transfer import MIB, Rate
+from runtime.checkpoints.transfer import MIB, TokenBucket
 
 
 class FakeTime:
@@ -28,7 +28,7 @@ class FakeTime:
 
 def test_the_limit_holds_over_all_who_share_it() -> None:
     clock, stop = FakeTime(), threading.Event()
-    rate = Rate(2.0, clock.monotonic_s, clock.wait)
+    rate = TokenBucket(2.0, clock.monotonic_s, clock.wait)
     for _ in range(10):
         assert rate.take(4 * MIB, stop)
     assert clock.waits_s == [2.0] * 9  # the first goes at once
@@ -40,7 +40,7 @@ def test_the_limit_holds_over_all_who_share_it() -> None:
 
 def test_a_wait_that_ends_early_is_taken_up_again() -> None:
     clock, stop = FakeTime(), threading.Event()
-    rate = Rate(1.0, clock.monotonic_s, lambda stop, left_s: clock.wait(stop, left_s / 2))
+    rate = TokenBucket(1.0, clock.monotonic_s, lambda stop, left_s: clock.wait(stop, left_s / 2))
     rate.take(1 * MIB, stop)
     assert rate.take(1 * MIB, stop)
     assert clock.now_s == pytest.approx(101.0)
@@ -49,7 +49,7 @@ def test_a_wait_that_ends_early_is_taken_up_again() -> None:
 
 def test_no_limit_never_waits() -> None:
     clock, stop = FakeTime(), threading.Event()
-    rate = Rate(None, clock.monotonic_s, clock.wait)
+    rate = TokenBucket(None, clock.monotonic_s, clock.wait)
     assert all(rate.take(2**40, stop) for _ in range(5))
     assert clock.waits_s == []
 

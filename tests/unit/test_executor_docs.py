@@ -21,7 +21,7 @@ def test_the_job_of_the_manual_loses_no_step_and_ends_as_if_undisturbed(tmp_path
     script = tmp_path / "job.py"
     script.write_text("import time\n" + slow)
     program = Program(argv=[sys.executable, str(script)], env={"OPENBLAS_NUM_THREADS": "1"})
-    with bench(tmp_path, keep_runs=5) as jig:
+    with bench(tmp_path, run_retention=5) as jig:
         jig.start(program, total_steps=200, job="calm")
         jig.start(program, 1, 2, total_steps=200, job="moved")
         jig.until(lambda: jig.step("moved") >= 5)
@@ -46,7 +46,7 @@ def test_every_variable_of_the_manual_is_set(tmp_path: Path) -> None:
     rows = re.findall(r"^\| (`[A-Z_`, ]+`) \|", JOBS.read_text(), re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"[A-Z_]{3,}", row)} - {"SIGTERM"}
     program = Program(argv=["bash", "-c", "env > $TIDEGATE_CHECKPOINT_DIR/env; exit 0"])
-    with bench(tmp_path, keep_runs=5) as jig:
+    with bench(tmp_path, run_retention=5) as jig:
         jig.start(program)
         jig.until(lambda: (jig.run() / "checkpoints" / "env").exists() or jig.all(GangCompleted))
         jig.until(lambda: (jig.run() / "exit.json").exists())

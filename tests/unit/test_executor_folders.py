@@ -39,7 +39,7 @@ def scaled(jig: Bench, gpu: int, epoch: int) -> None:
 
 def test_what_a_gang_goes_on_from_stays_until_it_has_saved_itself(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with bench(tmp_path, keep_runs=1) as jig:
+    with bench(tmp_path, run_retention=1) as jig:
         jig.trains(python(SLOW + TRAINER, env={"GO": str(go)}), 0)
         scaled(jig, 1, 2)
         scaled(jig, 0, 3)  # what was scaled from has saved nothing
@@ -51,7 +51,7 @@ def test_what_a_gang_goes_on_from_stays_until_it_has_saved_itself(tmp_path: Path
 
 
 def test_the_logs_of_a_run_outlive_the_change_of_size_that_ended_it(tmp_path: Path) -> None:
-    with bench(tmp_path, keep_runs=1) as jig:
+    with bench(tmp_path, run_retention=1) as jig:
         jig.start(shell("echo here; sleep 1000"), 0)
         log = jig.run() / "logs" / "rank-0.log"
         jig.hears(GangStarted)
@@ -67,7 +67,7 @@ def test_what_is_on_its_way_to_the_store_stays_and_goes_when_newer_ones_are_ther
     tmp_path: Path,
 ) -> None:
     store = Slow(f"file://{tmp_path}/store")
-    with bench(tmp_path, keep_runs=1, store=store) as jig:
+    with bench(tmp_path, run_retention=1, store=store) as jig:
         jig.trains(python(TRAINER), 0)
         scaled(jig, 1, 2)
         reached = jig.hears(GangStarted, 2).step

@@ -246,7 +246,7 @@ def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
 
 def test_a_second_agent_in_the_folder_of_one_that_lives_is_refused(jig: Bench) -> None:
     jig.begins(IDLE)
-    with pytest.raises(OSError, match=r"agent\.workers\.folder: another agent lives in .*agent"):
+    with pytest.raises(OSError, match=r"agent\.workers\.folder: another agent uses .*agent"):
         jig.make()
     assert jig.pids(), "and it ends nothing there"
     assert jig.again() == ("j",), "who ends, or is killed, leaves it to the next"

@@ -35,7 +35,7 @@ LAST = python(
 
 @pytest.fixture
 def far(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, store=Distant(f"file://{tmp_path}/store"), keep_runs=2) as made:
+    with bench(tmp_path, store=Distant(f"file://{tmp_path}/store"), run_retention=2) as made:
         yield made
 
 

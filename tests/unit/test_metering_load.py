@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.metering.beat import steady_s
 from runtime.metering.demand import DemandSettings
 from runtime.metering.load import ScrapedLoad
+from runtime.metering.periodic import monotonic_s
 from runtime.metering.scrape import Replica, Scraper
 from runtime.meters import LoadMeter
 from schemas.events import InferenceLoad
@@ -47,7 +47,7 @@ class Desk:
         wait_until(lambda: self.meter.counters.scrapes > until)
 
     def _steady(self) -> float:
-        return steady_s() + self.ahead_s
+        return monotonic_s() + self.ahead_s
 
 
 def test_a_load_is_the_sum_of_the_replicas() -> None:

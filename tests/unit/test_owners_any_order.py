@@ -1,7 +1,7 @@
 """The owner under the agent's core, in any order of orders, outcomes, crashes and time.
 
 Whatever happens: while the core calls the node lent, nothing of its owner is there, and once it has
-been given back and deeds succeed again, its owner has it.
+been given back and operations succeed again, its owner has it.
 """
 
 import tempfile
@@ -28,21 +28,21 @@ class Server(ScriptedLender):
     def __init__(self) -> None:
         super().__init__()
         self.is_there = True
-        self.deed: Literal["drain", "hand_back"] | None = None
+        self.operation: Literal["drain", "hand_back"] | None = None
 
     def begin_drain(self, node: str, now_s: float) -> None:
-        self.deed, self.outcomes = "drain", []
+        self.operation, self.outcomes = "drain", []
 
     def begin_hand_back(self, node: str, now_s: float) -> None:
-        self.deed, self.outcomes = "hand_back", []
+        self.operation, self.outcomes = "hand_back", []
         self.is_there = True  # from its beginning on, something may be there
 
     def end(self, error: str) -> None:
-        if self.deed is not None:
+        if self.operation is not None:
             if not error:
-                self.is_there = self.deed == "hand_back"
-            self.outcomes.append(Outcome("s1", self.deed, error))
-            self.deed = None
+                self.is_there = self.operation == "hand_back"
+            self.outcomes.append(Outcome("s1", self.operation, error))
+            self.operation = None
 
 
 class World:
@@ -54,7 +54,7 @@ class World:
         self.boot()
 
     def boot(self) -> None:
-        self.server.deed, self.server.outcomes = None, []
+        self.server.operation, self.server.outcomes = None, []
         retry = Retry(first_s=5.0, max_s=20.0, drains=2)
         self.owner = ServedOwner(
             lambda _: SetMeter(), self.server, {"s1": 2}, self.file, self.now_s, retry=retry

@@ -64,11 +64,11 @@ def test_it_is_done_only_when_confirmed(folder: Path, tmp_path: Path) -> None:
 def test_what_is_never_confirmed_has_failed(folder: Path) -> None:
     confirm = sh("echo GPU 3 is busy; exit 4")
 
-    def deed(limit_s: float) -> Outcome:
+    def operation(limit_s: float) -> Outcome:
         given = options(("true",), confirm_drain=confirm, confirm_timeout_s=limit_s)
         return drained(HookLender(given, folder))
 
-    failed(deed, "drain hook: not confirmed within ", "left with status 4", "GPU 3 is busy")
+    failed(operation, "drain hook: not confirmed within ", "left with status 4", "GPU 3 is busy")
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ from pathlib import Path
 from runtime.owners import ReplicaLender, ReplicaOptions, ReplicaSpec
 folder, ups = Path(sys.argv[1]), sys.argv[2]
 
-def agent(deeds, fatal_line):
+def agent(operations, fatal_line):
     seen = set()
     def trace(frame, event, _):
         if "owners" not in frame.f_code.co_filename:
@@ -276,17 +276,17 @@ def agent(deeds, fatal_line):
     sys.settrace(trace)
     options, locks = ReplicaOptions(restart_s=0.01), {"s1": [folder / "gpu-0.lock"]}
     lender = ReplicaLender(specs, ["s1"], folder, options, locks)
-    for deed in deeds:
-        getattr(lender, f"begin_{deed}")("s1", time.time())
+    for operation in operations:
+        getattr(lender, f"begin_{operation}")("s1", time.time())
         while not lender.poll(time.time()):
             pass
     os.kill(os.getpid(), signal.SIGKILL)
 
 for line in sys.stdin:
-    *deeds, fatal_line = line.split()
+    *operations, fatal_line = line.split()
     pid = os.fork()
     if pid == 0:
-        agent(deeds, int(fatal_line))
+        agent(operations, int(fatal_line))
     print(os.waitpid(pid, 0)[1], flush=True)
 """
 
@@ -302,8 +302,8 @@ def test_a_kill_at_any_line_leaves_no_replica_twice(folder: Path, tmp_path: Path
     assert agents.stdin is not None
     assert agents.stdout is not None
     for turn in range(70):
-        deeds = ("drain hand_back", "hand_back drain")[turn % 2]
-        print(deeds, 3 * turn, file=agents.stdin, flush=True)
+        operations = ("drain hand_back", "hand_back drain")[turn % 2]
+        print(operations, 3 * turn, file=agents.stdin, flush=True)
         assert agents.stdout.readline() == f"{signal.SIGKILL.value}\n"
         assert len(living(ups)) <= 2, f"after turn {turn}"
     agents.communicate()

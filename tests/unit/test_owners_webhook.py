@@ -187,13 +187,13 @@ def test_who_is_always_pending_has_failed_in_time(service: Service, tmp_path: Pa
     service.answer = lambda _: PENDING
     url = f"http://127.0.0.1:{service.port}/lend?key=secret"
 
-    def deed(limit_s: float) -> Outcome:
+    def operation(limit_s: float) -> Outcome:
         done = drained(WebhookLender(options(service, url=url, timeout_s=limit_s), tmp_path))
         assert f"not done in {limit_s:g} s: " in done.error
         assert "secret" not in done.error
         return done
 
-    failed(deed, "still pending")
+    failed(operation, "still pending")
 
 
 def test_nobody_there_has_failed_in_time(tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ def test_nobody_there_has_failed_in_time(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"
 
-    def deed(limit_s: float) -> Outcome:
+    def operation(limit_s: float) -> Outcome:
         given = WebhookOptions(url, timeout_s=limit_s, retry_s=0.05)
         return drained(WebhookLender(given, tmp_path))
 
-    failed(deed, "not done in ", "ConnectionRefusedError")
+    failed(operation, "not done in ", "ConnectionRefusedError")
 
 
 def test_an_answer_that_drips_is_given_up_and_the_next_not_overtaken(
@@ -258,17 +258,17 @@ def test_numbers_rise_even_if_the_file_is_lost(service: Service, tmp_path: Path)
 def test_a_token_is_read_for_each_request(service: Service, tmp_path: Path) -> None:
     token = tmp_path / "token"
 
-    def deed(limit_s: float) -> Outcome:
+    def operation(limit_s: float) -> Outcome:
         given = options(service, token_file=token, timeout_s=limit_s)
         return drained(WebhookLender(given, tmp_path))
 
-    failed(deed, "token_file cannot be used", "No such file")
+    failed(operation, "token_file cannot be used", "No such file")
     for word in ("first", "second"):
         token.write_text(f"{word}\n")
-        assert deed(60.0).error == ""
+        assert operation(60.0).error == ""
     assert [one["token"] for one in service.asked] == ["Bearer first", "Bearer second"]
     token.write_text("\x01")
-    failed(deed, "is no token")
+    failed(operation, "is no token")
 
 
 def test_nodes_do_not_wait_for_each_other(service: Service, tmp_path: Path) -> None:
@@ -285,10 +285,10 @@ def test_who_answers_is_checked(service: Service, tmp_path: Path) -> None:
     service.server.socket = tls.wrap_socket(service.server.socket, server_side=True)
     url = f"https://127.0.0.1:{service.port}/"
 
-    def deed(limit_s: float) -> Outcome:
+    def operation(limit_s: float) -> Outcome:
         return drained(WebhookLender(options(service, url=url, timeout_s=limit_s), tmp_path))
 
-    failed(deed, "CERTIFICATE_VERIFY_FAILED")
+    failed(operation, "CERTIFICATE_VERIFY_FAILED")
     url_only, lost = {"url": url}, tmp_path / "lost.pem"
     failed(
         lambda limit_s: drained(

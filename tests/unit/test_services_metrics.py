@@ -9,7 +9,7 @@ from scheduler.core.state import ClusterState, Lender, Node, Pool
 from scheduler.core.transitions import LoanState, NodeState
 from scheduler.telemetry import Telemetry
 from schemas.events import NodeMeasured
-from services.led_cell import count_gpus, use_samples
+from services.cell_leadership import count_gpus, use_samples
 from services.metrics import ALL, METRICS, Durations, Page, RoleName, Sample
 
 

@@ -11,9 +11,8 @@ from contextlib import closing
 import pytest
 
 from bus.contract import BusError
-from services import beat
-from services.beat import Beat
 from services.http import Answer, HttpServer, as_json
+from services.loop_monitor import LoopMonitor
 from tests.patience import PATIENCE_S, wait_until
 
 
@@ -53,8 +52,8 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 
 
 async def test_a_stuck_loop_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beat, "EVERY_S", 0.02)
-    heart = Beat()
+    monkeypatch.setattr("services.loop_monitor.EVERY_S", 0.02)
+    heart = LoopMonitor()
     beating = asyncio.create_task(heart.run())
     server = served({"/": lambda: as_json(heart.silent_s() < 0.2, {})})
 

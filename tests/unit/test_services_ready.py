@@ -16,7 +16,7 @@ from bus.memory import MemoryBus
 from scheduler.service_config import ServiceConfig
 from schemas.topics import EVENTS, JOURNAL, TELEMETRY
 from services import probe, process, refusals
-from services.led_cell import LedCell
+from services.cell_leadership import CellLeadership
 from services.logs import configure
 from services.metrics import Sample
 from services.probe import BusProbe
@@ -114,11 +114,11 @@ async def test_an_outage_is_told_of_once_and_its_end_too(
 
 
 @asynccontextmanager
-async def leading(bus: MemoryBus) -> AsyncIterator[LedCell]:
+async def leading(bus: MemoryBus) -> AsyncIterator[CellLeadership]:
     clock = SystemClock()
     log = configure(LogSection(), role="scheduler", name="s1")
-    cell = LedCell(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
-    turn = cell.turn()
+    cell = CellLeadership(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
+    turn = cell.new_term()
     running = asyncio.create_task(turn.run())
     try:
         await until(lambda: cell.leads)
@@ -177,9 +177,9 @@ async def test_a_scheduler_that_cannot_read_a_cell_says_so_once(
     bus = MemoryBus(clock)
     await bus.publish(Message(JOURNAL.name, "default", b"{}"))
     log = configure(LogSection(), role="scheduler", name="s1")
-    cell = LedCell(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
+    cell = CellLeadership(ServiceConfig(policy="fifo"), lambda: bus, clock, None, log)
     for _ in range(2):
         bus.closed = False
         with pytest.raises(Unreadable):
-            await cell.turn().run()
+            await cell.new_term().run()
     assert capsys.readouterr().err.count("cannot lead; the cell is left to a scheduler") == 1

@@ -1,4 +1,4 @@
-"""One question to a server in a thread of its own, which delays nobody and can be given up."""
+"""Runs one request in a thread of its own, so that it delays nobody and can be abandoned."""
 
 import contextlib
 import http.client
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-#: More of an answer is not read: it is a few words, or not meant for us.
+#: The most bytes of an answer that are read: a good answer is short.
 _ANSWER_BYTES = 64 * 1024
 
 T = TypeVar("T")
@@ -30,8 +30,8 @@ class Answer:
         return 200 <= self.status < 300
 
 
-class HttpQuestion:
-    """One HTTP request. Redirects are answers like others, and no proxy is used."""
+class HttpRequest:
+    """One HTTP request. It follows no redirect and uses no proxy."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class HttpQuestion:
             timeout_s: How long to wait for a connection and for each piece of the answer.
             body: What to send.
             headers: Sent with it.
-            ca_file: Who may vouch for a server of https, PEM; None: the system's authorities.
+            ca_file: The authorities to trust for https, PEM; None: the system's.
         """
         self._url, self._timeout_s, self._ca_file = urlsplit(url), timeout_s, ca_file
         self._method, self._body, self._headers = method, body, dict(headers or {})
@@ -67,7 +67,7 @@ class HttpQuestion:
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         with contextlib.closing(self._connection()) as connection:
             connection.connect()
-            self._socket = connection.sock  # which the connection forgets while we read
+            self._socket = connection.sock  # the connection drops it while we read
             connection.request(self._method, target, self._body, self._headers)
             with connection.getresponse() as response:
                 return Answer(response.status, response.read(_ANSWER_BYTES))
@@ -83,15 +83,15 @@ class HttpQuestion:
         return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=tls)
 
     def give_up(self) -> None:
-        """End a wait of another thread, even for an answer that comes drop by drop."""
+        """Make the waiting thread give up, even if the answer is coming slowly."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not TLS's own shutdown, which the reading thread would stumble over.
+                # Not TLS's own shutdown, which would disturb the reading thread.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class Call(Generic[T]):
-    """A question under way. Look at `answer` and `error` only when it is done."""
+class BackgroundCall(Generic[T]):
+    """A request under way. Read `answer` and `error` only when it is done."""
 
     def __init__(
         self, question: Callable[[], T], give_up: Callable[[], None] | None = None
@@ -111,7 +111,7 @@ class Call(Generic[T]):
         return self._done.is_set()
 
     def abandon(self) -> None:
-        """Let the thread end soon; the answer is not wanted any more."""
+        """Let the thread end soon; its answer is ignored."""
         if self._give_up is not None:
             self._give_up()
 

@@ -1,4 +1,4 @@
-"""One cell of a scheduler process: its turns at leading, and the figures that outlive them."""
+"""One cell of a scheduler process: its terms as leader, and the metrics that outlive a term."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ MEASURED_S = 300.0
 _find_source = re.compile(rb'"source"\s*:\s*"([^"\\]*)"').search
 
 
-class LedCell:
+class CellLeadership:
     """A cell that this process may lead, again and again."""
 
     def __init__(
@@ -63,8 +63,8 @@ class LedCell:
         service = self.service
         return service is not None and service.leads
 
-    def turn(self) -> "Turn":
-        """Make one turn at leading."""
+    def new_term(self) -> "LeaderTerm":
+        """Make one term as leader."""
         bus = self._open_bus()
         service = SchedulerService(
             bus,
@@ -74,22 +74,22 @@ class LedCell:
             signer=self._signer,
             stopwatch=self._time,
         )
-        return Turn(self, bus, service)
+        return LeaderTerm(self, bus, service)
 
     def cannot(self, why: str) -> None:
-        """Say that this process cannot lead, once for each reason."""
+        """Log that this process cannot lead, once for each reason."""
         if why != self._unreadable:
             self._unreadable = why
             self.log.error("cannot lead; the cell is left to a scheduler that can", error=why)
 
-    def end_turn(self) -> None:
-        """Keep what the turn that ends has counted."""
+    def end_term(self) -> None:
+        """Keep the counts of the term that ends."""
         self._before = self._counts()
         self.service, self._trouble = None, ""
         self._reclaims.clear()
 
     async def refresh(self) -> None:
-        """Ask how far behind it is. A leader with nothing to do learns so that its bus is away."""
+        """Ask how far behind it is; so an idle leader notices, too, when the bus is down."""
         self._refusals.tell(self._refused(), self._counts()["dead_letters"])
         if self.service is None or not self.service.leads:
             return
@@ -104,9 +104,9 @@ class LedCell:
 
     @property
     def problem(self) -> str:
-        """Why the cell is not served well by this process, whose it is; empty if it is."""
+        """Why this process does not serve its cell well; empty if it does."""
         if not self.leads:
-            return f"cell {self.config.cell} is this process's, and it does not lead it yet"
+            return f"cell {self.config.cell} is assigned to this process, which does not lead yet"
         return f"cell {self.config.cell}: {self._trouble}" if self._trouble else ""
 
     # --- watching ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class LedCell:
         self._tell(stimulus, decision)
 
     def _refused(self) -> Iterator[dict[str, str]]:
-        """Take what was refused of late from the intake: who said it, why, where the letter is."""
+        """Take what the intake refused: source, reason, and the topic of the dead letter."""
         intake = getattr(self.service, "intake", None)
         while intake is not None and intake.refused:
             record, field, reason = intake.refused.popleft()
@@ -159,7 +159,7 @@ class LedCell:
         return counts
 
     def samples(self) -> Iterable[Sample]:
-        """Give the figures of the cell; those of its state only while this process leads."""
+        """Give the metrics of the cell; those of its state only while this process leads."""
         cell, service = self.config.cell, self.service
         counts = self._counts()
         for name in ("events", "duplicates", "invariant_violations", "learning_failures"):
@@ -180,7 +180,7 @@ class LedCell:
 
 
 def _source_of(record: Record) -> str:
-    """Give who says it by its own word, also where the rest cannot be read; else the key."""
+    """Give the source that the record names, even if the rest is unreadable; else its key."""
     found = _find_source(record.value or b"")
     return record.key if found is None else found[1].decode(errors="replace")
 
@@ -189,7 +189,7 @@ def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
     yield Sample("tidegate_leader_epoch", state.leader.epoch, (cell,))
     for name in ("commands", "claims", "claims_timed_out", "policy_failures"):
         yield Sample(f"tidegate_{name}_total", getattr(state.totals, name), (cell,))
-    # Copies: the loop goes on while this thread counts.
+    # Copies: the event loop changes the state while this thread counts.
     jobs = Counter(job.state for job in list(state.jobs.values()))
     for job_state in JobState:
         yield Sample("tidegate_jobs", jobs[job_state], (cell, job_state.value))
@@ -240,10 +240,10 @@ def count_gpus(state: ClusterState) -> dict[tuple[str, str], float]:
     return found
 
 
-class Turn:
-    """One stretch of leading, from taking the cell over to giving it back or losing it."""
+class LeaderTerm:
+    """One term as leader, from taking the cell over to giving it back or losing it."""
 
-    def __init__(self, cell: LedCell, bus: Bus, service: SchedulerService) -> None:
+    def __init__(self, cell: CellLeadership, bus: Bus, service: SchedulerService) -> None:
         self._cell, self._bus, self._service = cell, bus, service
 
     async def run(self) -> None:
@@ -269,10 +269,10 @@ class Turn:
             say("leads no longer", error=str(error) or type(error).__name__)
             raise
         finally:
-            cell.end_turn()
+            cell.end_term()
             with contextlib.suppress(BusError):
                 await self._bus.close()
 
     def stop(self) -> None:
-        """Finish the tick, write a snapshot, say goodbye."""
+        """Finish the tick, write a snapshot, give the cell back."""
         self._service.stop()

@@ -10,16 +10,16 @@ WINDOW_S = 15.0
 STUCK_S = 10.0
 
 
-class Beat:
-    """Beats in the loop. The loop's clock is the machine's monotonic one in every thread."""
+class LoopMonitor:
+    """Measures how late the loop is. Its clock is monotonic, and the same in every thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._beaten_s = self._window_s = self._loop.time()
+        self._woken_s = self._window_s = self._loop.time()
         self._worst_s = self._worst_before_s = 0.0
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Wake up regularly until cancelled."""
         while True:
             due_s = self._loop.time() + EVERY_S
             await asyncio.sleep(EVERY_S)
@@ -28,12 +28,12 @@ class Beat:
                 self._window_s = now_s
                 self._worst_before_s, self._worst_s = self._worst_s, 0.0
             self._worst_s = max(self._worst_s, now_s - due_s)
-            self._beaten_s = now_s
+            self._woken_s = now_s
 
     def silent_s(self) -> float:
-        """Give how long ago it last beat."""
-        return max(0.0, self._loop.time() - self._beaten_s)
+        """Give how long ago it last woke up."""
+        return max(0.0, self._loop.time() - self._woken_s)
 
     def worst_lag_s(self) -> float:
-        """Give the greatest lateness of late; one that goes on counts too."""
+        """Give the greatest recent lateness, counting one that goes on."""
         return max(self._worst_s, self._worst_before_s, self.silent_s() - EVERY_S)

@@ -1,16 +1,16 @@
-"""A thread that does one thing again and again."""
+"""A thread that repeats a function."""
 
 import threading
 import time
 from collections.abc import Callable
 
 
-def steady_s() -> float:
-    """Seconds on a clock that nobody sets; only differences mean something."""
+def monotonic_s() -> float:
+    """Seconds of the monotonic clock; only differences mean something."""
     return time.monotonic()  # noqa: TID251 - limits and rates must not jump with the wall clock
 
 
-class Beat:
+class PeriodicThread:
     """Calls `work` at once and then every `every_s` seconds, in its own thread, until stopped.
 
     A call that takes long delays the next; calls never overlap. The thread ends with the process.
@@ -36,6 +36,6 @@ class Beat:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            began_s = steady_s()
+            began_s = monotonic_s()
             self._work()
-            self._stop.wait(max(0.0, began_s + self._every_s - steady_s()))
+            self._stop.wait(max(0.0, began_s + self._every_s - monotonic_s()))
