@@ -154,11 +154,9 @@ class Gangs:
     def _curve(self, gang: Gang, now_s: float) -> Curve:
         entry = gang.entry
         observed = entry.model.observed(gang.progress(now_s), self._sizes)
+        rates: list[float] = observed.rates.tolist()
         return Curve(
-            points=[
-                [size, rate]
-                for size, rate in zip(self._sizes, observed.rates.tolist(), strict=True)
-            ],
+            points=[[size, rate] for size, rate in zip(self._sizes, rates, strict=True)],
             per_step=observed.per_progress / gang.steps,
             left=None if entry.kin else observed.remaining,
             measured=[],
@@ -190,9 +188,9 @@ class Gangs:
         return step, min(step, int(self._checkpoint(gang, now_s)[0] * gang.steps))
 
     def _workers(
-        self, gang: Gang, allocation: Allocation, epoch: int, reason: StopReason, step: int
+        self, gang: Gang, on: Allocation, epoch: int, reason: StopReason, step: int
     ) -> None:
-        for node, gpus in allocation.items():
+        for node, gpus in on.items():
             self._say(
                 WorkerStopped.model_construct(
                     job=gang.entry.id, epoch=epoch, node=node, gpus=gpus, reason=reason, step=step
@@ -204,14 +202,11 @@ class Gangs:
         """List what runs on a node."""
         return [
             GangHeld(
-                job=gang.entry.id,
-                epoch=epoch,
-                gpus=allocation[node],
-                step=int(gang.done * gang.steps),
+                job=gang.entry.id, epoch=epoch, gpus=on[node], step=int(gang.done * gang.steps)
             )
             for gang in self.gangs[: self._came]
-            for epoch, allocation in ((gang.epoch, gang.allocation), *gang.leaving)
-            if node in allocation
+            for epoch, on in ((gang.epoch, gang.allocation), *gang.leaving)
+            if node in on
         ]
 
     # --- commands -----------------------------------------------------------------------------
@@ -234,13 +229,9 @@ class Gangs:
     def scale(self, order: ScaleGang, now_s: float) -> None:
         """Run a job on other GPUs; those it gives up are free when it has saved."""
         gang = self.at[order.job]
-        old, gang.done = gang.allocation, gang.progress(now_s)
+        old, old_epoch, gang.done = gang.allocation, gang.epoch, gang.progress(now_s)
         before = self._layout.placement(old)
-        gang.allocation, old_epoch, gang.epoch = (
-            _allocation(order.placement),
-            gang.epoch,
-            order.epoch,
-        )
+        gang.allocation, gang.epoch = _allocation(order.placement), order.epoch
         kept = {(node, gpu) for node, gpus in gang.allocation.items() for gpu in gpus}
         left = {
             node: rest
