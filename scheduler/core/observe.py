@@ -142,16 +142,19 @@ def worker_started(turn: Turn, report: events.WorkerStarted) -> None:
     if job is None or job.state not in UP:
         return
     if report.node in job.ready and report.step < job.step:
-        _went_back(turn, job, report.step)
+        # Its machine was down, and its agent resumed it from a checkpoint, under the same epoch.
+        _goes_on_from(turn, job, report.step)
     if report.node not in job.allocation or report.node in job.ready:
         return
     turn.emit(facts.WorkerReady(job.id, report.epoch, report.node))
     if job.state is not JobState.RUNNING and all(name in job.ready for name in job.allocation):
         turn.emit(facts.GangRunning(job.id))
+        # After a change of size it may be far ahead of its last report of progress.
+        if (step := _within(job, report.step)) > job.step:
+            _goes_on_from(turn, job, step)
 
 
-def _went_back(turn: Turn, job: Job, step: int) -> None:
-    """Its machine was down, and its agent resumed it from a checkpoint, under the same epoch."""
+def _goes_on_from(turn: Turn, job: Job, step: int) -> None:
     saved, cost_s = min(job.checkpoint_step, step), job.checkpoint_cost_s
     turn.emit(facts.JobAdvanced(job.id, step, 0.0, saved, cost_s))
 

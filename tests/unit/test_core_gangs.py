@@ -73,6 +73,15 @@ def test_scale_out_and_in(cell: Cell) -> None:
     assert (totals.scale_outs, totals.scale_ins) == (1, 1)
 
 
+def test_a_gang_of_another_size_goes_on_from_the_step_that_its_workers_say(cell: Cell) -> None:
+    job = cell.run("j0", n0=2)
+    cell.progress("j0", 100)
+    cell.plan({"j0": target(n0=4)})
+    cell.acks()
+    cell.feed(WorkerStarted(job="j0", epoch=job.epoch, node="n0", gpus=[0, 1, 2, 3], step=180))
+    assert (job.state, job.step, job.checkpoint_step) == ("running", 180, 0)
+
+
 def test_stale_reports_change_nothing(cell: Cell) -> None:
     job = cell.run("j0", n0=2)
     old = job.epoch
