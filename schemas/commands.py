@@ -78,14 +78,6 @@ class ScaleGang(Strict):
     placement: Placement
 
 
-class CheckpointGang(Strict):
-    """Write a checkpoint now and go on."""
-
-    TYPE: ClassVar[str] = "tidegate.gang.checkpoint.v1"
-    job: Name
-    epoch: Epoch
-
-
 class StopGang(Strict):
     """Leave the GPUs: after a checkpoint if asked, within the grace in any case."""
 
@@ -131,7 +123,5 @@ class RenewLease(Strict):
 
 
 #: Every command there is: the closed union.
-CommandData = (
-    StartGang | ScaleGang | CheckpointGang | StopGang | LendNode | ReturnNode | Rebirth | RenewLease
-)
+CommandData = StartGang | ScaleGang | StopGang | LendNode | ReturnNode | Rebirth | RenewLease
 COMMANDS: tuple[type[Strict], ...] = get_args(CommandData)

@@ -42,7 +42,6 @@ from runtime.core.messages import (
 from runtime.core.resumes import Resumes
 from runtime.core.state import Gang, Limits, NodeSpec, NodeState
 from schemas.commands import (
-    CheckpointGang,
     LendNode,
     Rebirth,
     RenewLease,
@@ -237,8 +236,6 @@ class AgentCore:
                 self._gangs.start(command.data, command.id, turn)
             case ScaleGang():
                 self._gangs.scale(command.data, command.id, turn)
-            case CheckpointGang():
-                self._gangs.checkpoint(command.data, turn)
             case StopGang():
                 self._gangs.stop(command.data, command.id, turn)
             case LendNode():

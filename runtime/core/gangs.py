@@ -24,7 +24,7 @@ from runtime.core.messages import (
 )
 from runtime.core.resumes import Resumes
 from runtime.core.state import Gang, without
-from schemas.commands import CheckpointGang, ScaleGang, StartGang, StopGang
+from schemas.commands import ScaleGang, StartGang, StopGang
 from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
@@ -97,14 +97,6 @@ class Gangs:
             self._resumes.begin(gang, turn)
             return
         turn.actions.append(ScaleWorkers(data.job, data.epoch, placement))
-
-    def checkpoint(self, data: CheckpointGang, turn: Turn) -> None:
-        gang = self._held(data.job, data.epoch)
-        if gang is None or gang.epoch != data.epoch:
-            raise Refused(f"epoch: no gang of {data.job} is held here at epoch {data.epoch}")
-        if gang.phase != "running":
-            raise Refused(f"job: {data.job} is {gang.phase}; it can be saved once it runs")
-        self.save(gang, turn)
 
     def save(self, gang: Gang, turn: Turn) -> None:
         """Have a checkpoint written, unless one is being written."""

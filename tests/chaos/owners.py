@@ -15,7 +15,6 @@ import orjson
 _VERBS = {
     "tidegate.gang.start.v1": "start",
     "tidegate.gang.scale.v1": "scale",
-    "tidegate.gang.checkpoint.v1": "checkpoint",
     "tidegate.gang.stop.v1": "stop",
 }
 NEVER = float("inf")

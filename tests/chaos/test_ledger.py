@@ -154,14 +154,14 @@ def effect(what: str, job: str, epoch: int, at_s: float, *gpus: int, agent: str 
 
 
 def test_a_start_carried_out_twice_is_found() -> None:
-    orders = Counter({("start", "j", 1): 1, ("checkpoint", "j", 1): 2})
+    orders = Counter({("start", "j", 1): 1, ("stop", "j", 1): 2})
     once = [effect("start", "j", 1, 1.0, 0)]
-    saves = [effect("checkpoint", "j", 1, at_s) for at_s in (2.0, 3.0)]
-    assert repeated_effects(once + saves, orders) == []
+    stops = [effect("stop", "j", 1, at_s) for at_s in (2.0, 3.0)]
+    assert repeated_effects(once + stops, orders) == []
     assert repeated_effects(once * 2, orders) == [
         "a: start j epoch 1 on node-a: 2 times, ordered 1"
     ]
-    assert len(repeated_effects([*saves, saves[0]], orders)) == 1
+    assert len(repeated_effects([*once, *stops, *stops], orders)) == 1
 
 
 def test_an_effect_that_nobody_ordered_is_found_but_an_end_of_lease_is_none() -> None:

@@ -34,7 +34,6 @@ from runtime.core import (
     WorkersLeft,
 )
 from schemas.commands import (
-    CheckpointGang,
     LendNode,
     Rebirth,
     RenewLease,
@@ -151,10 +150,6 @@ class AgentMachine(RuleBasedStateMachine):
             grace_s=5.0 + ahead,
         )
         return self.issue(data, ttl_s, saves)
-
-    @rule(target=commands, job=JOBS, at_once=AT_ONCE)
-    def save_gang(self, job: str, at_once: bool) -> Command:
-        return self.issue(CheckpointGang(job=job, epoch=self.epoch(job, 0)), None, at_once)
 
     @rule(
         target=commands,

@@ -19,7 +19,6 @@ from runtime.core import (
     WorkersLeft,
 )
 from schemas.commands import (
-    CheckpointGang,
     StartGang,
     StopGang,
 )
@@ -240,23 +239,6 @@ def test_stop_of_a_lower_epoch_is_refused() -> None:
     tell(core, "c2", scale(epoch=2, n1=[0]))
     assert "stale" in refusal(tell(core, "c3", stop(epoch=1)))
     assert core.gangs["j"].phase == "scaling"
-
-
-def test_checkpoint_is_written_once_at_a_time() -> None:
-    core = running()
-    data = CheckpointGang(job="j", epoch=1)
-    assert tell(core, "c2", data).actions == (CheckpointWorkers("j", 1),)
-    again = tell(core, "c3", data)
-    assert ack(again)[1] == "done"
-    assert not again.actions
-
-
-def test_checkpoint_is_refused_before_the_first_step_and_for_other_epochs() -> None:
-    core = agent()
-    tell(core, "c1", start())
-    assert "is starting" in refusal(tell(core, "c2", CheckpointGang(job="j", epoch=1)))
-    reason = refusal(tell(core, "c3", CheckpointGang(job="other", epoch=1)))
-    assert "no gang of other" in reason
 
 
 def test_periodic_checkpoints_come_between_the_limits() -> None:

@@ -21,12 +21,11 @@ _TABLES: Mapping[str, Mapping[Any, Any]] = {
     "loan": LOAN,
     "command": COMMAND,
 }
-#: Transitions that the tables allow and nothing here can take, and commands that nobody gives.
+#: Transitions that the tables allow and nothing here can take.
 CANNOT = {
     "job: queued JobFailed": "a job fails when its gang has left, and queues after that",
     "job: checkpointing JobCompleted": "what completes while it saves is told to stop first",
     "job: checkpointing JobFailed": "only the twentieth failure is one too many, after hours",
-    "tidegate.gang.checkpoint.v1": "agents obey it; the scheduler gives it with a stop alone",
 }
 #: By fact, whose life it begins, and as what.
 _BEGIN = {
@@ -82,7 +81,7 @@ def commands(records: Sequence[Record]) -> Counter[str]:
 
 def all_commands() -> set[str]:
     """Name every kind of command that the scheduler gives."""
-    return {kind.TYPE for kind in COMMANDS} - CANNOT.keys()
+    return {kind.TYPE for kind in COMMANDS}
 
 
 def standing(state: ClusterState) -> Iterator[str]:

@@ -122,9 +122,7 @@ def broken(books: Books) -> Iterator[str]:
         ],
     )
     orders = read_orders(record.value or b"" for record in books.commands)
-    # Agents save by themselves, too, as often as the job's declaration says.
-    ordered = [effect for effect in books.effects if effect.effect != "checkpoint"]
-    yield from _shown("commands with two effects", repeated_effects(ordered, orders))
+    yield from _shown("commands with two effects", repeated_effects(books.effects, orders))
     held = tenures(books.effects, books.deaths)
     clear = list(_outside(held, books.losses))
     yield from _shown("GPUs with two owners", double_owners(clear))
