@@ -20,7 +20,7 @@ unexport VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check check-lint check-format check-types check-imports \
+.PHONY: help setup demo test quick check check-lint check-format check-types check-imports \
 	docs bench chaos chaos-real soak simulate-faults format lock clean
 
 help: ## Show this list
@@ -35,6 +35,10 @@ demo: $(READY) ## Run scheduler, agents and console in one process, no broker
 
 test: $(READY) ## Run the tests, fast layers first
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+quick: $(READY) ## Run the tests that start no process and take no long time
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not process and not broker' \
+		tests/unit tests/property tests/model $(ARGS)
 
 check: check-lint check-format check-types check-imports ## Lint, format, types and import rules (-k: do not stop at the first)
 

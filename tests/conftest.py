@@ -1,7 +1,8 @@
 """Hypothesis profiles, and the order of the layers: fast ones first."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ LAYERS = (
     "unit",
     "property",
     "model",
+    "process",
     "contract",
     "simulation",
     "golden",
@@ -31,6 +33,10 @@ TESTS = Path(__file__).parent
 TERMINAL = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TERM", "TTY_COMPATIBLE")
 #: What tests and `compose/` read after their modules were imported.
 OURS = ("TIDEGATE_KAFKA_JARS", "TIDEGATE_KUBERNETES", "TIDEGATE_KUBERNETES_BIN")
+
+#: Layers whose tests start no process, but for those that are marked `process`: `make quick`.
+QUICK = ("unit", "property", "model")
+_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec")
 
 Engine.strict = True
 
@@ -52,11 +58,34 @@ def _environment_of_tests() -> Iterator[None]:
         yield
 
 
+def _layer(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the layers in the order of `LAYERS`, and any other folder after them."""
+    rank = {layer: place for place, layer in enumerate(LAYERS)}
+    items.sort(key=lambda item: rank.get(_layer(item), len(LAYERS)))
 
-    def layer_rank(item: pytest.Item) -> int:
-        layer = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        return LAYERS.index(layer) if layer in LAYERS else len(LAYERS)
 
-    items.sort(key=layer_rank)
+_starts_none: pytest.Item | None = None  # the test that is running, if it may start no process
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Keep tests of the quick layers from starting processes."""
+    global _starts_none
+    alone = _layer(item) in QUICK and item.get_closest_marker("process") is None
+    _starts_none = item if alone else None
+    try:
+        return (yield)
+    finally:
+        _starts_none = None
+
+
+def _refuse(event: str, _: tuple[object, ...]) -> None:
+    if _starts_none is not None and event in _STARTS:
+        pytest.fail(f"{event}: mark this test `process`, or move it to tests/process")
+
+
+sys.addaudithook(_refuse)

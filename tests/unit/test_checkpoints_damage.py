@@ -200,6 +200,7 @@ def test_a_folder_to_fetch_into_that_is_none_says_where(
         store.fetch(older, source / "below a file")
 
 
+@pytest.mark.process
 def test_a_write_that_fails_in_the_middle_leaves_what_was_there(root: Path) -> None:
     root.mkdir()
     (root / "object").write_bytes(b"old")

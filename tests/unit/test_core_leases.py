@@ -190,6 +190,7 @@ async def dead(desk: Desk) -> int:
     return len(await desk.records("tidegate.telemetry.v1.dlq"))
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_with_its_nodes_lease_is_remembered_as_long_as_any() -> None:
     cell = fleet(Settings())
     cell.feed(submitted("j0"))

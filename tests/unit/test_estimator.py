@@ -263,6 +263,7 @@ def test_what_a_hostile_job_says_breaks_no_kin(bench: Bench, what: str) -> None:
 # --- what is bounded ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tick_does_a_part_and_the_next_ones_the_rest(bench: Bench) -> None:
     jobs = [bench.job(f"j{n}", model=f"m{n}") for n in range(120)]
     for size in (2, 4):

@@ -62,6 +62,7 @@ def test_the_unit_ends_the_agent_alone_and_hinders_no_worker() -> None:
     assert not {"NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome"} & said.keys()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "program", ["/opt/tidegate/bin/tidegate", "/opt/a b/100%/tidegate", "/opt/$x/tidegate"]
 )

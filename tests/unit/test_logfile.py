@@ -129,6 +129,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told == [1000, 2000, 1000, 2000]
 
 
+@pytest.mark.process
 def test_the_log_of_a_killed_writer_is_read_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     script = f"""

@@ -334,6 +334,7 @@ def test_a_deadline_job_leaves_the_edge_to_be_in_time(due: float, leaves: bool) 
     assert pools(plan(see([mine, best]))).get("a") == ("train" if leaves else None)
 
 
+@pytest.mark.slow
 def test_edge_servers_do_not_cost_deadlines() -> None:
     ratios = [
         benchmark.run(benchmark.Point("tide", servers, gpus=16, jobs=40))["deadline_ratio"]
@@ -364,6 +365,7 @@ def test_it_comes_to_rest_and_never_wastes(seed: int) -> None:
     assert not seen.nodes.free.any() or (seen.jobs.size == min(8, seen.nodes.gpus.sum())).all()
 
 
+@pytest.mark.process
 def test_the_plan_does_not_depend_on_the_hash_seed() -> None:
     script = (
         "from tests.property.test_policies import random_snapshot\n"

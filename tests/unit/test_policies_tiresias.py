@@ -104,6 +104,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(
     not DATA.is_dir(), reason="no public data: set TIDEGATE_DATA to a folder with pollux/"

@@ -12,6 +12,8 @@ from benchmarks import published
 from benchmarks.public_data import DATA
 from benchmarks.published import Compared, deadline_ratio, judge, mean_jct
 
+pytestmark = pytest.mark.slow
+
 needs_data = pytest.mark.skipif(
     not (DATA / "pollux").is_dir(),
     reason="no public data: set TIDEGATE_DATA to a folder with pollux/ and elasticflow/",

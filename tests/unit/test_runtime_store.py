@@ -162,6 +162,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_the_store_survives_sigkill(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     writer = subprocess.Popen(

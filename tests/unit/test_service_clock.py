@@ -137,6 +137,7 @@ async def test_a_clock_that_is_set_and_set_back_changes_nothing(desk: Desk) -> N
     await goes_on(desk, service)
 
 
+@pytest.mark.slow
 async def test_a_cell_goes_on_after_a_leader_whose_clock_was_ahead(desk: Desk) -> None:
     led(desk, lambda: DAY_S)
     await desk.hears(desk.say(node_born("n0")), wait_s=30.0)

@@ -59,6 +59,7 @@ def test_transfers_of_a_store_are_counted_also_those_that_fail(tmp_path: Path) -
     assert found["transfer_left_bytes", "from_store"] == 0
 
 
+@pytest.mark.process
 def test_a_stuck_gang_is_counted_until_it_moves_or_ends(tmp_path: Path) -> None:
     code = TRAINER.replace("time.sleep(0.02)", "time.sleep(0.02 if step < 3 else 1e6)")
     with bench(tmp_path, stuck_after_s=0.5) as made:
@@ -85,6 +86,7 @@ def test_a_meter_tells_of_lost_gpus_and_absurd_values() -> None:
     assert read(of_part(object())) == {}
 
 
+@pytest.mark.process
 def test_a_slot_shows_what_the_gang_on_it_uses(tmp_path: Path) -> None:
     with bench(tmp_path, gpu_ids={}) as made:
         made.start(python(BUSY), 1)

@@ -73,6 +73,7 @@ def test_nodes_of_one_machine_share_its_gpus_out_and_none_is_given_twice(tmp_pat
     assert _names(SPECS, four) == {}  # slots have no names
 
 
+@pytest.mark.process
 def test_an_owner_who_is_not_heard_needs_all_and_is_told_of(tmp_path: Path) -> None:
     real, machine = made(config(tmp_path, WORKERS + OWNER))
     assert isinstance(machine.owner, ServedOwner)

@@ -98,6 +98,7 @@ def test_keys_rotate_by_trusting_two_for_a_while() -> None:
     assert after.problem(BYTES, newer.headers(BYTES)) is None
 
 
+@pytest.mark.process
 def test_keys_made_by_openssl_are_read(tmp_path: Path) -> None:
     private, public = tmp_path / "sign.pem", tmp_path / "sign.pub.pem"
     openssl = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(private)]

@@ -25,6 +25,8 @@ from simulator.physics.elasticflow import (
 from simulator.profiles import rate_table
 from simulator.run import Options, Outcome, simulate
 
+pytestmark = pytest.mark.slow
+
 DATA = PUBLIC / "elasticflow"
 NODE = Cluster(nodes=1, gpus_per_node=8)
 

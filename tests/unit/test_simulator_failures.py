@@ -25,6 +25,8 @@ from simulator.pools import Failure
 from simulator.run import Run
 from tests.scripted import replayed
 
+pytestmark = pytest.mark.slow
+
 CLUSTER, MIX = Cluster(3, 8), Mix(days=0.25, jobs=30, load=1.2)
 REPAIR_S, CHECKPOINT_S, UNTIL_S = 900.0, 600.0, 2e6
 DAY_S = 86_400.0

@@ -28,6 +28,8 @@ from simulator.tides import edge_tide, pool_tide
 from tests.scripted import replayed
 from tests.snapshots import faults
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = Cluster(2, 8, memory_mib=32_000.0, transfer_mib_per_s=2000.0)
 #: Which pools a policy takes GPUs from, beside the training pool.
 TAKES = {"tide": ("serve", "edge"), "aryl": ("serve",), "edgeflow": ("edge",)}

@@ -11,6 +11,8 @@ from simulator.compare import Case, Knowledge, run_case
 from simulator.physics.base import Cluster
 from tests.scripted import replayed
 
+pytestmark = pytest.mark.slow
+
 #: By physics: a workload, and profiles.
 PUBLISHED = {
     "pollux": ("pollux/workloads/load-0.5/workload-1.csv", "pollux/profiles"),

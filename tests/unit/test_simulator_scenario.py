@@ -30,6 +30,7 @@ def fingerprint(scenario: Scenario) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+@pytest.mark.process
 def test_equal_seed_equal_bytes_under_any_hash_seed() -> None:
     code = (
         "from simulator.scenario import default_scenario\n"

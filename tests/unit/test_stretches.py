@@ -100,6 +100,7 @@ def same(path: Path, **limits: Any) -> Result | str:
     return alone
 
 
+@pytest.mark.slow
 def test_any_number_of_processes_gives_the_same_answer(log: Path, tmp_path: Path) -> None:
     with open_log(log) as opened:
         journal = opened.records(JOURNAL.name)
@@ -228,6 +229,7 @@ def test_one_of_several_cells_is_replayed(log: Path, tmp_path: Path) -> None:
     assert "no journal of cell east" in str(same(path, cell="east"))
 
 
+@pytest.mark.process
 def test_a_killed_process_is_told(log: Path) -> None:
     command = [sys.executable, "-m", "console.main", "replay", str(log), "--jobs", "2"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:

@@ -174,6 +174,7 @@ QUOTAS: tuple[dict[str, str], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quotas", QUOTAS)
 @pytest.mark.parametrize("pools", [ONE, TWO, THREE])
 def test_who_is_given_what_it_needs_has_it(pools: list[Pool], quotas: dict[str, str]) -> None:

@@ -27,7 +27,7 @@ from tests.ports import alive
 AGENT = """
 import sys, time
 from pathlib import Path
-from tests.unit.test_owners_crash import replicas
+from tests.process.test_owners_crash import replicas
 folder, order = Path(sys.argv[1]), sys.argv[2]
 owner = replicas(folder)
 getattr(owner, order)("s1", time.time())

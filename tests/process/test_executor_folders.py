@@ -7,7 +7,7 @@ from typing import Any
 from runtime.checkpoints.store import Checkpoint, CheckpointStore
 from runtime.core import CheckpointDone, CheckpointLost, GangFailed, GangStarted
 from tests.patience import PATIENCE_S
-from tests.unit.test_executor_resumes import SAVES, power_cut, saved
+from tests.process.test_executor_resumes import SAVES, power_cut, saved
 from tests.workers import TRAINER, Bench, bench, python, shell
 
 #: Takes its time before it looks at what it goes on from.

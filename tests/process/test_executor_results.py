@@ -21,7 +21,7 @@ from runtime.executors.local_checkpoints import sync_checkpoint, synced_of
 from runtime.executors.process import ProcessExecutor
 from tests.distant import Distant
 from tests.patience import wait_until
-from tests.unit.test_executor_resumes import SAVES, lost, power_cut, saved
+from tests.process.test_executor_resumes import SAVES, lost, power_cut, saved
 from tests.workers import TRAINER, Bench, bench, placed, python
 
 #: Takes 20 more steps after a resume, and saves no more.
