@@ -57,6 +57,7 @@ class Job:
     rates: Sequence[float] = ()  #: instead of `power`, one per size.
     held: Mapping[str, int] = field(default_factory=dict)  #: node -> GPUs.
     moving: bool = False
+    leaves: bool = False
     submit_s: float = 0.0
     deadline_s: float = INF
     priority: int = 0
@@ -195,6 +196,7 @@ def _jobs(
         edge_allowed=np.array([job.edge_allowed for job in jobs], dtype=np.bool_),
         backoff_until_s=column("backoff_until_s"),
         refused=np.zeros(len(jobs), dtype=np.bool_),
+        leaves=np.array([job.leaves for job in jobs], dtype=np.bool_),
         notes=np.full((len(jobs), NOTE), np.nan),
         affinity=np.tile(np.array([pool.speed for pool in pools]), (len(jobs), 1)),
     )

@@ -14,11 +14,9 @@ from typing import NamedTuple
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import UP, drop_claim, transfer_s
 from scheduler.core.state import ClusterState, Job, Node
-from scheduler.core.transitions import JobState, LoanState, NodeState
+from scheduler.core.transitions import LEAVING, JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
 from scheduler.policies.interface import Figure, Reason
-
-_LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
 
 
 def usable(state: ClusterState, node: Node) -> bool:
@@ -155,7 +153,7 @@ def give_up(turn: Turn) -> None:
     for name in list(state.claimants):
         job = state.jobs[name]
         # One that is on its way off its GPUs keeps what it leaves them for.
-        if job.state in _LEAVING or job.target_since_s + ttl_s > state.now_s:
+        if job.state in LEAVING or job.target_since_s + ttl_s > state.now_s:
             continue
         told = [(who, _told_s(turn, job, node, gpu, who)) for node, gpu, who in holders(state, job)]
         if job.leaving:  # it shrank for others, and its own workers do not go
@@ -174,6 +172,6 @@ def _told_s(turn: Turn, job: Job, node: str, gpu: int, who: str) -> float:
         return job.target_since_s
     if gpu in other.leaving.get(node, ()):
         return other.changed_s or 0.0
-    if other.state in _LEAVING:
+    if other.state in LEAVING:
         return other.stop_since_s + transfer_s(turn.state, other)
     return math.inf if gpu in other.allocation.get(node, ()) else job.target_since_s

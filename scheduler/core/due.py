@@ -7,10 +7,8 @@ from scheduler.core.agenda import Agenda, start_limit_s
 from scheduler.core.leave import ask, gang_died, node_lost, stop
 from scheduler.core.orders import reissue
 from scheduler.core.state import Job, command_order
-from scheduler.core.transitions import TERMINAL, JobState, NodeState
+from scheduler.core.transitions import LEAVING, TERMINAL, JobState, NodeState
 from scheduler.core.turn import Turn
-
-_LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
 
 
 def overdue(turn: Turn, agenda: Agenda, see: Callable[[], None]) -> None:
@@ -41,7 +39,7 @@ def _commands(turn: Turn, names: list[str]) -> None:
             if job is not None and command.data.get("epoch") == job.epoch:
                 if command.kind in ("StartGang", "ScaleGang"):
                     gang_died(turn, job, f"{command.kind} was never acknowledged")
-                elif command.kind == "StopGang" and job.state in _LEAVING:
+                elif command.kind == "StopGang" and job.state in LEAVING:
                     turn.stop_gang(job, job.stop_reason, checkpoint=False)
         else:
             again = reissue(state, command)

@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class LoanRequested:
-    """An owner was asked for a node."""
+    """An owner was asked for a node; or was, in what the log has lost, and its agent says so."""
 
     loan: str
     node: str

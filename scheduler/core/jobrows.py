@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.core.noderows import Sites
 from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, expected_steps, policy_name
-from scheduler.core.transitions import TERMINAL, JobState
+from scheduler.core.transitions import LEAVING, TERMINAL, JobState
 from scheduler.policies.interface import (
     MOVING,
     NOTE,
@@ -34,11 +34,11 @@ _NO_NOTE = (float("nan"),) * NOTE
 #: slot, and what others follow from, come after them.
 _SHOWN = (
     *("phase", "priority", "requested", "size", "restarts"),
-    *("edge_allowed", "refused"),
+    *("edge_allowed", "refused", "leaves"),
     *("submit_s", "deadline_s", "first_start_s", "waiting_since_s", "changed_s", "backoff_until_s"),
     *("checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib"),
 )
-_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 5, 7, len(_SHOWN), 32 + NOTE
+_TRUTHS, _PLAIN, _SLOT, _COLUMNS = 5, 8, len(_SHOWN), 33 + NOTE
 
 
 class JobRows:
@@ -202,6 +202,7 @@ class JobRows:
             job.restarts,
             job.edge_allowed,
             job.refused,
+            job.target is None and job.state in LEAVING,
             job.submit_s,
             # Nobody can promise when a job ends that declared no total.
             _INF if job.deadline_s is None or job.total_steps is None else job.deadline_s,

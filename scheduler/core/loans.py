@@ -33,6 +33,15 @@ def start_reclaims(turn: Turn, reclaim: Mapping[str, float]) -> None:
         turn.emit(facts.ReclaimStarted(name, max(reclaim[name], state.now_s)))
 
 
+def call_back(turn: Turn, node: Node, loan: str) -> None:
+    """Enter a loan that the log has lost or given up, and reclaim the node as from any loan."""
+    if turn.state.pools[node.pool].kind == "training":
+        return
+    turn.emit(facts.LoanRequested(loan, node.id))
+    turn.emit(facts.LoanGranted(node.id))
+    turn.emit(facts.ReclaimStarted(node.id, turn.state.now_s))
+
+
 def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
     """Get gangs that nobody moved off nodes that go back; hand empty nodes over.
 
@@ -45,7 +54,7 @@ def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
         if node.loan_state is LoanState.RECLAIMING:
             _clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
-            if not turn.state.is_open("ReturnNode", node.id):
+            if not any(node.holder) and not turn.state.is_open("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
         elif node.loan_state is LoanState.LENDING and not turn.state.is_open("LendNode", node.id):
             loan = node.loan

@@ -5,6 +5,7 @@ Reports may come twice, late, or about allocations long gone; those change nothi
 
 from scheduler.core import facts
 from scheduler.core.leave import UP, is_overdue, node_lost, release_parts
+from scheduler.core.loans import call_back
 from scheduler.core.observe import of_gang
 from scheduler.core.state import Node
 from scheduler.core.stimuli import Cause
@@ -45,12 +46,7 @@ def node_born(turn: Turn, born: events.NodeBorn, cause: Cause) -> None:
     _drop_what_ended(turn, node, born)
     for gang in born.held:
         _square(turn, node, gang)
-    if node.loan_state in (LoanState.LENT, LoanState.RECLAIMING) and born.loan != node.loan:
-        if not any(node.holder):
-            turn.emit(facts.LoanLost(node.id))
-    if born.loan is not None and node.loan is None:
-        order = commands.ReturnNode(node=node.id, loan=born.loan)
-        turn.command(node.agent, order, node.id)
+    _square_loan(turn, node, born.loan)
 
 
 def node_died(turn: Turn, death: events.NodeDied, cause: Cause) -> None:
@@ -103,6 +99,17 @@ def _square(turn: Turn, node: Node, gang: events.GangHeld) -> None:
             job=gang.job, epoch=gang.epoch, reason="superseded", checkpoint=False, grace_s=0.0
         )
         turn.command(node.agent, order, gang.job)
+
+
+def _square_loan(turn: Turn, node: Node, said: str | None) -> None:
+    """End a loan that the node is not on, and enter the one that it is on, to be called back."""
+    ends = node.loan_state in (LoanState.LENT, LoanState.RECLAIMING)
+    if node.loan_state is LoanState.RETURNING:
+        ends = said is not None  # else the word that it is back is on its way
+    if ends and said != node.loan and not any(node.holder):
+        turn.emit(facts.LoanLost(node.id))
+    if said is not None and node.loan is None:
+        call_back(turn, node, said)
 
 
 def load(turn: Turn, report: events.InferenceLoad, cause: Cause) -> None:

@@ -34,6 +34,8 @@ HOLDING = (
     JobState.CHECKPOINTING,
     JobState.STOPPING,
 )
+#: States of these in which it is on its way off them.
+LEAVING = (JobState.CHECKPOINTING, JobState.STOPPING)
 #: States that nothing leaves.
 TERMINAL = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
 

@@ -86,6 +86,7 @@ class Jobs:
     waiting_since_s: Floats  #: (n,) when it last became WAITING; submit_s for a new one.
     requested: Ints  #: (n,) the size its tenant asked for; what does not scale gives just this.
     size: Ints  #: (n,) GPUs held, 0 when WAITING.
+    leaves: Bools  #: (n,) told to leave all GPUs that it holds: it is MOVING, to none.
     pool: Ints  #: (n,) index into `Pools`, -1 when WAITING.
     changed_s: Floats  #: (n,) when its allocation last changed; -inf if never.
     #: (k,) every size that any job declares, or is learned to run at; ascending, shared by all. At

@@ -366,6 +366,7 @@ class Books:
                 "checkpoint_age_steps": max(lost, 0.0) * unit,
                 "backoff_until_s": job.backoff_s,
                 "refused": job.refused,
+                "leaves": bool(job.told and job.claim is None),
                 "edge_allowed": said.edge_allowed,
                 **{name: getattr(said, name) for name in AS_SAID},
             }

@@ -285,6 +285,45 @@ def test_a_loan_that_dies(cell: Cell) -> None:
     assert cell.sent(ReturnNode)
 
 
+def test_a_node_on_a_loan_that_the_log_has_lost_goes_back_when_its_gangs_have_left(
+    cell: Cell,
+) -> None:
+    held = [GangHeld(job="old", epoch=3, gpus=[0, 1], step=0)]
+    cell.reborn(INFER.model_copy(update={"loan": "loan-old", "held": held}))
+    assert cell.sent(StopGang)
+    assert not cell.sent(ReturnNode), "its agent would refuse"
+    cell.leave("old", "i0", [0, 1], 3, "superseded")
+    (back,) = cell.sent(ReturnNode)
+    assert back.loan == "loan-old"
+    cell.acks("refused", kind="ReturnNode")
+    cell.wait(60.0)
+    assert cell.state.is_open("ReturnNode", "i0"), "and is told again"
+    cell.acks()
+    assert (cell.state.nodes["i0"].loan, cell.state.gpus_loaned) == (None, 0)
+
+
+def test_a_node_that_is_on_a_later_loan_than_the_one_it_returns_from_goes_back(cell: Cell) -> None:
+    lent(cell)
+    cell.plan(reclaim={"i0": cell.now_s})
+    cell.feed(INFER)
+    assert cell.state.nodes["i0"].loan_state is LoanState.RETURNING, "the answer is on its way"
+    cell.acks("refused", kind="ReturnNode")
+    held = [GangHeld(job="old", epoch=3, gpus=[0], step=0)]
+    cell.reborn(INFER.model_copy(update={"loan": "later", "held": held}))
+    assert not cell.sent(ReturnNode), "its agent would refuse"
+    cell.leave("old", "i0", [0], 3, "superseded")
+    cell.acks("refused", kind="ReturnNode")
+    cell.feed(INFER.model_copy(update={"loan": "later"}))
+    (back,) = cell.sent(ReturnNode)
+    assert back.loan == "later"
+
+
+def test_a_training_node_goes_back_to_nobody(cell: Cell) -> None:
+    cell.reborn(node_born("n0", loan="odd"))
+    assert cell.state.nodes["n0"].loan is None
+    assert not cell.sent(ReturnNode)
+
+
 def test_an_owner_that_lost_the_loan(cell: Cell) -> None:
     lent(cell)
     cell.reborn(INFER)

@@ -96,6 +96,24 @@ def test_what_moves_counts() -> None:
     assert after(see([TRAIN], a_x=moving, a_y=Job("")), a="..2") == {"a_x": 4}
 
 
+def test_a_job_that_leaves_stops_no_other_and_lets_none_grow_until_it_has_left() -> None:
+    goes = Job("", sizes=(4,), held={"train-000": 4}, moving=True, leaves=True)
+    runs = Job("", sizes=(2, 4), held={"train-001": 2})
+    pools = [Pool("train", nodes=2)]
+    assert after(see(pools, a_goes=goes, a_x=runs), a="..4") == {"a_goes": 4, "a_x": 2}
+    assert after(see(pools, a_goes=goes, a_x=Job("")), a="..4") == {"a_goes": 4}
+    assert after(see(pools, a_goes=goes, a_x=Job("")), a="..6") == {"a_goes": 4, "a_x": 2}
+    silent = see(pools, a_goes=goes, a_x=Job(""))
+    holds = silent.holdings
+    silent = replace(
+        silent, holdings=replace(holds, job=holds.job[:0], node=holds.node[:0], gpus=holds.gpus[:0])
+    )
+    assert after(silent, a="..4") == {"a_goes": 4}, "on nodes out of contact, too"
+    whole = replace(runs, held={"train-001": 4})
+    assert after(see(pools, a_goes=goes, a_x=whole), a="..4") == {"a_goes": 4, "a_x": 4}
+    assert after(see(pools, a_goes=goes, a_x=whole), a="..3") == {"a_goes": 4, "a_x": 2}
+
+
 def test_what_one_job_cannot_have_another_of_its_tenant_may() -> None:
     """The first is worth most, and no site with room can run it: it keeps nothing from its mate."""
     small = Pool("small", memory_mib=16_000.0)

@@ -80,9 +80,10 @@ def clear_within(
     short[rows] = refused
     short &= found.level == cap
     now = np.maximum(quotas.held[rows], market.sizes[floor])
+    free = quotas.most - quotas.leaving
     for turn in range(TURNS):
         kept, late = _in_turn(
-            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], quotas.most
+            market.sizes, found.level[rows], cap[rows], now, first, quotas.of[rows], free
         )
         if not late.any():
             break
@@ -102,10 +103,11 @@ def clear_within(
     site, lacks = lacking(bids, (found.level == 0) & (promises.bound < 0), found.site)
     lacks = np.where(lacks < FAR, np.maximum(lacks, ~short), 0)
     wants = np.where(found.level[rows] > 0, market.present[rows], 1)
-    limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], quotas.apart.tolist())
+    apart = quotas.apart + quotas.leaving
+    limit[rows] = _limits(market.sizes, first, wants, now, quotas.of[rows], apart.tolist())
     limit[limit <= (quotas.apart + quotas.most)[quotas.of]] = 0
     held = np.bincount(quotas.of[rows], now, len(quotas.most)).astype(np.int64)
-    limit[waits] = (quotas.apart + held)[quotas.of[waits]]
+    limit[waits] = (apart + held)[quotas.of[waits]]
     return Limited(Cleared(site, found.level, found.price, lacks, bids), short, limit, waits)
 
 
@@ -170,7 +172,7 @@ def _in_turn(
         now: (l,) GPUs that it holds, or was promised.
         steps: Of the jobs, from what was promised on.
         of: (l,) whose job it is.
-        most: Of each tenant, what its jobs may hold.
+        most: Of each tenant, what its jobs may hold now.
 
     Returns:
         (l,) the levels that they may have now, and who has to wait for others to leave.
@@ -198,9 +200,7 @@ def _waits(gpus: Ints, promises: Promises, quotas: Quotas) -> Bools:
         promises: Who has what in any case.
         quotas: What tenants may have.
     """
-    most = np.maximum(gpus, quotas.held)
-    held = np.bincount(quotas.of + 1, most, len(quotas.most) + 1)[1:].astype(np.int64)
-    over: list[int] = (held - quotas.most).tolist()
+    over: list[int] = (quotas.now(np.maximum(gpus, quotas.held)) - quotas.most).tolist()
     waits = np.zeros(len(gpus), dtype=np.bool_)
     grows = (promises.bound >= 0) & quotas.limited & (gpus > quotas.held)
     for job in grows.nonzero()[0][::-1].tolist():  # who came first waits last
@@ -217,8 +217,7 @@ def _fill(
     level, site, sizes = found.level.copy(), found.site.copy(), market.sizes
     each = np.arange(len(level))
     used = np.bincount(site, sizes[level], len(market.gpus)).astype(np.int64)
-    most = np.maximum(sizes[level], quotas.held)
-    held = np.bincount(quotas.of + 1, most, len(quotas.most) + 1)[1:].astype(np.int64)
+    held = quotas.now(np.maximum(sizes[level], quotas.held))
     spare = np.append(quotas.most - held, market.gpus.sum())
     lent = [kept.site for kept in promises.kept if kept.schedule.lending]
     for one, idle in enumerate((market.gpus - used).tolist()):

@@ -50,7 +50,8 @@ class Quotas:
     of: Ints  #: (r,) whose quota each job counts for, -1: its tenant has none.
     held: Ints  #: (r,) GPUs that each job has now.
     fresh: Bools  #: (r,) that has them since less than `STAYS_S`.
-    apart: Ints  #: (Q,) GPUs of their jobs that may not be touched now.
+    apart: Ints  #: (Q,) GPUs of their jobs that may not be touched now, and stay theirs.
+    leaving: Ints  #: (Q,) GPUs that their jobs are still to leave: nobody grows by them until then.
     least: Ints  #: (Q,) GPUs guaranteed, beyond those.
     most: Ints  #: (Q,) that the jobs on the market may hold; below 0 where the others hold more.
 
@@ -62,6 +63,15 @@ class Quotas:
         bounded = self.most + self.apart < NO_LIMIT
         found: Bools = np.append(bounded, False)[self.of]
         return found
+
+    def now(self, gpus: Ints) -> Ints:
+        """(Q,) what jobs on the market hold with so many GPUs, and what others are still to leave.
+
+        Args:
+            gpus: (r,) of each job on the market.
+        """
+        held = np.bincount(self.of + 1, gpus, len(self.most) + 1)[1:].astype(np.int64)
+        return held + self.leaving
 
     def entitled(
         self, seen: Snapshot, market: Market, weight: Floats, bound: Ints, floor: Ints
@@ -108,19 +118,22 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     fresh = (own > 0) & (jobs.changed_s[rows] > seen.now_s - STAYS_S)
     if not quotas:
         none = own[:0]
-        return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none)
+        return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none, none)
     # One that is to move to fewer GPUs has those that it was told to leave until it has left.
     holdings = seen.holdings
     holds = np.bincount(holdings.job, holdings.gpus, len(jobs.size)).astype(np.int64)
-    rest = np.maximum(jobs.size, holds)
-    rest[rows] = 0
+    stays = np.where(jobs.leaves, 0, jobs.size)
+    goes = np.maximum(jobs.size, holds) - stays
+    stays[rows] = goes[rows] = 0
     named = {name: read(name, text) for name, text in sorted(quotas.items())}
     at = {name: index for index, name in enumerate(named)}
     of = np.array([at.get(tenant, -1) for tenant in jobs.tenants], dtype=np.int64)
-    apart = np.bincount(of + 1, rest, len(at) + 1)[1:].astype(np.int64)
+    apart, leaving = (
+        np.bincount(of + 1, gpus, len(at) + 1)[1:].astype(np.int64) for gpus in (stays, goes)
+    )
     least, most = np.array([*named.values()], dtype=np.int64).reshape(-1, 2).T
-    left = np.maximum(least - apart, 0)
-    return Quotas(tuple(at), of[rows], own, fresh, apart, left, most - apart)
+    left = np.maximum(least - apart - leaving, 0)
+    return Quotas(tuple(at), of[rows], own, fresh, apart, leaving, left, most - apart)
 
 
 class Pledges:
@@ -146,8 +159,7 @@ class Pledges:
         self._held: list[int] = quotas.held[jobs].tolist()
         self._room: list[int] = []  #: what limits leave beside what all jobs hold now
         if self._used:
-            held = np.bincount(quotas.of + 1, quotas.held, len(self._most) + 1)[1:]
-            self._room = (quotas.most - held.astype(np.int64)).tolist()
+            self._room = (quotas.most - quotas.now(quotas.held)).tolist()
         self._left = gpus - sum(self._least)
 
     def __bool__(self) -> bool:
