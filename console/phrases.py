@@ -71,7 +71,8 @@ PHRASES: Mapping[str, str] = {
         " (EdgeFlow, rule 3)"
     ),
     # --- sizes and moves
-    "elastic.marginal_return": "GPUs go where the next one gains most",
+    "elastic.marginal_return": "these GPUs gain most with it",
+    "elastic.marginal_return waits": "other jobs gain more from these GPUs than it would",
     "elastic.marginal_return scales_out": "the next GPUs gain more here than with any other job",
     "elastic.marginal_return scales_in": "its last GPUs gain more elsewhere[, with {lost_to}]",
     "elastic.marginal_return migrates": "the same number of GPUs is better placed there",

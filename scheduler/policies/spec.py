@@ -93,8 +93,8 @@ def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
                 and new[name] != present
             ):
                 raise ValueError(f"{full}: must be a finite number, got {value!r}")
-            says_nothing = get_origin(kinds[name]) is not Annotated
-            if says_nothing and new[name] != present and out_of_range(new[name]):
+            no_range = get_origin(kinds[name]) is not Annotated
+            if no_range and new[name] != present and out_of_range(new[name]):
                 raise ValueError(f"{full}: must be from {LEAST:g} to {MOST:g}, got {value!r}")
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
