@@ -176,12 +176,24 @@ def _of_lost_gangs(
 
 
 def _strays(books: Books) -> set[bytes]:
-    """Find dead letters that a loss explains: agents speak of what the scheduler knows no more."""
+    """Find dead letters that a loss explains: agents speak of what the scheduler knows no more.
+
+    One that was out of contact says what has waited before it can be asked what it is.
+    """
+    stored: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for record in [*books.telemetry, *books.events] if books.losses else ():
+        said = _said(record)
+        if said is not None and record.value not in books.hostile:
+            # What is stored later than the loss may be a copy of what was said before it.
+            stored[said.cause[0]].append((min(said.at_s, record.time_s), record.time_s))
     found = set()
     for record in books.dead:
         said = _said(record)
-        if said is not None and said.cause[0].startswith("/agents/"):
-            if any(said.at_s < lost_s + STRAY_S for lost_s in books.losses):
+        if said is None or not said.cause[0].startswith("/agents/"):
+            continue
+        for lost_s in books.losses:
+            since = [at_s for said_s, at_s in stored[said.cause[0]] if said_s >= lost_s]
+            if lost_s <= record.time_s < min(since, default=float("inf")) + STRAY_S:
                 found.add(record.value or b"")
     return found
 

@@ -27,6 +27,12 @@ def test_who_stands_still_at_the_end_of_a_storm_is_in_the_way_until_it_goes_on()
     assert run(Storm(1, 0.25, (pause,), (), places=(0, 3), bridges=1)).broken == []
 
 
+def test_who_was_out_of_contact_when_the_log_was_restored_may_say_what_nobody_knows() -> None:
+    """Until it is asked what it is: what it said meanwhile comes first, however long that was."""
+    cut, restored = Blow(60.0, "mqtt_cut", 0, 1.0), Blow(120.0, "log_restored", 0, 1.0)
+    assert run(Storm(1, 0.6, (cut, restored), (), places=(0, 3), bridges=1)).broken == []
+
+
 def test_one_storm_is_one_run() -> None:
     storm = draw(7)
     first, second = run(storm), run(storm)
