@@ -22,6 +22,7 @@ from scheduler.journal import recover
 from schemas.journal import JournalEntry, brought_up, decode_entry
 from schemas.parse import Rejected
 from schemas.topics import CELLS, JOURNAL, TOPICS, Topic
+from schemas.upcast import CannotUpcast
 
 #: The cell that is meant where none is named.
 CELL = "default"
@@ -179,7 +180,11 @@ async def entries(
             raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
         if entry.number >= end:
             return
-        yield brought_up(entry)
+        try:
+            current = brought_up(entry)
+        except CannotUpcast as error:
+            raise Unreadable(f"journal record {record.offset}: {error}") from error
+        yield current
 
 
 async def newest(bus: Bus, topics: Iterable[Topic]) -> float:

@@ -35,6 +35,7 @@ from schemas.journal import (
 )
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL, SNAPSHOTS
+from schemas.upcast import CannotUpcast
 
 _VERSION = ENTRY_VERSION
 #: So many entries are folded before others in the process have their turn.
@@ -145,13 +146,17 @@ class JournalReader:
                 f"journal entry {entry.number} was changed after it was written: "
                 "it does not have its digest; restore the log from a copy"
             )
+        try:
+            decision = brought_up(entry).decision
+        except CannotUpcast as error:
+            raise Unreadable(f"journal entry {entry.number}: {error}") from error
         return RawEntry(
             record.key,
             entry.number,
             entry.at_s,
             entry.policy,
             orjson.dumps(entry.stimulus),
-            orjson.dumps(brought_up(entry).decision),
+            orjson.dumps(decision),
             entry.digest,
         )
 

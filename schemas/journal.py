@@ -273,7 +273,11 @@ def decode_entry(value: bytes) -> JournalEntry | Rejected:
 
 
 def brought_up(entry: JournalEntry) -> JournalEntry:
-    """Give an entry whose decision is as this release writes it; it does not have its digest."""
+    """Give an entry whose decision is as this release writes it; it does not have its digest.
+
+    Raises:
+        CannotUpcast: its decision is not what a release of its version wrote.
+    """
     decision = upcast_decision(entry.version, entry.decision)
     return entry.model_copy(update={"decision": decision})
 

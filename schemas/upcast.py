@@ -56,13 +56,21 @@ def upcast_decision(version: int, decision: dict[str, Any]) -> dict[str, Any]:
     Args:
         version: That of the entry.
         decision: As read; it is not changed.
+
+    Raises:
+        CannotUpcast: it is not what a release of that version wrote.
     """
     if version > 1:
         return decision
-    facts = [
-        [kind, renamed(fields, "cells", "allocation") if kind in _WITH_CELLS else fields]
-        for kind, fields in decision["facts"]
-    ]
+    try:
+        facts = [
+            [kind, renamed(fields, "cells", "allocation") if kind in _WITH_CELLS else fields]
+            for kind, fields in decision["facts"]
+        ]
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CannotUpcast(
+            f"its decision cannot be brought up to date: {type(error).__name__} {error}"
+        ) from error
     return {**decision, "facts": facts}
 
 

@@ -1,7 +1,8 @@
 """What the engine decided or took note of: facts, past tense, the only way state changes.
 
 The journal keeps them for good, and `evolve` accepts every one ever written: fields are added
-with a default, never removed or given another meaning. Allocation are `{node: [GPU index, ...]}`.
+with a default, never removed or given another meaning; one that was renamed is read by an upcaster
+(`schemas.upcast`). An allocation is `{node: [GPU index, ...]}`.
 Nobody changes a fact. They are not frozen, since that takes three times as long to make, and there
 are thousands in a turn.
 """

@@ -92,6 +92,16 @@ def test_facts_of_an_earlier_release_have_the_names_of_now(journal: list[Record]
     assert all(fields["allocation"] for kind, fields in facts if kind == "GangStarting")
 
 
+@pytest.mark.parametrize(
+    "decision", [{}, {"facts": 5}, {"facts": [["TargetSet"]]}, {"facts": [["TargetSet", 5]]}]
+)
+def test_an_entry_of_an_earlier_release_that_is_none_is_refused(decision: dict[str, Any]) -> None:
+    entry = chain(NO_DIGEST, 0, 5.0, {"kind": "TimePassed"}, decision, policy="fifo", version=1)
+    record = Record(JOURNAL.name, 0, "default", encode_entry(entry), {}, 5.0)
+    with pytest.raises(Unreadable, match="cannot be brought up to date"):
+        JournalReader().read(record)
+
+
 @pytest.mark.parametrize("position", range(0, 1200, 37))
 def test_a_changed_entry_is_not_taken_apart(position: int, newest: list[Record]) -> None:
     value = newest[0].value or b""
