@@ -45,29 +45,29 @@ class WorkloadError(Exception):
 
 
 class Row:
-    """One line's allocation by column.
+    """One line's cells by column.
 
     What cannot be read is noted in `problems`, and reads as NaN, 0 or an empty text.
     """
 
-    def __init__(self, line: int, allocation: Mapping[str, str], heads: Mapping[str, str]) -> None:
+    def __init__(self, line: int, cells: Mapping[str, str], heads: Mapping[str, str]) -> None:
         self.line = line
         self.problems: list[BadRow] = []
-        self._allocation = allocation
+        self._cells = cells
         self._heads = heads
 
     def bad(self, column: str, problem: str) -> None:
         """Note a problem with a column."""
         name = self._heads.get(column, column)
-        self.problems.append(BadRow(self.line, name, self._allocation.get(column, ""), problem))
+        self.problems.append(BadRow(self.line, name, self._cells.get(column, ""), problem))
 
     def has(self, column: str) -> bool:
         """Whether the cell is there and not blank."""
-        return bool(self._allocation.get(column))
+        return bool(self._cells.get(column))
 
     def text(self, column: str) -> str:
         """Give the cell as it is, without surrounding blanks."""
-        return self._allocation.get(column, "")
+        return self._cells.get(column, "")
 
     def name(self, column: str) -> str:
         """Give an identifier: up to 128 letters, digits and `._:-`, a letter or digit first."""
@@ -104,17 +104,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file's header, its good rows as allocation by position, and its bad lines."""
+    """A file's header, its good rows as cells by position, and its bad lines."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     bad: tuple[BadRow, ...]
 
     def named(self, columns: Mapping[str, int]) -> Iterator[Row]:
-        """Give each row with its allocation under the names that `columns` maps to positions."""
+        """Give each row with its cells under the names that `columns` maps to positions."""
         heads = {name: self.header[index] for name, index in columns.items()}
-        for line, allocation in self.rows:
-            yield Row(line, {name: allocation[index] for name, index in columns.items()}, heads)
+        for line, cells in self.rows:
+            yield Row(line, {name: cells[index] for name, index in columns.items()}, heads)
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -131,7 +131,7 @@ def _bytes_of(path: Path) -> bytes:
         raise WorkloadError(f"{str(path)!r}: cannot be read ({error}).") from error
 
 
-def _allocation(line: int, raw: bytes) -> tuple[str, ...] | BadRow:
+def _cells(line: int, raw: bytes) -> tuple[str, ...] | BadRow:
     # Each line is read on its own, so a stray quote spoils one row and not the rest of the file.
     if len(raw) > MAX_LINE_BYTES:
         return BadRow(line, "", "", f"is longer than {MAX_LINE_BYTES} bytes")
@@ -143,10 +143,10 @@ def _allocation(line: int, raw: bytes) -> tuple[str, ...] | BadRow:
         return BadRow(line, "", "", f"is not UTF-8 at byte {error.start + 1}")
     try:
         plain = '"' not in text and "\r" not in text  # as nearly all lines are
-        allocation = text.split(",") if plain else next(csv.reader([text], strict=True), [])
+        cells = text.split(",") if plain else next(csv.reader([text], strict=True), [])
     except csv.Error as error:
         return BadRow(line, "", text, f"is not CSV: {error}; a quoted cell ends on its own line")
-    return tuple(cell.strip() for cell in allocation)
+    return tuple(cell.strip() for cell in cells)
 
 
 def read_table(path: Path) -> Table:
@@ -159,7 +159,7 @@ def read_table(path: Path) -> Table:
     lines = [(n, raw.rstrip(b"\r")) for n, raw in enumerate(raw_lines, 1) if raw.strip()]
     if not lines:
         raise WorkloadError(f"{path}: is empty. A header line and one line per job are needed.")
-    head = _allocation(*lines[0])
+    head = _cells(*lines[0])
     if isinstance(head, BadRow):
         raise WorkloadError(f"{path}: the header cannot be read.", [head])
     header = tuple(name.lower() for name in head)
@@ -169,19 +169,17 @@ def read_table(path: Path) -> Table:
     rows: list[tuple[int, tuple[str, ...]]] = []
     bad: list[BadRow] = []
     for number, raw in lines[1:]:
-        allocation = _allocation(number, raw)
-        if isinstance(allocation, BadRow):
-            bad.append(allocation)
-        elif len(allocation) < len(header):
-            missing = header[len(allocation)]
-            bad.append(BadRow(number, missing, "", f"is missing: {_count(allocation, header)}"))
-        elif len(allocation) > len(header):
-            extra = allocation[len(header)]
-            bad.append(
-                BadRow(number, "", extra, f"is one cell too many: {_count(allocation, header)}")
-            )
+        cells = _cells(number, raw)
+        if isinstance(cells, BadRow):
+            bad.append(cells)
+        elif len(cells) < len(header):
+            missing = header[len(cells)]
+            bad.append(BadRow(number, missing, "", f"is missing: {_count(cells, header)}"))
+        elif len(cells) > len(header):
+            extra = cells[len(header)]
+            bad.append(BadRow(number, "", extra, f"is one cell too many: {_count(cells, header)}"))
         else:
-            rows.append((number, allocation))
+            rows.append((number, cells))
     if not rows and not bad:
         raise WorkloadError(f"{path}: has a header but no rows. One line per job is needed.")
     return Table(header, tuple(rows), tuple(bad))
@@ -206,5 +204,5 @@ def rows_of(path: Path, names: Sequence[str]) -> Iterator[Row]:
         raise WorkloadError(f"{path}: these rows cannot be used. Correct them.", bad)
 
 
-def _count(allocation: Sequence[str], header: Sequence[str]) -> str:
-    return f"the row has {len(allocation)} allocation, the header {len(header)}"
+def _count(cells: Sequence[str], header: Sequence[str]) -> str:
+    return f"the row has {len(cells)} cells, the header {len(header)}"

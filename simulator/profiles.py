@@ -82,7 +82,7 @@ def load_profiles(directory: Path) -> Profiles:
     """Read a directory of ElasticFlow tables (`<model>.csv`) or of Pollux profiles (`<app>/`).
 
     Raises:
-        WorkloadError: the directory has neither, or a table has bad allocation.
+        WorkloadError: the directory has neither, or a table has bad cells.
     """
     try:
         if not directory.is_dir():

@@ -1,8 +1,8 @@
-"""What was promised, as a course of GPUs over time that can be checked: nothing is hoped for.
+"""What was promised, as a schedule of GPUs over time that can be checked: nothing is hoped for.
 
 A promised job keeps its level to the end, or *lends*: it is at a lower level until a moment, and at
-its own from there on. As long as the schedule of all promised jobs together never exceed the pool,
-doing nothing but follow them keeps every promise; any other plan must show the same.
+its own from there on. As long as the schedule of all promised jobs never exceeds the pool, doing
+nothing but follow it keeps every promise; any other plan must show the same.
 """
 
 import math
@@ -17,7 +17,7 @@ from scheduler.policies.tide.slack import HAIR_S, Slack
 
 #: First number of the note on a job that was promised to be in time; ElasticFlow writes the same.
 PROMISED = 1.0
-#: Loans that one plan gives or calls back, at most: each is checked against all schedule.
+#: Loans that one plan gives or calls back, at most: each is checked against the whole schedule.
 LOANS = 16
 #: A promised job that is late by no more goes on as promised.
 GRACE_S = 60.0
@@ -81,7 +81,7 @@ def free_over_time(slack: Slack, schedule: Schedule, more: Sequence[Piece] = ())
 
 
 def resume(slack: Slack, notes: Floats) -> Schedule:
-    """Find schedule that keep what was promised: with the least GPUs, if that can be.
+    """Find a schedule that keeps what was promised: with the least GPUs, if that can be.
 
     In order: everybody at the least constant level; lenders as they were written down, the others
     at the least; lenders so, the others as they are. The last is what was promised, so it
