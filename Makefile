@@ -17,11 +17,13 @@ READY := .venv/.ready
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 unexport VIRTUAL_ENV
+# What Python compiles is kept: without that, each process of each test compiles all again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test quick check check-lint check-format check-types check-imports \
-	docs bench chaos chaos-real soak simulate-faults format lock clean
+	client docs bench chaos chaos-real soak simulate-faults format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
@@ -37,8 +39,8 @@ test: $(READY) ## Run the tests, fast layers first
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: $(READY) ## Run the tests that start no process and take no long time
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not process and not broker' \
-		tests/unit tests/property tests/model $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --hypothesis-profile=quick \
+		-m 'not slow and not process and not broker' tests/unit tests/property tests/model $(ARGS)
 
 check: check-lint check-format check-types check-imports ## Lint, format, types and import rules (-k: do not stop at the first)
 
@@ -89,6 +91,12 @@ format: $(READY) ## Format the code and fix what ruff can fix
 
 lock: $(UV) ## Bring uv.lock up to date with pyproject.toml (ARGS=--upgrade for new versions)
 	@$(UV) lock --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(ARGS)
+
+# From a copy, as uv_build packs only what is below the project; dist/ has what comes of it.
+client: $(UV) ## Build the distribution tidegate-client into dist/
+	@rm -rf build/client && mkdir -p build/client
+	@cp -r client/pyproject.toml tidegate_client build/client/
+	@$(UV) build --quiet --wheel --out-dir dist build/client && ls dist
 
 clean: ## Remove .venv, .uv and every cache
 	@rm -rf .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from benchmarks import (
     decisions,
     engine,
     fleet,
+    gateway,
     migration,
     reclaim_real,
     replay,
@@ -26,6 +25,7 @@ from benchmarks import (
     scrape,
     telemetry,
 )
+from benchmarks.provenance import provenance
 
 #: Figure -> (aim, whether more is better). From the project's own aims for 2 cores.
 AIMS: Mapping[str, tuple[float, bool]] = {
@@ -48,6 +48,7 @@ PARTS: Mapping[str, Callable[[float], dict[str, float]]] = {
     "bus": bus.run,
     "fleet": fleet.run,
     "replay": replay.run,
+    "gateway": gateway.run,
     "scrape": scrape.run,
     "agent": agent.run,
     "migration": migration.run,
@@ -79,10 +80,7 @@ def main() -> int:
             table.add_row(part, name, _shown(value), _aim(name, value))
     if whole and (lost := sorted(AIMS.keys() - figures.keys())):
         raise RuntimeError(f"aims for figures that nothing measures: {', '.join(lost)}")
-    document = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
-        "figures": figures,
-    }
+    document = {**provenance(), "figures": figures}
     if options.json == "-":
         sys.stdout.write(json.dumps(document) + "\n")
         return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks import brokers
+from benchmarks.provenance import provenance
 from bus.clock import SystemClock
 from bus.contract import Bus, Message
 from bus.memory import MemoryBus
@@ -125,12 +126,12 @@ def main() -> int:
     else:
         sys.stderr.write(f"Kafka and MQTT are NOT measured: {problem}\n")
     if options.json == "-":
-        sys.stdout.write(json.dumps({"figures": figures}) + "\n")
+        sys.stdout.write(json.dumps({**provenance(), "figures": figures}) + "\n")
         return 0
     for name, value in figures.items():
         print(f"{name:60s} {value:12,.0f}" if abs(value) >= 100 else f"{name:60s} {value:12,.3g}")
     if options.json:
-        Path(options.json).write_text(json.dumps({"figures": figures}) + "\n")
+        Path(options.json).write_text(json.dumps({**provenance(), "figures": figures}) + "\n")
     return 0
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.busy_cell import PARTS, Cell, Spent
+from benchmarks.provenance import provenance
 from scheduler import garbage
 from scheduler.policies.registry import POLICIES
 
@@ -181,7 +182,7 @@ def main() -> int:
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     print(_HEAD, file=sys.stderr)
     found = rows(names, [(gpus, jobs) for gpus, jobs in sizes], options.seconds, options.repeat)
-    document = {"rows": found}
+    document = {**provenance(), "rows": found}
     if options.json == "-":
         sys.stdout.write(json.dumps(document) + "\n")
     elif options.json:

@@ -1,15 +1,16 @@
 """What a benchmark says in the end: its figures, as lines or as JSON."""
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.provenance import provenance
 
-def show(figures: Mapping[str, float], line: str, path: str | None, **machine: object) -> None:
+
+def show(figures: Mapping[str, float], line: str, path: str | None, **settings: object) -> None:
     """Print each figure as a `line`, and write all to `path`; to standard output alone if `-`."""
-    document = json.dumps({"machine": {"cpus": os.cpu_count(), **machine}, "figures": figures})
+    document = json.dumps({**provenance(), **settings, "figures": figures})
     if path == "-":
         sys.stdout.write(document + "\n")
         return

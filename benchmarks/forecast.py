@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.provenance import provenance
 from scheduler.policies.interface import Kind, Lender, LoanPhase, Snapshot
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from simulator.tides import pool_tide
@@ -193,9 +194,11 @@ def main() -> int:
             rows.append(measure(setting, seed))
             print(line(rows[-1]), file=sys.stderr, flush=True)
     if given.json == "-":
-        sys.stdout.write(json.dumps({"rows": rows}) + "\n")
+        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
     elif given.json:
-        Path(given.json).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
+        Path(given.json).write_text(
+            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
+        )
     return 0
 
 

@@ -34,6 +34,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.edf import Edf
@@ -249,11 +250,12 @@ def main() -> int:
                 f"{'reached' if one.reached else 'missed'}",
                 file=sys.stderr if options.json == "-" else sys.stdout,
             )
-    text = json.dumps(document, indent=1) + "\n"
-    if options.json == "-":
-        sys.stdout.write(text)
-    elif options.json:
-        Path(options.json).write_text(text, encoding="utf-8")
+    if options.json:
+        text = json.dumps({**provenance(), **document}, indent=1) + "\n"
+        if options.json == "-":
+            sys.stdout.write(text)
+        else:
+            Path(options.json).write_text(text, encoding="utf-8")
     return int(missed)
 
 

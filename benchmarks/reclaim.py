@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from benchmarks.provenance import provenance
 from scheduler.policies.parts.victims import RULES, Tenant, choose
 
 GPUS = 8
@@ -212,7 +213,9 @@ def main() -> int:
     ]
     print("\n".join(lines), file=sys.stderr)
     if options.json:
-        Path(options.json).write_text(json.dumps(figures) + "\n", encoding="utf-8")
+        Path(options.json).write_text(
+            json.dumps({**provenance(), **figures}) + "\n", encoding="utf-8"
+        )
     return 0
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bus.contract import Record
 from bus.reading import open_log
-from console.claim import Run, claim
-from console.demo import play
+from demo.claim import Run, claim
+from demo.play import play
 from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, fold
 from scheduler.policies.interface import Plan, Policy, Snapshot

@@ -16,6 +16,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import loaning
+from benchmarks.provenance import provenance
 from benchmarks.public_data import DATA
 from simulator.compare import Case, check, run_case
 
@@ -109,9 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in days:
             print(line(row), file=sys.stderr, flush=True)
     if given.json == "-":
-        sys.stdout.write(json.dumps({"rows": rows}) + "\n")
+        sys.stdout.write(json.dumps({**provenance(), "rows": rows}) + "\n")
     elif given.json:
-        Path(given.json).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
+        Path(given.json).write_text(
+            json.dumps({**provenance(), "rows": rows}) + "\n", encoding="utf-8"
+        )
     return 0
 
 

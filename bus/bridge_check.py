@@ -15,7 +15,17 @@ from bus.letters import dead_letter, unfit
 from bus.wire import Incoming
 from schemas import events
 from schemas.codec import EventEnvelope, Rejected, decode_event
-from schemas.topics import COMMANDS, EVENTS, MQTT_UP, MQTT_UP_KINDS, TELEMETRY, Topic, dead_letters
+from schemas.log_codec import LogEnvelope, decode_log
+from schemas.topics import (
+    COMMANDS,
+    EVENTS,
+    LOGS,
+    MQTT_UP,
+    MQTT_UP_KINDS,
+    TELEMETRY,
+    Topic,
+    dead_letters,
+)
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 
 is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
@@ -103,6 +113,8 @@ def check(
             return Refused("oversized", "", _too_large(value), topic)
         message = Message(dead_letters(COMMANDS).name, node, value, headers)
         return Accepted(default, message, None, letter=True)
+    if kind == "log":
+        return _log_piece(decode_log(value), node, cells, Message(LOGS.name, "", value, headers))
     envelope = decode_event(value)
     if isinstance(envelope, Rejected):
         reason = f"{envelope.kind}: {envelope.reason}"
@@ -124,6 +136,21 @@ def check(
         return Refused("cell", "cell", reason, topic, place)
     key = node if topic is TELEMETRY else envelope.cell
     return Accepted(envelope.cell, Message(topic.name, key, value, headers), place)
+
+
+def _log_piece(
+    said: LogEnvelope | Rejected, node: str, cells: Container[str], message: Message
+) -> Accepted | Refused:
+    """Judge a piece of a job's log: it is its agent's own, and its cell's."""
+    if isinstance(said, Rejected):
+        return Refused(said.kind, said.field, f"{said.kind}: {said.reason}")
+    if said.source != f"/agents/{node}":
+        return Refused("source", "source", f"is {said.source}, but /agents/{node} says it")
+    if said.data.agent != node:
+        return Refused("agent", "data.agent", f"is {said.data.agent}, but {node} says it")
+    if said.cell not in cells:
+        return Refused("cell", "cell", f"{said.cell} is not among the cells of this bridge")
+    return Accepted(said.cell, replace(message, key=said.data.job), None)
 
 
 def letter_of(incoming: Incoming, refused: Refused, group: str, now_s: float) -> Message:

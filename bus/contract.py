@@ -150,8 +150,8 @@ class Bus(Link, Protocol):
         """Open a producer id, fencing its former holder."""
         ...
 
-    def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
-        """Read what is stored now from `offset` on, outside any group."""
+    def read(self, topic: str, offset: int = 0, end: int | None = None) -> AsyncIterator[Record]:
+        """Read what is stored now from `offset` on, before `end` if given, outside any group."""
         ...
 
     async def latest(self, topic: str, key: str) -> Record | None:

@@ -173,10 +173,13 @@ class KafkaBus:
             self._check_open()
         return consumer
 
-    async def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+    async def read(
+        self, topic: str, offset: int = 0, end: int | None = None
+    ) -> AsyncIterator[Record]:
         self._check_open()
         if topic in ALL_TOPICS:
-            end = await self.end(topic)
+            there = await self.end(topic)
+            end = there if end is None else min(end, there)
             begin = max(offset, (await self.begins([topic]))[topic])
             async with self._scanner() as scan:
                 async for record in self._scan(scan, topic, begin, end):

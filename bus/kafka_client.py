@@ -155,12 +155,29 @@ async def start(client: Any, options: KafkaOptions) -> None:
                 await client.start()
                 # Its `stop` fails if the tasks that it made have not run yet.
                 await asyncio.sleep(0)
-    except BaseException:
+    except BaseException as error:
         if isinstance(client, AIOKafkaProducer):
             await abandon(client)
         else:
             await stop(client)
+        if isinstance(error, BusError) and await _somebody_listens(options.bootstrap):
+            raise BusError(
+                f"{error} Somebody takes connections there: if it is not just starting, see that "
+                "the port is Kafka's (MQTT has another), and TLS and user as its listener wants"
+            ) from error
         raise
+
+
+async def _somebody_listens(bootstrap: str) -> bool:
+    """Whether the first of the addresses takes a connection, whatever it speaks."""
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer.close()
+    except (OSError, ValueError, TimeoutError):
+        return False
+    return True
 
 
 def _connections(client: Any) -> Any:

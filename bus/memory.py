@@ -231,11 +231,15 @@ class MemoryBus:
         """When the next delayed message is due."""
         return self._coming[0].due_s if self._coming else None
 
-    async def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+    async def read(
+        self, topic: str, offset: int = 0, end: int | None = None
+    ) -> AsyncIterator[Record]:
         self._check_open()
         self._settle()
         stored = self._stored.get(topic)
         for record in [] if stored is None else list(stored.since(offset, None)):
+            if end is not None and record.offset >= end:
+                return
             yield record
 
     async def latest(self, topic: str, key: str) -> Record | None:

@@ -25,11 +25,13 @@ from bus.options import MqttOptions
 from bus.wire import Client, ClientMaker, Incoming, LinkDown, Outgoing
 from schemas.codec import Rejected, decode_horizon, encode, event
 from schemas.events import CommandAcknowledged, LinkLost, LinkOpened
-from schemas.topics import COMMANDS, EVENTS, MQTT_DOWN, MQTT_UP, TELEMETRY, dead_letters
+from schemas.topics import COMMANDS, EVENTS, LOGS, MQTT_DOWN, MQTT_UP, TELEMETRY, dead_letters
 from schemas.values import MAX_MESSAGE_BYTES
 
 #: The broker need not keep what no bridge takes for longer: by then it was sent again.
 _EXPIRY_S = 60
+#: Nor a piece of a log, which somebody is waiting for.
+_LOG_EXPIRY_S = 20
 _LETTERS = dead_letters(COMMANDS).name
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}").fullmatch
 _is_number = re.compile(r"(0|[1-9][0-9]{0,18})", re.ASCII).fullmatch
@@ -130,7 +132,7 @@ class MqttLink:
         return self._outbox
 
     async def publish(self, *messages: Message) -> None:
-        """Return when Kafka holds all; of dead letters, when the broker does.
+        """Return when Kafka holds all; of dead letters and pieces of logs, when the broker does.
 
         If it raises, or is cancelled, nothing of the batch is sent again: publish it once more.
 
@@ -211,6 +213,8 @@ class MqttLink:
             )
         if message.topic == _LETTERS:
             return None, self._outgoing("dlq", value, message, None)
+        if message.topic == LOGS.name:  # nobody counts them: whoever misses one asks again
+            return None, self._outgoing("log", value, message, _LOG_EXPIRY_S)
         if message.topic not in (TELEMETRY.name, EVENTS.name):
             raise Unfit(f"an edge agent does not publish to {message.topic}")
         kind, place = self._peek(value, message.topic)

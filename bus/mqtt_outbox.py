@@ -17,7 +17,9 @@ from schemas.horizon import Range
 
 #: What is unconfirmed for so long is sent again.
 RESEND_S = 15.0
-#: The same, if no bridge had subscribed when the broker took it: one is about to.
+#: If no bridge had subscribed when the broker took them, the oldest of them is sent again after so
+#: long, and the others once one has: as many as a window holds each second would be all that a
+#: narrow link carries while there is no bridge.
 UNHEARD_S = 1.0
 #: Without a connection for so long, whoever publishes is told.
 DOWN_S = 30.0
@@ -47,6 +49,7 @@ class _Entry:
     #: Its place among all that were sent for the first time.
     number: int = 0
     sent_s: float = 0.0
+    unheard: bool = False  #: The broker took it, and no bridge had subscribed.
 
 
 @dataclass(slots=True)
@@ -162,7 +165,7 @@ class Outbox:
         return self._numbers - oldest.number + 1 < self._window
 
     def _send(self, entry: _Entry, *, again: bool = False) -> None:
-        entry.sent_s = self._clock.now_s()
+        entry.sent_s, entry.unheard = self._clock.now_s(), False
         self.counters.resent += again
         try:
             future = self._client.send(entry.outgoing)
@@ -175,13 +178,19 @@ class Outbox:
         """Take the broker's word."""
         error = answer.exception()
         if error is None:
-            if not answer.result():
-                entry.sent_s -= RESEND_S - UNHEARD_S
-            elif entry.place[0] < 0:
-                self._confirmed(entry)
-                self._pump()
+            entry.unheard = not answer.result()
+            if not entry.unheard:
+                self._heard(entry)
         else:
             self._failed(entry, error)
+
+    def _heard(self, entry: _Entry) -> None:
+        """Send again what nobody had heard: now there is a bridge."""
+        if entry.place[0] < 0:
+            self._confirmed(entry)
+            self._pump()
+        for one in [one for one in self._sent.values() if one.unheard]:
+            self._send(one, again=True)
 
     def _failed(self, entry: _Entry, error: BaseException) -> None:
         """Give up what is refused; without connection, `opened` sends it again."""
@@ -209,8 +218,9 @@ class Outbox:
         self._looked_s = now_s
         if self._client.connected:
             self._down_since_s = None
+            asks = next((entry for entry in self._sent.values() if entry.unheard), None)
             for entry in list(self._sent.values()):
-                if not _within(RESEND_S, entry.sent_s, now_s):
+                if not _within(UNHEARD_S if entry is asks else RESEND_S, entry.sent_s, now_s):
                     self._send(entry, again=True)
         elif self._down_since_s is None:
             self._down_since_s = now_s

@@ -1,4 +1,4 @@
-"""Commands carry a signature over their exact bytes, so that no broker can give orders.
+"""Commands and requests carry a signature over their exact bytes: no broker can give orders.
 
 Ed25519 (RFC 8032) by the `cryptography` package. The envelope within names the agent, the leader's
 epoch (`bootid`) and when the command expires, so the one signature covers them all. Two key ids
@@ -57,7 +57,7 @@ class Signer:
 
 
 class Verifier:
-    """Knows the keys whose commands are obeyed."""
+    """Knows the keys whose word counts here."""
 
     def __init__(self, keys: Mapping[str, Ed25519PublicKey]) -> None:
         self._keys = dict(keys)
@@ -72,14 +72,14 @@ class Verifier:
         return cls({key_id: _public(key_id, text) for key_id, text in trusted.items()})
 
     def problem(self, value: bytes, headers: Mapping[str, str]) -> tuple[str, str] | None:
-        """Find why these bytes are not to be obeyed: header and reason; None if they are."""
+        """Find why these bytes do not count: header and reason; None if they do."""
         if SIGNATURE not in headers:
-            return SIGNATURE, "is missing: the command is not signed"
+            return SIGNATURE, "is missing: this is not signed"
         if headers.get(ALG) != ALGORITHM:
             return ALG, f"must be {ALGORITHM}"
         key = self._keys.get(headers.get(KEY_ID, ""))
         if key is None:
-            return KEY_ID, "names no key that this agent trusts"
+            return KEY_ID, "names no key that is trusted here"
         try:
             key.verify(base64.b64decode(headers[SIGNATURE], validate=True), value)
         except (InvalidSignature, binascii.Error, ValueError):

@@ -236,13 +236,16 @@ class SqliteBus:
         """Nothing here becomes readable by itself."""
         return None
 
-    async def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+    async def read(
+        self, topic: str, offset: int = 0, end: int | None = None
+    ) -> AsyncIterator[Record]:
         self._check_open()
         self._refresh()
-        end = self._topics[topic].next if topic in self._topics else 0
+        there = self._topics[topic].next if topic in self._topics else 0
+        end = there if end is None else min(end, there)
         while offset < end:
             self._check_open()
-            records, offset = self.fetch(topic, offset, None, _PAGE)
+            records, offset = self.fetch(topic, offset, None, min(_PAGE, end - offset))
             for record in records:
                 if record.offset < end:
                     yield record

@@ -1,1 +1,1 @@
-"""The operator's side: the tidegate command, web page, replay, why and timelines."""
+"""The operator's side: the `tidegate` command, how its verbs read logs, and what they draw."""

@@ -1,21 +1,23 @@
 """What `tidegate submit` was asked for: words, a file or flags become one submission."""
 
 import difflib
+import hashlib
 import secrets
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from console.output import fail, seconds_of
-from console.reading import Reading
+from console.jobfile import ENDINGS, SHORT, read_fields, spelled_out
+from console.output import fail
+from explain.moments import seconds_of
+from explain.rows import NodeRow
 from schemas.events import JobSubmitted
-from schemas.parse import Rejected, first_error, parse_object, repeated_key
+from schemas.parse import first_error
 from schemas.programs import Program
-from schemas.values import MAX_MESSAGE_BYTES
 
 #: The most that a field of sizes takes.
 GPUS_MAX = 65_536
@@ -42,8 +44,8 @@ PROGRAM_FLAGS = {"workdir": "--workdir", "resize": "--in-place", "saves": "--sav
 
 
 def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
-    """Tell a JSON file from a command."""
-    if len(words) == 1 and (words[0] == "-" or words[0].endswith(".json")):
+    """Tell a job's file from a command."""
+    if len(words) == 1 and (words[0] == "-" or words[0].endswith(ENDINGS)):
         return words[0], []
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         fail(
@@ -54,21 +56,30 @@ def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
         fail(f"{words[0]!r} is one word, and no shell reads it: write -- sh -c {words[0]!r}")
     if len(words) == 1 and _looks_like_json(Path(words[0])):
         fail(
-            f"{words[0]}: looks like the file of a job, but those end in .json; "
+            f"{words[0]}: looks like the file of a job, but those end in .json or .yaml; "
             f"name it so. If it is a command, write: -- env {words[0]}"
         )
     return None, words
 
 
-def hints(submission: JobSubmitted, reading: Reading) -> Iterator[str]:
+def hints(submission: JobSubmitted, nodes: Sequence[NodeRow]) -> Iterator[str]:
     """Tell what is allowed, and rarely meant."""
     sites: Counter[tuple[str, str]] = Counter()
-    for node in reading.state.nodes.values():
+    for node in nodes:
         sites[node.pool, node.agent] += node.gpu_count
     largest = max(sites.values(), default=0)
     if 0 < largest < submission.gpus_min:
         wanted = submission.gpus_min
         yield f"It waits until a site has {wanted} GPUs: now the largest has {largest}."
+    elif 0 < largest < submission.gpus_max:
+        yield f"It grows to {largest} GPUs at most: no site has {submission.gpus_max} now."
+    memory = max((node.gpu_memory_mib for node in nodes), default=0)
+    if 0 < memory < submission.memory_mib:
+        wanted = submission.memory_mib
+        yield f"It waits until a GPU has {wanted} MiB: now the largest has {memory} MiB."
+    for less, more in pairwise(submission.rates):
+        if more.samples_per_s < less.samples_per_s:
+            yield f"By its rates it is slower on {more.gpus} GPUs than on {less.gpus}; is that so?"
     program = submission.program
     if program is None or program.workdir is not None:
         return
@@ -114,25 +125,19 @@ def _guess(fields: dict[str, Any]) -> None:
 
 
 def from_file(name: str) -> dict[str, Any]:
-    """Read the fields that a file, or standard input (`-`), says."""
-    try:
-        value = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        fail(f"{name}: {error.strerror or error}; name a JSON file, or - for standard input.")
-    raw = parse_object(value, MAX_MESSAGE_BYTES)
-    if not isinstance(raw, Rejected):
-        raw = repeated_key(value, raw) or raw
-    if isinstance(raw, Rejected):
-        where = f"{name}: {raw.field}" if raw.field else name
-        fail(f"{where}: {raw.reason}.")
+    """Read the fields that a file, or standard input (`-`), says; `deadline` as it is written."""
+    raw = read_fields(name)
     ours, theirs = JobSubmitted.model_fields.keys(), Program.model_fields.keys()
     program = raw.get("program")
     inner = set(program) if isinstance(program, dict) else set()
-    unknown = [*sorted(raw.keys() - ours), *(f"program.{key}" for key in sorted(inner - theirs))]
+    unknown = [
+        *sorted(raw.keys() - ours - set(SHORT)),
+        *(f"program.{key}" for key in sorted(inner - theirs)),
+    ]
     if unknown:
-        known = [*ours, *(f"program.{key}" for key in theirs)]
+        known = [*ours, *SHORT, *(f"program.{key}" for key in theirs)]
         _unknown(name, unknown[0], known)
-    return raw
+    return spelled_out(name, raw)
 
 
 def _unknown(name: str, field: str, known: list[str]) -> NoReturn:
@@ -175,17 +180,18 @@ def rates_of(text: str) -> list[dict[str, float]]:
     return sorted(points, key=lambda point: point["gpus"])
 
 
-def deadline_s_of(text: str) -> float:
+def deadline_s_of(text: str, where: str = "--deadline") -> float:
     """Read in how many seconds from now it must be done."""
     try:
         return seconds_of(text)
     except ValueError as error:
-        fail(f"--deadline: {error}; write 90m, 2h or 1h30m, counted from now.")
+        fail(f"{where}: {error}; write 90m, 2h or 1h30m, counted from now.")
 
 
-def complete(fields: dict[str, Any]) -> None:
-    """Add what need not be said."""
-    fields.setdefault("job", f"job-{secrets.token_hex(4)}")
+def complete(fields: dict[str, Any], key: str | None = None) -> None:
+    """Add what need not be said; with a key, the same each time."""
+    made = secrets.token_bytes(4) if key is None else hashlib.sha256(key.encode()).digest()
+    fields.setdefault("job", f"job-{made[:4].hex()}")
     fields.setdefault("tenant", "operator")
     fields.setdefault("model", NO_MODEL)
     fields.setdefault("samples_per_step", 1.0)

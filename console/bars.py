@@ -1,36 +1,25 @@
 """Bars of characters, told apart by shape as well as by colour."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from scheduler.core.state import ClusterState, Node
-from scheduler.core.transitions import LoanState, NodeState
+from explain.uses import USES, Use
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One way that a GPU is used."""
-
-    name: str
-    mark: str
-    style: str
-
-
-TRAINING = Use("training", "█", "green")
-SERVING = Use("serving", "▓", "blue")
-LENT = Use("lent, free", "▒", "yellow")
-IDLE = Use("idle", "░", "bright_black")
-LEAVING = Use("going back", "▚", "magenta")
-SILENT = Use("silent", "?", "red")
-#: Of one node only the owner knows which GPUs serve and which are idle.
-OWNED = Use("its owner's", "▓", "blue")
-#: In the order in which bars show them.
-USES = (SERVING, TRAINING, LEAVING, LENT, IDLE, SILENT)
+#: Of each use, its mark and its style.
+MARKS: Mapping[Use, tuple[str, str]] = {
+    Use.TRAINING: ("█", "green"),
+    Use.SERVING: ("▓", "blue"),
+    Use.LENT: ("▒", "yellow"),
+    Use.IDLE: ("░", "bright_black"),
+    Use.LEAVING: ("▚", "magenta"),
+    Use.SILENT: ("?", "red"),
+    Use.OWNED: ("▓", "blue"),
+}
 
 
 def progress(share: float, width: int, style: str = "green") -> Text:
@@ -56,36 +45,6 @@ def sparkline(values: Sequence[float | None], top: float) -> str:
     )
 
 
-def uses_of_node(node: Node) -> dict[Use, int]:
-    """Count a node's GPUs by use, without its owner's own."""
-    held = sum(holder is not None for holder in node.holder)
-    free = node.gpu_count - held
-    if node.state is not NodeState.ALIVE:
-        return {SILENT: node.gpu_count}
-    if node.loan_state in (LoanState.RECLAIMING, LoanState.RETURNING):
-        return {LEAVING: node.gpu_count}
-    if node.loan_state is LoanState.LENT:
-        return {TRAINING: held, LENT: free}
-    return {TRAINING: held, IDLE: free}
-
-
-def uses_of_pool(state: ClusterState, pool: str) -> dict[Use, int]:
-    """Count a pool's GPUs by use."""
-    found = dict.fromkeys(USES, 0)
-    nodes = [state.nodes[name] for name in state.pools[pool].nodes]
-    for node in nodes:
-        for use, count in uses_of_node(node).items():
-            found[use] += count
-    if state.pools[pool].kind != "training":
-        names = [pool, *(node.id for node in nodes)]
-        need = sum(state.lenders[n].gpus_needed for n in names if n in state.lenders)
-        # What owners need and their own idle GPUs can serve; edge owners use all or nothing.
-        serving = min(found[IDLE], round(need))
-        found[SERVING] += serving
-        found[IDLE] -= serving
-    return found
-
-
 def bar(uses: dict[Use, int], width: int) -> Text:
     """Draw GPUs by use, one mark each, or shared out over `width` if they are more."""
     total = sum(uses.values())
@@ -94,7 +53,8 @@ def bar(uses: dict[Use, int], width: int) -> Text:
     text = Text()
     shown = [*USES, *(use for use in uses if use not in USES)]
     for use, count in zip(shown, _shares([uses.get(use, 0) for use in shown], width), strict=True):
-        text.append(use.mark * count, use.style)
+        mark, style = MARKS[use]
+        text.append(mark * count, style)
     return text
 
 
@@ -119,6 +79,7 @@ def legend(uses: Sequence[Use] = USES) -> Text:
     """Say what the marks mean."""
     text = Text()
     for use in uses:
-        text.append(f"{use.mark} ", use.style)
-        text.append(f"{use.name}  ", "dim")
+        mark, style = MARKS[use]
+        text.append(f"{mark} ", style)
+        text.append(f"{use}  ", "dim")
     return text

@@ -18,11 +18,12 @@ from rich.table import Table
 
 from bus.contract import Record
 from bus.logfile import Progress, ReadLog, write_log
-from bus.reading import import_log, open_log
-from console.kafka import resolved
-from console.output import JsonPath, duration, emit_json, fail, out, plain
+from bus.reading import import_log
+from console.kafka import opened_log, resolved
+from console.output import JsonPath, emit_json, fail, out, plain
 from console.reading import DEFAULT_LOG
-from console.telling import fields
+from explain.moments import duration
+from explain.telling import fields
 from schemas.topics import ALL_TOPICS
 
 app = typer.Typer(
@@ -74,7 +75,7 @@ def stats(source: Source = None, log: LogOption = DEFAULT_LOG, json_path: JsonPa
     topics: dict[str, _Topic] = {}
     dead: Counter[str] = Counter()
     sources: Counter[str] = Counter()
-    with open_log(resolved(source or log)) as opened:
+    with opened_log(resolved(source or log)) as opened:
         opened.verify()
         for record in opened.records():
             topics.setdefault(record.topic, _Topic()).add(record)
@@ -146,7 +147,7 @@ def tail(
     if follow and json_path is not None:
         fail("--follow never ends, so there is no JSON object to write; leave one of the two out.")
     log = resolved(source or log)
-    with open_log(log) as opened:
+    with opened_log(log) as opened:
         ends = dict(opened.head.topics)
         found = _newest(opened, _topics(topic, opened), count)
     if json_path != "-":
@@ -156,7 +157,7 @@ def tail(
         emit_json({"records": [_record_document(record) for record in found]}, json_path)
     while follow:
         time.sleep(_FOLLOW_S)
-        with open_log(log) as opened:
+        with opened_log(log) as opened:
             fresh: list[Record] = []
             for name in _topics(topic, opened):
                 before = ends.get(name, 0)
@@ -251,7 +252,7 @@ def verify_(
 
     Example: tidegate journal verify run.db
     """
-    with open_log(resolved(source or log)) as opened:
+    with opened_log(resolved(source or log)) as opened:
         count, name = opened.verify(), str(opened.path)
     if json_path != "-":
         out().print(f"{name} is whole: {count:,} records.", markup=False, soft_wrap=True)
@@ -275,7 +276,7 @@ def export_(
     if len(names) > 2:
         fail(f"{names[2]}: name the log and the file to make, no more.")
     target = Path(names[-1])
-    with open_log(resolved(names[0] if len(names) == 2 else log)) as opened:
+    with opened_log(resolved(names[0] if len(names) == 2 else log)) as opened:
         opened.verify()
         with _progress("Exporting") as progress:
             count = write_log(target, opened.head, opened.records(), progress)
@@ -292,7 +293,7 @@ def import_(
 
     Example: tidegate journal import run.jsonl.zst --log copy.db
     """
-    with open_log(resolved(source)) as opened, _progress("Importing") as progress:
+    with opened_log(resolved(source)) as opened, _progress("Importing") as progress:
         count = import_log(opened, log, progress)
     _done("Imported", count, log, json_path)
 

@@ -2,12 +2,23 @@
 
 import asyncio
 import logging
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from bus.clock import Clock, SystemClock
 from bus.contract import Bus, BusError
-from bus.options import SILENT_HINT, KafkaOptions, kafka_options
+from bus.logfile import ReadLog
+from bus.options import (
+    KAFKA_VARIABLE,
+    REPLICATION_VARIABLE,
+    SILENT_HINT,
+    KafkaOptions,
+    kafka_options,
+)
+from bus.reading import open_log
 from console.output import fail, say
 from schemas.topics import JOURNAL
 
@@ -32,18 +43,61 @@ def resolved(log: str) -> str:
     Without a namespace it is the deployment's, the default one, if that has a journal, else the
     newest demo's; a sentence on standard error says which.
     """
-    return asyncio.run(_found(log)).address if is_kafka(log) else log
+    return asyncio.run(settled(log, options_of(log))).address if is_kafka(log) else log
 
 
-def open_kafka(log: str, clock: Clock) -> Bus:
-    """Open a log on Kafka whose address is `resolved`."""
+def options_of(log: str, config: Path | None = None, flags: Sequence[str] = ()) -> KafkaOptions:
+    """Give the cluster of an address: what it does not say is in `[kafka]`, as for services.
+
+    That is a file's, or the environment's: TIDEGATE_KAFKA__CELLS, TIDEGATE_KAFKA__SASL and so on.
+
+    Raises:
+        BusError: the address is none, or names no host and nothing else does.
+    """
+    from services.config import ConfigError, load
+
+    try:
+        section = load(config, list(flags)).kafka
+    except ConfigError as error:
+        fail(str(error))
+    known = {KAFKA_VARIABLE: section.bootstrap, REPLICATION_VARIABLE: str(section.replication)}
+    said = kafka_options(log, known)
+    full = section.model_copy(update={"bootstrap": said.bootstrap}).options()
+    return replace(full, namespace=said.namespace or full.namespace)
+
+
+def open_kafka(log: str, clock: Clock, cell: str | None = None) -> Bus:
+    """Open a cell of a log on Kafka whose address is `resolved`; without a name, the first."""
+    options = options_of(log)
+    return kafka_bus(options, clock, cell or options.cells[0])
+
+
+def kafka_bus(options: KafkaOptions, clock: Clock, cell: str) -> Bus:
+    """Open a cell of a cluster."""
     from bus.kafka import KafkaBus
 
-    return KafkaBus.open(kafka_options(log), clock)
+    return KafkaBus.open(options, clock, cell)
 
 
-async def _found(log: str) -> KafkaOptions:
-    options = kafka_options(log)
+def opened_log(log: str) -> ReadLog:
+    """Open a log that is `resolved`, to read it whole.
+
+    On Kafka that is one cell: the one of $TIDEGATE_CELL, or the first.
+
+    Raises:
+        Unreadable: it is not a Tidegate log, or damaged.
+        BusError: it is on Kafka, which does not answer.
+    """
+    if not is_kafka(log):
+        return open_log(log)
+    from bus.kafka_log import KafkaLog
+
+    options = options_of(log)
+    return KafkaLog(options, os.environ.get("TIDEGATE_CELL") or options.cells[0])
+
+
+async def settled(log: str, options: KafkaOptions) -> KafkaOptions:
+    """Give the options with the namespace that is meant, as `resolved` tells."""
     there = await known_namespaces(options)
     if options.namespace and options.namespace in there:
         return options
@@ -80,11 +134,14 @@ async def known_namespaces(options: KafkaOptions) -> list[str]:
 async def _has_journal(options: KafkaOptions) -> bool:
     from bus.kafka import KafkaBus
 
-    bus = KafkaBus.open(options, SystemClock())
-    try:
-        return await bus.last(JOURNAL.name) is not None
-    finally:
-        await bus.close()
+    for cell in options.cells:
+        bus = KafkaBus.open(options, SystemClock(), cell)
+        try:
+            if await bus.last(JOURNAL.name) is not None:
+                return True
+        finally:
+            await bus.close()
+    return False
 
 
 def demo_namespace(number: int) -> str:

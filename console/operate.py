@@ -1,15 +1,10 @@
-"""`tidegate submit` and `cancel`: what a tenant says, put on the log's topic of events."""
+"""`tidegate submit` and `cancel`: what a tenant asks for, put on the log as a request."""
 
-import asyncio
-import secrets
-import shlex
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from bus.clock import Clock, PacedClock, SystemClock
-from bus.contract import Bus, Message
 from console.asked import (
     NO_MODEL,
     checked,
@@ -22,32 +17,23 @@ from console.asked import (
     sizes_of,
     without_command,
 )
-from console.kafka import is_kafka
-from console.output import JsonPath, duration, emit_json, fail, out, say
-from console.reading import (
-    DEFAULT_LOG,
-    CellName,
-    LogAddress,
-    Reading,
-    ask_log,
-    located,
-    open_to_write,
-    read_bus,
-)
-from console.response import ANSWER_S, publish_and_hear
+from console.forms import asks
+from console.output import fail
+from console.source import Source, Wish
+from explain.moments import duration
 from scheduler.core.transitions import TERMINAL
-from schemas.codec import Rejected, decode_cell, encode, event
 from schemas.events import JobCancelled, JobSubmitted
-from schemas.parse import first_error
-from schemas.topics import CELLS, EVENTS
+from schemas.requests import LIFE_MAX_S, CancelJob, SubmitJob
 
 
+@asks
 def submit(
+    at: Source,
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB.json|-|-- COMMAND...]",
-            help="The job as JSON, or what its workers run; flags go before it.",
+            metavar="[JOB.yaml|JOB.json|-|-- COMMAND...]",
+            help="The job's file, or what its workers run; flags go before it.",
         ),
     ] = None,
     job: Annotated[str | None, typer.Option(help="Its id. [default: one is made up]")] = None,
@@ -85,16 +71,18 @@ def submit(
         bool,
         typer.Option("--saves-on-signal", help="The command saves and goes on, on SIGUSR1."),
     ] = False,
-    log: LogAddress = DEFAULT_LOG,
-    cell: CellName = None,
-    json_path: JsonPath = None,
-) -> None:
+    key: Annotated[
+        str | None, typer.Option(help="Of submits with one key, one is taken: for retries.")
+    ] = None,
+) -> Wish:
     """Submit a training job: a command that agents run, or one that they simulate.
 
     docs/jobs.md shows a whole file, whose fields say more than flags do.
 
     Example: tidegate submit --gpus 1..4 --steps 200 --workdir "$PWD" --log run.db --
     python examples/train_numpy.py
+
+    Example: tidegate submit job.yaml --key nightly-17 --log run.db
 
     Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
     --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db
@@ -125,126 +113,63 @@ def submit(
         fields["program"] = {"argv": command, **program}
     elif program:
         without_command(next(iter(program)), has_file=file is not None)
-    complete(fields)
-    deadline_after_s = None if deadline is None else deadline_s_of(deadline)
+    complete(fields, key)
+    in_file = fields.pop("deadline", None)
+    where = "--deadline" if deadline is not None else f"{file}: deadline"
+    text = in_file if deadline is None else deadline
+    deadline_after_s = None if text is None else deadline_s_of(text, where)
     if deadline_after_s is not None:
         fields["deadline_s"] = 0.0
     submission = checked(fields, has_file=file is not None)
-    log = located(log)
-    reading, online = ask_log(log, lambda bus: _look(bus, cell))
-    _open_to_requests(reading, log)
-    known = reading.state.jobs.get(submission.job)
+    about = {"job": submission.job}
+    if key is not None and at.taken(key):
+        noted = f"{key} was taken before, so nothing more is asked for."
+        return Wish(None, submission.job, about, noted)
+    known = at.job(submission.job)
     if known is not None:
-        fail(f"--job: {known.id} exists already ({known.state.value}); choose another id.")
-    clock, now_s = _clock(reading)
+        fail(f"--job: {known.job} exists already ({known.state}); choose another id.")
     if deadline_after_s is not None:
-        submission = submission.model_copy(update={"deadline_s": now_s + deadline_after_s})
-    _publish(log, reading.cell, clock, now_s, submission, online=online)
-    if json_path != "-":
-        out().print(submission.job, markup=False)
-        say(f"Submitted to {log}.")
-    for hint in hints(submission, reading):
-        say(hint)
-    if submission.total_steps is None:
-        if submission.model == NO_MODEL:
-            say("--steps is not given: how long it takes is guessed as it runs; with a --model,")
-            say("it is learned from jobs of that model, too.")
-        else:
-            say("--steps is not given: how long it takes is learned from jobs of its --model.")
-        if submission.deadline_s is not None:
-            say("So nobody can promise its deadline, and no policy is told of it.")
-    _told(submission.job, log, online, json_path, simulated=reading.simulated)
+        submission = submission.model_copy(update={"deadline_s": at.now_s + deadline_after_s})
+    return Wish(
+        SubmitJob(spec=submission),
+        submission.job,
+        about,
+        f"Submitted to {at.name}.",
+        [*hints(submission, at.nodes().it.nodes), *_of_length(submission)],
+        as_event=submission,
+        life_s=LIFE_MAX_S,
+        key=key,
+    )
 
 
+def _of_length(submission: JobSubmitted) -> Iterator[str]:
+    """Tell how the length of a job is known that declares none."""
+    if submission.total_steps is not None:
+        return
+    if submission.model == NO_MODEL:
+        yield "--steps is not given: how long it takes is guessed as it runs; with a --model,"
+        yield "it is learned from jobs of that model, too."
+    else:
+        yield "--steps is not given: how long it takes is learned from jobs of its --model."
+    if submission.deadline_s is not None:
+        yield "So nobody can promise its deadline, and no policy is told of it."
+
+
+@asks
 def cancel(
+    at: Source,
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
-    reason: Annotated[str, typer.Option(help="Why, for those who ask later.")] = "",
-    log: LogAddress = DEFAULT_LOG,
-    cell: CellName = None,
-    json_path: JsonPath = None,
-) -> None:
+) -> Wish:
     """Cancel a job; if it runs, its gang is told to leave.
 
     Example: tidegate cancel job-0042 --log run.db
     """
-    log = located(log)
-    reading, online = ask_log(log, lambda bus: _look(bus, cell))
-    _open_to_requests(reading, log)
-    known = reading.state.jobs.get(job)
+    known = at.job(job)
     if known is None:
         fail(f"{job}: no such job in this log; `tidegate jobs --all` lists those there are.")
     if known.state in TERMINAL:
-        fail(f"{job} is {known.state.value} already; there is nothing to cancel.")
-    try:
-        request = JobCancelled(job=job, reason=reason)
-    except ValidationError as error:
-        wrong = first_error(error)
-        fail(f"--{wrong.field}: {wrong.reason}.")
-    clock, now_s = _clock(reading)
-    _publish(log, reading.cell, clock, now_s, request, online=online)
-    ran_s = reading.state.now_s - known.submit_s
-    if json_path != "-":
-        asked = f"{job}: asked to be cancelled, {duration(ran_s)} after it came, in {log}."
-        out().print(asked, markup=False, soft_wrap=True)
-    _told(job, log, online, json_path, simulated=reading.simulated)
-
-
-# --- saying it -----------------------------------------------------------------------------------
-
-
-async def _look(bus: Bus, cell: str | None) -> tuple[Reading, bool]:
-    """Read the state, and whether a scheduler says that it leads."""
-    reading = await read_bus(bus, cell)
-    record = await bus.latest(CELLS.name, reading.cell)
-    word = None if record is None or record.value is None else decode_cell(record.value)
-    online = word is not None and not isinstance(word, Rejected) and word.data.online
-    return reading, online
-
-
-def _open_to_requests(reading: Reading, log: str) -> None:
-    if reading.virtual and reading.state.number:
-        fail(f"--log: {log} is the record of a simulation, with which nobody goes on.")
-
-
-def _clock(reading: Reading) -> tuple[Clock, float]:
-    """Give the time that the log lives in: simulated logs have their own."""
-    if not reading.simulated:
-        clock = SystemClock()
-        return clock, clock.now_s()
-    return PacedClock(reading.newest_s, None), reading.newest_s
-
-
-def _publish(
-    log: str,
-    cell: str,
-    clock: Clock,
-    now_s: float,
-    said: JobSubmitted | JobCancelled,
-    *,
-    online: bool,
-) -> None:
-    # A name of its own, so that sequence 0 is fresh whoever said something before.
-    source = f"/operators/cli-{secrets.token_hex(8)}"
-    envelope = event(said, source=source, sequence=0, bootid=0, time_s=now_s, cell=cell)
-    message = Message(EVENTS.name, cell, encode(envelope))
-
-    async def run() -> str:
-        bus = open_to_write(log, clock)
-        try:
-            return await publish_and_hear(bus, message, envelope, ANSWER_S if online else 0.0)
-        finally:
-            await bus.close()
-
-    if refused := asyncio.run(run()):
-        fail(f"The scheduler refused it: {refused}.", code=1)
-
-
-def _told(job: str, log: str, online: bool, json_path: str | None, *, simulated: bool) -> None:
-    """Say whether anybody takes it up now, and for programs all of it."""
-    if not online and simulated and not is_kafka(log):
-        say("The demo of this log has ended or stopped. It takes this up if it goes on, by its own")
-        say(f"options and --log, as in: tidegate demo --log {shlex.quote(log)}")
-    elif not online:
-        say("No scheduler runs on this log now; it is taken up when one starts.")
-    if json_path is not None:
-        emit_json({"job": job, "log": log, "scheduler_online": online}, json_path)
+        fail(f"{job} is {known.state} already; there is nothing to cancel.")
+    ran = duration(at.overview().it.now_s - known.submit_s)
+    said = f"{job}: asked to be cancelled, {ran} after it came, in {at.name}."
+    args, event = CancelJob(job=job), JobCancelled(job=job)
+    return Wish(args, said, {"job": job}, as_event=event, life_s=LIFE_MAX_S)

@@ -1,26 +1,28 @@
 """How the answer of `why` looks: one panel, readable at 80 columns."""
 
-from rich.console import Group, RenderableType
+from collections.abc import Mapping
+from io import StringIO
+
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from console.answer import Answer
 from console.bars import progress
-from console.curve import curve_table
-from console.length import length_line, percent, share_done
-from console.outlook import ending
-from console.output import day_clock, duration
-from console.phrases import Voice, done, joined
-from console.story import Event, Given, Line, Reclaim
-from console.waits import missed, missed_because
+from explain.answer import Answer
+from explain.history import Line
+from explain.moments import day_clock, duration
+from explain.progress import ending, length_line, percent, share_done, speeds_of
+from explain.spans import because, longest, missed, missed_because
+from explain.story import Event, Given, Reclaim
+from explain.voice import Tone, Voice, done, joined
 from scheduler.core.state import Job, Lender
 from scheduler.core.transitions import HOLDING, TERMINAL, JobState
 from scheduler.policies.interface import Reason
 
-TONES = {"good": "green", "bad": "red", "change": "yellow", "quiet": "dim"}
-MARKS = {"good": "●", "bad": "■", "change": "◆", "quiet": "○"}
+TONES: Mapping[Tone, str] = {"good": "green", "bad": "red", "change": "yellow", "quiet": "dim"}
+MARKS: Mapping[Tone, str] = {"good": "●", "bad": "■", "change": "◆", "quiet": "○"}
 STATE_TONES = {
     "queued": "yellow",
     "running": "green",
@@ -31,6 +33,19 @@ STATE_TONES = {
 }
 #: Lines of history shown; the middle of a longer one is left out.
 LINES_MOST = 16
+#: Sizes shown with how fast it is at each; all are in `--json`.
+SIZES_MOST = 12
+
+
+def plain_panel(answer: Answer, width: int) -> str:
+    """Lay the answer out as plain text, so many columns wide."""
+    console = Console(
+        file=StringIO(), width=width, color_system=None, emoji=False, highlight=False,
+        force_terminal=False, legacy_windows=False,
+    )  # fmt: skip
+    with console.capture() as captured:
+        console.print(panel(answer))
+    return captured.get()
 
 
 def panel(answer: Answer) -> RenderableType:
@@ -43,14 +58,18 @@ def panel(answer: Answer) -> RenderableType:
         parts += [*_section("Why"), Text(f"Failed for good: {answer.failure.rstrip('.')}.")]
     elif given is not None and answer.state not in ("completed", "cancelled"):
         parts += _because(answer, given, voice)
-    if answer.job is not None and (curve := curve_table(answer.job, answer.now_s)) is not None:
+    if answer.asked:
+        parts += _section("What people asked for")
+        parts += [Text(f"▸ {_capital(said)}.") for said in answer.asked]
+    if answer.job is not None and (curve := _speeds(answer.job, answer.now_s)) is not None:
         parts += [*_section("How fast it is"), curve]
     if answer.output is not None:
         who, folder = answer.output
-        where = f"{folder}, below agent.workers.folder of {joined(who)}."
+        where = f"tidegate logs {answer.story.job} prints it: {folder}, below "
+        where += f"agent.workers.folder of {joined(who)}."
         parts += [*_section("Where its output is"), Text(where)]
     if missed(answer):
-        parts += [*_section("Why it missed its deadline"), *missed_because(answer, voice)]
+        parts += [*_section("Why it missed its deadline"), *_missed(answer, voice)]
     parts += _section("History")
     parts.append(_history(answer, voice))
     title = Text.assemble(("why ", "dim"), (answer.story.job, "bold"))
@@ -88,7 +107,7 @@ def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
             asked += " · not at the edge"
         parts.append(Text(asked, "dim"))
     if job is not None and job.state not in TERMINAL:
-        parts += [_progress(answer, job, voice), length_line(job)]
+        parts += [_progress(answer, job, voice), Text(length_line(job), "dim")]
     return parts
 
 
@@ -134,7 +153,9 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
         age_s = answer.now_s - job.step_at_s
         if job.state in HOLDING and age_s >= 1.0:
             text.append(f" was reported {duration(age_s)} ago", "dim")
-    return text.append_text(ending(job, answer.now_s, voice.origin_s))
+    for piece in ending(job, answer.now_s, voice.origin_s):
+        text.append(piece.text, None if piece.tone is None else TONES[piece.tone])
+    return text
 
 
 # --- why -----------------------------------------------------------------------------------------
@@ -250,6 +271,50 @@ def _earlier(answer: Answer, given: Given, voice: Voice) -> RenderableType | Non
     for one in distinct[:3]:
         table.add_row(voice.second(one.at_s), done(one.reason), voice.sentence(one.reason))
     return table
+
+
+# --- how fast it is, and when it waited ----------------------------------------------------------
+
+
+def _speeds(job: Job, now_s: float) -> Table | None:
+    """Lay the curve out; None: nothing is known but what was declared."""
+    known = speeds_of(job, now_s)
+    if known is None:
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("GPUs", justify="right")
+    table.add_column("steps/s", justify="right", style="bold")
+    table.add_column("samples/s", justify="right")
+    table.add_column("known from")
+    # A size at which nothing gets done is one that the job cannot have.
+    points = [point for point in known.points if point.samples_per_s > 0.0]
+    for point in points[:SIZES_MOST]:
+        how = Text("modelled", "dim")
+        if point.measured:
+            age_s = point.age_s
+            how = Text("measured" if age_s is None else f"measured {duration(age_s)} ago")
+        here = f"▸ {point.gpus}" if point.gpus == job.size else str(point.gpus)
+        table.add_row(here, f"{point.steps_per_s:.4g}", f"{point.samples_per_s:.4g}", how)
+    if len(points) > SIZES_MOST:
+        table.add_row("…", "", "", Text(f"{len(points) - SIZES_MOST} more, see --json", "dim"))
+    for pool, speed in sorted(known.affinity.items()):
+        table.add_row("", "", "", Text(f"in {pool} {speed:.3g} times that, as measured there"))
+    return table
+
+
+def _missed(answer: Answer, voice: Voice) -> list[RenderableType]:
+    """Say where the time went that the job had until its deadline."""
+    said = missed_because(answer)
+    if said is None:
+        return []
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(no_wrap=True, style="yellow")
+    table.add_column()
+    for wait in longest(answer.story):
+        when = day_clock(wait.begin_s, voice.origin_s)
+        table.add_row(when, f"waited {duration(wait.length_s)}", because(wait, voice))
+    return [Text(said), table] if table.row_count else [Text(said)]
 
 
 # --- history -------------------------------------------------------------------------------------

@@ -34,7 +34,16 @@ Made by `python -m console.policies` from the docstrings; change them there. Eac
 page. A name selects the default options; wherever a name goes, others follow it after colons:
 `tide:patience_s=7200:loans.cool_down_s=300`. Those of parts have a dot; lists and tables
 are JSON, in quotes for the shell: `'capacity:queues=[{"path": "a", "guaranteed": 0.5}]'`. The
-journal records them. To add a policy: [writing-a-policy.md](writing-a-policy.md).
+journal records this line. A configuration also takes a table, and makes the line of it:
+
+```toml
+[scheduler.policy]
+name = "tide"
+patience_s = 7200
+loans.cool_down_s = 300
+```
+
+To add a policy: [writing-a-policy.md](writing-a-policy.md).
 
 Costs are of one plan, for n jobs, k sizes, S steps of a free profile and s samples. "As recalled"
 and "[M]": the text was not at hand. Every policy keeps gangs whole, never gives out a GPU twice,

@@ -19,8 +19,9 @@ PAGE = DOCS / "cli.md"
 _HEAD = """\
 # The command
 
-Made by `python -m console.reference` from the verbs in `console`; change them there. Every verb
-takes `--help` (`-h`) and prints what is here; `tidegate --version` says which release it is.
+Made by `python -m console.reference` from the verbs that `console/verbs.py` names; change them
+there. Every verb takes `--help` (`-h`) and prints what is here; `tidegate --version` says which
+release it is.
 
 Exit codes, of every verb that does not say otherwise: **0** good, **1** found a problem, **2** bad
 usage or input. What goes wrong is one sentence on standard error; with `TIDEGATE_DEBUG=1` it is a

@@ -12,11 +12,11 @@ import typer
 
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
-from bus.reading import open_log
-from console.kafka import resolved
-from console.output import JsonPath, emit_json, fail, out, seconds_of
+from console.kafka import opened_log, resolved
+from console.output import JsonPath, emit_json, fail, out
 from console.replayed import Answer, Sides
-from console.telling import decision_lines
+from explain.moments import seconds_of
+from explain.telling import decision_lines
 from scheduler.compare import Comparison
 from scheduler.core.record import decision_to_dict
 from scheduler.core.stimuli import Decision
@@ -85,7 +85,7 @@ def replay(
             stepper.show(entry, decision)
 
     try:
-        with open_log(resolved(log)) as opened:
+        with opened_log(resolved(log)) as opened:
             opened.verify()
             name = str(opened.path)
             watched = watch if step or job else None

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from console.output import duration, out, plain
-from console.telling import after, decision_lines, fields, line_document, told
+from console.output import out, plain
+from explain.moments import duration
+from explain.telling import after, decision_lines, fields, line_document, told
 from scheduler.compare import Comparison
 from scheduler.replay import Difference, Result
 from scheduler.story import Line, Story

@@ -1,35 +1,20 @@
 """`tidegate timeline JOB`: where a job ran, when and how large; as a table or a picture."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from bus.contract import Bus
-from console.output import JsonPath, duration, emit_json, fail, out, say
-from console.reading import DEFAULT_LOG, CellName, LogAddress, Reading, read_bus, with_log
-from console.story import Story, read_story
-
-_ENDS = ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled")
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """A stretch of time on the same GPUs. Moments in seconds since the Unix epoch."""
-
-    since_s: float
-    until_s: float | None  #: None: it is there still.
-    pool: str
-    nodes: tuple[str, ...]
-    gpus: int
-    #: How it came there: started, migrated, scaled.
-    how: str
-    step: int | None  #: That it began from, if it was started.
+from console.forms import Found, looks
+from console.output import fail, say
+from console.source import Source
+from explain.moments import duration
+from explain.spans import Stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +25,10 @@ class Sample:
     value: float
 
 
+@looks
 def timeline(
+    at: Source,
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],
-    log: LogAddress = DEFAULT_LOG,
-    cell: CellName = None,
     loss: Annotated[
         Path | None,
         typer.Option(
@@ -53,66 +38,19 @@ def timeline(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")
     ] = None,
-    json_path: JsonPath = None,
-) -> None:
+) -> Found:
     """Show where a job ran and how large; with --loss and --plot, its loss over its moves.
 
     Example: tidegate timeline job-0042 --log run.db --plot moves.png
     """
-
-    async def ask(bus: Bus) -> tuple[Reading, Story]:
-        reading = await read_bus(bus, cell)
-        return reading, await read_story(bus, reading.cell, job, reading.state.number)
-
-    reading, story = with_log(log, ask)
-    if not story.events:
-        fail(f"{job}: no such job in this log; `tidegate jobs --all` lists all.")
-    stays = list(stays_of(story))
+    stays, now_s = at.stays(job).it, at.overview().it.now_s
     samples = [] if loss is None else samples_of(loss)
     if plot is not None:
         drawn = [one for one in samples if math.isfinite(one.value)]
-        _draw(job, stays, drawn, reading.state.now_s, plot)
+        _draw(job, stays, drawn, now_s, plot)
         left_out = len(samples) - len(drawn)
         say(f"Drawn: {plot}." + (f" Left out: {left_out} losses, nan or inf." if left_out else ""))
-    if json_path is not None:
-        emit_json({"job": job, "stays": [_document(stay) for stay in stays]}, json_path)
-    if json_path != "-":
-        out().print(_table(job, stays, reading))
-
-
-def stays_of(story: Story) -> Iterator[Stay]:
-    """Give the stretches of a job's life on GPUs, in order; empty ones are left out."""
-    open_: dict[str, Any] | None = None
-    migrated = False
-
-    def closed(until_s: float | None) -> Iterator[Stay]:
-        if open_ is not None and (until_s is None or until_s > open_["since_s"]):
-            yield Stay(until_s=until_s, **open_)
-
-    for one in story.events:
-        if one.kind == "GangStarting":
-            yield from closed(one.at_s)
-            how = "migrated" if migrated else "started"
-            pool, step = one.fields["pool"], one.fields["step"]
-        elif one.kind == "GangScaling" and open_ is not None:
-            yield from closed(one.at_s)
-            how, pool, step = "scaled", open_["pool"], None
-        elif one.kind in _ENDS:
-            yield from closed(one.at_s)
-            open_, migrated = None, one.kind == "JobMigrating"
-            continue
-        else:
-            continue
-        allocation = one.fields["allocation"]
-        open_ = {
-            "since_s": one.at_s,
-            "pool": pool,
-            "nodes": tuple(sorted(allocation)),
-            "gpus": sum(map(len, allocation.values())),
-            "how": how,
-            "step": step,
-        }
-    yield from closed(None)
+    return Found({"job": job, "stays": stays}, [_table(job, stays, now_s)])
 
 
 def samples_of(path: Path) -> list[Sample]:
@@ -134,24 +72,12 @@ def samples_of(path: Path) -> list[Sample]:
     return sorted(found, key=lambda sample: sample.at_s)
 
 
-def _document(stay: Stay) -> dict[str, Any]:
-    return {
-        "since_s": stay.since_s,
-        "until_s": stay.until_s,
-        "pool": stay.pool,
-        "nodes": list(stay.nodes),
-        "gpus": stay.gpus,
-        "how": stay.how,
-        "step": stay.step,
-    }
-
-
-def _table(job: str, stays: Sequence[Stay], reading: Reading) -> Table:
+def _table(job: str, stays: Sequence[Stay], now_s: float) -> Table:
     table = Table(title=Text(job, "bold"), title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in ("after", "how", "GPUs", "pool", "nodes", "from step", "for"):
         table.add_column(name, justify="right" if name in ("GPUs", "from step") else "left")
     for stay in stays:
-        ended_s = reading.state.now_s if stay.until_s is None else stay.until_s
+        ended_s = now_s if stay.until_s is None else stay.until_s
         table.add_row(
             duration(stay.since_s - stays[0].since_s),
             stay.how,

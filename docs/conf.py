@@ -31,11 +31,16 @@ BELOW = {
             "Install an agent <install>",
             "Lend inference GPUs <lending>",
             "Meter GPUs and load <meters>",
+            "Ask a log over HTTP <gateway>",
+            "Use it from Python <client>",
             "Connect a device <mqtt-device>",
             "Live with bad links <offline>",
             "Upgrade and roll back <upgrade>",
         ],
-        "How to, for researchers": ["Write a policy <writing-a-policy>"],
+        "How to, for researchers": [
+            "Write a policy <writing-a-policy>",
+            "Try another night <branch>",
+        ],
         "Reference": [
             "cli",
             "configuration",

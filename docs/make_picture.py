@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bus.reading import open_log
-from console.claim import START_S
-from console.live import LiveView
+from demo.claim import START_S
+from demo.live import LiveView
 from scheduler.core.engine import Engine
 from scheduler.core.record import stimulus_from_dict
 from scheduler.core.state import ClusterState

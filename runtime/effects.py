@@ -12,12 +12,13 @@ One JSON object a line, flushed as it happens, numbered for good: `n`, `at_s`, `
     drain, lent        the owner was asked to leave the node; it has left
     hand_back, owned   the owner was told to take it back; it has it
 
-An order that changes nothing (the same start again) has no effect and no line.
+An order that changes nothing has no effect and no line: the same start again, or a stop that an
+agent repeats after its own restart, with what is left of the time.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,8 @@ from runtime.executor import Executor, Machine
 from runtime.meters import Owner
 from schemas.events import InferenceLoad
 
+#: A moment that is told as a time that is left, and worked out again, may differ by so much.
+_ROUNDING_S = 1e-3
 _HOW = {GangStopped: "stopped", GangCompleted: "completed", GangFailed: "failed"}
 
 
@@ -95,7 +98,18 @@ class _RunningGang:
     epoch: int
     placement: Placement
     leaving: list[tuple[int, Placement]] = field(default_factory=list)
-    stop: StopWorkers | None = None
+    stop_by_s: float | None = None  #: None: it was not asked to stop.
+    stop_saves: bool = True
+
+    def hurry(self, order: StopWorkers, now_s: float) -> bool:
+        """Take note of a stop; say whether it is the first, or is to be sooner or unsaved."""
+        by_s = now_s + order.grace_s
+        sooner = self.stop_by_s is None or by_s < self.stop_by_s - _ROUNDING_S
+        if sooner:
+            self.stop_by_s = by_s
+        unsaved = self.stop_saves and not order.checkpoint
+        self.stop_saves = self.stop_saves and order.checkpoint
+        return sooner or unsaved
 
 
 class RecordedExecutor:
@@ -129,8 +143,7 @@ class RecordedExecutor:
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
         gang = self._gangs.get(order.job)
-        if gang is not None and gang.stop != order:
-            gang.stop = order
+        if gang is not None and gang.hurry(order, now_s):
             self._say("stop", order.job, gang.epoch, gang.placement, now_s)
         self._executor.stop(order, now_s)
 
@@ -224,6 +237,7 @@ def recorded(make: MachineMaker, file: EffectsFile) -> MachineMaker:
         machine = make(specs, now_s)
         gpus = {spec.node: spec.gpu_count for spec in specs}
         owner = None if machine.owner is None else RecordedOwner(machine.owner, file, gpus)
-        return Machine(RecordedExecutor(machine.executor, file, now_s), machine.meter, owner)
+        executor = RecordedExecutor(machine.executor, file, now_s)
+        return replace(machine, executor=executor, owner=owner)
 
     return made

@@ -22,6 +22,7 @@ from runtime.core import (
     StartWorkers,
     StopWorkers,
 )
+from runtime.logs import LogSource, NoLogs
 from runtime.meters import GpuMeter, Owner
 
 
@@ -71,6 +72,9 @@ class Executor(Protocol):
         ...
 
 
+_SIMULATED = NoLogs("its workers are simulated, and write nothing")
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What an agent looks after: workers, GPUs, and an owner where the nodes have one."""
@@ -78,6 +82,7 @@ class Machine:
     executor: Executor
     meter: GpuMeter
     owner: Owner | None = None
+    logs: LogSource = _SIMULATED
 
     def act(self, action: Action, now_s: float) -> None:
         """Do what the core has decided.

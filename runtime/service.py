@@ -20,12 +20,13 @@ from runtime.addresses import addressed
 from runtime.core import AgentCore, Command
 from runtime.executor import Machine
 from runtime.gate import Gate, Refusal, Verifier
+from runtime.logs import LogSender
 from runtime.publisher import Publisher
 from runtime.spool import DropPriority, Spool, SpooledMessage, SpoolLimit
 from runtime.store import AgentStore
 from runtime.turns import Report, Turns
 from schemas.codec import encode, event
-from schemas.commands import RenewLease
+from schemas.commands import RenewLease, SendLog
 from schemas.events import EventData
 from schemas.topics import COMMANDS
 
@@ -103,6 +104,7 @@ class AgentService:
         self._spool = Spool(limit, store.load_spool())
         self._added: list[SpooledMessage] = []
         self._publisher = Publisher(self._spool, bus, clock, self._schedule.retry_s)
+        self._logs = LogSender(machine.logs, core.agent, bus, clock, cell)
         self._runner: asyncio.Task[None] | None = None
         self._listening = False
         self._stopping = False
@@ -153,6 +155,7 @@ class AgentService:
         self._runner = asyncio.current_task()
         self._clock.enter()
         self._publisher.begin(self._source)
+        self._logs.begin(self._store.bootid)
         try:
             self._turns.begin(self._clock.now_s())
             while not self._stopping:
@@ -196,6 +199,10 @@ class AgentService:
             return None
         self.counters.commands += 1
         expires_s = _seconds(said.expirytime)
+        if isinstance(said.data, SendLog):
+            if expires_s is None or now_s < expires_s:
+                self._logs.ask(said.data)
+            return None
         command = Command(said.id, said.data, said.time_s, expires_s, said.bootid)
         if isinstance(said.data, RenewLease) and said.data.boot is not None:
             self._note_boot(said.data.boot)
@@ -290,6 +297,7 @@ class AgentService:
 
     async def _end(self) -> None:
         """Publish the rest of the spool as far as the bus takes it, and close everything."""
+        self._logs.end()
         try:
             if self._died is not None:
                 self._turns.farewell(self._died, self._clock.now_s())

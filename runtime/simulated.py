@@ -202,6 +202,8 @@ class SimulatedExecutor:
         gang = self._gangs.get(order.job)
         if gang is None:
             return
+        # It is higher if the agent ended before it could pass on a change of size.
+        gang.epoch = max(gang.epoch, order.epoch)
         gang.pause(now_s, _NEVER)
         gang.ready_s = _NEVER
         if not order.checkpoint or not gang.has_run:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar, cast
 
 from scheduler.core.engine import STAND_IN, Answer, Question
+from scheduler.policies.interface import Policy
 
 Made = TypeVar("Made")
 Thing = TypeVar("Thing")
@@ -34,7 +35,8 @@ class Asker:
     def __init__(self, budget_s: float) -> None:
         """Ask within this many real seconds; infinite: at once, on the loop."""
         self._budget_s = budget_s
-        self._late: threading.Thread | None = None  # what was not waited for
+        #: The policy that was not waited for, and the thread that it is busy in.
+        self._late: tuple[Policy, threading.Thread] | None = None
         self.cut = 0  #: Cycles in which the leader's policy was not heard.
 
     async def ask(self, question: Question) -> Answer:
@@ -43,7 +45,7 @@ class Asker:
             return question.answer()
         if not question.cut:
             why = "it is still busy with an earlier cycle"
-            if self._late is None or not self._late.is_alive():
+            if not self._is_busy(question.policy):
                 answer = await self._answer(question, self._budget_s)
                 if answer is not None:
                     return answer
@@ -66,8 +68,12 @@ class Asker:
         if done:
             return found.result()
         found.cancel()
-        self._late = thread
+        self._late = question.policy, thread
         return None
+
+    def _is_busy(self, policy: Policy) -> bool:
+        """Whether a policy is busy with an earlier cycle yet; one that was chosen since is not."""
+        return self._late is not None and self._late[0] is policy and self._late[1].is_alive()
 
 
 def _begin(work: Callable[[], Made], name: str) -> "tuple[threading.Thread, asyncio.Future[Made]]":

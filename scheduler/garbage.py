@@ -1,7 +1,8 @@
-"""When Python looks for cycles among objects: between ticks, not in the middle of a plan.
+"""When Python looks for cycles among objects: where nobody waits, not in the middle of a plan.
 
 A plan's records live for a moment, and hardly a cycle is among them. A look through them while a
-large plan was made or adopted took up to a third of its time.
+large plan was made or adopted took up to a third of its time. A gateway keeps past states, which
+each look would go through.
 """
 
 import gc

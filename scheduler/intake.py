@@ -15,13 +15,22 @@ from scheduler.core.state import ClusterState, Node
 from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import NodeState
 from scheduler.dedupe import SOURCES_MAX, Dedupe, Verdict
+from scheduler.gateways import Gateways
 from scheduler.relevance import stimulus_of
+from scheduler.request_intake import RequestIntake
 from scheduler.speakers import AGENT_PREFIX, Wrong, account_of, out_of_turn
 from scheduler.telemetry import Telemetry
-from schemas.codec import EventEnvelope, Rejected, decode_event
+from schemas.codec import EventEnvelope, Rejected, RequestEnvelope, decode_event
 from schemas.envelope import moment
-from schemas.events import LinkLost, LinkOpened, NodeBorn, NodeMeasured
-from schemas.topics import EVENTS
+from schemas.events import (
+    JobCancelled,
+    JobSubmitted,
+    LinkLost,
+    LinkOpened,
+    NodeBorn,
+    NodeMeasured,
+)
+from schemas.topics import EVENTS, REQUESTS
 
 #: Telemetry is folded by so many: what is let go of soon never burdens the garbage collector,
 #: which doubled the cost of a batch of 2,000.
@@ -47,18 +56,43 @@ class Batch:
     """What a batch of records comes to."""
 
     candidates: list[tuple[Record, EventEnvelope]] = field(default_factory=list)
+    requests: list[tuple[Record, RequestEnvelope]] = field(default_factory=list)
     dead: list[Message] = field(default_factory=list)
     #: Word of agents' links: those opened, and by agent the loss that nothing it said came after.
     opened: list[LinkOpened] = field(default_factory=list)
     lost: dict[str, LinkLost] = field(default_factory=dict)
 
 
+#: What an intake has counted, by name, and of requests by verb and outcome; what it refused.
+Noted = tuple[Counter[str], Counter[tuple[str, str]], deque[tuple[Record, str, str]]]
+
+
 class Intake:
     """Reads records for one cell."""
 
-    def __init__(self, cell: str, group: str, dedupe: Dedupe, rates: Rates = SOURCE_RATES) -> None:
-        """Go on with what was taken before; each source may say as much as `rates` has it."""
+    def __init__(
+        self,
+        cell: str,
+        group: str,
+        dedupe: Dedupe,
+        rates: Rates = SOURCE_RATES,
+        *,
+        gateways: Gateways | None = None,
+        accept_unsigned: bool = True,
+    ) -> None:
+        """Go on with what was taken before.
+
+        Args:
+            cell: The cell.
+            group: Who reads, as dead letters name it.
+            dedupe: What was taken before.
+            rates: How much each source may say.
+            gateways: Who signs people's requests; None: the log is a file, and nobody does.
+            accept_unsigned: Whether people may submit and cancel by events, too.
+        """
         self.cell = cell
+        self.requests = RequestIntake(cell, gateways)
+        self._accept_unsigned = accept_unsigned
         self._allowance = Allowance(rates)
         self.group = group
         self.dedupe = dedupe
@@ -94,6 +128,9 @@ class Intake:
         taken: dict[str, None] = {}
         for record in records:
             if record.value is None:
+                continue
+            if record.topic == REQUESTS.name:
+                self._ask(batch, record, now_s)
                 continue
             envelope = decode_event(record.value)
             if isinstance(envelope, Rejected):
@@ -152,6 +189,20 @@ class Intake:
             self.telemetry.fold(measured)
         return batch
 
+    def _ask(self, batch: Batch, record: Record, now_s: float) -> None:
+        """Judge a request; what may be taken goes on to the engine."""
+        asked = self.requests.read(record)
+        outcome, wrong, size = asked.outcome, asked.wrong, len(record.value or b"")
+        if not self._allowance.take(account_of(asked.source), size, now_s):
+            self.counts["over_rate"] += 1
+            outcome, wrong = "over_rate", ("source", "says more than one may; say it again, slower")
+        if wrong is not None or asked.envelope is None:
+            verb = "" if asked.envelope is None else asked.envelope.data.args.verb
+            self.requests.counts[verb, outcome] += 1
+            batch.dead += self.bury(record, asked.source, now_s, *(wrong or ("", "is empty")))
+        else:
+            batch.requests.append((record, asked.envelope))
+
     def _link(self, batch: Batch, data: LinkOpened | LinkLost) -> None:
         """Note word of a link. Its session orders it, so that it needs no sequence of its own."""
         self.counts["links"] += 1
@@ -159,6 +210,14 @@ class Intake:
             batch.opened.append(data)
         else:
             batch.lost[data.agent] = data
+
+    def noted(self) -> Noted:
+        """Give what was counted and refused so far."""
+        return self.counts.copy(), self.requests.counts.copy(), self.refused.copy()
+
+    def note_again(self, noted: Noted) -> None:
+        """Go back to what was counted and refused then: what came since does not count."""
+        self.counts, self.requests.counts, self.refused = noted
 
     def go_back(self, dedupe: Dedupe) -> None:
         """Forget what a tick that did not count has taken."""
@@ -207,6 +266,8 @@ class Intake:
             return "cell", f"is {envelope.cell}, this is {self.cell}"
         if said_s > latest_s + FUTURE_S:
             return "time", "is more than an hour ahead of the scheduler's clock"
+        if not self._accept_unsigned and isinstance(envelope.data, JobSubmitted | JobCancelled):
+            return "type", f"{envelope.type} is not taken as an event: ask for it by a request"
         return out_of_turn(envelope)
 
     def bury(

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -31,6 +32,7 @@ from schemas.journal import (
     decode_snapshot,
     encode_entry,
     follows,
+    number_of,
     raw_entry,
 )
 from schemas.parse import Rejected
@@ -112,6 +114,10 @@ class JournalReader:
                     "choose one with --cell"
                 )
             return None
+        if self.number == self._begin:
+            number = number_of(record.value)
+            if number is not None and number < self._begin:
+                return None
         entry = raw_entry(record.value, self.digest)
         if entry is None or entry.number != self.number:
             entry = self._read_slowly(record)
@@ -161,17 +167,24 @@ class JournalReader:
         )
 
 
-def fold(state: ClusterState, entry: RawEntry) -> None:
+def fold(state: ClusterState, entry: RawEntry, decision: dict[str, Any] | None = None) -> None:
     """Fold one entry: its facts, not the decision again, so that any version may have decided.
+
+    Args:
+        state: As the entry before has left it.
+        entry: The next one.
+        decision: The entry's, parsed, where the caller has it; its parts become the state's.
 
     Raises:
         Unreadable: the entry is from a newer version.
         InvalidTransition: a fact cannot follow.
     """
-    deque(folding(state, entry), 0)
+    deque(folding(state, entry, decision), 0)
 
 
-def folding(state: ClusterState, entry: RawEntry) -> Iterator[None]:
+def folding(
+    state: ClusterState, entry: RawEntry, decision: dict[str, Any] | None = None
+) -> Iterator[None]:
     """Do as `fold`, in steps between which others may work: a cycle may have thousands of facts.
 
     Raises:
@@ -179,7 +192,7 @@ def folding(state: ClusterState, entry: RawEntry) -> Iterator[None]:
         InvalidTransition: a fact cannot follow.
     """
     try:
-        facts = facts_from_dict(orjson.loads(entry.decision))
+        facts = facts_from_dict(orjson.loads(entry.decision) if decision is None else decision)
     except (UnknownRecord, TypeError, KeyError, ValueError) as error:
         raise Unreadable(f"journal: entry {entry.number}: {error}") from error
     state.advance(entry.at_s)
@@ -202,6 +215,7 @@ class Recovered:
     dedupe: Dedupe = field(default_factory=Dedupe)
     entries: int = 0  #: Entries read, after the snapshot.
     bytes: int = 0  #: What they take.
+    offset: int = 0  #: Of the journal's topic, after the last entry that was read.
     turn: int = 1  #: The set of keys that the newest snapshot is on; see `snapshots`.
     snapshot_problem: str = ""  #: Why the newest snapshot was of no use; empty if it was.
 
@@ -220,10 +234,12 @@ async def recover(bus: Bus, cell: str) -> Recovered:
         # longer. If its beginning is gone, that is what cannot be read.
         found = Recovered(ClusterState(cell=cell), snapshot_problem=str(error))
     reader = JournalReader(cell, found.state.number, found.digest)
+    found.offset = offset
     async for record in bus.read(JOURNAL.name, offset):
         entry = reader.read(record)
         if entry is None:
             continue
+        found.offset = record.offset + 1
         for _ in folding(found.state, entry):
             await asyncio.sleep(0)
         if found.entries % _FOLDED == 0:

@@ -29,6 +29,7 @@ from scheduler.journal import JournalReader
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.snapshots import Snapshots
+from scheduler.story import subject_of
 from schemas.journal import RawEntry
 
 
@@ -252,11 +253,3 @@ def _job_of(
                 if fields and (found := subject_of(fields)):
                     return found
     return subject_of(stimulus["data"])
-
-
-def subject_of(fields: dict[str, Any]) -> str | None:
-    """Give the job that a fact, reason or event is about, else its node."""
-    for name in ("job", "subject", "node"):
-        if isinstance(found := fields.get(name), str):
-            return found
-    return None

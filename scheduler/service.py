@@ -13,37 +13,30 @@ from typing import Literal
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
-from scheduler.admission import unlisted
 from scheduler.asking import Asker, in_turns
 from scheduler.celltime import CellTime
 from scheduler.contact import Contact
 from scheduler.core.engine import STAND_IN, Engine
-from scheduler.core.facts import SubmissionRefused
-from scheduler.core.stimuli import (
-    Command,
-    Decision,
-    LeaderStarted,
-    Stimulus,
-    TimePassed,
-    next_epoch,
-)
+from scheduler.core.stimuli import Decision, Stimulus, TimePassed, next_epoch
 from scheduler.core.validate import violations
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
 from scheduler.journal import Recovered, TooLarge, recover, write_entry
+from scheduler.log_readers import LogReaders
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
-from scheduler.service_config import ServiceConfig
+from scheduler.service_config import ServiceConfig, intake_of, started
 from scheduler.snapshot_writer import SnapshotWriter
-from scheduler.speakers import foreign
+from scheduler.taking import Taking
 from scheduler.voice import Signs, Voice
-from schemas.codec import EventEnvelope
-from schemas.commands import CommandData
-from schemas.events import NodeBorn
-from schemas.topics import EVENTS, JOURNAL, TELEMETRY
+from schemas.commands import AnyCommand
+from schemas.topics import EVENTS, JOURNAL, REQUESTS, TELEMETRY
 
 #: Is shown how long, in real seconds, a decision took, or a tick's transaction.
 Stopwatch = Callable[[Literal["decision", "transaction"], float], None]
+
+#: What people ask for goes before what agents say.
+_TOPICS = (REQUESTS.name, EVENTS.name, TELEMETRY.name)
 
 
 class _Undone(Exception):
@@ -78,6 +71,7 @@ class SchedulerService:
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
+        self._log_readers = LogReaders()
         self.asker, self._cut = Asker(config.cycle_budget_s), ""
         self.learning = Learning(on=config.learn)
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
@@ -99,8 +93,7 @@ class SchedulerService:
         """
         config = self._config
         self._producer = await self._bus.producer(f"scheduler-{config.cell}")
-        group = f"scheduler-{config.cell}"
-        self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
+        self._consumer = await self._bus.consumer(f"scheduler-{config.cell}", _TOPICS)
         found = await recover(self._bus, config.cell)
         self.recovered_entries = found.entries
         self._snapshots = SnapshotWriter(self._bus, config, self._producer, found)
@@ -110,14 +103,9 @@ class SchedulerService:
         self._contact.begin(self.engine.state, now_s)
         self._read_s = now_s
         self.learning.begin(self.engine.state)
-        start = LeaderStarted(
-            config.leader,
-            next_epoch(self.engine.state.leader.epoch, self._clock.now_s()),
-            config.policy,
-            config.settings.to_dict(),
-        )
+        epoch = next_epoch(self.engine.state.leader.epoch, self._clock.now_s())
         messages: list[Message] = []
-        stimulus = Stimulus(now_s, start)
+        stimulus = Stimulus(now_s, started(config, epoch))
         decision = self._decide(stimulus, messages)
         await self._commit([(stimulus, decision)], messages, now_s)
 
@@ -126,8 +114,7 @@ class SchedulerService:
         if hasattr(self, "intake"):
             self.intake.go_back(found.dedupe)
         else:
-            config, group = self._config, f"scheduler-{self._config.cell}"
-            self.intake = Intake(config.cell, group, found.dedupe, config.rates)
+            self.intake = intake_of(self._config, found.dedupe)
         self._digest = found.digest
 
     @property
@@ -195,11 +182,11 @@ class SchedulerService:
     async def tick(self, records: Sequence[Record]) -> None:
         """Decide on a batch and commit."""
         now_s = self._now_s()
-        before = self.intake.counts.copy(), self.intake.refused.copy()
+        before = self.intake.noted()
         try:
             await self._tick(records, now_s)
         except _Undone as undone:
-            self.intake.counts, self.intake.refused = before
+            self.intake.note_again(before)
             await self._go_back()
             self._cut = undone.cut
 
@@ -207,14 +194,31 @@ class SchedulerService:
         state, clock = self.engine.state, self._clock
         batch = self.intake.read(records, state, clock.now_s(), clock.latest_s())
         messages = batch.dead
-        decided: list[tuple[Stimulus, Decision]] = []
+        taking = Taking(
+            self._config,
+            clock,
+            self.intake,
+            self.learning,
+            state,
+            now_s,
+            self._decide,
+            messages,
+            self._poison,
+            self._log_readers,
+            self._aside,
+        )
+        decided = taking.decided
         self._contact.hear(self.intake.spoke, now_s)
         self._contact.links([*batch.opened, *batch.lost.values()])
         contact = self._contact.changes(state, now_s, self.engine.settings.silence_s, self._read_s)
-        async for record, envelope in in_turns(batch.candidates):
+        asked = [partial(taking.request, *one) for one in batch.requests]
+        async for take in in_turns(
+            [*asked, *(partial(taking.event, *c) for c in batch.candidates)]
+        ):
             try:
-                self._take(record, envelope, now_s, messages, decided)
-            except Exception as error:  # one event must not stop all
+                take()
+            except Exception as error:  # one record must not stop all
+                record: Record = take.args[0]
                 self._poison[record.topic, record.offset] = f"{type(error).__name__}: {error}"
                 raise _Undone from error
         async for data in in_turns((*contact, *self.learning.news())):
@@ -227,36 +231,6 @@ class SchedulerService:
         self.learning.learn(self.engine.state, now_s)
         self.engine.catch_up()
         garbage.look()
-
-    def _take(
-        self,
-        record: Record,
-        envelope: EventEnvelope,
-        now_s: float,
-        messages: list[Message],
-        decided: list[tuple[Stimulus, Decision]],
-    ) -> None:
-        """Decide on one event, in the state that those before it in the batch have made."""
-        state = self.engine.state
-        wrong = foreign(state, envelope)
-        if wrong is None and isinstance(envelope.data, NodeBorn):
-            wrong = unlisted(self._config.pools, state, envelope.data)
-        if (error := self._poison.get((record.topic, record.offset))) is not None:
-            wrong = "data", f"the scheduler cannot take it: {error}; please report this"
-        if wrong is not None:
-            messages += self.intake.bury(record, envelope.source, self._clock.now_s(), *wrong)
-            return
-        self.learning.hear(state, envelope.data, now_s)
-        stimulus = self.intake.stimulus(state, envelope, now_s)
-        if stimulus is None:
-            return
-        decision = self._decide(stimulus, messages)
-        decided.append((stimulus, decision))
-        for fact in decision.facts:
-            if isinstance(fact, SubmissionRefused):
-                source, why = envelope.source, fact.reason
-                heard_s = self._clock.now_s()
-                messages += self.intake.bury(record, source, heard_s, "data.job", why)
 
     async def _commit(
         self,
@@ -343,8 +317,7 @@ class SchedulerService:
         self._go_on_from(await recover(self._bus, self._config.cell))
         self._contact.look_again()  # what this tick found out does not count
         await self._consumer.close()
-        group = f"scheduler-{self._config.cell}"
-        self._consumer = await self._bus.consumer(group, [EVENTS.name, TELEMETRY.name])
+        self._consumer = await self._bus.consumer(f"scheduler-{self._config.cell}", _TOPICS)
 
     def _courtesies(self, now_s: float) -> list[Message]:
         """Say what contact calls for, and now and then who leads."""
@@ -357,11 +330,11 @@ class SchedulerService:
             messages.append(self._cell_state(now_s, online=True))
         return messages
 
-    def _aside(self, agent: str, data: CommandData, now_s: float) -> Message:
+    def _aside(self, agent: str, data: AnyCommand, now_s: float) -> Message:
         epoch = self.engine.state.leader.epoch
         name = f"{self._config.cell}-aside-{epoch}-{self._voice.sequence}"
-        order = Command(name, agent, data, now_s + self.engine.settings.lease_s)
-        return self._voice.command(order, now_s, epoch)
+        expires_s = now_s + self.engine.settings.lease_s
+        return self._voice.order(name, agent, data, expires_s, now_s, epoch)
 
     def _cell_state(self, now_s: float, *, online: bool) -> Message:
         self._said_s = now_s

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from bus.allowance import Rates
 from scheduler.admission import PoolRule
 from scheduler.core.settings import Settings
-from scheduler.intake import SOURCE_RATES
+from scheduler.core.stimuli import LeaderStarted
+from scheduler.dedupe import Dedupe
+from scheduler.gateways import Gateways
+from scheduler.intake import SOURCE_RATES, Intake
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,8 @@ class ServiceConfig:
     cell: str = "default"
     leader: str = "scheduler-0"
     policy: str = "tide"
+    #: Whether that one decides from the start of the service, whatever an administrator chose.
+    policy_pinned: bool = False
     settings: Settings = field(default_factory=Settings)
     #: Whether it learns from reports how fast jobs are.
     learn: bool = True
@@ -25,6 +30,10 @@ class ServiceConfig:
     rates: Rates = SOURCE_RATES
     #: Whose births are taken; None: all, as they come.
     pools: tuple[PoolRule, ...] | None = None
+    #: Who signs people's requests; None: the log is a file, whose writers are its owner.
+    gateways: Gateways | None = None
+    #: Whether jobs may be submitted and cancelled by events, too, which nobody signs.
+    accept_unsigned: bool = True
     #: What comes within this time after the first record is decided in the same tick.
     gather_s: float = 0.02
     #: No tick begins sooner than this after the one before: transactions back to back wait for
@@ -45,3 +54,21 @@ class ServiceConfig:
     prune_s: float = 3600.0
     #: Validate the whole state every so many ticks; 0 never.
     validate_ticks: int = 100
+
+
+def intake_of(config: ServiceConfig, dedupe: Dedupe) -> Intake:
+    """Make the intake of a service, which goes on with what was taken before."""
+    return Intake(
+        config.cell,
+        f"scheduler-{config.cell}",
+        dedupe,
+        config.rates,
+        gateways=config.gateways,
+        accept_unsigned=config.accept_unsigned,
+    )
+
+
+def started(config: ServiceConfig, epoch: int) -> LeaderStarted:
+    """Say that a service leads from now on, by what."""
+    settings, pinned = config.settings.to_dict(), config.policy_pinned
+    return LeaderStarted(config.leader, epoch, config.policy, settings, pinned)

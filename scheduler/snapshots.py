@@ -17,7 +17,7 @@ import orjson
 
 from bus.contract import Record, Unreadable
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import ClusterState, canonical, state_hash
+from scheduler.core.state import ClusterState, canonical, document_of, state_hash
 from schemas.journal import (
     SnapshotPiece,
     SnapshotTaken,
@@ -111,7 +111,7 @@ class Writing:
         for name in sorted(self._sources):
             yield "sources", name, orjson.dumps(self._sources[name])
         empty: dict[str, Any] = {table: {} for table in _TABLES}
-        self._plain = orjson.loads(orjson.dumps(replace(state, **empty)))
+        self._plain = document_of(replace(state, **empty))
         before = b"{"
         for key in sorted(self._plain):
             update(before + orjson.dumps(key) + b":")

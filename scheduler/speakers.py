@@ -4,6 +4,7 @@
     /links/NAME             of that agent's connection alone
     /tenants/NAME[/TOOL]    submissions and cancellations, for this tenant alone
     /operators/NAME         the same, for any tenant
+    /gateways/NAME          people's requests, signed, on a topic of their own; no event
 
 A source is what a message says of itself: brokers and bridges vouch for it (docs/security.md).
 """
@@ -57,9 +58,12 @@ SAYS: Mapping[str, tuple[type[Strict], ...]] = {
     "links": (LinkOpened, LinkLost),
     "tenants": _OF_TENANTS,
     "operators": _OF_TENANTS,
+    "gateways": (),
 }
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-_source = re.compile(rf"/(agents|links|operators)/({_NAME})|/(tenants)/({_NAME})(?:/{_NAME})?")
+_source = re.compile(
+    rf"/(agents|links|operators|gateways)/({_NAME})|/(tenants)/({_NAME})(?:/{_NAME})?"
+)
 
 #: The field that is wrong, and why.
 Wrong = tuple[str, str]

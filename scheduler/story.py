@@ -81,3 +81,11 @@ class Story:
         if fields.get("command") in self._commands:
             return True
         return self.subject in (fields.get("job"), fields.get("subject"), fields.get("node"))
+
+
+def subject_of(fields: dict[str, Any]) -> str | None:
+    """Give the job that a fact, reason or event is about, else its node."""
+    for name in ("job", "subject", "node"):
+        if isinstance(found := fields.get(name), str):
+            return found
+    return None

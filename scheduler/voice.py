@@ -7,7 +7,7 @@ from bus.contract import Message
 from scheduler.celltime import CellTime
 from scheduler.core.stimuli import Command
 from schemas.codec import cell_state, command, encode
-from schemas.commands import RenewLease
+from schemas.commands import AnyCommand, RenewLease, SendLog
 from schemas.journal import CellState
 from schemas.topics import CELLS, COMMANDS
 
@@ -30,25 +30,31 @@ class Voice:
         self.sequence = 0  #: Of the next command.
 
     def command(self, order: Command, at_s: float, epoch: int) -> Message:
-        """Write a command as the leader of this epoch."""
-        data, ahead_s = order.data, self._time.ahead_s
-        if ahead_s and isinstance(data, RenewLease):
+        """Write a decision's command as the leader of this epoch."""
+        return self.order(order.id, order.agent, order.data, order.expires_s, at_s, epoch)
+
+    def order(
+        self, id: str, agent: str, data: AnyCommand, expires_s: float, at_s: float, epoch: int
+    ) -> Message:
+        """Write what an agent is told, whether it was decided or is said in passing."""
+        ahead_s = self._time.ahead_s
+        if ahead_s and isinstance(data, RenewLease | SendLog):
             data = data.model_copy(update={"until_s": data.until_s - ahead_s})
         envelope = command(
             data,
-            id=order.id,
+            id=id,
             source=f"/schedulers/{self._cell}",
             sequence=self.sequence,
             bootid=epoch,
             time_s=at_s - ahead_s,
-            subject=order.agent,
+            subject=agent,
             cell=self._cell,
-            expiry_s=order.expires_s - ahead_s,
+            expiry_s=expires_s - ahead_s,
         )
         self.sequence += 1
         value = encode(envelope)
         headers = {} if self._signer is None else self._signer.headers(value)
-        return Message(COMMANDS.name, order.agent, value, headers)
+        return Message(COMMANDS.name, agent, value, headers)
 
     def cell_state(self, now_s: float, epoch: int, *, online: bool) -> Message:
         """Write whether it leads."""

@@ -12,12 +12,14 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from schemas.commands import COMMANDS, CommandData
+from schemas.commands import COMMANDS, AnyCommand
 from schemas.envelope import Envelope, moment
 from schemas.events import EVENTS, EventData
 from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
+from schemas.logs import LogChunk
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown, wrong_type
+from schemas.requests import VERB_NAMES, Request
 from schemas.upcast import UPCASTERS, CannotUpcast, Step, upcast
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 
@@ -25,31 +27,39 @@ __all__ = [
     "MESSAGES",
     "CellEnvelope",
     "CommandEnvelope",
+    "Envelopes",
     "EventEnvelope",
     "HorizonEnvelope",
     "Rejected",
+    "RequestEnvelope",
     "cell_state",
     "command",
+    "decode",
     "decode_cell",
     "decode_command",
     "decode_event",
     "decode_horizon",
+    "decode_request",
     "encode",
     "event",
     "horizon",
+    "request",
+    "wrap",
 ]
 
 #: An event with its envelope; tell events apart by the class of `data`.
 EventEnvelope: TypeAlias = Envelope[str, EventData]
 #: A command with its envelope.
-CommandEnvelope: TypeAlias = Envelope[str, CommandData]
+CommandEnvelope: TypeAlias = Envelope[str, AnyCommand]
 #: The word on who leads a cell, with its envelope.
 CellEnvelope: TypeAlias = Envelope[str, CellState]
 #: What a bridge has stored of an agent, with its envelope.
 HorizonEnvelope: TypeAlias = Envelope[str, HorizonReached]
+#: What a person asks for, with its envelope.
+RequestEnvelope: TypeAlias = Envelope[str, Request]
 
 
-class _Envelopes(Mapping[str, type[BaseModel]]):
+class Envelopes(Mapping[str, type[BaseModel]]):
     """By wire type, the model of the whole message, made when it is first asked for.
 
     To make all takes a quarter of a second and MiBs; a role reads and says a few of them.
@@ -76,13 +86,22 @@ class _Envelopes(Mapping[str, type[BaseModel]]):
         return len(self._payloads)
 
 
-_EVENTS = _Envelopes(*EVENTS)
-_COMMANDS = _Envelopes(*COMMANDS)
-_CELLS = _Envelopes(CellState)
-_HORIZONS = _Envelopes(HorizonReached)
+_EVENTS = Envelopes(*EVENTS)
+_COMMANDS = Envelopes(*COMMANDS)
+_CELLS = Envelopes(CellState)
+_HORIZONS = Envelopes(HorizonReached)
+_REQUESTS = Envelopes(Request)
 #: By wire type, the model of the whole message, envelope and data.
-MESSAGES: Mapping[str, type[BaseModel]] = _Envelopes(
-    *EVENTS, *COMMANDS, CellState, HorizonReached, JournalEntry, SnapshotTaken, SnapshotPiece
+MESSAGES: Mapping[str, type[BaseModel]] = Envelopes(
+    *EVENTS,
+    *COMMANDS,
+    Request,
+    LogChunk,
+    CellState,
+    HorizonReached,
+    JournalEntry,
+    SnapshotTaken,
+    SnapshotPiece,
 )
 
 #: RFC 3339, as CloudEvents has it; `fromisoformat` alone would also take other forms.
@@ -96,33 +115,58 @@ def decode_event(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> EventEnvelope | Rejected:
     """Read an event of an agent or a tenant (telemetry too); never raises."""
-    return cast("EventEnvelope | Rejected", _decode(value, _EVENTS, upcasters))
+    return cast("EventEnvelope | Rejected", decode(value, _EVENTS, upcasters))
 
 
 def decode_command(
     value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
 ) -> CommandEnvelope | Rejected:
     """Read a command of the scheduler; never raises."""
-    return cast("CommandEnvelope | Rejected", _decode(value, _COMMANDS, upcasters))
+    return cast("CommandEnvelope | Rejected", decode(value, _COMMANDS, upcasters))
 
 
-def decode_cell(
-    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
-) -> CellEnvelope | Rejected:
+def decode_cell(value: bytes) -> CellEnvelope | Rejected:
     """Read the word on who leads a cell; never raises."""
-    return cast("CellEnvelope | Rejected", _decode(value, _CELLS, upcasters))
+    return cast("CellEnvelope | Rejected", decode(value, _CELLS))
 
 
-def decode_horizon(
-    value: bytes, *, upcasters: Mapping[str, Step] = UPCASTERS
-) -> HorizonEnvelope | Rejected:
+def decode_horizon(value: bytes) -> HorizonEnvelope | Rejected:
     """Read which messages a bridge has stored; never raises."""
-    return cast("HorizonEnvelope | Rejected", _decode(value, _HORIZONS, upcasters))
+    return cast("HorizonEnvelope | Rejected", decode(value, _HORIZONS))
 
 
-def _decode(
-    value: bytes, models: Mapping[str, type[BaseModel]], upcasters: Mapping[str, Step]
+def decode_request(value: bytes) -> RequestEnvelope | Rejected:
+    """Read what a person asks for; never raises. The envelope must say what the request says."""
+    found = cast("RequestEnvelope | Rejected", decode(value, _REQUESTS))
+    if isinstance(found, Rejected):
+        return verb_left_out(found)
+    for name in ("id", "cell"):
+        outer, inner = getattr(found, name), getattr(found.data, name)
+        if outer != inner:
+            return Rejected("invalid_field", name, f"is {shown(outer)}, but data.{name} {inner}")
+    return found
+
+
+def verb_left_out(found: Rejected) -> Rejected:
+    """Name the field of a request as it is written: pydantic puts the verb before its arguments."""
+    within, _, rest = found.field.partition("data.args")
+    if within or not found.field.startswith("data.args"):
+        return found
+    for verb in VERB_NAMES:
+        if rest == f".{verb}" or rest.startswith(f".{verb}."):
+            return Rejected(found.kind, "data.args" + rest.removeprefix(f".{verb}"), found.reason)
+    if not rest and "discriminator" in found.reason:
+        return Rejected(found.kind, "data.args.verb", "is missing")
+    if not rest and "tag" in found.reason:
+        named = ", ".join(VERB_NAMES)
+        return Rejected(found.kind, "data.args.verb", f"is none of {named}")
+    return found
+
+
+def decode(
+    value: bytes, models: Mapping[str, type[BaseModel]], upcasters: Mapping[str, Step] = UPCASTERS
 ) -> object:
+    """Read a message that is one of `models`, or say why it is none; never raises."""
     raw = parse_object(value, MAX_MESSAGE_BYTES)
     if isinstance(raw, Rejected):
         return raw
@@ -229,11 +273,11 @@ def event(
         "cell": cell,
         "causationid": causation,
     }
-    return cast("EventEnvelope", _wrap(_EVENTS, data, attributes))
+    return cast("EventEnvelope", wrap(_EVENTS, data, attributes))
 
 
 def command(
-    data: CommandData,
+    data: AnyCommand,
     *,
     id: str,
     source: str,
@@ -273,7 +317,7 @@ def command(
         "causationid": causation,
         "expirytime": None if expiry_s is None else moment(expiry_s),
     }
-    return cast("CommandEnvelope", _wrap(_COMMANDS, data, attributes))
+    return cast("CommandEnvelope", wrap(_COMMANDS, data, attributes))
 
 
 def cell_state(data: CellState, *, cell: str = "default") -> CellEnvelope:
@@ -292,7 +336,7 @@ def cell_state(data: CellState, *, cell: str = "default") -> CellEnvelope:
         "bootid": data.leader_epoch,
         "cell": cell,
     }
-    return cast("CellEnvelope", _wrap(_CELLS, data, attributes))
+    return cast("CellEnvelope", wrap(_CELLS, data, attributes))
 
 
 def horizon(data: HorizonReached, *, bridge: str, sequence: int, time_s: float) -> HorizonEnvelope:
@@ -309,12 +353,36 @@ def horizon(data: HorizonReached, *, bridge: str, sequence: int, time_s: float) 
         "sequence": str(sequence),
         "bootid": data.boot,
     }
-    return cast("HorizonEnvelope", _wrap(_HORIZONS, data, attributes))
+    return cast("HorizonEnvelope", wrap(_HORIZONS, data, attributes))
 
 
-def _wrap(
+def request(data: Request, *, source: str) -> RequestEnvelope:
+    """Put what a person asks for into its envelope.
+
+    Args:
+        data: What is asked for.
+        source: Who says it: `/gateways/NAME`, or `/operators/NAME` on a log that is a file.
+
+    Raises:
+        ValueError: An attribute is out of range.
+    """
+    attributes = {
+        "id": data.id,
+        "source": source,
+        "time": moment(data.asked_s),
+        "subject": data.about,
+        "sequence": "0",  # its id orders nothing, and is all that tells it from others
+        "bootid": 0,
+        "cell": data.cell,
+        "expirytime": moment(data.expires_s),
+    }
+    return cast("RequestEnvelope", wrap(_REQUESTS, data, attributes))
+
+
+def wrap(
     models: Mapping[str, type[BaseModel]], data: Strict, attributes: dict[str, object]
 ) -> BaseModel:
+    """Put data into an envelope of its kind; a ValueError names what does not fit."""
     model = models.get(data.TYPE)
     if model is None:
         raise ValueError(f"data: {type(data).__name__} does not belong in this kind of message")
@@ -323,7 +391,7 @@ def _wrap(
     )
 
 
-def _subject(data: EventData | CommandData) -> str:
+def _subject(data: EventData | AnyCommand) -> str:
     for name in ("node", "job", "pool", "command", "agent"):
         subject = getattr(data, name, None)
         if isinstance(subject, str):

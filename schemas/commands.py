@@ -14,11 +14,14 @@ from schemas.values import (
     MAX_NODES_PER_GANG,
     DurationS,
     Epoch,
+    LogBytes,
+    LogPosition,
     MemoryMib,
     MomentS,
     Name,
     NodeGpus,
     Note,
+    Rank,
     Step,
     Strict,
 )
@@ -122,6 +125,25 @@ class RenewLease(Strict):
     )
 
 
-#: Every command there is: the closed union.
+class SendLog(Strict):
+    """Say on the topic of logs what a worker of this job has written, for whoever reads it.
+
+    It changes nothing: an agent neither remembers nor acknowledges it.
+    """
+
+    TYPE: ClassVar[str] = "tidegate.log.send.v1"
+    job: Name
+    epoch: Epoch = Field(description="Of the newest allocation; an older run may be the last here.")
+    rank: Rank = Field(description="Which worker.")
+    reader: Name = Field(description="Whose reading this is; asked again, it goes on longer.")
+    from_byte: LogPosition = Field(description="Where to begin; negative: before the end.")
+    max_bytes: LogBytes = Field(description="How much at most.")
+    follow: bool = Field(description="Go on with what is written later.")
+    until_s: MomentS = Field(description="From then on nothing more is said.")
+
+
+#: Every command that an agent's core carries out: a closed union.
 CommandData = StartGang | ScaleGang | StopGang | LendNode | ReturnNode | Rebirth | RenewLease
-COMMANDS: tuple[type[Strict], ...] = get_args(CommandData)
+#: Every command there is.
+AnyCommand = CommandData | SendLog
+COMMANDS: tuple[type[Strict], ...] = get_args(AnyCommand)

@@ -142,6 +142,8 @@ class InferenceLoad(Strict):
 #: Samples a second of a whole gang. The bounds keep every quotient with a batch, and every run
 #: time, finite and far from what floats cannot hold; real jobs are nowhere near them.
 Rate = Annotated[float, Field(ge=1e-9, le=1e9)]
+#: Of a job; one of a higher priority goes first.
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
 #: Samples that one optimiser step takes; bounded for the same reason.
 Batch = Annotated[float, Field(ge=1e-6, le=1e9)]
 #: Seconds that a step takes; who does not know says nothing.
@@ -195,7 +197,7 @@ class JobSubmitted(Strict):
     checkpoint_mib: MemoryMib = 0
     checkpoint_cost_s: DurationS = Field(default=10.0, description="Pause of one checkpoint.")
     start_cost_s: DurationS = Field(default=30.0, description="From launch to the first step.")
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    priority: Priority = 0
     edge_allowed: bool = True
     program: Program | None = Field(
         default=None, description="What its workers run; null where they are simulated."

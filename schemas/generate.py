@@ -18,6 +18,8 @@ from schemas.envelope import CONTENT_TYPE
 from schemas.events import EVENTS, TELEMETRY
 from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
+from schemas.logs import LogChunk
+from schemas.requests import Request
 from schemas.values import Strict
 
 HERE = Path(__file__).parent
@@ -40,18 +42,21 @@ _WRITTEN: tuple[type[Strict], ...] = (
     HorizonReached,
 )
 _DOWN: tuple[type[Strict], ...] = (*COMMANDS, HorizonReached)
-_PAYLOADS = {payload.TYPE: payload for payload in (*EVENTS, *COMMANDS, *_WRITTEN)}
+_SAID: tuple[type[Strict], ...] = (*EVENTS, *COMMANDS, Request, LogChunk, *_WRITTEN)
+_PAYLOADS = {payload.TYPE: payload for payload in _SAID}
 #: What each topic carries.
 _ON_TOPIC: Mapping[str, tuple[type[Strict], ...]] = {
     topics.TELEMETRY.name: TELEMETRY,
     topics.EVENTS.name: tuple(event for event in EVENTS if event not in TELEMETRY),
+    topics.REQUESTS.name: (Request,),
     topics.COMMANDS.name: COMMANDS,
+    topics.LOGS.name: (LogChunk,),
     topics.JOURNAL.name: (JournalEntry,),
     topics.SNAPSHOTS.name: (SnapshotTaken, SnapshotPiece),
     topics.CELLS.name: (CellState,),
 }
 #: By topic, what the scheduler does there: an AsyncAPI document speaks for one application.
-_SCHEDULER_RECEIVES = (topics.TELEMETRY.name, topics.EVENTS.name)
+_SCHEDULER_RECEIVES = (topics.TELEMETRY.name, topics.EVENTS.name, topics.REQUESTS.name)
 
 
 def documents() -> dict[str, str]:
@@ -117,9 +122,10 @@ def _asyncapi() -> dict[str, Any]:
             "summary": f"The scheduler {_action(topic)}s on `{topic.name}`.",
         }
         for topic in topics.ALL_TOPICS.values()
+        if topic is not topics.LOGS  # agents send those, and people read them
     }
     mqtt: dict[str, tuple[str, str, tuple[str, ...], tuple[type[Strict], ...]]] = {
-        "mqtt_up": ("receive", topics.MQTT_UP, topics.MQTT_UP_KINDS, EVENTS),
+        "mqtt_up": ("receive", topics.MQTT_UP, topics.MQTT_UP_KINDS, (*EVENTS, LogChunk)),
         "mqtt_down": ("send", topics.MQTT_DOWN, topics.MQTT_DOWN_KINDS, _DOWN),
         "mqtt_state": ("send", topics.MQTT_STATE, (), (CellState,)),
     }
@@ -136,7 +142,7 @@ def _asyncapi() -> dict[str, Any]:
         "info": {
             "title": "Tidegate",
             "version": "1.0.0",
-            "description": "What agents and tenants report to the scheduler, and what it answers."
+            "description": "What agents report and people ask for, and what the scheduler answers."
             " Every message is a CloudEvent 1.0 in structured JSON, the same bytes on every hop.",
             "license": {"name": "Apache-2.0"},
         },

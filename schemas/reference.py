@@ -16,15 +16,18 @@ from schemas.commands import COMMANDS
 from schemas.events import EVENTS, TELEMETRY
 from schemas.horizon import HorizonReached
 from schemas.journal import CellState, JournalEntry, SnapshotPiece, SnapshotTaken
+from schemas.logs import LogChunk
 from schemas.pages import DOCS, keep
+from schemas.requests import Request
 from schemas.values import Name, Strict
 
 PAGE = DOCS / "events.md"
 _HEAD = """\
-# Events and commands
+# Events, requests and commands
 
-Made by `python -m schemas.reference` from the models in `schemas`; change them there. Agents and
-tenants say what happened (events), the scheduler says what shall be (commands). Each message is one
+Made by `python -m schemas.reference` from the models in `schemas`; change them there. Agents
+say what happened (events), people say what they want (requests), the scheduler says what shall be
+(commands). Each message is one
 CloudEvent in JSON, the same bytes on every hop: [the envelope](mqtt-device.md#the-envelope) says
 which attributes; here is what its `data` holds. For programs there are a JSON Schema of each type
 (`schemas/jsonschema`) and an AsyncAPI document (`schemas/asyncapi.json`).
@@ -37,7 +40,9 @@ most 128 in all, the first a letter or a digit. What is not required may be left
 _GROUPS: tuple[tuple[str, tuple[type[Strict], ...]], ...] = (
     ("Events", tuple(event for event in EVENTS if event not in TELEMETRY)),
     ("Telemetry", TELEMETRY),
+    ("Requests", (Request,)),
     ("Commands", COMMANDS),
+    ("Logs of jobs", (LogChunk,)),
     (
         "What the scheduler and bridges write down",
         (JournalEntry, SnapshotTaken, SnapshotPiece, CellState, HorizonReached),

@@ -35,6 +35,11 @@ Epoch = Annotated[
     ),
 ]
 Step = Annotated[int, Field(ge=0, le=2**53, description="Optimiser steps done, or to do.")]
+Rank = Annotated[int, Field(ge=0, lt=65_536, description="Which worker of a gang, from 0.")]
+LogPosition = Annotated[
+    int, Field(ge=-(2**53), le=2**53, description="Bytes from a log's begin; negative: its end.")
+]
+LogBytes = Annotated[int, Field(ge=0, le=2**53, description="Bytes of a log.")]
 Ratio = Annotated[float, Field(ge=0.0, le=1.0, description="A share of a whole.")]
 DurationS = Annotated[
     float,

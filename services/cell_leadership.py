@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 from structlog.stdlib import BoundLogger
 
@@ -20,7 +20,7 @@ from scheduler.service_config import ServiceConfig
 from scheduler.telemetry import Telemetry
 from scheduler.voice import Signs
 from services.decisions import tell_decisions
-from services.metrics import Durations, Sample
+from services.metrics import Sample, histogram
 from services.probe import ANSWER_S
 from services.refusals import Refusals
 
@@ -28,6 +28,7 @@ from services.refusals import Refusals
 _ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 #: Measurements that are older say nothing of now; agents measure once a minute.
 MEASURED_S = 300.0
+_Duration = Literal["decision", "transaction", "reclaim", "queueing"]
 _find_source = re.compile(rb'"source"\s*:\s*"([^"\\]*)"').search
 
 
@@ -49,12 +50,13 @@ class CellLeadership:
         self.service: SchedulerService | None = None
         self.takeovers = 0
         self._before: Counter[str] = Counter()
+        self._asked_before: Counter[tuple[str, str]] = Counter()
         self._lag = 0
         self._trouble = self._unreadable = ""
         self._reclaims: dict[str, float] = {}
         self._refusals = Refusals(self.log, "event refused")
         self._durations = {
-            name: Durations() for name in ("decision", "transaction", "reclaim", "queueing")
+            name: histogram(f"tidegate_{name}_seconds", config.cell) for name in get_args(_Duration)
         }
 
     @property
@@ -84,7 +86,7 @@ class CellLeadership:
 
     def end_term(self) -> None:
         """Keep the counts of the term that ends."""
-        self._before = self._counts()
+        self._before, self._asked_before = self._counts(), self._asked()
         self.service, self._trouble = None, ""
         self._reclaims.clear()
 
@@ -111,8 +113,8 @@ class CellLeadership:
 
     # --- watching ------------------------------------------------------------------------------
 
-    def _time(self, what: Literal["decision", "transaction"], seconds: float) -> None:
-        self._durations[what].add(seconds)
+    def _time(self, what: _Duration, seconds: float) -> None:
+        self._durations[what].labels(self.config.cell).observe(seconds)
 
     def _watch(self, stimulus: Stimulus, decision: Decision) -> None:
         if isinstance(stimulus.data, LeaderStarted):
@@ -126,7 +128,7 @@ class CellLeadership:
             elif isinstance(fact, facts.LoanReturned | facts.LoanLost):
                 began_s = self._reclaims.pop(fact.node, None)
                 if began_s is not None and isinstance(fact, facts.LoanReturned):
-                    self._durations["reclaim"].add(stimulus.at_s - began_s)
+                    self._time("reclaim", stimulus.at_s - began_s)
         self._tell(stimulus, decision)
 
     def _refused(self) -> Iterator[dict[str, str]]:
@@ -144,7 +146,7 @@ class CellLeadership:
     def _started(self, name: str, at_s: float) -> None:
         job = None if self.service is None else self.service.engine.state.jobs.get(name)
         if job is not None and job.first_start_s == at_s:
-            self._durations["queueing"].add(at_s - job.submit_s)
+            self._time("queueing", at_s - job.submit_s)
 
     # --- figures -------------------------------------------------------------------------------
 
@@ -158,6 +160,11 @@ class CellLeadership:
             counts["learning_failures"] += service.learning.failures
         return counts
 
+    def _asked(self) -> Counter[tuple[str, str]]:
+        """Count requests by verb and outcome since the process began."""
+        intake = getattr(self.service, "intake", None)
+        return self._asked_before + (Counter() if intake is None else intake.requests.counts)
+
     def samples(self) -> Iterable[Sample]:
         """Give the metrics of the cell; those of its state only while this process leads."""
         cell, service = self.config.cell, self.service
@@ -168,8 +175,10 @@ class CellLeadership:
         yield Sample("tidegate_dead_letters_dropped_total", counts["letters_dropped"], (cell,))
         yield Sample("tidegate_sequence_gaps_total", counts["gaps"], (cell,))
         yield Sample("tidegate_dead_letters_total", counts["dead_letters"], (cell, "scheduler"))
+        for (verb, outcome), count in self._asked().items():
+            yield Sample("tidegate_requests_total", count, (cell, verb, outcome))
         for name, durations in self._durations.items():
-            yield Sample(f"tidegate_{name}_seconds", durations, (cell,))
+            yield Sample(f"tidegate_{name}_seconds", durations)
         yield Sample("tidegate_leader", float(self.leads), (cell,))
         if service is not None and service.leads:
             yield Sample("tidegate_event_lag", self._lag, (cell,))

@@ -21,8 +21,9 @@ import orjson
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError
 
 from bus.options import KAFKA_VARIABLE, MQTT_VARIABLE
+from schemas.options import Section
 from schemas.values import Name
-from services.keys import Section
+from services.gateway_section import GatewaySection
 from services.renamed_keys import rename_keys
 from services.scheduler_sections import SchedulerSection
 from services.sections import (
@@ -60,6 +61,7 @@ class Config(Section):
     scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
     bridge: BridgeSection = Field(default_factory=BridgeSection)
     agent: AgentSection = Field(default_factory=AgentSection)
+    gateway: GatewaySection = Field(default_factory=GatewaySection)
     _deprecated: tuple[str, ...] = PrivateAttr(default=())
 
     @property

@@ -44,7 +44,9 @@ def configure(section: LogSection, **about: str) -> structlog.stdlib.BoundLogger
     last: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if section.format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     render: list[structlog.typing.Processor] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta

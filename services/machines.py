@@ -2,19 +2,25 @@
 
 import grp
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cloud_agent.kubernetes.options import KubernetesOptions
+from cloud_agent.sections import KubernetesSection, SlurmSection
+from cloud_agent.slurm.options import SlurmOptions
 from runtime.build import MachineMaker
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import NodeSpec
 from runtime.executor import Machine
 from runtime.executors.locks import lock_path
+from runtime.executors.log_files import LogFiles
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
+from runtime.executors.sections import MachineOptions, WorkerOptions
 from runtime.executors.tenants import Tenants
+from runtime.logs import LogSource, NoLogs
 from runtime.metering.dcgm import DcgmGpus
 from runtime.metering.host import HostSlots
 from runtime.metering.load import ScrapedLoad
@@ -27,18 +33,16 @@ from runtime.owners import HookLender, Lender, ReplicaLender, ServedOwner, Webho
 from services.config import Config, ConfigError
 from services.machine_metrics import of_executor, of_part, of_store
 from services.machine_sections import (
-    KubernetesSection,
     LoadSection,
     MeterSection,
     OwnerSection,
-    SlurmSection,
     WorkersSection,
 )
 from services.metrics import Sample
 
 if TYPE_CHECKING:
-    from cloud_agent.kubernetes import KubernetesExecutor
-    from cloud_agent.slurm import SlurmExecutor
+    from cloud_agent.kubernetes.executor import KubernetesExecutor
+    from cloud_agent.slurm.executor import SlurmExecutor
 
 #: What `gpu_type` says of a machine whose GPUs are slots of its processors.
 CPU = "cpu"
@@ -79,8 +83,6 @@ class RealMachine:
                 'say how it leaves them ([agent.owner], docs/lending.md), or owner = "none" if '
                 "they serve nobody"
             )
-        if not workers.folder.is_absolute():
-            raise ConfigError(f"agent.workers.folder: {workers.folder} is not an absolute path")
 
         def make(specs: Sequence[NodeSpec], now_s: float) -> Machine:
             agent = str(section.name)
@@ -95,15 +97,16 @@ class RealMachine:
                 self._executor = _executor(agent, specs, workers, store, self.remembered())
             here = self._executor if isinstance(self._executor, ProcessExecutor) else None
             source = _source(specs, section.meter, workers, here)
+            logs = _logs(section.runs, workers, store)
             meter = SampledMeter(source, every_s=section.meter.every_s)
             self._parts.append(meter)
             if load is None or owner is None or owner == "none":
-                return Machine(self._executor, meter, self.no_owner(specs, now_s))
+                return Machine(self._executor, meter, self.no_owner(specs, now_s), logs)
             metered = _metered(specs, load)
             # On a cluster, its own scheduler keeps GPUs from being shared.
             locks = _locks(specs, workers) if section.runs == "processes" else {}
             served = _owner(specs, metered, owner, workers, locks, now_s, self._parts)
-            return Machine(self._executor, meter, served)
+            return Machine(self._executor, meter, served, logs)
 
         return make
 
@@ -157,8 +160,7 @@ def _executor(
     store: CheckpointStore,
     remembered: Mapping[str, int],
 ) -> ProcessExecutor:
-    alike = {one.name for one in fields(ProcessOptions)} & set(WorkersSection.model_fields)
-    chosen = {name: getattr(section, name) for name in alike - {"gpu_ids", "groups"}}
+    chosen = _chosen(section, MachineOptions)
     if section.isolation == "tenant":
         chosen["tenants"] = Tenants(section.folder, section.first_uid)
     try:
@@ -181,17 +183,14 @@ def _on_slurm(
     section: SlurmSection,
     remembered: Mapping[str, int],
 ) -> "SlurmExecutor":
-    from cloud_agent.slurm import SlurmExecutor, SlurmOptions  # an edge agent does without
+    from cloud_agent.slurm.executor import SlurmExecutor  # an edge agent does without
 
     if workers.isolation != "none":
         raise ConfigError(
             "agent.workers.isolation: Slurm runs all jobs as this agent's user, who can read its "
             'keys and other tenants\' runs; say isolation = "none" if all who submit may'
         )
-
-    chosen: dict[str, Any] = {**dict(section), "gres": section.gres or None}
-    alike = {one.name for one in fields(SlurmOptions)} & set(WorkersSection.model_fields)
-    chosen |= {name: getattr(workers, name) for name in alike}
+    chosen = _chosen(workers, WorkerOptions) | dict(section)
     options = SlurmOptions(root=workers.folder, store=store, agent=agent, **chosen)
     return SlurmExecutor(options, remembered)
 
@@ -205,17 +204,19 @@ def _on_kubernetes(
 ) -> "KubernetesExecutor":
     # Its client is a hundred MiB, and an extra of its own.
     try:
-        from cloud_agent.kubernetes import KubernetesExecutor, KubernetesOptions
+        from cloud_agent.kubernetes.executor import KubernetesExecutor
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"agent.runs: kubernetes needs {error.name}; install tidegate[kubernetes]"
         ) from None
-    chosen: dict[str, Any] = dict(section)
-    chosen |= {name: chosen[name] or None for name in ("gpu_resource", "service")}
-    alike = {one.name for one in fields(KubernetesOptions)} & set(WorkersSection.model_fields)
-    chosen |= {name: getattr(workers, name) for name in alike}
+    chosen = _chosen(workers, WorkerOptions) | dict(section)
     options = KubernetesOptions(root=workers.folder, store=store, agent=agent, **chosen)
     return KubernetesExecutor(options, remembered)
+
+
+def _chosen(section: WorkersSection, kind: type[WorkerOptions]) -> dict[str, Any]:
+    """Give what the section says of options of this kind."""
+    return {name: getattr(section, name) for name in kind.model_fields}
 
 
 def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tuple[str, ...]]:
@@ -229,6 +230,12 @@ def _names(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tupl
         )
     left = iter(names)
     return {node: tuple(islice(left, count)) for node, count in counts.items()}
+
+
+def _logs(runs: str | None, workers: WorkersSection, store: CheckpointStore) -> LogSource:
+    if runs == "kubernetes":
+        return NoLogs("Kubernetes has what its Pods write: kubectl logs, or the cluster's own logs")
+    return LogFiles(workers.folder, store)
 
 
 def _locks(specs: Sequence[NodeSpec], section: WorkersSection) -> dict[str, tuple[Path, ...]]:

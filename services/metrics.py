@@ -1,13 +1,12 @@
 """The metrics page: the table of all metrics, and a collector that asks the role at each scrape."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
@@ -113,6 +112,14 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_gpu_power_watts": _gauge(
         "Power that those GPUs draw together.", SCHEDULER, "cell", "pool"
     ),
+    "tidegate_requests_total": _counter(
+        "What people asked for: done, refused by the engine, or a dead letter, by why. Of one that "
+        "no trusted key has signed, verb is empty.",
+        SCHEDULER,
+        "cell",
+        "verb",
+        "outcome",
+    ),
     "tidegate_over_rate_total": _counter(
         "Messages not taken, since their source said more than it may.", SCHEDULER, "cell"
     ),
@@ -214,40 +221,26 @@ METRICS: dict[str, MetricDefinition] = {
 }
 
 
-class Durations:
-    """A histogram of seconds. The event loop writes it, the thread of the page reads it."""
+_BOUNDS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0,
+)  # fmt: skip
 
-    BOUNDS = (
-        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-        30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0,
-    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(self.BOUNDS) + 1)
-        self._sum_s = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one."""
-        self._counts[bisect_left(self.BOUNDS, seconds)] += 1
-        self._sum_s += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Give (upper bound, how many are not above it), as the page has them."""
-        bounds = [*map(str, self.BOUNDS), "+Inf"]
-        return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
-
-    @property
-    def sum_s(self) -> float:
-        """All of them together."""
-        return self._sum_s
+def histogram(name: str, *labels: str) -> Histogram:
+    """Make the histogram of seconds of a metric in the table, which shows 0 of these labels."""
+    what = METRICS[name]
+    made = Histogram(name, what.help, what.labels, registry=None, buckets=_BOUNDS_S)
+    made.labels(*labels)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric."""
+    """One value of a metric; or a histogram, which has its labels itself."""
 
     name: str
-    value: float | Durations
+    value: float | Histogram
     labels: Sequence[str] = ()
 
 
@@ -274,9 +267,9 @@ class Page(Collector):
         families = {name: _family(name, what) for name, what in self._table.items()}
         for sample in self._read():
             family, value = families[sample.name], sample.value
-            if isinstance(value, Durations):
-                assert isinstance(family, HistogramMetricFamily)
-                family.add_metric(list(sample.labels), value.buckets(), value.sum_s)
+            if isinstance(value, Histogram):
+                (observed,) = value.collect()
+                family.samples += [one for one in observed.samples if "_created" not in one.name]
             else:
                 assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
                 family.add_metric(list(sample.labels), value)

@@ -60,6 +60,8 @@ _NUMBERS = {
     "maximum": "at most",
     "exclusiveMaximum": "below",
 }
+#: Where sections are written.
+_OURS = ("bus", "cloud_agent", "runtime", "scheduler", "services")
 _NO_BOUND = 1e9  #: Only keeps out what is no number of seconds.
 
 
@@ -85,7 +87,9 @@ def _section(name: str, kind: type, schema: Any, whole: Any) -> Iterator[str]:
         if nested is not None:
             full = f"{name}.{key}".removeprefix(".")
             full = f"[{full}]" if "items" in at else full  # one of many: [[agent.load.server]]
-            places = (at, at.get("items", {}), *at.get("anyOf", ()))
+            by_name = at.get("patternProperties", {}).values()
+            full = f"{full}.NAME" if by_name else full  # one of many: [trusted_gateways.NAME]
+            places = (at, at.get("items", {}), *by_name, *at.get("anyOf", ()))
             (ref,) = [one["$ref"] for one in places if "$ref" in one]
             within.append((full, nested, whole["$defs"][ref.rsplit("/", 1)[-1]]))
             continue
@@ -114,7 +118,7 @@ def meanings(kind: type) -> dict[str, str]:
     """Give by key the `#:` comment before it, or behind it; of parents too."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
-        if not one.__module__.startswith(("services.", "bus.", "runtime.", "scheduler.")):
+        if one.__module__.partition(".")[0] not in _OURS:
             continue
         source = textwrap.dedent(inspect.getsource(one))
         lines = source.splitlines()
@@ -149,7 +153,8 @@ def _type(at: Any) -> str:
             return "list of [second, GPUs]"
         return "list of names" if "pattern" in at["items"] else "list of strings"
     if kind == "string":
-        return {"password": "secret string", "path": "path"}.get(at.get("format"), "string")
+        words = {"password": "secret string", "path": "path", "date-time": "date and time"}
+        return words.get(at.get("format"), "string")
     return {"object": "table of strings", "boolean": "true or false"}[kind]
 
 

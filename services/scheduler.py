@@ -40,6 +40,8 @@ def main(config: Config) -> int:
     def make(log: BoundLogger) -> "SchedulerRole":
         if signer is None:
             log.warning("commands are not signed; set scheduler.signing_key_file")
+        if options is not None and section.takes_unsigned:
+            log.warning("anybody on the bus may submit and cancel; see scheduler.trusted_gateways")
         return SchedulerRole(config, options, clock, signer, log)
 
     return serve("scheduler", section.name, config, make)
@@ -126,6 +128,7 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         cell=cell,
         leader=section.name,
         policy=section.policy,
+        policy_pinned=section.policy_pinned,
         settings=section.settings,
         learn=section.learn,
         rates=replace(
@@ -133,6 +136,8 @@ def _service(config: Config, cell: str) -> ServiceConfig:
         ),
         cycle_budget_s=section.cycle_budget_s,
         pools=section.pool_rules(on_file=config.bus.startswith("sqlite:")),
+        gateways=section.gateways(on_file=config.bus.startswith("sqlite:")),
+        accept_unsigned=section.takes_unsigned,
         gather_s=section.gather_s,
         spacing_s=section.spacing_s,
         records_max=section.records_max,

@@ -3,18 +3,25 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bus.contract import BusError
 from scheduler.admission import PoolRule
 from scheduler.core.settings import Settings
+from scheduler.gateways import Gateway, Gateways
 from scheduler.intake import SOURCE_RATES
+from scheduler.policies.spec import line_of
 from schemas.events import PoolKind
+from schemas.options import Count, Seconds, Section
+from schemas.requests import VERB_NAMES
 from schemas.values import MAX_GPUS_PER_NODE, Name
-from services.keys import Count, Seconds, Section
 
 #: A name in which `*` stands for anything.
 _Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:*-]{0,127}$")]
+
+
+def _line(policy: object) -> object:
+    return line_of(policy) if isinstance(policy, dict) else policy
 
 
 class PoolSection(Section):
@@ -32,14 +39,35 @@ class PoolSection(Section):
     agents: tuple[_Pattern, ...] = ("*",)
 
 
+def _verbs(value: object) -> object:
+    """Refuse a verb that there is not, with those that there are."""
+    if isinstance(value, list | tuple):
+        for name in value:
+            if name not in VERB_NAMES:
+                raise ValueError(f"{name!r} is no verb; there are {', '.join(VERB_NAMES)}")
+    return value
+
+
+class GatewaySection(Section):
+    """`[scheduler.trusted_gateways.NAME]`: by key id, a key that signs people's requests."""
+
+    #: An Ed25519 public key: base64 of its 32 bytes, or the path of a PEM file.
+    key: str
+    #: The verbs of requests that it may sign, such as `job.submit`.
+    may: Annotated[tuple[str, ...], BeforeValidator(_verbs)]
+
+
 class SchedulerSection(Section):
     """`[scheduler]`: a scheduler."""
 
     #: The name of this process in the journal and among the schedulers.
     name: Name = "scheduler-0"
-    #: The policy: any that `tidegate policies` lists, with options if wanted:
-    #: `tide:loans.cool_down_s=300`.
-    policy: str = "tide"
+    #: The policy: any that `tidegate policies` lists. With options it is a line, such as
+    #: `tide:loans.cool_down_s=300`, or a table, `[scheduler.policy]` with `name` and the options.
+    policy: Annotated[str, BeforeValidator(_line)] = "tide"
+    #: Whether that one decides from each start on. Otherwise one that an administrator chose with
+    #: `tidegate policy set` goes on to decide, until `tidegate policy clear`.
+    policy_pinned: bool = False
     #: Whether it learns from jobs' reports how fast they are at each size: docs/learning.md.
     learn: bool = True
     #: How long to wait for more records after the first, like `linger.ms`; delays each decision.
@@ -69,6 +97,11 @@ class SchedulerSection(Section):
     signing_key_id: str = "k1"
     #: Whose nodes may join: those of listed pools, or any. Unset: listed; on a SQLite bus any.
     births: Literal["listed", "any"] | None = None
+    #: Whether jobs may be submitted and cancelled by events, which nobody signs. Unset: until a
+    #: gateway is trusted. It will be gone in the next release, and such events be refused.
+    accept_unsigned: bool | None = None
+    #: Whose requests are taken, by key id; on a SQLite bus requests are not signed.
+    trusted_gateways: dict[Name, GatewaySection] = Field(default_factory=dict)
     pool: tuple[PoolSection, ...] = ()
     settings: Settings = Field(default_factory=Settings)
 
@@ -80,6 +113,27 @@ class SchedulerSection(Section):
         if self.births == "any" and self.pool:
             raise ValueError("births: is any, so that no pool need be listed; take one of the two")
         return self
+
+    def gateways(self, *, on_file: bool) -> Gateways | None:
+        """Give who signs people's requests; None if they are not signed.
+
+        Args:
+            on_file: The log is a file, whose writers are all one user.
+
+        Raises:
+            BusError: one of the keys cannot be used.
+        """
+        if on_file:
+            return None
+        found = self.trusted_gateways.items()
+        return Gateways({key_id: Gateway(one.key, one.may) for key_id, one in found})
+
+    @property
+    def takes_unsigned(self) -> bool:
+        """Whether jobs may be submitted and cancelled by events."""
+        return (
+            self.accept_unsigned if self.accept_unsigned is not None else not self.trusted_gateways
+        )
 
     def pool_rules(self, *, on_file: bool) -> tuple[PoolRule, ...] | None:
         """Give the pools that are listed; None if births are taken as they come.

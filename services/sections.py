@@ -9,19 +9,18 @@ from pydantic import Field, SecretStr, model_validator
 from bus.bridge_limits import BridgeLimits
 from bus.contract import BusError
 from bus.options import COPIES, KafkaOptions, MqttOptions, Tls, mqtt_options
+from cloud_agent.sections import KubernetesSection, SlurmSection
 from runtime.core import Limits
 from runtime.service import Schedule
 from runtime.spool import SpoolLimit
 from runtime.store import Durability
 from schemas.events import PoolKind
+from schemas.options import Count, Names, Seconds, Section
 from schemas.values import Name
-from services.keys import Count, Names, Seconds, Section
 from services.machine_sections import (
-    KubernetesSection,
     LoadSection,
     MeterSection,
     OwnerSection,
-    SlurmSection,
     WorkersSection,
 )
 

@@ -125,7 +125,7 @@ class Agent:
         speeds = {spec.node: spec.speed_factor for spec in self._specs}
         self.executor = SimulatedExecutor(speeds, EXACT)
         meter = _Heartbeat(self._specs[0].node)
-        machine = _Watched(self.executor, meter, self._owner, self.watch)
+        machine = _Watched(self.executor, meter, self._owner, watch=self.watch)
         self._turns = Turns(self.core, machine, _EVERY_S, self._say, lambda: None)
         self._turns.begin(now_s)
 

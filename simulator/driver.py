@@ -82,8 +82,10 @@ class Driver:
         begin_s: float = 0.0,
         *,
         skips: bool = False,
+        policies: Callable[[str], Policy] | None = None,
+        state: ClusterState | None = None,
     ) -> None:
-        """Begin with nothing.
+        """Begin with nothing, or go on from a state.
 
         Args:
             policy: Who decides.
@@ -94,9 +96,13 @@ class Driver:
             begin_s: The engine's first moment. Nobody is asked before `START_S`.
             skips: Whether rounds are left out while there is neither a job nor a loan, as a field
                 may have it that answers all commands at once.
+            policies: What makes a policy of its line, if people may choose another; None: `policy`
+                decides, whatever they choose.
+            state: What the engine goes on from, by `resume`; None: from nothing, by `begin`.
         """
-        self._policy, self._field = policy, field
-        self.engine = self._go_on(ClusterState(cell=cell))
+        self._field = field
+        self._policies = policies or (lambda _: policy)
+        self.engine = self._go_on(ClusterState(cell=cell) if state is None else state)
         self.watches: list[Watch] = []
         self.now_s = begin_s
         self.violations = 0
@@ -106,7 +112,7 @@ class Driver:
         self._cycles = 0
 
     def _go_on(self, state: ClusterState) -> Engine:
-        return Engine(state, lambda _: self._policy)
+        return Engine(state, self._policies)
 
     def say(self, data: Input, source: str | Cause) -> None:
         """Let the engine decide on one input now; its commands wait until the field is done."""
@@ -129,6 +135,12 @@ class Driver:
             self._field.happen(self.now_s)
             self._obey()
         self.now_s = max(self.now_s, START_S)
+
+    def resume(self) -> None:
+        """Go on under the leader of the state, once the field has said what it is in."""
+        self.now_s = self.engine.state.now_s
+        self._field.begin(self)
+        self._obey()
 
     def restart(self) -> None:
         """Let another leader go on from what a snapshot keeps of the engine."""

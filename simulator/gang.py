@@ -1,7 +1,9 @@
 """One job as it really is, the gang that it has, and what its tenant declares of it."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from schemas.events import JobSubmitted, RatePoint
 from simulator.driver import START_S
@@ -16,6 +18,54 @@ _LEAST_RATE, _MOST_RATE = 1e-9, 1e9
 Allocation = dict[str, list[int]]
 
 
+class Ground(Protocol):
+    """Where gangs run: nodes by number, and how far it is between their sites."""
+
+    def placement(self, allocation: Mapping[str, Sequence[int]]) -> Placement:
+        """Count the GPUs that are held on each node."""
+        ...
+
+    def site(self, placement: Placement) -> int:
+        """Number the site that a gang is at."""
+        ...
+
+    def speed(self, site: int, affinity: Mapping[str, float]) -> float:
+        """Return the speed at a site of a job that has its own speed in some pools."""
+        ...
+
+    def agent_of(self, node: int) -> str:
+        """Name a node's agent."""
+        ...
+
+    def travel_s(self, mib: float, before: int, after: int) -> float:
+        """Say how long a checkpoint takes from site to site."""
+        ...
+
+
+class Witness(Protocol):
+    """Who is told what becomes of jobs. Moments are the engine's."""
+
+    def changed(
+        self,
+        job: int,
+        site: int,
+        before: Placement,
+        after: Placement,
+        now_s: float,
+        ready_s: float,
+    ) -> None:
+        """A job has another allocation, and makes no progress until `ready_s`."""
+        ...
+
+    def ended(self, job: int, at_s: float) -> None:
+        """A job is done."""
+        ...
+
+    def killed(self, job: int, lost_s: float) -> None:
+        """A job stopped without a checkpoint, and has to do so much again."""
+        ...
+
+
 @dataclass(slots=True)
 class Gang:
     """A job, and the gang it has at present."""
@@ -23,6 +73,7 @@ class Gang:
     entry: Entry
     number: int
     steps: float  #: In a unit of progress.
+    samples: float = field(default=1.0, kw_only=True)  #: In one, too, as its rate is told.
     epoch: int = -1
     allocation: Allocation = field(default_factory=dict)  #: What it runs on.
     gpus: tuple[int, ...] = ()  #: On each node, most first.

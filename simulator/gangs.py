@@ -24,10 +24,8 @@ from schemas.events import (
     WorkerStopped,
 )
 from schemas.values import NodeGpus
-from simulator.account import Account
 from simulator.driver import START_S, Say
-from simulator.gang import Allocation, Gang, steps_of, submission
-from simulator.layout import Layout
+from simulator.gang import Allocation, Gang, Ground, Witness, steps_of, submission
 from simulator.options import Options, ladder
 from simulator.physics.base import Entry, Placement
 
@@ -40,8 +38,8 @@ class Gangs:
     def __init__(
         self,
         entries: Sequence[Entry],
-        layout: Layout,
-        account: Account,
+        layout: Ground,
+        account: Witness,
         options: Options,
     ) -> None:
         """Begin with all jobs to come, by submission.
@@ -171,7 +169,7 @@ class Gangs:
                 job=gang.entry.id,
                 epoch=gang.epoch,
                 step=step,
-                samples_per_s=gang.speed if now_s >= gang.ready_s else 0.0,
+                samples_per_s=gang.speed * gang.samples if now_s >= gang.ready_s else 0.0,
                 checkpoint_step=saved,
                 checkpoint_cost_s=gang.entry.checkpoint_cost_s,
             ),

@@ -57,7 +57,9 @@ class Recorder:
         value, self._digest = write_entry(state, stimulus, decision, self._digest)
         self._file.write(_ENTRY + value + b"\n")
         if state.number % SNAPSHOT_ENTRIES == 0:
-            for key, piece in Writing(state, self._digest, {}).pieces():
+            # Runs may be joined before it, none between: a later entry is never before this.
+            writing = Writing(state, self._digest, {}, journal_offset=state.number)
+            for key, piece in writing.pieces():
                 suffix = key.removeprefix(state.cell).encode()
                 self._file.write(_SNAPSHOT + suffix + b" " + piece + b"\n")
 

@@ -22,7 +22,15 @@ from scheduler.core.record import (
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job, state_hash, state_to_json
-from scheduler.core.stimuli import Cause, Decision, Input, LeaderStarted, Stimulus, TimePassed
+from scheduler.core.stimuli import (
+    Cause,
+    Decision,
+    Input,
+    LeaderStarted,
+    Requested,
+    Stimulus,
+    TimePassed,
+)
 from scheduler.core.validate import violations
 from scheduler.core.view import View
 from scheduler.policies.interface import Plan, Policy, Snapshot, Target
@@ -41,6 +49,7 @@ from schemas.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from schemas.requests import Request, VerbData
 from tests.snapshots import alike
 
 START_S = 1_000_000.0
@@ -133,6 +142,20 @@ def progressed(
         checkpoint_step=saved,
         checkpoint_cost_s=1.0,
     )
+
+
+def request_of(now_s: float, args: VerbData, name: str, **over: Any) -> Requested:
+    """What an operator asks for now, as the engine is given it; a tenant is of tenant `t`."""
+    fields = {
+        "id": name,
+        "subject": "ann",
+        "role": "operator",
+        "tenant": "t",
+        "asked_s": now_s,
+        "expires_s": now_s + 60.0,
+        **over,
+    }
+    return Requested(raw="{}", request=Request(args=args, **fields))
 
 
 def target(pool: str = "train", **placement: int) -> Target:

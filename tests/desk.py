@@ -33,9 +33,9 @@ from tests.builders import START_S
 
 
 @contextlib.asynccontextmanager
-async def open_desk(kind: str, folder: Path) -> AsyncIterator["Desk"]:
+async def open_desk(kind: str, folder: Path, start_s: float = START_S) -> AsyncIterator["Desk"]:
     """Give a desk on the bus `memory` or `sqlite`; end what still runs on it."""
-    clock = PacedClock(START_S, None)
+    clock = PacedClock(start_s, None)
     bus: Bus = (
         MemoryBus(clock)
         if kind == "memory"

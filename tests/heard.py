@@ -9,7 +9,7 @@ from bus.contract import BusError, Message, Record
 from bus.memory import MemoryBus
 from runtime.service import AgentService
 from schemas.codec import Rejected, decode_event
-from schemas.commands import CommandData
+from schemas.commands import AnyCommand
 from schemas.topics import COMMANDS, EVENTS
 from schemas.values import Strict
 from tests.post import ordered
@@ -36,7 +36,7 @@ class Heard:
         self.clock, self.bus = clock, FlakyBus(clock)
         self._orders = 0
 
-    async def order(self, agent: str, data: CommandData, id: str | None = None) -> None:
+    async def order(self, agent: str, data: AnyCommand, id: str | None = None) -> None:
         """Give an agent a command; they are called c1, c2 and so on unless told otherwise."""
         self._orders += 1
         name = id or f"c{self._orders}"

@@ -16,7 +16,7 @@ from bus.contract import Bus, BusError, Message, Record
 from bus.memory import MemoryBus
 from bus.wire import Incoming, LinkDown, Outgoing
 from schemas.codec import command, decode_horizon, encode, event
-from schemas.commands import CommandData
+from schemas.commands import AnyCommand
 from schemas.events import EventData, JobProgressed, NodeMeasured
 from schemas.horizon import HorizonReached
 from tests.patience import PATIENCE_S
@@ -208,7 +208,7 @@ def said(
 
 
 def ordered(
-    data: CommandData,
+    data: AnyCommand,
     number: int,
     agent: str,
     time_s: float,

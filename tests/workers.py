@@ -16,9 +16,10 @@ import pytest
 
 from runtime.checkpoints.store import CheckpointStore
 from runtime.core import GangStarted, GangStopped, ScaleWorkers, StartWorkers
+from runtime.durable import write_json
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import machine_environment
-from runtime.executors.folder import read_json, write_json
+from runtime.executors.folder import read_json
 from runtime.executors.options import ProcessOptions
 from runtime.executors.process import ProcessExecutor
 from runtime.executors.processes import workers_of
@@ -157,7 +158,9 @@ class Bench(Driven[ProcessExecutor]):
         self.agent = agent or f"agent-{os.getpid()}-{root.name}"
         self.store = store or CheckpointStore(f"file://{root}/store")
         chosen = {"quiet_start_s": 0.3, "grace_s": 20.0, "lock_wait_s": 1.0, **options}
-        self.options = ProcessOptions(root / "agent", self.store, self.agent, **chosen)
+        self.options = ProcessOptions(
+            root=root / "agent", store=self.store, agent=self.agent, **chosen
+        )
         super().__init__(self.options.root)
 
     def make(self) -> ProcessExecutor:

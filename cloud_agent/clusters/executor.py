@@ -34,6 +34,7 @@ _IDLE_POLL_S = 60.0
 _ASK_S = 0.2
 #: How many folders of ended runs of a job stay, for their logs.
 _KEEP_RUNS = 20
+_NO_RECORD = "the folder of runs has no record of it"
 
 _Order = StartWorkers | ScaleWorkers | CheckpointWorkers | StopWorkers | KeepLease
 
@@ -177,7 +178,7 @@ class ClusterExecutor:
         self._load()
         for job, epoch in sorted(self._remembered.items()):
             if job not in self._gangs:
-                self._report(GangFailed(job, epoch, "the folder of runs has no record of it"))
+                self._report(GangFailed(job, epoch, _NO_RECORD))
 
     # --- the thread ---
 
@@ -198,8 +199,9 @@ class ClusterExecutor:
             return
         if not self._has_loaded:
             self._load_late()
-        self._take_stored()
+        # First: an order that the core gave before it heard of the end gives that another epoch.
         self._carry_out_orders()
+        self._take_stored()
         self._cluster.look()
         now_s = self._clock_s()
         for _, gang in sorted(self._gangs.items()):
@@ -250,8 +252,11 @@ class ClusterExecutor:
                 self._cluster.keep_lease(order.until_s, order.grace_s)
             elif isinstance(order, StartWorkers):
                 self._take(order, gang, said_s)
-            elif gang is not None and isinstance(order, ScaleWorkers):
-                gang.scale(order)
+            elif isinstance(order, ScaleWorkers):
+                if gang is None:  # the core holds it under this epoch, and would wait for its end
+                    self._report(GangFailed(order.job, order.epoch, _NO_RECORD))
+                else:
+                    gang.scale(order)
             elif gang is not None and isinstance(order, CheckpointWorkers):
                 gang.checkpoint(order, said_s)
             elif gang is not None:

@@ -11,7 +11,6 @@ from cloud_agent.clusters.attempt import Attempt, Cluster
 from cloud_agent.clusters.folder import RECORDS
 from cloud_agent.clusters.gang_record import Final, GangRecord, StartedRun
 from cloud_agent.clusters.options import ClusterOptions
-from cloud_agent.clusters.stall_detector import StallDetector
 from runtime.core import (
     CheckpointDone,
     CheckpointLost,
@@ -29,6 +28,7 @@ from runtime.core import (
 )
 from runtime.core.state import without
 from runtime.executors.fetching import fetched, job_folder
+from runtime.executors.stall_detector import StallDetector
 from runtime.executors.uploading import CheckpointUploader, LocalCheckpoint, Uploaded, in_thread
 from schemas.programs import Program
 
@@ -62,6 +62,7 @@ class Gang:
         )
         self._attempt: Attempt | None = None
         self._stall = StallDetector(context.options, record.job)
+        self._trains_since_s: float | None = None
         self._fetch: Future[Path] | None = None
         self._drop_fetch = threading.Event()
         self._has_started = False
@@ -105,7 +106,10 @@ class Gang:
     def scale(self, order: ScaleWorkers) -> None:
         """Have it run on other GPUs, under the order's epoch."""
         record = self.record
-        if order.epoch <= record.epoch or self._stop_by_s is not None or record.final is not None:
+        if record.final is not None:
+            self._end_under(order.epoch)
+            return
+        if order.epoch <= record.epoch or self._stop_by_s is not None:
             return
         if without(record.placement, order.placement):
             record.giving_up.append(record.epoch)
@@ -128,6 +132,9 @@ class Gang:
     def stop(self, order: StopWorkers, now_s: float) -> None:
         """Stop it; a repeated order can only bring the deadline forward."""
         # The epoch is higher if the agent ended before it could pass on a change of size.
+        if self.record.final is not None:
+            self._end_under(order.epoch)
+            return
         self.record.epoch = max(self.record.epoch, order.epoch)
         by_s = now_s + (order.grace_s if order.checkpoint else 0.0)
         self._stop_by_s = by_s if self._stop_by_s is None else min(self._stop_by_s, by_s)
@@ -187,7 +194,15 @@ class Gang:
             current.advance(now_s, self._leave_by_s(now_s))
             self._look(now_s)  # the last lines may have come just before the end
             self._note_start(current)
-            self._stall.look(current, now_s)
+            if current.trains and self._trains_since_s is None:
+                self._trains_since_s = now_s
+            self._stall.look(
+                current.progress,
+                now_s,
+                begun_s=self._trains_since_s,
+                step=current.step,
+                epoch=current.started.epoch,
+            )
         if current is not None and current.ended is not None:
             if not self._is_released:
                 self._on_workers_gone(current, now_s)
@@ -261,9 +276,9 @@ class Gang:
 
     def _begin(self, started: StartedRun) -> None:
         self._scale_by_s, self._is_released, self._is_complete = None, False, False
-        self._upload_by_s, self._stall = (
-            math.inf,
-            StallDetector(self._context.options, self.record.job),
+        self._upload_by_s, self._trains_since_s = math.inf, None
+        self._stall = StallDetector(
+            self._context.options, self.record.job, is_resumed=started.step > 0
         )
         folder = job_folder(self._context.options.root, self.record.job) / str(started.epoch)
         self._attempt = self._context.cluster.attempt(
@@ -340,6 +355,14 @@ class Gang:
             self.record.final = None  # nor is it reported; the next call tries again
             raise
         self._context.report(final)
+
+    def _end_under(self, epoch: int) -> None:
+        """Report its end under the epoch of an order that came after it."""
+        record = self.record
+        if record.move_end(epoch) and record.final is not None:
+            # Before it is recorded: an order that comes again would change nothing then.
+            self._context.report(record.final)
+            record.write(self._context.records)
 
     # --- checkpoints ---
 

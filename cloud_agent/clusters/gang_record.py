@@ -6,12 +6,13 @@ ended. So a restarted agent knows at once what may still run, without asking the
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runtime.core import CheckpointDone, GangCompleted, GangFailed, GangStopped, Placement
-from runtime.executors.folder import read_json, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import read_json
 from schemas.commands import GangSpec
 
 Final = GangCompleted | GangFailed | GangStopped
@@ -57,6 +58,16 @@ class GangRecord:
     saved: CheckpointDone | None = None
     #: How it ended, until that is stored.
     final: Final | None = None
+
+    def move_end(self, epoch: int) -> bool:
+        """Put its end under the epoch of an order that came after it; False if there is none.
+
+        The core has taken that epoch, and ignores an end that is reported under an earlier one.
+        """
+        if self.final is None or epoch <= self.final.epoch:
+            return False
+        self.epoch, self.final = epoch, replace(self.final, epoch=epoch)
+        return True
 
     def write(self, folder: Path) -> None:
         """Write it down.

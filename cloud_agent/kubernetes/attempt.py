@@ -27,7 +27,8 @@ from cloud_agent.kubernetes.informer import View
 from cloud_agent.kubernetes.objects import End, JobSeen, PodSeen
 from cloud_agent.kubernetes.options import KubernetesOptions
 from cloud_agent.kubernetes.record import Record, load
-from runtime.executors.folder import CHECKPOINTS, WORK, replace_text
+from runtime.durable import write_file
+from runtime.executors.folder import CHECKPOINTS, WORK
 
 _log = logging.getLogger(__name__)
 #: How often Kubernetes may refuse a Job before the run fails.
@@ -145,7 +146,7 @@ class Attempt:
         if record is not None:
             record.wishes += 1
             record.write(self.folder)
-            replace_text(self.folder / SAVE_REQUEST, f"{record.wishes}\n")
+            write_file(self.folder / SAVE_REQUEST, f"{record.wishes}\n".encode(), synced=False)
 
     def advance(self, now_s: float, leave_by_s: float | None) -> None:
         """Take the next steps; with `leave_by_s`, see that it is gone by then.

@@ -139,7 +139,7 @@ def job_body(work: Work, options: KubernetesOptions) -> Json:
         "containers": [_container(work, options)],
         "volumes": [*options.pod.get("volumes", ()), {"name": _VOLUME, **options.volume}],
     }
-    if options.service is not None:
+    if options.service:
         pod["subdomain"] = options.service
     return {
         "apiVersion": "batch/v1",
@@ -200,7 +200,7 @@ def _environment(work: Work, options: KubernetesOptions, run: Path) -> list[Json
     # A program cannot pass itself off as another job, nor be told of a checkpoint there is not.
     wanted = {k: v for k, v in work.program.env.items() if not k.startswith("TIDEGATE_")}
     port = _PORT_FIRST + zlib.crc32(f"{work.job}/{work.epoch}".encode()) % _PORTS
-    first = "127.0.0.1" if options.service is None else f"{work.name}-0.{options.service}"
+    first = f"{work.name}-0.{options.service}" if options.service else "127.0.0.1"
     said = {
         **{name: _literal(value) for name, value in wanted.items()},
         "TIDEGATE_AGENT": options.agent,
@@ -243,7 +243,7 @@ def _from_secret(name: str, secret: str, key: str) -> Json:
 
 
 def _per_gpu(options: KubernetesOptions) -> Mapping[str, str]:
-    gpus = {"cpu": "1"} if options.gpu_resource is None else {options.gpu_resource: "1"}
+    gpus = {options.gpu_resource or "cpu": "1"}
     return {**gpus, **options.resources_per_gpu}
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from runtime.durable import write_file
 from runtime.executors.folder import LOGS, PROGRESS
 from runtime.executors.logs import last_line
 from runtime.executors.untrusted_files import open_regular_file, read_tail
@@ -66,9 +67,8 @@ class Run:
         Raises:
             OSError: the shared folder cannot be written.
         """
-        draft = self.folder / "wish.draft"
-        draft.write_text(f"{number} {verb} {grace_s}\n")
-        draft.replace(self.folder / "wish")
+        said = f"{number} {verb} {grace_s}\n"
+        write_file(self.folder / "wish", said.encode(), synced=False)
 
     def exit_code(self) -> int | None:
         """Give the exit code of the batch script; None while it runs, or if it wrote none."""
@@ -129,9 +129,8 @@ def write_lease(root: Path, until_s: float | None, grace_s: float) -> None:
     if until_s is None:
         (root / LEASE).unlink(missing_ok=True)
         return
-    draft = root / f"{LEASE}.draft"
-    draft.write_text(f"{math.ceil(until_s)} {math.ceil(grace_s)}\n")
-    draft.replace(root / LEASE)
+    said = f"{math.ceil(until_s)} {math.ceil(grace_s)}\n"
+    write_file(root / LEASE, said.encode(), synced=False)
 
 
 def progress_names(nodes: int) -> list[str]:

@@ -5,12 +5,12 @@ import os
 import shutil
 from pathlib import Path
 
-from runtime.checkpoints.durable import make_folder, sync_folder
 from runtime.checkpoints.errors import CheckpointError, Damaged
 from runtime.checkpoints.filesystem import Filesystem
 from runtime.checkpoints.manifest import Manifest, StoredFile
 from runtime.checkpoints.source import look
 from runtime.checkpoints.transfer import TransferFlow
+from runtime.durable import make_folder, sync_folder
 
 
 class Download:

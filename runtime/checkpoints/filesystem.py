@@ -17,8 +17,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import known_implementations
 
-from runtime.checkpoints.durable import make_folder, sync_folder, write_file
 from runtime.checkpoints.errors import CheckpointError, Damaged, explained
+from runtime.durable import make_folder, sync_folder, write_file
 
 #: User and password in a URL; they are never shown.
 _SECRET = re.compile(r"(?<=://)[^/@]+@")

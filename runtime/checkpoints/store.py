@@ -2,11 +2,13 @@
 
     <URL>/<job>/<epoch>-<step>/<sha256 of a part>   the files, cut into parts
     <URL>/<job>/<epoch>-<step>/manifest.json        written last, when all else is verified
+    <URL>/<job>/failed-rank-<rank>.log              the end of what the gang that failed last wrote
 
 An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
 All calls block and may come from any thread.
 """
 
+import re
 import secrets
 import threading
 from collections.abc import Collection
@@ -37,6 +39,9 @@ _PART_BYTES, _LEAST_PART_BYTES = 16 * MIB, 1 * MIB
 #: With a rate limit a part takes this many seconds, so that transfers are even and stop soon.
 _PART_S = 4.0
 _PROBE = ".probe"
+#: So much of the end of a failed gang's log is kept, in bytes.
+LOG_BYTES = 256 * 1024
+_is_log = re.compile(r"failed-rank-[0-9]{1,5}\.log").fullmatch
 
 
 class CheckpointStore:
@@ -280,6 +285,32 @@ class CheckpointStore:
             self._filesystem.remove_folder(folder)
             deleted.append(self._filesystem.address(folder))
         return deleted
+
+    def keep_log(self, job: str, rank: int, end: bytes) -> None:
+        """Keep the end of a failed gang's log, in place of that of the one that failed before it.
+
+        Raises:
+            CheckpointError: the store cannot be asked, or refuses.
+        """
+        checked(job, 0, 0)
+        name = f"failed-rank-{rank}.log"
+        self._filesystem.write(f"{job}/{name}", end[-LOG_BYTES:])
+        for other in self._filesystem.entries(job):
+            if other != name and _is_log(other):
+                self._filesystem.remove(f"{job}/{other}")
+
+    def kept_log(self, job: str, rank: int) -> tuple[bytes, str] | None:
+        """Give the end of a failed gang's log and its URL, if that of this rank was kept.
+
+        Raises:
+            CheckpointError: the store cannot be asked.
+        """
+        checked(job, 0, 0)
+        path = f"{job}/failed-rank-{rank}.log"
+        try:
+            return self._filesystem.read(path, LOG_BYTES), self._filesystem.address(path)
+        except Damaged:
+            return None
 
     def probe(self) -> float | None:
         """Write, read and delete a small object; give when, by the store's clock, it was written.

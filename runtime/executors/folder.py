@@ -16,9 +16,6 @@
 Imports little: the supervisor lives as long as its gang, and should cost a few MiB.
 """
 
-import contextlib
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -74,43 +71,7 @@ _SHAPES: Mapping[str, Shape] = MappingProxyType(
 )
 
 
-def write_json(path: Path, content: dict[str, Any], *, mode: int = 0o600) -> None:
-    """Write a file whole: after a crash it is the old or the new one, never a part.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
-    draft = path.with_name(path.name + ".draft")
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()  # of a writer that was killed; or a link, through which nothing is written
-    # For its owner alone, unless workers are to read it: an order holds a job's environment.
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def read_json(path: Path) -> dict[str, Any] | None:
     """Give what a record says; None if there is none, or nothing that makes sense."""
     found = read_record(path, _SHAPES.get(path.name, {}))
     return None if found is None else found[0]
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Replace a small file that workers read: they see the old one or the new one.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
-    draft = path.with_name(path.name + ".draft")
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()
-    draft.write_text(text)
-    draft.replace(path)

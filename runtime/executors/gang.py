@@ -21,9 +21,8 @@ from runtime.executors.runs import Run, StopReason
 from runtime.executors.stopping import StopRequest
 from runtime.executors.uploading import CheckpointUploader, Uploaded
 
-#: Workers that should have been gone for this long are killed without their supervisor. A restarted
-#: agent core repeats its orders at once; a gang whose change of size it does not order again within
-#: the second time fails.
+#: Workers that should have been gone for this long are killed without their supervisor. A change of
+#: size that a restarted agent core does not order again within the second time has failed.
 _OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 
 
@@ -126,18 +125,15 @@ class Gang:
         """Change the GPUs: in place, or the workers save, leave, and are started again."""
         if order.epoch <= self.epoch:
             return
-        self._now_s = now_s
         if without(self.placement, order.placement):
             self._reports.expect_release(self.epoch)
-        self.epoch, self.placement = order.epoch, order.placement
+        self._now_s, self.epoch, self.placement = now_s, order.epoch, order.placement
         if self.live is not None and self.phase in ("launching", "running"):
             self._change_size(self.live)
         elif self.phase == "awaiting_scale":
             self._restart_with_new_gpus()
         elif self.phase in ("fetching", "uploading"):
             self._report_left(self.epoch)
-            if self._final == self._completed:  # there is no work left to start workers for
-                self._reports.add_started(self.epoch, last_step(self.live, self.uploader.step))
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         """Have a checkpoint written; the next that is written is the answer."""
@@ -377,6 +373,8 @@ class Gang:
 
     def _complete(self) -> None:
         self._end(self._completed, math.inf if self._stop is None else self._upload_until_s())
+        if self._stop is None and self.live is not None and self.live.epoch < self.epoch:
+            self._report_left(self.epoch)  # they ended as they were to change their size
 
     def _fail(self, error: str, *, retriable: bool = True) -> None:
         until_s = self._now_s + self._options.final_upload_timeout_s
@@ -394,6 +392,8 @@ class Gang:
 
     def _report_left(self, below: int) -> None:
         self._reports.add_left(self.uploader.step if self.live is None else self.live.step, below)
+        if self._final == self._completed:  # there is no work left to start workers for
+            self._reports.add_started(self.epoch, last_step(self.live, self.uploader.step))
 
     def _checkpoint_lost(self, error: str) -> None:
         self._save_by_s = None

@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.executors.folder import read_json, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import read_json
 from runtime.executors.processes import boot_id
 
 LEASE = "lease.json"

@@ -1,6 +1,5 @@
 """A started run: its processes together with the progress that its workers report."""
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,10 +9,8 @@ from runtime.executors.failures import Failure, failure
 from runtime.executors.options import ProcessOptions
 from runtime.executors.progress import ProgressFile
 from runtime.executors.runs import Run
-from runtime.executors.stall import stalled_since_s
+from runtime.executors.stall_detector import StallDetector
 from runtime.executors.uploading import LocalCheckpoint
-
-_log = logging.getLogger(__name__)
 
 
 class LiveRun:
@@ -22,10 +19,8 @@ class LiveRun:
     def __init__(self, options: ProcessOptions, run: Run) -> None:
         self.run = run
         self.file = ProgressFile(run.progress, run.checkpoints)
-        #: Since when it has taken no step; None: it takes steps, or never reported any.
-        self.stuck_since_s: float | None = None
-        #: Why the executor killed it, if it did.
-        self.kill_reason: str | None = None
+        order = run.order
+        self.stall = StallDetector(options, order.job, is_resumed=order.step > 0)
         self._options = options
         self._begun_s: float | None = None
 
@@ -99,27 +94,15 @@ class LiveRun:
 
     def watch(self, now_s: float) -> None:
         """Notice workers that take no steps; kill them if the options say so."""
-        if self._becomes_stuck(now_s):
-            said = f"alive, but no step after {self.step}"
-            _log.warning("job %s, epoch %d: %s", self.run.order.job, self.epoch, said)
-            if self._options.end_stuck:
-                self.kill_reason = f"stuck: {said}"
-                self.run.kill()
+        begun_s, step, epoch = self._begun_s, self.step, self.epoch
+        if self.stall.look(self.file, now_s, begun_s=begun_s, step=step, epoch=epoch):
+            self.run.kill()
 
     def save(self) -> None:
         """Ask the workers to write a checkpoint and go on, if the job says that they can."""
         program = self.run.order.spec.program
         if program is not None and program.saves == "on_signal":
             self.run.save()
-
-    def _becomes_stuck(self, now_s: float) -> bool:
-        moved_s = self.file.moved_s
-        if moved_s is None and self.run.order.step > 0:
-            moved_s = self._begun_s  # a job that reported steps before is expected to again
-        usual_s, least_s = self.file.step_interval_s, self._options.stuck_after_s
-        before = self.stuck_since_s
-        self.stuck_since_s = stalled_since_s(moved_s, usual_s, least_s, now_s)
-        return before is None and self.stuck_since_s is not None
 
     def progress(self, epoch: int) -> GangProgress | None:
         """How far it is, under this epoch; None if it does not report."""
@@ -132,8 +115,8 @@ class LiveRun:
 
     def failure(self) -> Failure | None:
         """Why it failed; None if all its workers ended well. Only once it is gone."""
-        if self.kill_reason is not None:
-            return Failure(self.kill_reason)
+        if self.stall.kill_reason is not None:
+            return Failure(self.stall.kill_reason)
         if not self.run.this_boot:
             return Failure("the machine was restarted, and the workers with it")
         program = self.run.order.spec.program

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.checkpoints.durable import sync_folder
+from runtime.durable import sync_folder, write_json
 from runtime.executors.folder import (
     CHECKPOINTS,
     CLOSED,
@@ -22,7 +22,6 @@ from runtime.executors.folder import (
     ORDER,
     STOP,
     read_json,
-    write_json,
 )
 from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user

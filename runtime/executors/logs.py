@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+#: Beside `NAME.log`: how many bytes were dropped with its oldest files.
+DROPPED = ".dropped"
 #: How much of the end of the output stays in memory, for error messages.
 _TAIL_BYTES = 16 * 1024
 
@@ -60,12 +62,26 @@ class RotatingLog:
 
     def _rotate(self) -> None:
         self.close()
+        self._count_dropped(self._numbered(self._files - 1))
         for number in range(self._files - 1, 0, -1):
             older = self._numbered(number - 1)
             if older.exists():
                 older.replace(self._numbered(number))
         if self._files == 1:
             self._path.unlink(missing_ok=True)
+
+    def _count_dropped(self, oldest: Path) -> None:
+        """Write down how much will have gone with the oldest file: a reader's offsets count it."""
+        if not oldest.exists():
+            return
+        beside = self._path.with_name(self._path.name + DROPPED)
+        try:
+            before = int(beside.read_text())
+        except (OSError, ValueError):
+            before = 0
+        draft = beside.with_name(beside.name + ".draft")
+        draft.write_text(str(before + oldest.stat().st_size))
+        draft.replace(beside)
 
     def _numbered(self, number: int) -> Path:
         name = self._path.name

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from runtime.core import (
@@ -28,6 +29,7 @@ from runtime.executors.gang import Gang
 from runtime.executors.lease import LEASE, write_lease
 from runtime.executors.local_checkpoints import has_unstored_result
 from runtime.executors.locks import Locked, take
+from runtime.executors.log_files import keep_end
 from runtime.executors.options import ProcessOptions
 from runtime.executors.tenants import allow_traversal
 from runtime.executors.uploading import in_thread
@@ -135,6 +137,9 @@ class ProcessExecutor:
                 self._after_stored.append(self._close_older(gang))
             if gang.phase == "over":
                 del self._gangs[job]
+                failed = any(isinstance(report, GangFailed) for report in said)
+                if failed and gang.live is not None:
+                    in_thread(partial(keep_end, self._options.store, job, gang.live.run.folder))
                 if not any(isinstance(report, GangFailed) and report.lost for report in said):
                     # A lost gang may be resumed from what is on the disk, perhaps only by the next
                     # agent, so its folder stays.
@@ -168,9 +173,9 @@ class ProcessExecutor:
     def stuck(self, now_s: float) -> Sequence[tuple[str, float]]:
         """Give the jobs whose workers run and take no steps, and since when."""
         return [
-            (job, gang.live.stuck_since_s)
+            (job, gang.live.stall.since_s)
             for job, gang in sorted(self._gangs.items())
-            if gang.live is not None and gang.live.stuck_since_s is not None
+            if gang.live is not None and gang.live.stall.since_s is not None
         ]
 
     def pids(self, node: str) -> dict[int, list[int]]:

@@ -4,6 +4,7 @@ Source of the formats: proc(5). Imports little, because the supervisor does.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -24,11 +25,13 @@ _NONE = 50
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process of one boot."""
+    """A process, distinct from all others that had or will have its pid."""
 
     pid: int
     #: When it began, in clock ticks since boot.
     started: int
+    #: The boot, by `boot_id`.
+    boot: str
 
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
@@ -60,7 +63,7 @@ def identity(pid: int) -> Identity | None:
         return None
     if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):
         return None
-    return Identity(pid, int(fields[_STARTED]))
+    return Identity(pid, int(fields[_STARTED]), boot_id())
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -69,6 +72,7 @@ def _stat(pid: int) -> list[bytes]:
     return stat[stat.rfind(b")") + 2 :].split()
 
 
+@functools.cache
 def boot_id() -> str:
     """Name the machine's present boot."""
     try:

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any, Literal
 
-from runtime.executors.folder import write_json
+from runtime.durable import write_json
 from runtime.executors.locks import Locked, take
 from runtime.executors.processes import catches
 from runtime.executors.worker_group import WorkerGroup, WorkerProcess

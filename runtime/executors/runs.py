@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 import runtime
 from runtime.core import Placement
+from runtime.durable import write_json
 from runtime.executors.cgroups import Cgroup
 from runtime.executors.environment import (
     RunEnvironment,
@@ -38,7 +39,6 @@ from runtime.executors.folder import (
     STOP,
     WORK,
     read_json,
-    write_json,
 )
 from runtime.executors.lease import LEASE
 from runtime.executors.locks import lock_path
@@ -93,7 +93,7 @@ class Run:
         said = read_json(folder / SHIM)
         if said is not None:
             run.this_boot = said["boot"] == boot_id()
-            shim = Identity(said["pid"], said["started"]) if run.this_boot else None
+            shim = Identity(said["pid"], said["started"], said["boot"]) if run.this_boot else None
         run.was_started = said is not None or shim is not None or (folder / EXIT).exists()
         run._shim = shim
         if (request := read_json(folder / RESIZE)) is not None:

@@ -24,18 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runtime.durable import write_json
 from runtime.executors.cgroups import Cgroup, make_cgroup
-from runtime.executors.folder import (
-    EXIT,
-    LOGS,
-    ORDER,
-    RESIZE,
-    SHIM,
-    STOP,
-    WORLD,
-    read_json,
-    write_json,
-)
+from runtime.executors.folder import EXIT, LOGS, ORDER, RESIZE, SHIM, STOP, WORLD, read_json
 from runtime.executors.kernel import become_subreaper
 from runtime.executors.lease import read_lease
 from runtime.executors.locks import Locked, take

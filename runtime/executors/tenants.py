@@ -10,7 +10,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from runtime.executors.folder import read_json, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import read_json
 
 #: Checkpoints fetched from the store, in the folder of a job.
 FETCHED = "fetched"

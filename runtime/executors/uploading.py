@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from runtime.executors.folder import CHECKPOINTS, COMMITTED, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import CHECKPOINTS, COMMITTED
 from runtime.executors.local_checkpoints import (
     CheckpointSync,
     has_unstored_result,

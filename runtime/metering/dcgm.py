@@ -10,8 +10,9 @@ cent and says nothing of MIG devices, `DCGM_FI_PROF_GR_ENGINE_ACTIVE` a share an
 
 from collections.abc import Mapping, Sequence
 
+from runtime.http_client import HttpError, check_url
 from runtime.metering.exposition import MalformedError, Series, parse
-from runtime.metering.fetch import FetchError, check_url, fetch
+from runtime.metering.fetch import fetch
 from runtime.metering.sampled import Reading, Unreadable
 
 _UTILISATION = "DCGM_FI_DEV_GPU_UTIL"
@@ -61,7 +62,7 @@ class DcgmGpus:
     def read(self) -> Mapping[str, Sequence[Reading]]:
         try:
             page = parse(fetch(self._url, self._timeout_s), _WANTED)
-        except FetchError as error:
+        except HttpError as error:
             raise Unreadable(str(error)) from None
         except MalformedError as error:
             raise Unreadable(f"{self._url}: {error}; is this a DCGM exporter?") from None

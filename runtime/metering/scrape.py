@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from runtime.http_client import HttpError, HttpTimeoutError, check_url
 from runtime.metering.exposition import MalformedError, parse
-from runtime.metering.fetch import FetchError, FetchTimeoutError, check_url, fetch
+from runtime.metering.fetch import fetch
 from runtime.metering.periodic import PeriodicThread, monotonic_s
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
@@ -132,9 +133,9 @@ class Scraper:
         try:
             text = fetch(url, self._timeout_s, headers=self._headers)
             reading = self._read(watch, text)
-        except FetchTimeoutError as failure:
+        except HttpTimeoutError as failure:
             outcome, error = "timeouts", str(failure)
-        except FetchError as failure:
+        except HttpError as failure:
             outcome, error = "failures", str(failure)
         except (MalformedError, NoLoadError) as failure:
             outcome, error = "useless", f"{url}: {failure}"

@@ -10,13 +10,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.executors.processes import Identity
 from runtime.owners.lender import POLL_S, Operation, Outcome, filled
 from runtime.owners.processes import (
     Child,
-    Identity,
     SessionTermination,
     bound_log,
-    is_alive,
     last_line,
     recorded,
     start,
@@ -104,7 +103,7 @@ class _Node:
         # A hook of the operation before, or of an agent that was killed, must not run beside this
         # one. If it has exited, its children may be the owner's server, which must not be ended.
         last = recorded(self._record)
-        if last is not None and is_alive(last):
+        if last is not None and last.alive():
             yield from self._end(last)
         error = yield from self._run(hook, self._now_s + options.timeout_s)
         until_s = self._now_s + options.confirm_timeout_s

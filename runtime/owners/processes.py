@@ -7,7 +7,6 @@ command that may be running is found, and a reused pid is not mistaken for it.
 
 import contextlib
 import fcntl
-import functools
 import os
 import signal
 import subprocess
@@ -17,21 +16,11 @@ from pathlib import Path
 
 import orjson
 
-from runtime.checkpoints.durable import sync_folder
+from runtime.durable import write_json
+from runtime.executors.processes import Identity, boot_id, identity
 
 #: Waits for one line on its input, then becomes the command. 125: no line came.
 _SHELL = 'read -r _ || exit 125; exec "$@" </dev/null'
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A process, distinct from all others that had or will have its pid."""
-
-    pid: int
-    #: Clock ticks from the boot to its start.
-    started: int
-    boot: str
 
 
 class _Popen(subprocess.Popen[bytes]):
@@ -89,8 +78,8 @@ def start(
     word = process.stdin
     assert word is not None
     try:
-        who = identity(process.pid) or Identity(process.pid, -1, boot())
-        write(record, asdict(who), outlives_power=False)  # nor does the process
+        who = identity(process.pid) or Identity(process.pid, -1, boot_id())
+        write_json(record, asdict(who), synced=False)  # nor does the process
         with contextlib.suppress(BrokenPipeError), word:
             word.write(b"\n")
     except OSError:
@@ -98,28 +87,6 @@ def start(
         process.communicate()
         raise
     return Child(who, process)
-
-
-def write(path: Path, value: object, *, outlives_power: bool = True) -> None:
-    """Replace a file by JSON: after a crash it has the old value or the new one.
-
-    Args:
-        path: The file.
-        value: What JSON can say.
-        outlives_power: Also after a loss of power, which takes a while.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(orjson.dumps(value))
-        file.flush()
-        if outlives_power:
-            os.fsync(file.fileno())
-    new.replace(path)
-    if outlives_power:
-        sync_folder(path.parent)  # or the name might still refer to the old file
 
 
 def recorded(record: Path) -> Identity | None:
@@ -130,33 +97,6 @@ def recorded(record: Path) -> Identity | None:
         return None
 
 
-@functools.cache
-def boot() -> str:
-    """Give the id of this boot of the machine."""
-    return _BOOT.read_text(encoding="ascii").strip()
-
-
-def _stat(pid: int) -> list[str] | None:
-    """Give the fields of /proc/PID/stat from the state on; None if it is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields
-
-
-def identity(pid: int) -> Identity | None:
-    """Give the identity of the process that has this pid now; None if there is none."""
-    fields = _stat(pid)
-    return None if fields is None else Identity(pid, int(fields[19]), boot())
-
-
-def is_alive(who: Identity) -> bool:
-    """Whether this process is alive."""
-    return identity(who.pid) == who
-
-
 def session(who: Identity) -> list[int]:
     """Find the processes of the session that `who` leads or has led.
 
@@ -164,13 +104,13 @@ def session(who: Identity) -> list[int]:
     session is over.
     """
     there = identity(who.pid)
-    if who.boot != boot() or (there is not None and there != who):
+    if who.boot != boot_id() or (there is not None and there != who):
         return []
     found = []
     with os.scandir("/proc") as entries:
         for entry in entries:
             if entry.name.isdecimal() and _session_of(pid := int(entry.name)) == who.pid:
-                if _stat(pid) is not None:
+                if identity(pid) is not None:
                     found.append(pid)
     return found
 
@@ -217,14 +157,14 @@ class SessionTermination:
         """Send SIGTERM now; from `grace_s` later on, `poll` sends SIGKILL."""
         self._who, self._lock = who, lock
         self._kill_s = now_s + grace_s
-        if who is not None and (is_alive(who) or session(who)):
+        if who is not None and (who.alive() or session(who)):
             # Only its first group: shells and process pools pass the signal on by themselves.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(who.pid, signal.SIGTERM)
 
     def poll(self, now_s: float) -> bool:
         """Whether no process of it is left."""
-        if self._who is not None and now_s < self._kill_s and is_alive(self._who):
+        if self._who is not None and now_s < self._kill_s and self._who.alive():
             return False  # spares a look at every process of the machine
         left = [] if self._who is None else session(self._who)
         if self._lock is not None and not left:

@@ -12,7 +12,8 @@ import socket
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from runtime.owners.background import BackgroundCall, HttpRequest
+from runtime.http_client import HttpRequest
+from runtime.owners.background import BackgroundCall
 
 _TIMEOUT_S = 5.0
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.executors.locks import Locked, take
+from runtime.executors.processes import Identity
 from runtime.owners.lender import POLL_S, filled, filled_text
 from runtime.owners.processes import (
     Child,
-    Identity,
     SessionTermination,
     bound_log,
-    is_alive,
     last_line,
     recorded,
     session,
@@ -136,7 +135,7 @@ class Replica:
             return self._end(now_s)
         if self._who is None:
             return self._begin(now_s)
-        if (self._child is not None and self._child.code() is not None) or not is_alive(self._who):
+        if (self._child is not None and self._child.code() is not None) or not self._who.alive():
             return self._died(self._who, now_s)
         self._readiness.ask()
         if self._readiness.is_ready:

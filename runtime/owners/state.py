@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from runtime.owners.processes import write
+from runtime.durable import write_json
 from runtime.owners.protect import Protection
 
 #: The phase of a node as a restart needs it: `away` is draining or returning, or unconfirmed.
@@ -58,7 +58,7 @@ class OwnerFile:
         if value == self._written:
             return True
         try:
-            write(self._path, value)
+            write_json(self._path, value)
         except OSError as error:
             self.error = (
                 f"{self._path}: cannot be written, so no drain is reported: {error}; make room or "

@@ -21,9 +21,10 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
-from runtime.owners.background import Answer, BackgroundCall, HttpRequest
+from runtime.durable import write_json
+from runtime.http_client import Answer, HttpRequest, check_url
+from runtime.owners.background import BackgroundCall
 from runtime.owners.lender import POLL_S, Operation, Outcome
-from runtime.owners.processes import write
 
 _TRY_AGAIN = {
     HTTPStatus.REQUEST_TIMEOUT,
@@ -31,6 +32,8 @@ _TRY_AGAIN = {
     HTTPStatus.TOO_MANY_REQUESTS,
 }
 _FORGOTTEN = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
+#: A good answer is short.
+_ANSWER_BYTES_MAX = 64 * 1024
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -56,17 +59,8 @@ class WebhookOptions:
     ca_file: Path | None = None
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            parts.port  # noqa: B018  (reading it is the check)
-        except ValueError as error:
-            raise ValueError(f"url: {error}, in {self.url!r}") from None
-        if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
-            raise ValueError("url: has characters that must be written as %XX")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url: give http(s)://HOST[:PORT]/PATH, not {self.url!r}")
-        if parts.username is not None or parts.fragment:
-            raise ValueError("url: must have no user name and no fragment; give a token_file")
+        check_url(self.url)
+        parts = urlsplit(self.url)
         if parts.scheme == "http" and self.token_file and parts.hostname not in _LOCAL:
             raise ValueError("url: the token would be sent in clear; use https")
         for name in (
@@ -142,6 +136,7 @@ class _Order:
             method,
             url,
             timeout_s=options.request_timeout_s,
+            bytes_max=_ANSWER_BYTES_MAX,
             body=body,
             headers=headers,
             ca_file=options.ca_file,
@@ -259,7 +254,7 @@ class WebhookLender:
         kept = {"order": order.number, "action": order.operation, "is_open": is_open}
         self._unwritten.pop(order.node, None)
         try:
-            write(self._file(order.node), kept)
+            write_json(self._file(order.node), kept)
         except OSError as error:
             self._unwritten[order.node] = f"its number cannot be written: {error}"
 

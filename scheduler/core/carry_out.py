@@ -8,7 +8,7 @@ to another. That each ends: `claims`.
 from collections.abc import Sequence
 
 from scheduler.core import claims, facts
-from scheduler.core.claims import usable
+from scheduler.core.claims import may_have
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.orders import gang_spec
@@ -46,7 +46,7 @@ def _carry_out(turn: Turn, names: Sequence[str]) -> None:
         starts = job.state in (JobState.QUEUED, JobState.MIGRATING)
         if job.target is None or (starts and deferred):
             continue
-        if not all(usable(state, state.nodes[n]) for n in job.target):
+        if not all(may_have(state, job, state.nodes[n], gpus) for n, gpus in job.target.items()):
             continue
         holders = {state.nodes[n].holder[gpu] for n, gpus in job.target.items() for gpu in gpus}
         if starts:

@@ -8,7 +8,7 @@ once, as is what waits for a node that takes no work.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.core.facts import Allocation
@@ -16,14 +16,36 @@ from scheduler.core.leave import UP, drop_claim, transfer_s
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import LEAVING, JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
-from scheduler.policies.interface import Figure, Reason
+from scheduler.policies.interface import Figure, Reason, Target
 
 
 def usable(state: ClusterState, node: Node) -> bool:
     """Whether training may place work on the node now."""
-    if node.state is not NodeState.ALIVE:
+    if node.state is not NodeState.ALIVE or node.id in state.standing.cordons:
         return False
     return state.pools[node.pool].kind == "training" or node.loan_state is LoanState.LENT
+
+
+def stays(state: ClusterState, node: Node) -> bool:
+    """Whether a closed node keeps the gangs that it has: it is not drained and goes to nobody."""
+    if node.state is not NodeState.ALIVE or node.id not in state.standing.cordons:
+        return False
+    if node.id in state.standing.drains:
+        return False
+    return state.pools[node.pool].kind == "training" or node.loan_state is LoanState.LENT
+
+
+def may_have(state: ClusterState, job: Job, node: Node, gpus: Collection[int]) -> bool:
+    """Whether a job may be given these GPUs of a node, or keep those of a closed one."""
+    own = job.allocation.get(node.id, ())
+    return usable(state, node) or (stays(state, node) and set(gpus) <= {*own})
+
+
+def gives_nothing(state: ClusterState, job: Job, target: Target | None) -> bool:
+    """Whether a plan takes a gang's GPUs of closed nodes alone, which nobody else may have."""
+    if not job.allocation or not all(stays(state, state.nodes[n]) for n in job.allocation):
+        return False
+    return all(name in job.allocation for name, _ in (() if target is None else target.placement))
 
 
 def holders(state: ClusterState, job: Job) -> Iterator[tuple[str, int, str]]:
@@ -76,11 +98,10 @@ def end_hopeless(turn: Turn) -> dict[str, list[str]]:
 
 def _outlook(state: ClusterState, job: Job) -> _Outlook:
     waits: set[str] = set()
-    for name in job.target or ():
+    for name, gpus in (job.target or {}).items():
         node = state.nodes[name]
-        if not usable(state, node):
-            silent = node.state is not NodeState.ALIVE
-            return _Outlook(waits, f"{name} {'is silent' if silent else 'goes to its owner'}")
+        if not may_have(state, job, node, gpus):
+            return _Outlook(waits, f"{name} {_closed(state, node)}")
     for name, gpu, who in holders(state, job):
         other = state.jobs.get(who)
         if other is None or other.state not in UP or gpu not in other.allocation.get(name, ()):
@@ -89,6 +110,14 @@ def _outlook(state: ClusterState, job: Job) -> _Outlook:
             return _Outlook(waits, f"{name}/{gpu} stays with {who}", (who,))
         waits.add(who)
     return _Outlook(waits)
+
+
+def _closed(state: ClusterState, node: Node) -> str:
+    """Say why a node takes no work."""
+    if node.state is not NodeState.ALIVE:
+        return "is silent"
+    cordon = state.standing.cordons.get(node.id)
+    return "goes to its owner" if cordon is None else f"is cordoned by {cordon.by}"
 
 
 # --- who leaves at once ------------------------------------------------------------------------

@@ -12,7 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from scheduler.core import due, facts, observe, observe_fleet
+from scheduler.core import (
+    drains,
+    due,
+    facts,
+    freezes,
+    observe,
+    observe_fleet,
+    pauses,
+    recalls,
+    requests,
+)
 from scheduler.core.agenda import Agenda
 from scheduler.core.carry_out import advance
 from scheduler.core.changed_claims import ChangedClaims
@@ -20,6 +30,7 @@ from scheduler.core.leases import kept_leases, lease_end_s
 from scheduler.core.leave import ask
 from scheduler.core.loans import clear_reclaimed
 from scheduler.core.reconcile import adopt
+from scheduler.core.request_settings import chosen_policy
 from scheduler.core.settings import Settings, settings_from
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import (
@@ -30,6 +41,7 @@ from scheduler.core.stimuli import (
     LengthsLearned,
     NodeHeard,
     NodeSilent,
+    Requested,
     Stimulus,
     TimePassed,
 )
@@ -55,6 +67,8 @@ _FREEING = frozenset(
         facts.NodeSilenced,
         facts.LoanLost,
         facts.TargetDropped,
+        facts.NodeCordoned,
+        facts.DrainStarted,
     }
 )
 
@@ -144,7 +158,14 @@ class Engine:
     @property
     def wake_s(self) -> float | None:
         """When time alone will have made something due; None while nothing is."""
-        return self.state.now_s if self.state.starts_deferred else self._ask_s
+        if self.state.starts_deferred:
+            return self.state.now_s
+        ask_s = self._ask_s
+        if ask_s is None:
+            return None
+        state = self.state
+        ends_s = (drains.due_s(state), pauses.due_s(state), freezes.due_s(state))
+        return min([ask_s, *(end_s for end_s in ends_s if end_s is not None)])
 
     @property
     def _ask_s(self) -> float | None:
@@ -178,15 +199,20 @@ class Engine:
         state = self.state
         state.advance(stimulus.at_s)
         self._see()
-        turn, self._seen = Turn(state, self._settings, self._changed_claims), 0
+        turn = Turn(state, self._settings, self._changed_claims, self._make_policy)
+        self._seen = 0
         self._turn = turn
         self._timed = isinstance(stimulus.data, TimePassed)
         if not isinstance(stimulus.data, TimePassed):
             self._take(turn, stimulus)
             return None
         due.overdue(turn, self._agenda, self._see)
+        pauses.end_pauses(turn)
+        freezes.advance(turn)
+        recalls.advance(turn)
         clear_reclaimed(turn)
         advance(turn)
+        drains.advance(turn)
         ask_s = self._ask_s
         if ask_s is None or state.now_s < ask_s or self._policy is None:
             return None
@@ -205,6 +231,7 @@ class Engine:
         elif not self._timed and not _FREEING.isdisjoint(map(type, turn.facts)):
             clear_reclaimed(turn, anew=False)
             advance(turn, anew=False)
+            drains.advance(turn)
         self._changed_claims.end_turn(state, turn.facts)
         state.number += 1
         return Decision(tuple(turn.facts), tuple(turn.commands), tuple(turn.reasons), self.wake_s)
@@ -227,14 +254,15 @@ class Engine:
         data = stimulus.data
         if isinstance(data, LeaderStarted):
             kept = kept_leases(turn.state, settings_from(data.settings))
-            turn.emit(
-                facts.LeaderChanged(
-                    data.leader, data.leader_epoch, data.policy, {**data.settings, **kept}
-                )
-            )
+            line = chosen_policy(turn, data)
+            settings = {**data.settings, **kept}
+            turn.emit(facts.LeaderChanged(data.leader, data.leader_epoch, line, settings))
             self._adopt_leader()
         elif (report := _REPORTS.get(type(data))) is not None:
+            before = turn.state.leader.policy
             report(turn, data)
+            if turn.state.leader.policy != before:
+                self._adopt_leader()
         else:
             _SENT[type(data)](turn, data, stimulus.cause)
 
@@ -252,6 +280,8 @@ class Engine:
             turn.emit(facts.PolicyFailed(name, why))
         clear_reclaimed(turn)
         turn.emit(facts.CycleRan(name, self._settings.next_round_s(turn.state.now_s)))
+        recalls.clear_recalled(turn)
+        drains.advance(turn)
 
 
 def _silent(turn: Turn, data: NodeSilent) -> None:
@@ -277,6 +307,7 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     NodeHeard: _heard,
     CurvesLearned: observe.learned,
     LengthsLearned: observe.lengths_learned,
+    Requested: requests.requested,
     events.WorkerStarted: observe.worker_started,
     events.WorkerStopped: observe.worker_left,
     events.WorkerFailed: observe.worker_left,

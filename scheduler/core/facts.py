@@ -10,6 +10,16 @@ are thousands in a turn.
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.core.facts_cell import (
+    LoanRecalled as LoanRecalled,
+    LoansFrozen as LoansFrozen,
+    LoansUnfrozen as LoansUnfrozen,
+    PolicyChanged as PolicyChanged,
+    PolicyCleared as PolicyCleared,
+    PolicyConfigured as PolicyConfigured,
+    QuotaCleared as QuotaCleared,
+    QuotaSet as QuotaSet,
+)
 from scheduler.core.facts_fleet import (
     CommandDone as CommandDone,
     CommandExpired as CommandExpired,
@@ -25,6 +35,22 @@ from scheduler.core.facts_fleet import (
     PolicyFailed as PolicyFailed,
     ReclaimStarted as ReclaimStarted,
     ReturnOrdered as ReturnOrdered,
+)
+from scheduler.core.facts_requests import (
+    CellPaused as CellPaused,
+    CellResumed as CellResumed,
+    DrainEnded as DrainEnded,
+    DrainStarted as DrainStarted,
+    JobHeld as JobHeld,
+    JobPrioritised as JobPrioritised,
+    JobReleased as JobReleased,
+    JobRequeued as JobRequeued,
+    JobSizeFreed as JobSizeFreed,
+    JobSizeSet as JobSizeSet,
+    NodeCordoned as NodeCordoned,
+    NodeUncordoned as NodeUncordoned,
+    RequestDone as RequestDone,
+    RequestRefused as RequestRefused,
 )
 
 Allocation = dict[str, list[int]]

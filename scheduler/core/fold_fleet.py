@@ -213,6 +213,7 @@ def _loan_lost(state: ClusterState, fact: facts.LoanLost) -> None:
 
 def _loan_over(state: ClusterState, node: Node) -> None:
     node.loan, node.loan_state, node.due_s = None, None, None
+    state.standing.recalls.pop(node.id, None)
     state.note_loan(node)
     state.dirty = True
     state.on_loan.remove(node.id)

@@ -334,6 +334,7 @@ def _job_forgotten(state: ClusterState, fact: facts.JobForgotten) -> None:
     if job.state not in TERMINAL:
         raise InvalidTransition(job.id, job.state, "JobForgotten")
     del state.jobs[fact.job]
+    state.standing.priorities.pop(fact.job, None)
 
 
 # --- the ledger of GPUs ------------------------------------------------------------------------
@@ -387,4 +388,5 @@ def _rest(state: ClusterState, job: Job, from_step: int) -> None:
 def _end(state: ClusterState, job: Job) -> None:
     _unclaim(state, job)
     job.end_s, job.samples_per_s, job.ready = state.now_s, 0.0, []
+    state.standing.forget(job.id)
     state.dirty = True

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from scheduler.core.noderows import Sites
+from scheduler.core.restraints import Restraints
 from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, expected_steps, policy_name
 from scheduler.core.transitions import LEAVING, TERMINAL, JobState
@@ -39,6 +40,7 @@ _SHOWN = (
     *("checkpoint_cost_s", "start_cost_s", "checkpoint_mib", "memory_mib"),
 )
 _TRUTHS, _PLAIN, _SLOT, _COLUMNS = 5, 8, len(_SHOWN), 33 + NOTE
+_SIZE = _SHOWN.index("size")
 
 
 class JobRows:
@@ -67,6 +69,14 @@ class JobRows:
         # What is made of these when it is asked for, and kept until they change.
         self._live: tuple[Ints, tuple[str, ...], tuple[str, ...]] | None = None
         self._affine: tuple[Sites, Floats] | None = None
+        self._restraints = Restraints(state.standing)
+
+    def pause(self, *, paused: bool) -> bool:
+        """Show a paused cell, or one that is not; tell if that is new."""
+        new = self._restraints.pause(paused=paused)
+        if new:
+            self._live = self._affine = None
+        return new
 
     def write(self, names: Mapping[str, bool]) -> list[str]:
         """Write the rows of jobs.
@@ -94,6 +104,7 @@ class JobRows:
                 nodes += self._places.pop(name, ())
                 self._speeds.take(row, None)
                 self._affinity.pop(row, None)
+                self._restraints.drop(row)
                 changed.append(self._row.pop(name))
                 row = None
             if job is None:
@@ -115,6 +126,8 @@ class JobRows:
             flat = chain.from_iterable(map(self._values, jobs))
             values = np.fromiter(flat, np.float64, _COLUMNS * len(jobs))
             self._table[:, rows] = values.reshape(-1, _COLUMNS).T
+        if self._restraints.note(rows, jobs):
+            self._live = self._affine = None
         crowded = self._speeds.declared > SIZES_MOST
         for row, job in zip(rows, jobs, strict=True):
             if job.curve is not None or crowded:
@@ -143,7 +156,7 @@ class JobRows:
 
     def _close_up(self) -> None:
         """Give up the rows of jobs that ended."""
-        rows = self.live()[0]
+        rows: Ints = self._shown.nonzero()[0]
         count = len(rows)
         self._table[:, :count] = self._table[:, rows]
         self._shown[:] = False
@@ -152,8 +165,9 @@ class JobRows:
         self._row = {name: row for row, name in enumerate(self._row)}
         self._holdings[0] = rows.searchsorted(self._holdings[0])
         self._affinity = {int(rows.searchsorted(r)): own for r, own in self._affinity.items()}
+        self._restraints.close_up(rows)
         self._speeds.close_up(rows)
-        self._live = None
+        self._live = self._affine = None
 
     def _hold(self, changed: list[int]) -> list[str]:
         """Replace the holdings of changed rows; give the nodes that their jobs have a part in."""
@@ -197,7 +211,7 @@ class JobRows:
         return (
             phase,
             job.priority,
-            job.gpus_min if job.gpus is None else job.gpus,
+            self._requested(job),
             size,
             job.restarts,
             job.edge_allowed,
@@ -234,16 +248,41 @@ class JobRows:
             *_NO_NOTE[len(note) :],
         )
 
+    def _requested(self, job: Job) -> int:
+        only = self._state.standing.sizes.get(job.id)
+        if only is not None:
+            return only.gpus
+        return job.gpus_min if job.gpus is None else job.gpus
+
     def catch_up(self) -> None:
         """Work out what `columns` would have to before it can read."""
         self._speeds.catch_up()
 
     def live(self) -> tuple[Ints, tuple[str, ...], tuple[str, ...]]:
-        """Give the rows of live jobs, ascending, with their ids and tenants."""
+        """Give the rows of the jobs that are shown, ascending, with their ids and tenants."""
         if self._live is None:
-            tenants = tuple([job.tenant for job in self._jobs if job is not None])
-            self._live = self._shown.nonzero()[0], tuple(self._row), tenants
+            rows = self._restraints.shown(self._shown.nonzero()[0], self._table[0])
+            if len(rows) == len(self._row):
+                ids = tuple(self._row)
+                tenants = tuple([job.tenant for job in self._jobs if job is not None])
+            else:
+                shown = [job for row in rows.tolist() if (job := self._jobs[row]) is not None]
+                ids = tuple([job.id for job in shown])
+                tenants = tuple([job.tenant for job in shown])
+            self._live = rows, ids, tenants
         return self._live
+
+    def hidden(self) -> dict[str, str]:
+        """Give the jobs that wait and are not shown, by submission, each with the rule."""
+        rows, ids, _ = self.live()
+        if len(rows) == len(self._row):
+            return {}
+        shown, holds = set(ids), self._state.standing.holds
+        return {
+            name: "operator.hold" if name in holds else "operator.pause"
+            for name in self._row
+            if name not in shown
+        }
 
     def slots(self) -> Ints:
         """Give (n,) a node that each live job is on, or going to; -1 for none."""
@@ -261,7 +300,7 @@ class JobRows:
         Args:
             now_s: The moment.
             pool: (n,) where each is, or is going to; -1: nowhere.
-            away: Indices of jobs that hold GPUs of nodes out of contact.
+            away: Indices of jobs that hold GPUs where nothing may be changed now.
             affinity: (n, m), as `affinity` gives it.
         """
         rows, ids, tenants = self.live()
@@ -280,6 +319,7 @@ class JobRows:
         since_s = np.where(holds, now_s - attained_at_s, 0.0)
         rate = self._speeds.rows(rows)
         rate *= factor[:, None]
+        self._restraints.narrow(rate, self._speeds.sizes, rows, whole[_SIZE])
         self.left_out = ()
         if self._speeds.declared > SIZES_MOST:
             none = ((whole[0] == WAITING) & ~(rate > 0).any(axis=1)).nonzero()[0]
@@ -288,7 +328,7 @@ class JobRows:
         # One that goes on beyond what was expected is expected to take twice that, and so on.
         beyond = np.isinf(total) & (remaining <= 0.0)
         ends, now = np.maximum(told_at + left / per_step, 1.0)[beyond], step_now[beyond]
-        ends *= np.exp2(np.floor(np.log2(np.maximum(now / ends, 1.0))) + 1.0)
+        ends = np.ldexp(ends, np.frexp(np.maximum(now / ends, 1.0))[1])
         remaining[beyond] = (ends - now) * per_step[beyond]
         made = {
             "remaining_steps": np.maximum(remaining, _LEFT_LEAST),
@@ -313,7 +353,9 @@ class JobRows:
             rows, ids, _ = self.live()
             speed = sites.pools.speed
             found = np.broadcast_to(speed, (len(ids), len(speed)))
-            some = [row for row in sorted(self._affinity) if self._affinity[row]]
+            own_rows = np.array(sorted(self._affinity), dtype=np.int64)
+            own_rows = own_rows[np.isin(own_rows, rows)]
+            some = [row for row in own_rows.tolist() if self._affinity[row]]
             if some:
                 found = found.copy()
                 for row in some:

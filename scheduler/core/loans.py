@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from scheduler.core import facts
+from scheduler.core.freezes import freeze_of
 from scheduler.core.leave import stop
+from scheduler.core.standing import Recall
 from scheduler.core.state import Node
 from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
@@ -11,10 +13,12 @@ from schemas.commands import LendNode, ReturnNode
 
 
 def lend(turn: Turn, name: str) -> None:
-    """Ask an owner for a node; not if it is training's own, on loan already, or not in contact."""
+    """Ask an owner for a node; not for training's own, nor one on loan, closed to it, or silent."""
     state = turn.state
     node = state.nodes.get(name)
     if node is None or node.loan is not None or node.state is not NodeState.ALIVE:
+        return
+    if name in state.standing.cordons or freeze_of(state, node) is not None:
         return
     if state.pools[node.pool].kind == "training":
         return
@@ -52,7 +56,7 @@ def clear_reclaimed(turn: Turn, *, anew: bool = True) -> None:
         if node.loan is None or node.state is not NodeState.ALIVE:
             continue
         if node.loan_state is LoanState.RECLAIMING:
-            _clear(turn, node)
+            clear(turn, node)
         elif node.loan_state is LoanState.RETURNING:
             if not any(node.holder) and not turn.state.is_open("ReturnNode", node.id):
                 turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
@@ -75,16 +79,27 @@ def _touched(turn: Turn) -> set[str]:
     return found
 
 
-def _clear(turn: Turn, node: Node) -> None:
+def clear(turn: Turn, node: Node) -> None:
+    """Get gangs that nobody moved off a node that goes back; hand it over once it is empty."""
     state = turn.state
     holders = sorted({holder for holder in node.holder if holder is not None})
     # One that waits for GPUs elsewhere may wait until a grace before the owner needs the node.
     pressing = state.now_s + turn.settings.grace_s >= (node.due_s or 0.0)
+    recall = state.standing.recalls.get(node.id)
+    # The policy may move them: it is asked first.
+    asked = recall is None or state.cycle_number > recall.since_number
     for job in (state.jobs[name] for name in holders if name in state.jobs):
-        here = node.id in job.allocation and (job.target is None or pressing)
+        here = node.id in job.allocation and (pressing or (asked and job.target is None))
         if here and job.state in (JobState.STARTING, JobState.RUNNING):
-            turn.because(job.id, "preempts", "loan.reclaimed", due_s=node.due_s or 0.0)
+            turn.because(job.id, "preempts", _why(recall), due_s=node.due_s or 0.0)
             stop(turn, job, "preempted")
     if not holders and node.loan is not None:
         turn.emit(facts.ReturnOrdered(node.id))
         turn.command(node.agent, ReturnNode(node=node.id, loan=node.loan), node.id)
+
+
+def _why(recall: Recall | None) -> str:
+    """Give the rule by which a node goes back."""
+    if recall is None:
+        return "loan.reclaimed"
+    return "operator.recall" if recall.request else "policy.recall"

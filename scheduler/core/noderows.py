@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.claims import stays
+from scheduler.core.freezes import freeze_of
 from scheduler.core.state import ClusterState, Node, site_id
 from scheduler.core.transitions import LoanState, NodeState
 from scheduler.policies.interface import Bools, Floats, Ints, Kind, LoanPhase, Nodes, Pools
@@ -19,9 +21,12 @@ _LOAN = {
     LoanState.RETURNING: LoanPhase.RECLAIMING,
 }
 _STATE = {NodeState.DEAD: 0, NodeState.UNKNOWN: 1, NodeState.ALIVE: 2}
+_UNKNOWN = 1
 _ALIVE = 2
 #: Rows of the table: those from here on say which nodes and sites there are.
-_SHAPE, _ROWS = 6, 11
+_SHAPE, _ROWS = 6, 12
+#: Of those, the last: gangs there are not to be changed.
+_KEPT = 11
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +63,7 @@ class NodeRows:
         self._order: Ints | None = None  #: Slots by node's id; None when a node has come.
         self._groups: dict[tuple[str, str], int] = {}
         #: (rows, slots) gpus, free, usable, loan, lent since, returned; state, group, speed,
-        #: memory, transfer.
+        #: memory, transfer, kept.
         self._table: Floats = np.zeros((_ROWS, 64))
         self._contact: Contact | None = None
         self._sites: tuple[bytes, Sites] | None = None
@@ -87,22 +92,57 @@ class NodeRows:
     def _values(self, node: Node) -> tuple[float, ...]:
         kind = self._state.pools[node.pool].kind
         lent = node.loan_state is LoanState.LENT
-        usable = lent or kind == "training"
-        free = [*zip(node.holder, node.claim, strict=True)].count((None, None)) if usable else 0
+        kept = self._kept_gpus(node)
+        open_ = (lent or kind == "training") and node.id not in self._state.standing.cordons
+        free = [*zip(node.holder, node.claim, strict=True)].count((None, None)) if open_ else 0
         group = (node.pool, "" if kind == "edge" else node.agent)
         return (
-            node.gpu_count,
+            kept or node.gpu_count,
             free,
-            usable,
-            _LOAN[node.loan_state],
+            open_ or kept > 0,
+            self._loan_of(node),
             node.loan_since_s if lent else float("-inf"),
             float("-inf") if node.returned_s is None else node.returned_s,
-            _STATE[node.state],
+            self._shown_as(node),
             self._groups.setdefault(group, len(self._groups)),
             node.speed_factor,
             node.gpu_memory_mib,
             node.transfer_mib_per_s,
+            node.state is not NodeState.ALIVE,
         )
+
+    def _loan_of(self, node: Node) -> LoanPhase:
+        """Give where a node is between owner and training; one that may not be lent goes back."""
+        if node.loan_state is None and freeze_of(self._state, node) is not None:
+            return LoanPhase.RECLAIMING
+        return _LOAN[node.loan_state]
+
+    def _shown_as(self, node: Node) -> int:
+        """Give the state of a node as policies are to see it.
+
+        A cordoned node is left out as if it were not in contact: it is neither counted for growth
+        nor lent. Shown is one that policies move gangs off, or give back: one that is being
+        drained, or on loan. One whose gangs stay is shown as if it had their GPUs alone, so that
+        they may go on there, grow elsewhere, and leave.
+        """
+        state, standing = _STATE[node.state], self._state.standing
+        if state != _ALIVE or node.id not in standing.cordons:
+            return state
+        shown = node.id in standing.drains or node.loan is not None or self._kept_gpus(node) > 0
+        return _ALIVE if shown else _UNKNOWN
+
+    def _kept_gpus(self, node: Node) -> int:
+        """Count the GPUs that gangs have on a closed node, where they stay; 0 on any other."""
+        if not stays(self._state, node):
+            return 0
+        jobs = self._state.jobs
+        gangs = [jobs[name] for name in dict.fromkeys(node.holder) if name in jobs]
+        return sum(len(gang.allocation.get(node.id, ())) for gang in gangs)
+
+    def kept(self, slots: Ints) -> Bools:
+        """Tell of which of these slots' nodes the gangs are not to be changed."""
+        found: Bools = self._table[_KEPT, slots] > 0
+        return found
 
     def contact(self) -> Contact:
         """Give what there is to see, the same object while that does not change."""
@@ -124,7 +164,7 @@ class NodeRows:
         heard[group[slots]] = True
         counted = alive | ((state > 0) & ~heard[group])
         figures = np.full((3, len(heard)), np.inf)
-        for least, column in zip(figures, self._table[_SHAPE + 2 :, :count], strict=True):
+        for least, column in zip(figures, self._table[_SHAPE + 2 : _KEPT, :count], strict=True):
             np.minimum.at(least, group[counted], column[counted])
         ids = tuple([names[slot] for slot in slots.tolist()])
         return Contact(slots, ids, index_of, np.append(group, -1), heard, figures)

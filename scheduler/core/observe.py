@@ -3,6 +3,7 @@
 Reports may come twice, late, or about allocations long gone; those change nothing.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from scheduler.core import facts
@@ -56,15 +57,17 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
         turn.emit(facts.JobAccepted(job.job, spec))
     elif known.tenant != job.tenant:
         turn.emit(facts.SubmissionRefused(job.job, f"{job.job} is {known.tenant}'s"))
-    elif not _is_as_submitted(known, spec):
+    elif not _is_as_submitted(known, spec, turn.state.standing.priorities):
         turn.emit(facts.SubmissionRefused(job.job, "another job of this tenant has this id"))
 
 
-def _is_as_submitted(job: Job, spec: dict[str, Any]) -> bool:
-    """Whether a submission says again what the job's own said."""
+def _is_as_submitted(job: Job, spec: dict[str, Any], priorities: Mapping[str, int]) -> bool:
+    """Whether a submission says again what the job's own said, before operators changed it."""
     asked = {"gpus": None, "program": None, **spec}
     del asked["checkpoint_cost_s"]  # reports have replaced it
-    return all(getattr(job, name) == value for name, value in asked.items())
+    priority = asked.pop("priority")
+    same = all(getattr(job, name) == value for name, value in asked.items())
+    return same and priorities.get(job.id, job.priority) == priority
 
 
 def cancelled(turn: Turn, request: events.JobCancelled) -> None:

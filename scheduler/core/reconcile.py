@@ -8,10 +8,13 @@ from dataclasses import replace
 
 from scheduler.core import facts
 from scheduler.core.carry_out import advance
-from scheduler.core.claims import usable
+from scheduler.core.claims import gives_nothing, stays, usable
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.loans import lend, start_reclaims
+from scheduler.core.pauses import barred
+from scheduler.core.quotas import Ledger, counted
+from scheduler.core.set_sizes import resize
 from scheduler.core.state import Job, policy_name
 from scheduler.core.transitions import JobState, NodeState
 from scheduler.core.turn import Turn
@@ -29,35 +32,61 @@ _ADJUSTABLE = (JobState.QUEUED, JobState.RUNNING)
 
 def adopt(turn: Turn, plan: Plan) -> None:
     """Make the plan's targets claims, ask for and call back nodes, then do what is safe now."""
-    plan = _first_changes(turn, plan)
+    plan = _first_changes(turn, _as_asked(turn, plan))
     _explain(turn, plan.reasons)
     _note(turn, plan)
     start_reclaims(turn, plan.reclaim)
     _decline(turn, plan.decline)
     wanted = _wanted(turn, plan)
-    possible = [(job, target) for job, target in wanted if _possible(turn, job, target)]
+    bars = {job.id: barred(turn.state, job, target.size) for job, target in wanted if target}
+    possible = [
+        (job, target)
+        for job, target in wanted
+        if not bars.get(job.id) and _possible(turn, job, target)
+    ]
     giving = _giving(possible)
     # Those that give up GPUs first: what they leave is claimed by those after them.
     for job, target in possible:
         if target is None and job.state is JobState.RUNNING:
             stop(turn, job, "preempted")
     refused = {job.id: True for job, _ in wanted}
+    ledger, beyond = Ledger(turn.state), dict[str, Reason]()
     for job, target in possible:
+        if target is not None and (why := ledger.refusal(job, target.size)) is not None:
+            beyond[job.id] = why
+            continue
         allocation = {} if target is None else _pick(turn, job, target, giving)
         refused[job.id] = allocation is None
         if target is not None and allocation and allocation != job.allocation:
-            pool = turn.state.nodes[min(allocation)].pool
+            pool, before = turn.state.nodes[min(allocation)].pool, counted(job)
             turn.emit(facts.TargetSet(job.id, pool, allocation, _verb(job, pool, target)))
+            ledger.take(job, before)
+    turn.explain(*beyond.values())
     for job, target in wanted:
-        if target is not None and refused[job.id]:
+        if target is not None and refused[job.id] and job.id not in beyond:
             verb = "keeps" if job.allocation else "waits"
-            turn.because(job.id, verb, "plan.refused", gpus=target.size)
+            turn.because(job.id, verb, bars[job.id] or "plan.refused", gpus=target.size)
     news = {name: new for name, new in refused.items() if turn.state.jobs[name].refused != new}
     if news:
         turn.emit(facts.RefusalsNoted(news))
     for name in plan.lend:
         lend(turn, name)
+    _explain(turn, list(resize(turn, plan.limits)))
     advance(turn)
+
+
+def _as_asked(turn: Turn, plan: Plan) -> Plan:
+    """Leave out what people keep the cell from, with its reasons."""
+    standing, jobs = turn.state.standing, turn.state.jobs
+    if "loans" in standing.pauses:
+        reasons = tuple(reason for reason in plan.reasons if reason.verb != "lends")
+        plan = replace(plan, lend=(), reasons=reasons)
+    # Why a job keeps its size that is to have another, `resize` says.
+    away = {name for name, only in standing.sizes.items() if jobs[name].size != only.gpus}
+    if away:
+        kept = (one for one in plan.reasons if one.verb != "keeps" or one.subject not in away)
+        plan = replace(plan, reasons=tuple(kept))
+    return plan
 
 
 def _first_changes(turn: Turn, plan: Plan) -> Plan:
@@ -121,7 +150,7 @@ def _explain(turn: Turn, reasons: Iterable[Reason]) -> None:
 
 
 def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
-    jobs, nodes = turn.state.jobs, turn.state.nodes
+    jobs, state = turn.state.jobs, turn.state
     named = [(jobs[name], target) for name, target in plan.targets.items()]
     return [
         (job, target)
@@ -129,9 +158,8 @@ def _wanted(turn: Turn, plan: Plan) -> list[tuple[Job, Target | None]]:
         if job.state in _ADJUSTABLE
         and job.target is None
         and not job.leaving
-        and not (
-            job.allocation and any(nodes[n].state is not NodeState.ALIVE for n in job.allocation)
-        )
+        and all(state.nodes[name].state is NodeState.ALIVE for name in job.allocation)
+        and not gives_nothing(state, job, target)
     ]
 
 
@@ -162,7 +190,8 @@ def _possible(turn: Turn, job: Job, target: Target | None) -> bool:
         node, size = state.nodes[name], size + count
         if node.agent != first.agent or node.gpu_memory_mib < job.memory_mib:
             return False
-        if not usable(state, node):
+        kept = count <= len(job.allocation.get(name, ())) and stays(state, node)
+        if not usable(state, node) and not kept:
             return False
     alone = pool.kind != "edge" or (len(target.placement) == 1 and job.edge_allowed)
     runs = job.curve is None or job.curve["affinity"].get(pool.id, 1.0) > 0.0

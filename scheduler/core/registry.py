@@ -97,6 +97,16 @@ def move(state: ClusterState, fact: Any) -> Job:
     return job
 
 
+def lift(
+    state: ClusterState, standing: dict[Any, Any], name: str, fact: Any, otherwise: str
+) -> None:
+    """End what a request left standing by this name; refuse the fact if nothing stands there."""
+    if name not in standing:
+        raise InvalidTransition(name or "every lender", otherwise, type(fact).__name__)
+    del standing[name]
+    state.dirty = True
+
+
 def settled(state: ClusterState, job: Job) -> None:
     """Note that a gang is done with a change, or with a part of it.
 

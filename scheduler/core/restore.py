@@ -1,9 +1,11 @@
 """The state again from its canonical form, for large cells in steps."""
 
 from collections.abc import Generator, Iterator
+from dataclasses import fields
 from itertools import islice
 from typing import Any
 
+from scheduler.core.standing import standing_from
 from scheduler.core.state import (
     ClusterState,
     Job,
@@ -33,9 +35,10 @@ def state_in_steps(document: dict[str, Any]) -> Iterator[ClusterState | None]:
     """Do as `state_from_dict`, in steps between which others may work; the last gives the state."""
 
     def records(cls: type[Any], key: str) -> Generator[None, None, dict[str, Any]]:
+        names = tuple(one.name for one in fields(cls))
         found, left = {}, iter(document[key].items())
         while part := list(islice(left, _STEP)):
-            found.update({name: cls(**_brought_up(cls, fields)) for name, fields in part})
+            found.update({name: _made(cls, names, written) for name, written in part})
             yield
         return found
 
@@ -61,11 +64,25 @@ def state_in_steps(document: dict[str, Any]) -> Iterator[ClusterState | None]:
             "pools": pools,
             "lenders": lenders,
             "commands": dict(sorted(commands.items(), key=lambda item: command_order(item[0]))),
+            "standing": standing_from(document.get("standing", {})),
             "totals": Totals(**document["totals"]),
         }
     )
 
 
-def _brought_up(cls: type[Any], fields: dict[str, Any]) -> dict[str, Any]:
+def _made(cls: type[Any], names: tuple[str, ...], written: dict[str, Any]) -> Any:
+    """Make a record of all its fields, in their order; of an earlier release, of those it has."""
+    if len(written) == len(names):
+        try:
+            # By place: by name, Python compares each of sixty names with sixty others.
+            return cls(*[written[name] for name in names])
+        except KeyError:
+            pass
+    return cls(**_brought_up(cls, written))
+
+
+def _brought_up(cls: type[Any], written: dict[str, Any]) -> dict[str, Any]:
     """Give the fields of a record that an earlier release may have written."""
-    return renamed(fields, "cells", "allocation") if cls is Job and "cells" in fields else fields
+    if cls is Job and "cells" in written:
+        return renamed(written, "cells", "allocation")
+    return written

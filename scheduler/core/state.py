@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from scheduler.core.facts import Allocation
+from scheduler.core.standing import Standing, standing_document
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
 
 #: Owners' demand is remembered as the peak of each slot this long, unless a leader's settings
@@ -278,6 +279,7 @@ class ClusterState:
     on_loan: list[str] = field(default_factory=list)  #: Nodes with a loan, sorted.
     last_cycle_s: float = 0.0
     cycle_number: int = 0  #: Of the stimulus at which the policy was asked last.
+    standing: Standing = field(default_factory=Standing)  #: By people's requests.
     totals: Totals = field(default_factory=Totals)
     gpus_alive: int = 0  #: Kept beside `nodes` so that time passes in constant cost.
     gpus_held: int = 0
@@ -347,7 +349,17 @@ class ClusterState:
 
 def state_to_json(state: ClusterState) -> bytes:
     """Write the state in its one canonical form."""
-    return canonical(orjson.loads(orjson.dumps(state)))
+    return canonical(document_of(state))
+
+
+def document_of(state: ClusterState) -> dict[str, Any]:
+    """Give the state as JSON has it; what no request left standing is left out."""
+    document: dict[str, Any] = orjson.loads(orjson.dumps(state))
+    standing = standing_document(state.standing)
+    document["standing"] = standing
+    if not standing:
+        del document["standing"]
+    return document
 
 
 def canonical(document: dict[str, Any]) -> bytes:

@@ -24,16 +24,22 @@ from schemas.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from schemas.requests import Request
+from schemas.values import Strict
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderStarted:
-    """A scheduler process took the cell over, with this policy and these settings."""
+    """A scheduler process took the cell over, with this policy and these settings.
+
+    A policy that an administrator chose is in force instead, unless this one is `pinned`.
+    """
 
     leader: str
     leader_epoch: int
     policy: str
     settings: Mapping[str, float]
+    pinned: bool = False
 
 
 #: Leader epochs count seconds from the beginning of 2020, so that they fit an envelope until 2088.
@@ -133,6 +139,19 @@ class TimePassed:
     cut: str = ""
 
 
+class Requested(Strict):
+    """A person asks for something, in these very bytes: who is to prove it later has them.
+
+    `raw` is the message, the whole envelope; it is UTF-8. Key and signature are empty on a log that
+    is a file: nothing there is signed.
+    """
+
+    raw: str
+    kid: str = ""
+    signature: str = ""
+    request: Request
+
+
 Input = (
     LeaderStarted
     | NodeBorn
@@ -151,6 +170,7 @@ Input = (
     | CommandAcknowledged
     | CurvesLearned
     | LengthsLearned
+    | Requested
     | TimePassed
 )
 

@@ -3,6 +3,7 @@
 Emitting a fact folds it into the state at once, so that what follows sees it.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from scheduler.core import facts
@@ -12,12 +13,15 @@ from scheduler.core.orders import recorded
 from scheduler.core.settings import Settings
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Command
-from scheduler.policies.interface import Figure, Reason
+from scheduler.policies.interface import Figure, Policy, Reason
+from scheduler.policies.registry import make_policy
 from schemas.commands import CommandData, StopGang
 
 WireReason = Literal["preempted", "migrated", "cancelled", "superseded"]
 _WIRE_REASONS: dict[str, WireReason] = {
     "preempted": "preempted",
+    "held": "preempted",
+    "requeued": "preempted",
     "migrated": "migrated",
     "cancelled": "cancelled",
 }
@@ -27,9 +31,20 @@ class Turn:
     """Collects the decision on one stimulus."""
 
     def __init__(
-        self, state: ClusterState, settings: Settings, changed_claims: ChangedClaims
+        self,
+        state: ClusterState,
+        settings: Settings,
+        changed_claims: ChangedClaims,
+        policies: Callable[[str], Policy] = make_policy,
     ) -> None:
-        """Begin a turn on the state as it is; `changed_claims` is kept from turn to turn."""
+        """Begin a turn on the state as it is.
+
+        Args:
+            state: Whose turn it is.
+            settings: The limits in force.
+            changed_claims: Kept from turn to turn.
+            policies: Makes a policy of its line, or says why there is none.
+        """
         self.state = state
         self.settings = settings
         self.facts: list[Any] = []
@@ -37,6 +52,7 @@ class Turn:
         self.reasons: list[Reason] = []
         self.starts = 0  #: Gangs started.
         self.changed_claims = changed_claims
+        self.policies = policies
 
     def emit(self, fact: Any) -> None:
         """Record a fact and fold it into the state."""

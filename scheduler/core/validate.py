@@ -11,6 +11,7 @@ def violations(state: ClusterState) -> list[str]:
     for job in state.jobs.values():
         found += _job(state, job, job.id in claimants)
     found += _ledger(state)
+    found += _standing(state)
     found += _counts(state)
     return found
 
@@ -74,6 +75,26 @@ def _ledger(state: ClusterState) -> list[str]:
                 found.append(f"{node.id}/{gpu}: held for {claimant}, which does not claim it")
         if (node.loan is None) != (node.loan_state is None):
             found.append(f"{node.id}: loan and its state disagree")
+    return found
+
+
+def _standing(state: ClusterState) -> list[str]:
+    standing, nodes = state.standing, state.nodes
+    found = [f"{name}: cordoned but unknown" for name in standing.cordons if name not in nodes]
+    drained = [name for name in standing.drains if name not in standing.cordons]
+    found += [f"{name}: drained but not cordoned" for name in drained]
+    for node in (nodes[name] for name in standing.cordons if name in nodes):
+        pairs = zip(node.holder, node.claim, strict=True)
+        held_for = [who for holder, who in pairs if who is not None and who != holder]
+        found += [f"{node.id}: cordoned but held for {who}" for who in held_for]
+    for name in (*standing.holds, *standing.sizes):
+        if name not in state.jobs or state.jobs[name].state in TERMINAL:
+            found.append(f"{name}: held, or of a set size, but it is no live job")
+        elif name in standing.holds and state.jobs[name].target is not None:
+            found.append(f"{name}: held but claims GPUs")
+    starts = (state.jobs[name] for name in state.claimants if "starts" in standing.pauses)
+    queued = (job for job in starts if job.state is JobState.QUEUED)
+    found += [f"{job.id}: claims GPUs to start while starts are paused" for job in queued]
     return found
 
 

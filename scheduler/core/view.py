@@ -6,13 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from scheduler.core import facts
+from scheduler.core import facts, quotas
 from scheduler.core.jobrows import JobRows
 from scheduler.core.noderows import Contact, NodeRows, Sites
 from scheduler.core.registry import NAMES
-from scheduler.core.state import SLOTS, ClusterState, Lender, slot_s
+from scheduler.core.state import SLOTS, ClusterState, Lender, policy_name, slot_s
 from scheduler.policies import interface as columns
 from scheduler.policies.interface import SIZES_MOST, Figure, Floats, Ints, Reason
+from scheduler.policies.registry import KEEP_QUOTAS
 
 #: These leave a job the GPUs that it has and claims.
 _IN_PLACE = (
@@ -30,6 +31,15 @@ _OF_JOBS = {
     facts.LengthsReplaced: "lengths",
     facts.RefusalsNoted: "jobs",
 }
+#: After these all may be shown otherwise: slots may have another length, notes another reader, and
+#: nodes that are frozen are shown as such.
+_OF_ALL = (
+    facts.LeaderChanged,
+    facts.PolicyChanged,
+    facts.PolicyCleared,
+    facts.LoansFrozen,
+    facts.LoansUnfrozen,
+)
 _Part = TypeVar("_Part", columns.Pools, columns.Nodes, columns.Holdings)
 _NOTHING: tuple[int, Floats] = -1, np.zeros(0)
 
@@ -41,7 +51,7 @@ class _Where(NamedTuple):
     nodes: columns.Nodes
     holdings: columns.Holdings
     pool: Ints  #: (n,) where each job is, or is going to; -1: nowhere.
-    away: Ints  #: Indices of jobs that hold GPUs of nodes out of contact.
+    away: Ints  #: Indices of jobs that hold GPUs where nothing may be changed now.
 
 
 class View:
@@ -55,6 +65,7 @@ class View:
         self._rows: tuple[NodeRows, JobRows] | None = None
         self._where: _Where | None = None
         self._owners: tuple[Contact, list[tuple[str, Ints]]] | None = None
+        self._waits: dict[str, Reason] = {}  #: Jobs of which no size was shown, and why.
         self._forget()
 
     def _forget(self) -> None:
@@ -79,8 +90,8 @@ class View:
             if kind in _OF_JOBS:
                 for name in getattr(fact, _OF_JOBS[kind]):
                     self._jobs.setdefault(name, False)
-            elif kind is facts.LeaderChanged:
-                self._forget()  # slots may have another length, and notes another reader
+            elif kind in _OF_ALL:
+                self._forget()
 
     def catch_up(self, state: ClusterState) -> None:
         """Write the rows that the next snapshot would have to write first."""
@@ -92,22 +103,33 @@ class View:
         nodes, jobs = self._read(state)
         where = self._where = self._where or _look(nodes, jobs)
         affinity = jobs.affinity(where.sites)
+        shown = jobs.columns(state.now_s, where.pool, where.away, affinity)
+        self._waits = {name: _crowded_out(name) for name in jobs.left_out}
+        given: dict[str, tuple[int, int]] = {}
+        if state.standing.quotas:
+            keeps = policy_name(state) in KEEP_QUOTAS
+            shown, waits = quotas.shown(state, shown, keeps_quotas=keeps)
+            self._waits.update(waits)
+            given = {
+                name: (quota.guaranteed, quota.gpus)
+                for name, quota in sorted(state.standing.quotas.items())
+            }
         return columns.Snapshot(
             now_s=state.now_s,
-            jobs=jobs.columns(state.now_s, where.pool, where.away, affinity),
+            jobs=shown,
             pools=where.sites.pools,
             nodes=where.nodes,
             holdings=where.holdings,
             lenders=self._lenders(state, nodes.contact()),
+            quotas=given,
         )
 
     def explained(self, plan: columns.Plan) -> columns.Plan:
-        """Say of jobs whose sizes the last snapshot had no room for that this is why they wait."""
-        left_out = self._rows[1].left_out if self._rows is not None else ()
-        if not left_out:
+        """Say why jobs wait that the last snapshot did not show, or showed no size of."""
+        hidden = {} if self._rows is None else self._rows[1].hidden()
+        if not hidden and not self._waits:
             return plan
-        most = Figure("sizes_most", SIZES_MOST)
-        reasons = {name: Reason(name, "waits", "sizes.too_many", (most,)) for name in left_out}
+        reasons = self._waits | {name: Reason(name, "waits", rule) for name, rule in hidden.items()}
         kept = [reason for reason in plan.reasons if reason.subject not in reasons]
         return replace(plan, reasons=(*kept, *reasons.values()))
 
@@ -119,6 +141,8 @@ class View:
             self._jobs, self._nodes = dict.fromkeys(state.jobs, True), dict.fromkeys(state.nodes)
             self._where = None
         nodes, jobs = self._rows
+        if jobs.pause(paused="starts" in state.standing.pauses):
+            self._where = None
         if self._nodes or any(self._jobs.values()):
             self._where = None
         self._nodes.update(dict.fromkeys(jobs.write(self._jobs)))
@@ -158,6 +182,11 @@ class View:
         return found
 
 
+def _crowded_out(name: str) -> Reason:
+    most = Figure("sizes_most", SIZES_MOST)
+    return Reason(name, "waits", "sizes.too_many", (most,))
+
+
 def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     contact, at = nodes.contact(), jobs.slots()
     sites = nodes.sites(at[at >= 0])
@@ -168,7 +197,7 @@ def _look(nodes: NodeRows, jobs: JobRows) -> _Where:
     pool.flags.writeable = False
     _read_only(sites.pools)
     holdings = _read_only(columns.Holdings(job[seen], node[seen], gpus[seen]))
-    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, job[~seen])
+    return _Where(sites, _read_only(nodes.columns(sites)), holdings, pool, job[nodes.kept(slot)])
 
 
 def _read_only(part: _Part) -> _Part:

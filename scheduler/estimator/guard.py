@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import CurvesLearned, LengthsLearned
 from scheduler.estimator.estimator import Estimator
-from schemas.events import EventData
+from schemas.events import EventData, JobCancelled
+from schemas.requests import CancelJob, Request, SubmitJob
 
 _log = logging.getLogger(__name__)
 #: Of failures, the first is logged, and then one in so many.
@@ -29,8 +30,16 @@ class Learning:
         if self._on:
             self._estimator = self._try(Estimator, state) or self._estimator
 
-    def hear(self, state: ClusterState, data: EventData, now_s: float) -> None:
-        """Take an event before the engine decides on it."""
+    def hear(self, state: ClusterState, data: EventData | Request, now_s: float) -> None:
+        """Take an event, or a person's request, before the engine decides on it."""
+        if isinstance(data, Request):
+            asked = data.args
+            if isinstance(asked, SubmitJob):
+                data = asked.spec
+            elif isinstance(asked, CancelJob):
+                data = JobCancelled(job=asked.job)
+            else:
+                return
         if self._estimator is not None:
             self._try(self._estimator.hear, state, data, now_s)
 

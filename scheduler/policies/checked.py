@@ -66,7 +66,17 @@ def checked(plan: object, names: Names) -> Plan:
         plan.decline,
         plan.reasons,
         _notes(plan.notes),
+        _limits(plan.limits),
     )
+
+
+def _limits(found: Any) -> Mapping[str, int]:
+    if not isinstance(found, Mapping):
+        raise MalformedPlan(f"limits: is a {type(found).__name__}, not a Mapping")
+    for tenant, gpus in found.items():
+        if type(tenant) is not str or type(gpus) is not int:
+            raise MalformedPlan(f"limits: {_said(tenant)}: {_said(gpus)} is no tenant with GPUs")
+    return found
 
 
 def _names(part: str, found: Any, known: Collection[str], kind: type[Any]) -> None:

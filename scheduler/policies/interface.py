@@ -6,7 +6,7 @@ reads no clock, keeps no memory but the notes it writes on jobs, and orders ever
 explicit keys, so that the same snapshot gives the same plan on every machine and hash seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -20,8 +20,16 @@ Bools = NDArray[np.bool_]
 
 #: Numbers that a policy may write on a job.
 NOTE = 4
+#: The first number of the note on a job that is promised to be in time, of policies that promise.
+PROMISED = 1.0
+_PROMISING = ("tide", "elasticflow")
 #: The most sizes that a snapshot shows.
 SIZES_MOST = 256
+
+
+def promised(note: Sequence[float], writer: str) -> bool:
+    """Whether a note, by the policy of this name, says that its job is promised to be in time."""
+    return writer in _PROMISING and note[:1] == [PROMISED]
 
 
 class Phase(IntEnum):
@@ -51,13 +59,13 @@ class Kind(IntEnum):
 class LoanPhase(IntEnum):
     """Where a node of a lender is between its owner and training."""
 
-    #: The owner's; may be lent. Nodes of training pools are always here, and always usable.
+    #: The owner's; may be lent. Nodes of training pools are always here, and usable unless drained.
     OWNED = 0
     #: Asked for; the owner is draining it.
     LENDING = 1
     #: Training may use it; may be reclaimed.
     LENT = 2
-    #: Going back; takes no new work.
+    #: Going back, or the owner's and not to be lent now; takes no new work.
     RECLAIMING = 3
 
 
@@ -137,7 +145,11 @@ class Pools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """All nodes whose agents are in contact, by id. p nodes."""
+    """All nodes whose agents are in contact, by id. p nodes.
+
+    A cordoned one is left out, unless it is being drained or is on loan, or gangs stay on it: then
+    it has their GPUs alone, none of them free, and who is planned for them anew is refused.
+    """
 
     ids: tuple[str, ...]
     pool: Ints  #: (p,) index into `Pools`.
@@ -183,6 +195,9 @@ class Snapshot:
     nodes: Nodes
     holdings: Holdings
     lenders: tuple[Lender, ...]
+    #: Tenant -> GPUs that are guaranteed to it, and the most that it may hold, as an administrator
+    #: said: this replaces what a policy's options say of that tenant.
+    quotas: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 # A plan has thousands of the next three; frozen ones take three times as long to make.
@@ -254,6 +269,8 @@ class Plan:
     #: What to write on jobs, at most `NOTE` finite numbers each: the only memory a policy has. It
     #: is journalled, shown again in `Jobs.notes`, and gone with the job.
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    #: By tenant, the most GPUs that its jobs may hold together: sizes that people set keep to it.
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Policy(Protocol):

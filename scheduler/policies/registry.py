@@ -49,6 +49,17 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "gavel": Gavel,
     "sia": Sia,
 }
+#: Policies that give nodes on loan back when their owners need them, whoever borrowed them. Under
+#: any other none stays on loan: the core calls it back (`scheduler.core.recalls`).
+GIVE_BACK = ("tide", "fifo", "aryl", "deepboot", "edgeflow")
+#: Policies that keep tenants within `Snapshot.quotas` themselves; of others the core keeps from
+#: them what a quota does not leave (`scheduler.core.quotas`).
+KEEP_QUOTAS = ("tide",)
+
+
+def gives_back(name: str) -> bool:
+    """Whether a policy of this name gives nodes back; one that is not of ours is taken to."""
+    return name in GIVE_BACK or name not in POLICIES
 
 
 def name_of(line: str) -> str:

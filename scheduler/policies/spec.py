@@ -1,22 +1,30 @@
-"""A policy and its options as one line of text: `tide:patience_s=7200:loans.cool_down_s=300`.
+"""A policy and its options, as a table of a configuration or as one line of text.
+
+    {name = "tide", patience_s = 7200, loans = {cool_down_s = 300}}
+    tide:patience_s=7200:loans.cool_down_s=300
 
     NAME[:OPTION=VALUE]...      OPTION is a field of the policy, or FIELD.FIELD of its parts
     value                       a number, a word, true or false, none; JSON for lists and tables
 
-The journal records this line, so that a replay decides as the options said.
+The journal records the line, so that a replay decides as the options said. The types of a policy's
+fields say what its options may be: pydantic holds what is given to them.
 """
 
-import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from scheduler.policies.interface import Policy
-from scheduler.policies.ranges import LEAST, MOST, out_of_range
+
+#: Of the policy and of all its parts.
+_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
+#: What a name in a line may be made of; a table with other names is written as JSON.
+_PLAIN = re.compile(r"[\w-]+")
 
 
 def split(text: str, separator: str) -> list[str]:
@@ -32,6 +40,26 @@ def split(text: str, separator: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
+def line_of(table: Mapping[str, Any]) -> str:
+    """Write a table as a line.
+
+    Raises:
+        ValueError: it has no name.
+    """
+    if not isinstance(table.get("name"), str):
+        raise ValueError('name: is missing; give the name of the policy, as in name = "tide"')
+    return ":".join([table["name"], *_written({**table, "name": None}, "")])
+
+
+def _written(table: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict) and value and all(map(_PLAIN.fullmatch, value)):
+            yield from _written(value, f"{path}{name}.")
+        elif value is not None:
+            text = value if isinstance(value, str) else orjson.dumps(value).decode()
+            yield f"{path}{name}={text}"
+
+
 def with_options(make: Callable[[], Policy], options: Sequence[str]) -> Policy:
     """Make a policy, with options as `OPTION=VALUE`.
 
@@ -41,6 +69,17 @@ def with_options(make: Callable[[], Policy], options: Sequence[str]) -> Policy:
     policy = make()
     if not options:
         return policy
+    # `| None`, since pydantic refuses a config from outside for a dataclass alone.
+    kind: Any = type(policy)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind | None, config=_CONFIG)
+    try:
+        made: Policy = adapter.validate_python(_read(options))
+    except ValidationError as error:
+        raise ValueError(_sentence(error.errors(include_url=False)[0], policy)) from None
+    return made
+
+
+def _read(options: Sequence[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for option in options:
         path, equals, value = option.partition("=")
@@ -54,12 +93,13 @@ def with_options(make: Callable[[], Policy], options: Sequence[str]) -> Policy:
                 raise ValueError(f"{path}: {name} is given as a whole, too")
         if last in at:
             raise ValueError(f"{path}: is given twice")
-        at[last] = _read(path, value.strip())
-    made: Policy = _changed(policy, given, "")
-    return made
+        at[last] = _value(path, value.strip())
+    if "name" in given:
+        raise ValueError("name: is no option; the line begins with it")
+    return given
 
 
-def _read(path: str, value: str) -> object:
+def _value(path: str, value: str) -> object:
     if value[:1] in ("[", "{"):
         try:
             return orjson.loads(value)
@@ -68,50 +108,15 @@ def _read(path: str, value: str) -> object:
     return None if value == "none" else value
 
 
-def _changed(before: Any, given: dict[str, Any], path: str) -> Any:
-    """Give a dataclass with these fields changed; tables change the fields of its parts."""
-    kinds = get_type_hints(type(before), include_extras=True)
-    able = [one.name for one in dataclasses.fields(before) if one.name != "name" and one.init]
-    new: dict[str, Any] = {}
-    renamed: Mapping[str, str] = getattr(before, "RENAMED", {})
-    for said, value in given.items():
-        name = renamed.get(said, said)
-        if name != said and name in given:
-            raise ValueError(f"{path}{said}: is now called {name}, which is given, too")
-        full = f"{path}{name}"
-        if name not in able:
-            raise ValueError(f"{full}: is no option; there are {', '.join(able) or 'none'}")
-        present = getattr(before, name)
-        if isinstance(value, dict) and (part := _part(present, kinds[name])) is not None:
-            new[name] = _changed(part, value, f"{full}.")
-            continue
-        try:
-            new[name] = TypeAdapter(kinds[name]).validate_python(value)
-            if (
-                isinstance(new[name], float)
-                and not math.isfinite(new[name])
-                and new[name] != present
-            ):
-                raise ValueError(f"{full}: must be a finite number, got {value!r}")
-            no_range = get_origin(kinds[name]) is not Annotated
-            if no_range and new[name] != present and out_of_range(new[name]):
-                raise ValueError(f"{full}: must be from {LEAST:g} to {MOST:g}, got {value!r}")
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ValueError(f"{full}: {reason[:1].lower()}{reason[1:]}, got {value!r}") from None
-    try:
-        return dataclasses.replace(before, **new)
-    except ValueError as error:
-        raise ValueError(f"{path}{error}") from None
-
-
-def _part(present: object, kind: Any) -> object | None:
-    """Give the part whose fields are meant; one that is switched off begins with its defaults."""
-    if dataclasses.is_dataclass(present) and not isinstance(present, type):
-        return present
-    choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    for one in choices:
-        if dataclasses.is_dataclass(one) and isinstance(one, type):
-            made: object = one()
-            return made
-    return None
+def _sentence(error: ErrorDetails, policy: Any) -> str:
+    path, reason = ".".join(map(str, error["loc"])), error["msg"]
+    if error["type"] == "unexpected_keyword_argument":
+        part = policy
+        for name in error["loc"][:-1]:
+            part = getattr(part, str(name), None)
+        able = fields(part) if is_dataclass(part) else ()
+        names = ", ".join(one.name for one in able if one.name != "name")
+        return f"{path}: is no option; there are {names or 'none'}"
+    if error["type"] == "value_error":  # of the part as a whole: the message names the field
+        return f"{path}.{reason.removeprefix('Value error, ')}".removeprefix(".")
+    return f"{path}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"

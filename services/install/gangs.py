@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.executors.folder import ORDER, SHIM
-from runtime.executors.processes import Identity, boot_id
+from runtime.executors.processes import Identity
 from runtime.executors.untrusted_files import read_record
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
@@ -60,12 +60,11 @@ def _gang(folder: Path) -> RunningGang | None:
         gang = _told(folder, said[0], said[1], order[0])
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    is_this_boot = said[0].get("boot") == boot_id()
-    return gang if is_this_boot and gang.supervisor.alive() and _is_its_own(gang) else None
+    return gang if gang.supervisor.alive() and _is_its_own(gang) else None
 
 
 def _told(folder: Path, said: dict[str, Any], uid: int, order: dict[str, Any]) -> RunningGang:
-    supervisor = Identity(_whole(said["pid"]), _whole(said["started"]))
+    supervisor = Identity(_whole(said["pid"]), _whole(said["started"]), said["boot"])
     epoch, count = int(folder.name), len(said["workers"])
     gpus = sum(len(held) for held in order["placement"].values())
     resized = said.get("resize")

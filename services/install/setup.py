@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from runtime.durable import write_file
 from services.config import Config
 from services.install import account as accounts
 from services.install.account import Account
@@ -198,17 +199,13 @@ def _made(name: str, at: int) -> bool:
 def _write(path: Path, file: File, owner: Account | None) -> None:
     """Write a file atomically, with its final mode from the start, owned by root."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(file.content)
-        stream.flush()
+
+    def prepare(descriptor: int) -> None:
         if owner is not None and file.path != UNIT:
             os.fchown(descriptor, 0, owner.gid)
         os.fchmod(descriptor, file.mode)
-        os.fsync(descriptor)
-    draft.replace(path)
+
+    write_file(path, file.content, mode=0o600, prepare=prepare)
 
 
 def left_to_do(setup: Setup) -> str | None:

@@ -1,7 +1,6 @@
 """The status of an installed agent: its unit, configuration, link, spool and gangs."""
 
 import fcntl
-import http.client
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runtime.http_client import HttpError, HttpRequest
 from services.agents import state_file
 from services.config import Config, ConfigError, load
 from services.install.environment import as_service
@@ -183,11 +183,8 @@ def _page(config: Config, path: str) -> bytes | None:
     if not isinstance(port, int) or port == 0:
         return None
     host = "127.0.0.1" if config.http.host in ("", "0.0.0.0") else config.http.host  # noqa: S104
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+    place = f"[{host}]" if ":" in host else host
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
+        return HttpRequest("GET", f"http://{place}:{port}{path}", timeout_s=_ANSWER_S)().body
+    except HttpError:
         return None
-    finally:
-        connection.close()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import provenance
+
 
 def hush() -> None:
     """Let the harness's own clients be silent: that Kafka does not answer is meant here."""
@@ -55,7 +57,7 @@ def run_in_folder(
         raise
     print(show(figures))  # noqa: T201
     if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        options.json.write_text(json.dumps({**provenance(), **figures}, indent=2) + "\n")
     if figures["problems"]:
         print(kept)  # noqa: T201
         return 1

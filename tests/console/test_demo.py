@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.claim import Run as Begun, claim
-from console.demo import DEFAULT_LOG
+from console.reading import DEFAULT_LOG
+from demo.claim import Run as Begun, claim
 from tests.console.conftest import Run
 
 SHORT = ("demo", "--hours", "0.2", "--seconds", "0", "--no-live")
@@ -33,7 +33,7 @@ def test_a_finished_log_is_told_again_until_something_new_waits(
 
     tidegate("submit", "--steps", "100", "--rate", "1=10", "--job", "new", "--log", "run.db")
     went_on = tidegate(*command)
-    assert "An event has come since this run was finished" in went_on.err
+    assert "A message has come since this run was finished" in went_on.err
     told = json.loads(went_on.out), json.loads(first.out)
     assert told[0]["jobs_submitted"] == told[1]["jobs_submitted"] + 1
     assert tidegate("why", "new", "--log", "run.db").code == 0

@@ -1,16 +1,19 @@
 """Kafka's addresses on the command line: what is refused, and how; no broker is needed."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bus.clock import PacedClock
 from bus.contract import BusError, Message, Producer
 from bus.memory import MemoryBus
-from console.brokers import Onlooker
-from console.kafka import numbered
-from console.leader import Leader
-from console.paced_bus import ClockPause, PacedBus
+from bus.options import KafkaOptions, Tls
+from console.kafka import numbered, options_of
+from demo.brokers import Onlooker
+from demo.leader import Leader
+from demo.paced_bus import ClockPause, PacedBus
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
 from schemas.topics import COMMANDS, EVENTS
@@ -123,3 +126,43 @@ async def test_an_onlooker_waits_in_real_time_and_holds_nobody_up() -> None:
     assert await waiting is False
     waiter.notify()
     assert await waiter.wait() is True
+
+
+async def test_a_port_of_something_else_is_told_from_nobody(tidegate: Run) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()  # as an MQTT broker does with what is none of its packets
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        said = await asyncio.to_thread(
+            tidegate.refuses, "jobs", "--log", f"kafka://127.0.0.1:{port}"
+        )
+    assert "Somebody takes connections there" in said
+    assert "the port is Kafka's (MQTT has another)" in said
+    nobody = await asyncio.to_thread(tidegate.refuses, "jobs", "--log", f"kafka://{NOBODY}")
+    assert "Somebody takes connections" not in nobody
+
+
+def test_what_an_address_does_not_say_is_in_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text(
+        '[kafka]\nbootstrap = "k:9094"\nnamespace = "plant"\ncells = ["a", "b"]\n'
+        'ca_file = "ca.pem"\nsasl = "SCRAM-SHA-512"\nusername = "auditors"\npassword = "pw"\n'
+    )
+    full = KafkaOptions(
+        "k:9094", "plant", ("a", "b"), 3, Tls("ca.pem"), "SCRAM-SHA-512", "auditors", "pw"
+    )
+    assert options_of("kafka:", file) == full
+    other = options_of("kafka://other:1/demo-2", file)
+    assert other == replace(full, bootstrap="other:1", namespace="demo-2")
+    with pytest.raises(BusError, match="names no host"):
+        options_of("kafka:")
+    for name, value in (("BOOTSTRAP", "e:1"), ("CELLS", '["x", "y"]'), ("SASL", "PLAIN")):
+        monkeypatch.setenv(f"TIDEGATE_KAFKA__{name}", value)
+    said = options_of("kafka:/plant")
+    assert (said.bootstrap, said.namespace, said.cells, said.sasl) == (
+        "e:1", "plant", ("x", "y"), "PLAIN",
+    )  # fmt: skip

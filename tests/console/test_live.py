@@ -11,12 +11,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from bus.clock import PacedClock
-from console.live import LiveView, summary
+from demo.live import LiveView
+from demo.result import summary
 from scheduler.core.state import ClusterState
 from tests.console.stories import START_S, Teller
 from tests.patience import until
 
-drive = importlib.import_module("console.drive")
+play = importlib.import_module("demo.play")
 
 
 def drawn(what: RenderableType, width: int, height: int, *, colour: bool = False) -> str:
@@ -92,9 +93,9 @@ async def test_a_resize_clears_what_the_old_size_left(
 ) -> None:
     file = io.StringIO()
     console = Console(file=file, width=100, height=30, force_terminal=True)
-    monkeypatch.setattr(drive, "out", lambda: console)
+    monkeypatch.setattr(play, "out", lambda: console)
     fleet: Any = SimpleNamespace(scheduler=SimpleNamespace(engine=told.engine))
-    painter = asyncio.create_task(drive.paint(view_of(told), fleet))
+    painter = asyncio.create_task(play.paint(view_of(told), fleet))
     await until(file.getvalue)
     assert "\x1b[2J" not in file.getvalue()
     console.size = (60, 20)

@@ -15,30 +15,35 @@ from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from console.reading import read_log
 from scheduler.core.state import ClusterState
-from scheduler.dedupe import Dedupe, Verdict
+from scheduler.dedupe import Dedupe
 from scheduler.intake import Intake
-from schemas.codec import EventEnvelope
-from schemas.events import JobCancelled, JobSubmitted
-from schemas.topics import EVENTS
+from schemas.events import JobSubmitted
+from schemas.requests import CancelJob, Request, SubmitJob
+from schemas.topics import REQUESTS
 from tests.console.conftest import Run
 from tests.console.stories import Teller
 
 GOOD = ("--steps", "1000", "--rate", "1=120,2=220,4=400")
 
 
-def said(log: Path) -> list[EventEnvelope]:
-    async def run() -> list[EventEnvelope]:
+def said(log: Path) -> list[Request]:
+    async def run() -> list[Request]:
         bus = SqliteBus.open_readonly(log, SystemClock())
-        records = [record async for record in bus.read(EVENTS.name)]
+        records = [record async for record in bus.read(REQUESTS.name)]
         await bus.close()
         # What the scheduler itself makes of them: nothing may end as a dead letter.
         batch = Intake("default", "test", Dedupe()).read(
             records, ClusterState(), records[-1].time_s
         )
         assert batch.dead == []
-        return [envelope for _, envelope in batch.candidates]
+        return [envelope.data for _, envelope in batch.requests]
 
     return asyncio.run(run())
+
+
+def jobs(log: Path) -> list[JobSubmitted]:
+    """The jobs that were submitted."""
+    return [one.args.spec for one in said(log) if isinstance(one.args, SubmitJob)]
 
 
 def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
@@ -51,11 +56,10 @@ def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
         "--priority", "5", "--no-edge", "--tenant", "me", "--log", log,
     )  # fmt: skip
     assert (ran.code, ran.out, ran.err) == (0, "mine\n", f"Submitted to {log}.\n")
-    (envelope,) = said(log)
-    assert envelope.time_s == pytest.approx(newest_s, abs=1e-3)
+    (asked,), (job,) = said(log), jobs(log)
+    assert asked.asked_s == pytest.approx(newest_s, abs=1e-3)
     assert abs(newest_s - told.now_s) < 1.0
-    job = envelope.data
-    assert isinstance(job, JobSubmitted)
+    assert (asked.role, asked.via, asked.cell) == ("operator", "cli", "default")
     assert (job.tenant, job.model, job.gpus_min, job.gpus_max) == ("me", "bert", 1, 4)
     assert (job.priority, job.memory_mib, job.edge_allowed) == (5, 4096, False)
     assert job.samples_per_step == pytest.approx(64.0)
@@ -63,22 +67,13 @@ def test_submit_by_flags_puts_one_event_in_the_logs_own_time(
     assert job.deadline_s == pytest.approx(newest_s + 7200.0)
 
 
-def test_two_submissions_are_two_sources_that_dedupe_takes(tidegate: Run, log: Path) -> None:
+def test_two_submissions_are_two_requests_with_ids_of_their_own(tidegate: Run, log: Path) -> None:
     first = tidegate("submit", *GOOD, "--log", log).out.strip()
     second = tidegate("submit", *GOOD, "--log", log).out.strip()
     assert first != second
-    envelopes = said(log)
-    dedupe = Dedupe()
-    for envelope in envelopes:
-        verdict = dedupe.take(
-            envelope.source, envelope.bootid, int(envelope.sequence), envelope.time_s
-        )
-        assert verdict is Verdict.FRESH
-    assert dedupe.gaps == 0
-    assert len({envelope.source for envelope in envelopes}) == 2
+    assert len({asked.id for asked in said(log)}) == 2
     # Without --gpus, the sizes are those that have a rate.
-    job = envelopes[0].data
-    assert isinstance(job, JobSubmitted)
+    job = jobs(log)[0]
     assert (job.gpus_min, job.gpus_max) == (1, 4)
 
 
@@ -104,10 +99,9 @@ def test_submit_from_a_file_and_from_standard_input(
     monkeypatch.setattr("sys.stdin", piped)
     ran = tidegate("submit", "-", "--job", "piped", "--priority", "3", "--log", log)
     assert ran.out == "piped\n"
-    jobs = [envelope.data for envelope in said(log)]
-    assert [getattr(job, "job", None) for job in jobs] == ["from-file", "piped"]
-    assert isinstance(jobs[1], JobSubmitted)
-    assert jobs[1].priority == 3
+    found = jobs(log)
+    assert [job.job for job in found] == ["from-file", "piped"]
+    assert found[1].priority == 3
 
 
 @pytest.mark.parametrize(
@@ -174,8 +168,8 @@ def test_a_bad_file_is_said_with_its_field(
 def test_cancel_asks_for_it_and_refuses_what_makes_no_sense(tidegate: Run, log: Path) -> None:
     ran = tidegate.does("cancel", "waiter", "--reason", "not needed", "--log", log)
     assert str(log) in ran.out
-    (envelope,) = said(log)
-    assert envelope.data == JobCancelled(job="waiter", reason="not needed")
+    (asked,) = said(log)
+    assert (asked.args, asked.reason) == (CancelJob(job="waiter"), "not needed")
     assert "nobody: no such job" in tidegate.refuses("cancel", "nobody", "--log", log)
     assert "done is completed already" in tidegate.refuses("cancel", "done", "--log", log)
     why = tidegate.refuses("cancel", "mover", "--reason", "x" * 2000, "--log", log)
@@ -205,9 +199,7 @@ def test_a_command_is_submitted_as_it_was_written(tidegate: Run, log: Path) -> N
     )  # fmt: skip
     assert "how long it takes is guessed as it runs" in ran.err
     assert "deadline" not in ran.err
-    (envelope,) = said(log)
-    job = envelope.data
-    assert isinstance(job, JobSubmitted)
+    (job,) = jobs(log)
     assert job.program is not None
     assert job.program.argv == ["python", "train.py", "--gpus", "x y"]
     assert job.program.workdir == "/srv"
@@ -245,8 +237,7 @@ def test_a_command_says_by_flags_what_else_it_can_do(
     tidegate: Run, log: Path, flags: tuple[str, ...], resize: str, saves: str
 ) -> None:
     tidegate.does("submit", *GOOD, *flags, "--log", log, "--", "train", "--in-place")
-    job = said(log)[0].data
-    assert isinstance(job, JobSubmitted)
+    job = jobs(log)[0]
     assert job.program is not None
     assert (job.program.resize, job.program.saves) == (resize, saves)
     assert job.program.argv == ["train", "--in-place"]
@@ -258,8 +249,7 @@ def test_the_command_of_the_page_about_jobs_is_taken(tidegate: Run, log: Path) -
     assert found is not None
     words = shlex.split(found[1].replace("/srv/tidegate/bus.db", str(log)))
     assert tidegate(*words).code == 0
-    job = said(log)[0].data
-    assert isinstance(job, JobSubmitted)
+    job = jobs(log)[0]
     assert job.program is not None
     assert (job.program.resize, job.program.saves) == ("in_place", "on_signal")
 
@@ -302,8 +292,24 @@ def test_a_file_that_is_named_badly_is_not_taken_for_a_command(
         path.write_text(json.dumps(DOCUMENT))
     before = log.read_bytes()
     why = tidegate.refuses("submit", path, "--log", log)
-    assert why.startswith(f"{path}: looks like the file of a job, but those end in .json;")
+    assert why.startswith(f"{path}: looks like the file of a job, but those end in .json or .yaml;")
     assert log.read_bytes() == before
     # What the sentence says for a command does work; so do other commands of one word.
     for words in (("env", path), (tmp_path / "train.sh",), (tmp_path,)):
         assert tidegate("submit", "--log", log, "--", *words).code == 0
+
+
+def test_where_only_events_are_taken_the_reason_goes_with_a_cancellation(
+    tidegate: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over Kafka without a key; what is written is the same on any bus."""
+    monkeypatch.setattr("console.request.is_kafka", lambda log: True)
+    tidegate.does("cancel", "waiter", "--reason", "not needed", "--log", log)
+
+    async def events() -> list[bytes]:
+        bus = SqliteBus.open_readonly(log, SystemClock())
+        found = [record.value or b"" async for record in bus.read("tidegate.events.v1")]
+        await bus.close()
+        return found
+
+    assert b'"reason":"not needed"' in asyncio.run(events())[-1]

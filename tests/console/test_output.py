@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 import typer
 from hypothesis import given, strategies as st
+from rich.table import Table
+from rich.text import Text
 
-from console.bars import USES, bar, progress, sparkline
-from console.output import day_clock, duration, emit_json, fail, seconds_of
+from console.bars import MARKS, bar, progress, sparkline
+from console.output import emit_json, fail, out, say
+from explain.moments import day_clock, duration, seconds_of
+from explain.uses import USES
 
 MIDNIGHT_S = 1_767_571_200.0
 
@@ -113,7 +117,7 @@ def test_a_bar_has_a_mark_for_everyone_and_never_more_than_its_width(
         return
     assert len(text) == min(sum(counts), width)
     for use, count in uses.items():
-        assert (use.mark in text) == (count > 0)
+        assert (MARKS[use][0] in text) == (count > 0)
 
 
 @given(st.floats(-1, 2, allow_nan=False), st.integers(1, 50))
@@ -123,3 +127,16 @@ def test_a_progress_bar_is_as_wide_as_asked(share: float, width: int) -> None:
 
 def test_a_sparkline_spans_its_range() -> None:
     assert sparkline([0.0, 4.0, None, 8.0, 16.0], 8.0) == "▁▄ ██"
+
+
+def test_what_others_wrote_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    wrote = "the\x1b]52;c;ZXZpbA==\x07 fan\x1b[2J\x9b31m\r is\tloud\n"
+    table = Table("reason", "in a text")
+    table.add_row(wrote, Text(wrote))
+    out().print(table)
+    out().print(wrote, markup=False)
+    say(wrote)
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err):
+        assert "fan" in text
+        assert not [one for one in text if one != "\n" and not one.isprintable()]

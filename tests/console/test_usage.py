@@ -154,7 +154,7 @@ def test_an_interrupt_is_one_sentence(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.tables.with_log", interrupted)
+    monkeypatch.setattr("console.at_log.ask_log", interrupted)
     said = tidegate.refuses("jobs", "--log", log)
     assert said.startswith("Stopped.")
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from bus.contract import Bus
-from console.reading import Reading, read_log
+from console.reading import read_log
+from explain.answer import Reading
 from scheduler.core.stimuli import Length, LengthsLearned
 from scheduler.policies.interface import Figure, Need, Reason, Target
 from schemas.events import JobCancelled
@@ -255,7 +256,7 @@ def test_a_log_that_goes_on_meanwhile_does_not_outrun_the_answer(
         return early
 
     expected = answer(tidegate, path, "victim")
-    monkeypatch.setattr("console.why.read_bus", read_early)
+    monkeypatch.setattr("console.at_log.read_bus", read_early)
     found = answer(tidegate, log, "victim")
     assert found == expected
     assert max(line["at_s"] for line in found["history"]) <= found["now_s"] < tell().now_s

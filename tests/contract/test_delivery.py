@@ -178,6 +178,13 @@ async def test_read_starts_at_the_offset_and_ends_at_what_is_stored(bus: Bus, ev
     assert await stored(bus, "tidegate.unheard.v1") == []
 
 
+async def test_read_may_end_before_what_is_stored(bus: Bus, event: Event) -> None:
+    await bus.publish(*(event("k", str(number)) for number in range(5)))
+    for begin, end, wanted in ((0, 2, [0, 1]), (3, 4, [3]), (2, 99, [2, 3, 4]), (4, 2, [])):
+        found = [record.offset async for record in bus.read(EVENTS.name, begin, end)]
+        assert found == wanted
+
+
 @pytest.mark.promises("latest")
 async def test_latest_is_the_newest_of_a_key(bus: Bus, bench: Any, event: Event) -> None:
     for topic in (COMMANDS.name, EVENTS.name):

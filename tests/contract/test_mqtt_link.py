@@ -15,9 +15,11 @@ from bus.mqtt import MqttLink
 from bus.mqtt_client import Refused
 from bus.options import MqttOptions
 from bus.wire import LinkDown
-from schemas.codec import Rejected, decode_event
+from schemas.codec import Rejected, decode_event, encode
 from schemas.events import CommandAcknowledged, LinkLost, LinkOpened
-from schemas.topics import COMMANDS, EVENTS, TELEMETRY
+from schemas.log_codec import log_chunk
+from schemas.logs import LogChunk
+from schemas.topics import COMMANDS, EVENTS, LOGS, TELEMETRY
 from tests.brokers import need_brokers
 from tests.far import CLOCK, UP, Far, event, far, link, options, sequence
 from tests.mosquitto import Mosquitto
@@ -63,9 +65,13 @@ async def test_each_kind_has_its_address(link: MqttLink, far: Far) -> None:
     far.answers = False
     record = Record(COMMANDS.name, 7, "n0", b"garbage", {"kid": "k"}, 0.0)
     await link.publish(dead_letter(record, "", "is no JSON", "agent-n0"))  # nobody confirms
-    await until(lambda: len(far.heard) == 4)
+    chunk = LogChunk(agent="n0", reader="r", job="j", epoch=1, rank=0, offset=0)
+    piece = encode(log_chunk(chunk, sequence=0, bootid=1, time_s=1e9))
+    await link.publish(Message(LOGS.name, "j", piece))  # nor this
+    await until(lambda: len(far.heard) == 5)
     kinds = [incoming.address.removeprefix(UP) for incoming in far.heard]
-    assert kinds == ["telemetry", "ack", "event", "dlq"]
+    assert kinds == ["telemetry", "ack", "event", "dlq", "log"]
+    assert far.heard[4].value == piece
     assert dict(far.heard[2].properties) == {"trace": "t"}
     letter = far.heard[3]
     assert letter.value == b"garbage"

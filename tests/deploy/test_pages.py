@@ -20,7 +20,7 @@ FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0
 #: Folders and files that a reader makes, and a name within a file.
 NOT_HERE = ("build/", "compose/secrets/", "scheduler/policies/modest.py", "simulator/cores.Wire")
 #: A type of message, and a module.
-NO_SETTINGS = {"agent.rebirth", "scheduler.goodput"}
+NO_SETTINGS = {"agent.rebirth", "log.send", "scheduler.goodput"}
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -88,7 +88,7 @@ def keys() -> set[str]:
     found, section = set(), ""
     for line in reference.page().splitlines():
         if heading := re.match(r"## `\[+([^\]]+)\]+`", line):
-            section = heading[1]
+            section = heading[1].removesuffix(".NAME")
             found.add(section)
         elif row := re.match(r"\| `(\w+)` \|", line):
             found.add(f"{section}.{row[1]}")

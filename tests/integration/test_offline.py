@@ -15,7 +15,8 @@ import pytest
 from bus.clock import SystemClock
 from bus.kafka import KafkaBus
 from bus.options import KafkaOptions
-from runtime.executors.folder import read_json, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import read_json
 from runtime.executors.processes import workers_of
 from scheduler.core.state import ClusterState
 from scheduler.journal import recover

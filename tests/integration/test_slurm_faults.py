@@ -3,12 +3,11 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cloud_agent.slurm import SlurmExecutor
+from cloud_agent.slurm.executor import SlurmExecutor
 from runtime.core import GangCompleted, GangFailed, GangStarted, GangStopped
 from tests.distant import Distant
 from tests.patience import wait_until
@@ -47,7 +46,7 @@ def test_gang_trains_on_while_the_folder_of_runs_is_not_mounted(bench: SlurmBenc
     empty.mkdir()
     view.symlink_to(empty)
     bench.executor.close()
-    bench.executor = SlurmExecutor(replace(bench.options, root=view), {"j": 1})
+    bench.executor = SlurmExecutor(bench.options.model_copy(update={"root": view}), {"j": 1})
     assert bench.executor.running() == ("j",)
     looks = iter(range(60))
     bench.until(lambda: next(looks, None) is None)
@@ -149,7 +148,7 @@ def test_strays_are_cancelled_and_others_left_alone(bench: SlurmBench, cluster: 
 
 def test_a_result_waits_for_the_store_until_the_gang_is_told_to_stop(bench: SlurmBench) -> None:
     store = Distant(f"file://{bench.root}/store")
-    bench.options = replace(bench.options, store=store)
+    bench.options = bench.options.model_copy(update={"store": store})
     bench.again()
     ends = python(TRAINER.replace("1000000", "20"))
     for job in ("kept", "given-up"):

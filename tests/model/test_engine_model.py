@@ -8,8 +8,28 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scheduler.core.transitions import TERMINAL
 from scheduler.core.validate import violations
 from schemas.events import JobCancelled
+from schemas.requests import (
+    CancelJob,
+    CordonNode,
+    DrainNode,
+    HoldJob,
+    PauseCell,
+    Paused,
+    PrioritiseJob,
+    ReleaseJob,
+    RequeueJob,
+    ResumeCell,
+    Role,
+    ScaleJob,
+    UncordonNode,
+    Verb,
+    VerbData,
+)
+from tests.builders import request_of
 from tests.simulation.world import Faults, World
 
+VERBS: list[type[Verb]] = [CordonNode, UncordonNode, DrainNode, CancelJob]
+parts: st.SearchStrategy[Paused] = st.sampled_from(["starts", "loans", "all"])
 agents = st.sampled_from(["a-train", "a-infer", "a-e0", "a-e1"])
 
 
@@ -17,6 +37,7 @@ class EngineModel(RuleBasedStateMachine):
     """Rules are what the outside may do; `World.step` checks agents against engine."""
 
     world: World
+    asked = 0
 
     @initialize(seed=st.integers(0, 2**20), faults=st.sampled_from([0.0, 0.1, 0.3]))
     def begin(self, seed: int, faults: float) -> None:
@@ -37,6 +58,53 @@ class EngineModel(RuleBasedStateMachine):
     def cancel(self, data: Any) -> None:
         job = data.draw(st.sampled_from(self.world.submitted))
         self.world.feed(JobCancelled(job=job))
+
+    @rule(data=st.data(), verb=st.sampled_from(VERBS), force=st.booleans(), again=st.booleans())
+    def ask(self, data: Any, verb: type[Verb], force: bool, again: bool) -> None:
+        role: Role = data.draw(st.sampled_from(["operator", "operator", "tenant", "viewer"]))
+        args: VerbData
+        if verb is CancelJob:
+            args = CancelJob(job=data.draw(st.sampled_from(self.world.submitted)))
+        else:
+            node = data.draw(st.sampled_from([*self.world.engine.state.nodes, "nowhere"]))
+            ends_s = self.world.now_s + data.draw(st.sampled_from([30.0, 400.0, 4000.0]))
+            made: dict[type[Verb], VerbData] = {
+                CordonNode: CordonNode(node=node),
+                UncordonNode: UncordonNode(node=node),
+            }
+            args = made.get(verb) or DrainNode(node=node, by_s=ends_s, force=force)
+        asked = request_of(self.world.now_s, args, f"r{self.asked}", role=role)
+        self.asked += 1
+        self.world.feed(asked)
+        if again:
+            number = len(self.world.engine.state.standing.taken)
+            self.world.feed(asked)
+            assert len(self.world.engine.state.standing.taken) == number
+
+    @rule(
+        data=st.data(),
+        gpus=st.sampled_from([None, 1, 2, 3, 4, 8]),
+        what=parts,
+        ends=st.sampled_from([None, 30.0, 400.0]),
+        role=st.sampled_from(["operator", "operator", "tenant"]),
+    )
+    def steer(
+        self, data: Any, gpus: int | None, what: Paused, ends: float | None, role: Role
+    ) -> None:
+        job = data.draw(st.sampled_from([*self.world.submitted, "nobody"]))
+        until_s = None if ends is None else self.world.now_s + ends
+        makes: list[VerbData] = [
+            HoldJob(job=job),
+            ReleaseJob(job=job),
+            RequeueJob(job=job),
+            PrioritiseJob(job=job, priority=3),
+            ScaleJob(job=job, gpus=gpus),
+            PauseCell(what=what, until_s=until_s),
+            ResumeCell(what=what),
+        ]
+        args = data.draw(st.sampled_from(makes))
+        self.asked += 1
+        self.world.feed(request_of(self.world.now_s, args, f"s{self.asked}", role=role))
 
     @rule(name=agents)
     def cut_or_link(self, name: str) -> None:
@@ -79,6 +147,17 @@ class EngineModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.world.heal()
+            for node in list(self.world.engine.state.standing.cordons):
+                self.asked += 1
+                open_ = UncordonNode(node=node)
+                self.world.feed(request_of(self.world.now_s, open_, f"r{self.asked}"))
+            standing = self.world.engine.state.standing
+            ends: list[VerbData] = [
+                ReleaseJob(job=name) for name in standing.holds | standing.sizes
+            ]
+            for args in [*ends, ResumeCell()]:
+                self.asked += 1
+                self.world.feed(request_of(self.world.now_s, args, f"r{self.asked}"))
             self.world.settle(hours=48.0, step_s=60.0)
             jobs = self.world.engine.state.jobs
             assert list(jobs) == self.world.submitted

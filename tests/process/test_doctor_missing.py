@@ -13,7 +13,7 @@ from services.doctor.finding import Finding
 from services.doctor.runner import run_checks
 from tests.certificates import Authority
 from tests.ports import free_port
-from tests.process.test_doctor import Ward, as_nobody, ward
+from tests.process.ward import Ward, as_nobody, ward
 
 __all__ = ["ward"]  # the fixture
 

@@ -169,7 +169,8 @@ def test_a_machine_that_is_restarted_is_no_reason_to_begin_anew_unasked(jig: Ben
 def test_an_agent_that_dies_while_it_falls_back_goes_on_with_that(jig: Bench) -> None:
     slow = ELASTIC.replace("def save():", "def save():\n    print('saves'); time.sleep(1.0)")
     orders = f"""
-jig.options = jig.options.__class__(jig.options.root, jig.store, jig.agent, grace_s=2.0)
+known = jig.options
+jig.options = type(known)(root=known.root, store=known.store, agent=known.agent, grace_s=2.0)
 jig.again()
 jig.start(python({slow!r}, resize='in_place', env=dict(JOIN={LATE!r})), 0)
 jig.until(lambda: jig.step() > 2)

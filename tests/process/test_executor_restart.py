@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from runtime.core import (
     ScaleWorkers,
     WorkersLeft,
 )
-from runtime.executors.folder import write_json
+from runtime.durable import write_json
 from runtime.executors.process import ProcessExecutor
 from tests.gangs import NOW_S, SPECS, agent, scale, start, tell
 from tests.patience import wait_until
@@ -235,7 +234,9 @@ def test_an_agent_of_the_same_name_and_another_folder_is_left_alone(
     wait_until(lambda: len(jig.pids()) == 2)
     ours = jig.pids()
     other = ProcessExecutor(
-        replace(jig.options, root=tmp_path / "elsewhere", locks=tmp_path / "elsewhere")
+        jig.options.model_copy(
+            update={"root": tmp_path / "elsewhere", "locks": tmp_path / "elsewhere"}
+        )
     )
     try:
         assert other.orphans_killed == 0

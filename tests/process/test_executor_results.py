@@ -16,7 +16,7 @@ from runtime.core import (
     ScaleWorkers,
     WorkersLeft,
 )
-from runtime.executors.folder import write_json
+from runtime.durable import write_json
 from runtime.executors.local_checkpoints import sync_checkpoint, synced_of
 from runtime.executors.process import ProcessExecutor
 from tests.distant import Distant
@@ -96,6 +96,18 @@ def test_who_is_told_to_stop_waits_no_longer_and_deletes_no_result(far: Bench) -
 def test_another_size_while_a_result_waits_is_answered_at_once(far: Bench) -> None:
     ended(far, 0, 1)
     far.said.clear()
+    far.scale(0, epoch=2)
+    assert far.hears(WorkersLeft).epoch == 1
+    started = far.hears(GangStarted)
+    assert (started.epoch, started.step) == (2, 20), "nobody is left to start"
+    link(far, up=True)
+    assert far.hears(GangCompleted).epoch == 2
+
+
+def test_another_size_that_comes_as_the_workers_end_is_answered_too(far: Bench) -> None:
+    """They ended before the executor looked, and so before they could be asked to leave."""
+    far.start(python(TRAINER.replace("1000000", "20")), 0, 1, total_steps=20)
+    wait_until((far.run() / "exit.json").exists)
     far.scale(0, epoch=2)
     assert far.hears(WorkersLeft).epoch == 1
     started = far.hears(GangStarted)

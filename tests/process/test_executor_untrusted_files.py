@@ -2,13 +2,15 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runtime.core import GangStarted
-from runtime.executors.folder import read_json, write_json
+from runtime.durable import write_json
+from runtime.executors.folder import read_json
 from runtime.executors.progress import ProgressFile
 from runtime.executors.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
 from tests.workers import IDLE, Bench
@@ -93,7 +95,8 @@ def test_what_is_no_plain_file_is_not_there(tmp_path: Path) -> None:
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     other, path = tmp_path / "other", tmp_path / "note.json"
-    (tmp_path / "note.json.draft").symlink_to(other)
+    draft = f".note.json.{os.getpid()}-{threading.get_ident()}.draft"
+    (tmp_path / draft).symlink_to(other)
     write_json(path, {"a": 1})
     assert read_json(path) == {"a": 1}
     assert not other.exists()

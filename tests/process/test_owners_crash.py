@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runtime.core import NodeDrained, NodeHandedBack
+from runtime.durable import write_json
 from runtime.owners import (
     HookLender,
     HookOptions,
@@ -18,7 +19,6 @@ from runtime.owners import (
     Retry,
     ServedOwner,
 )
-from runtime.owners.processes import write
 from tests.lending import PYTHON, lines, living, report, served, swept
 from tests.patience import wait_until
 from tests.ports import alive
@@ -154,5 +154,7 @@ def test_what_outlives_power_is_forced_to_the_disk_with_its_name(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    write(tmp_path / "owner.json", {"a": 1})
-    assert forced == [str(tmp_path / "owner.json.new"), str(tmp_path)]
+    write_json(tmp_path / "owner.json", {"a": 1})
+    draft, folder = forced
+    assert draft.startswith(str(tmp_path / ".owner.json."))
+    assert folder == str(tmp_path)

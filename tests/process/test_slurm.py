@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cloud_agent.clusters.gang_record import GangRecord, StartedRun, forget, load
 from cloud_agent.slurm.attempt import Attempt
@@ -69,7 +70,7 @@ def test_even_gang_is_one_part_and_names_its_nodes(tmp_path: Path) -> None:
 def test_uneven_gang_has_a_part_for_each_count_of_gpus(tmp_path: Path) -> None:
     program = Program(argv=["true"], workers="per_node")
     placement = {"n1": (0,), "n2": (0, 1), "n3": (0,)}
-    assert handed_in(tmp_path, placement, program, gres=None)[3:] == [
+    assert handed_in(tmp_path, placement, program, gres="")[3:] == [
         *("--nodes=1", "--nodelist=n2", "--ntasks-per-node=1", "--cpus-per-task=2"),
         ":",
         *("--nodes=2", "--nodelist=n1,n3", "--ntasks-per-node=1", "--cpus-per-task=1"),
@@ -248,8 +249,9 @@ def test_fence_is_taken_once(tmp_path: Path) -> None:
 )
 def test_option_out_of_range_is_named(tmp_path: Path, field: str, value: object) -> None:
     chosen: dict[str, Any] = {"root": tmp_path, "agent": "a", field: value}
-    with pytest.raises(ValueError, match=f"^{field}: "):
+    with pytest.raises(ValidationError) as error:
         SlurmOptions(store=CheckpointStore(f"file://{tmp_path}"), **chosen)
+    assert [one["loc"] for one in error.value.errors()] == [(field,)]
 
 
 def test_a_job_with_secrets_is_refused_for_good(tmp_path: Path) -> None:

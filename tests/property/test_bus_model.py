@@ -11,6 +11,7 @@ from bus.contract import Bus, Fenced, Message
 from bus.memory import MemoryBus
 from bus.sqlite import SqliteBus
 from schemas.topics import CELLS, COMMANDS, EVENTS
+from tests.effort import examples
 
 TOPICS = [EVENTS.name, COMMANDS.name, CELLS.name]
 DAY_S = 24 * 3600.0
@@ -77,7 +78,7 @@ async def story(bus: Bus, clock: PacedClock, script: list[tuple[str, object]]) -
     return seen
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(steps, max_size=25))
 def test_memory_and_sqlite_agree(script: list[tuple[str, object]]) -> None:
     async def both() -> None:

@@ -21,6 +21,7 @@ from scheduler.core.stimuli import (
 )
 from schemas import events
 from tests.builders import START_S, Cell, begun_anew, decided, node_born, submitted
+from tests.effort import examples
 from tests.simulation.world import RandomPolicy
 
 jobs = st.sampled_from(["j0", "j1", "j2", "ghost"])
@@ -94,7 +95,7 @@ def _aimed(state: ClusterState, data: Any) -> Any:
     return data
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     said=st.lists(st.tuples(inputs, st.sampled_from([0.0, 5.0, 61.0, 700.0])), max_size=40),
     seed=st.integers(0, 1000),

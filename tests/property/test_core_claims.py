@@ -108,9 +108,9 @@ def _held(seen: Snapshot) -> tuple[Any, Any, Any]:
     return seen.holdings.job, seen.holdings.node, seen.holdings.gpus
 
 
-@given(seed=st.integers(0, 2**32))
-def test_every_claim_ends_in_time(seed: int) -> None:
-    rng, field = Random(seed), Field(seed)
+@given(rng=st.randoms(), seed=st.integers(0, 2**32))
+def test_every_claim_ends_in_time(rng: Random, seed: int) -> None:
+    field = Field(seed)
     in_place = {"argv": ["x"], "resize": "in_place"}
     for _ in range(8):
         field.submit(total_steps=10**9, program=in_place if rng.random() < 0.5 else None)

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
 from scheduler.policies.interface import (
@@ -21,6 +20,8 @@ from scheduler.policies.interface import (
 )
 from scheduler.policies.registry import POLICIES, make_policy
 from scheduler.policies.tide.market import open_market
+from tests.drawn import Draw, drawn
+from tests.effort import examples
 from tests.markets import opened
 from tests.snapshots import NEVER, Job, Pool, apply, faults, snapshot
 
@@ -165,13 +166,17 @@ def out_of_contact(seen: Snapshot, node: int) -> Snapshot:
     )
 
 
-def random_snapshot(seed: int) -> Snapshot:
-    rng = np.random.default_rng(seed)
+def random_snapshot(rng: np.random.Generator) -> Snapshot:
     pools = random_pools(rng)
     seen = random_past(rng, snapshot(pools, random_jobs(rng, pools), now_s=NOW_S))
     if rng.random() < 0.2:
         return out_of_contact(seen, int(rng.integers(len(seen.nodes.ids))))
     return seen
+
+
+@st.composite
+def snapshots(draw: Draw) -> Snapshot:
+    return random_snapshot(drawn(draw))
 
 
 def columns(value: Any) -> Any:
@@ -185,26 +190,24 @@ def columns(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=80)
-def test_a_plan_keeps_every_promise(name: str, seed: int) -> None:
-    seen = random_snapshot(seed)
+@given(seen=snapshots())
+@settings(max_examples=examples(100))
+def test_every_plan_keeps_every_promise(seen: Snapshot) -> None:
     before = columns(seen)
-    plan = make_policy(name).plan(seen)
-    assert faults(seen, plan) == []
-    assert columns(seen) == before, "the policy changed its snapshot"
+    for name in sorted(POLICIES):
+        plan = make_policy(name).plan(seen)
+        assert faults(seen, plan) == [], name
+        assert columns(seen) == before, f"{name} changed its snapshot"
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
-def test_equal_snapshots_give_equal_plans(name: str, seed: int) -> None:
-    seen = random_snapshot(seed)
+@given(seen=snapshots())
+@settings(max_examples=examples(40))
+def test_equal_snapshots_give_equal_plans(seen: Snapshot) -> None:
     again: Snapshot = pickle.loads(pickle.dumps(seen))
-    first, second = make_policy(name).plan(seen), make_policy(name).plan(again)
-    assert first == second
-    assert list(first.targets) == list(second.targets)
+    for name in sorted(POLICIES):
+        first, second = make_policy(name).plan(seen), make_policy(name).plan(again)
+        assert first == second, name
+        assert list(first.targets) == list(second.targets), name
 
 
 def with_empty_pool(seen: Snapshot, kind: Kind, at: int) -> Snapshot:
@@ -223,49 +226,58 @@ def with_empty_pool(seen: Snapshot, kind: Kind, at: int) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(Kind), at=st.integers(0, 9))
-@settings(max_examples=20)
-def test_a_pool_without_nodes_changes_nothing(name: str, seed: int, kind: Kind, at: int) -> None:
-    seen = random_snapshot(seed)
-    policy, pools = make_policy(name), len(seen.pools.ids)
-    assert policy.plan(with_empty_pool(seen, kind, min(at, pools))) == policy.plan(seen)
+@given(seen=snapshots(), kind=st.sampled_from(Kind), at=st.integers(0, 9))
+@settings(max_examples=examples(40))
+def test_a_pool_without_nodes_changes_nothing(seen: Snapshot, kind: Kind, at: int) -> None:
+    more = with_empty_pool(seen, kind, min(at, len(seen.pools.ids)))
+    for name in sorted(POLICIES):
+        policy = make_policy(name)
+        assert policy.plan(more) == policy.plan(seen), name
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-@example(seed=7463)  # three jobs took turns at two like sites, for ever
-@settings(max_examples=100)
-def test_tide_comes_to_rest(seed: int) -> None:
+@st.composite
+def jobs_in(draw: Draw, pools: list[Pool]) -> list[Job]:
+    return random_jobs(drawn(draw), pools)
+
+
+RESTS = [Pool("train", nodes=4), Pool("infer", Kind.INFERENCE, nodes=2, loan=LoanPhase.LENT)]
+#: Three of these jobs took turns at two like sites, for ever.
+TURNS = random_jobs(np.random.default_rng(7463), RESTS)
+
+
+@given(jobs=jobs_in(RESTS))
+@example(jobs=TURNS)
+@settings(max_examples=examples(100))
+def test_tide_comes_to_rest(jobs: list[Job]) -> None:
     """Asked again with its own plan carried out, it changes ever less, and then nothing.
 
     Within minutes: in hours, who waits becomes dearer than who runs.
     """
-    rng = np.random.default_rng(seed)
-    pools = [Pool("train", nodes=4), Pool("infer", Kind.INFERENCE, nodes=2, loan=LoanPhase.LENT)]
     jobs = [
         Job(job.id, work_s=job.work_s + 100, sizes=job.sizes or (1,), submit_s=job.submit_s)
-        for job in random_jobs(rng, pools)
+        for job in jobs
     ]
     policy = make_policy("tide")
     plan = Plan()
     for cycle in range(6):
-        seen = snapshot(pools, jobs, now_s=NOW_S + 60 * cycle)
+        seen = snapshot(RESTS, jobs, now_s=NOW_S + 60 * cycle)
         plan = policy.plan(seen)
         assert faults(seen, plan) == []
         jobs = apply(seen, plan, jobs)
     assert dict(plan.targets) == {}
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100)
-def test_what_tide_changes_is_worth_more_than_what_was(seed: int) -> None:
+TWO = [Pool("train", nodes=4), Pool("other", nodes=2)]
+
+
+@given(jobs=jobs_in(TWO), later_s=st.floats(60.0, 7200.0))
+@settings(max_examples=examples(100))
+def test_what_tide_changes_is_worth_more_than_what_was(jobs: list[Job], later_s: float) -> None:
     """Some time after its own plan, everything that a change costs counted; all of one class."""
-    rng = np.random.default_rng(seed)
-    pools = [Pool("train", nodes=4), Pool("other", nodes=2)]
-    jobs = [replace(job, deadline_s=math.inf, priority=0) for job in random_jobs(rng, pools)]
-    seen = snapshot(pools, jobs, now_s=NOW_S)
+    jobs = [replace(job, deadline_s=math.inf, priority=0) for job in jobs]
+    seen = snapshot(TWO, jobs, now_s=NOW_S)
     jobs = apply(seen, make_policy("tide").plan(seen), jobs)
-    seen = snapshot(pools, jobs, now_s=NOW_S + float(rng.uniform(60.0, 7200.0)))
+    seen = snapshot(TWO, jobs, now_s=NOW_S + later_s)
     assume(len(open_market(seen, {}).rows))
     found = opened(seen)
     each = np.arange(len(found.market.rows))

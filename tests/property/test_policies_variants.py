@@ -25,6 +25,8 @@ from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.literature.sia import Sia
 from scheduler.policies.literature.themis import Themis
 from scheduler.policies.parts.queue_tree import Queue, grow_tree
+from tests.drawn import Draw, drawn
+from tests.effort import examples
 from tests.property.test_policies import NOW_S, columns, random_jobs, random_past, random_pools
 from tests.snapshots import Job, Pool, apply, decide, snapshot
 
@@ -81,16 +83,25 @@ def again(seen: Snapshot, pools: list[Pool], jobs: list[Job], notes: Notes) -> S
     return replace(fresh, jobs=replace(fresh.jobs, notes=noted, **kept))
 
 
-@pytest.mark.parametrize("name", sorted(VARIANTS))
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
-def test_a_variant_keeps_every_promise(name: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+World = tuple[list[Pool], list[Job], Snapshot]
+
+
+@st.composite
+def worlds(draw: Draw) -> World:
+    """Draw pools, jobs, and what is seen of them."""
+    rng = drawn(draw)
     pools = random_pools(rng)
     jobs = random_jobs(rng, pools)
+    return pools, jobs, random_past(rng, snapshot(pools, jobs, now_s=NOW_S))
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+@given(world=worlds())
+@settings(max_examples=examples(15), deadline=None)
+def test_a_variant_keeps_every_promise(name: str, world: World) -> None:
+    pools, jobs, seen = world
     policy = VARIANTS[name]()
     notes: Notes = {}
-    seen = random_past(rng, snapshot(pools, jobs, now_s=NOW_S))
     for _ in range(2):
         before = columns(seen)
         plan = decide(policy, seen)
@@ -101,13 +112,10 @@ def test_a_variant_keeps_every_promise(name: str, seed: int) -> None:
         seen = again(seen, pools, jobs, notes)
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
-def test_no_plan_brings_a_queue_or_a_user_over_its_maximum(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    pools = random_pools(rng)
-    jobs = random_jobs(rng, pools)
-    seen = random_past(rng, snapshot(pools, jobs, now_s=NOW_S))
+@given(world=worlds())
+@settings(max_examples=examples(60), deadline=None)
+def test_no_plan_brings_a_queue_or_a_user_over_its_maximum(world: World) -> None:
+    pools, jobs, seen = world
     after = snapshot(pools, apply(seen, TREE.plan(seen), jobs), now_s=NOW_S)
     trains = (seen.pools.kind[seen.nodes.pool] == Kind.TRAINING) & seen.nodes.usable
     cluster = int(seen.nodes.gpus[trains].sum())

@@ -32,6 +32,7 @@ from schemas.journal import (
     follows,
 )
 from schemas.upcast import CannotUpcast, upcast
+from tests.effort import examples
 from tests.strategies import json_values, payloads
 
 DECODERS = (decode_event, decode_command, decode_cell, decode_entry, decode_snapshot)
@@ -222,7 +223,7 @@ def test_upcasting_gives_the_next_form_or_says_why_not(data: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("payload", [*EVENTS, *COMMANDS], ids=lambda p: p.TYPE)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_every_type_has_valid_examples(payload: Any, data: st.DataObject) -> None:
     drawn = data.draw(payloads(payload))

@@ -10,16 +10,16 @@ from scheduler.policies.interface import Kind, Plan, Snapshot
 from scheduler.policies.tide.commitments import PROMISED
 from scheduler.policies.tide.market import open_market
 from scheduler.policies.tide.tide import Tide
+from tests.drawn import Draw, drawn
+from tests.effort import examples
 from tests.markets import Opened, opened, plan
-from tests.property.test_policies import TENANTS, random_jobs, random_snapshot
+from tests.property.test_policies import TENANTS, jobs_in, random_snapshot, snapshots
 from tests.snapshots import Job, Pool, apply, snapshot
 
-SEEDS = st.integers(0, 2**32 - 1)
 FAR = 10**9
 
 
-def random_quotas(seed: int, gpus: int) -> dict[str, str]:
-    rng = np.random.default_rng(seed)
+def random_quotas(rng: np.random.Generator, gpus: int) -> dict[str, str]:
     found = {}
     for tenant in TENANTS:
         least = int(rng.integers(0, gpus // 3 + 2))
@@ -42,9 +42,9 @@ class Case:
         return int(self.quotas.get(tenant, "..").partition("..")[2] or FAR)
 
 
-def with_promises(seed: int, seen: Snapshot) -> Snapshot:
+def with_promises(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
     """Note that some jobs were promised to be in time, and that some of those lend."""
-    rng, notes = np.random.default_rng([seed, 1]), seen.jobs.notes.copy()
+    notes = seen.jobs.notes.copy()
     for job in (rng.random(len(notes)) < 0.4).nonzero()[0].tolist():
         lends = rng.random() < 0.3
         until_s = seen.now_s + rng.uniform(-500.0, 3000.0)
@@ -53,12 +53,24 @@ def with_promises(seed: int, seen: Snapshot) -> Snapshot:
     return replace(seen, jobs=replace(seen.jobs, notes=notes))
 
 
-def case(seed: int, *, promises: bool = False) -> Case:
-    seen = random_snapshot(seed)
-    if promises:
-        seen = with_promises(seed, seen)
-    quotas = random_quotas(seed, int(seen.nodes.gpus.sum()))
+def case(seen: Snapshot, quotas: dict[str, str]) -> Case:
     return Case(seen, quotas, plan(seen, Tide(quotas=quotas)))
+
+
+def found_by(seed: int, *, promises: bool = False) -> Case:
+    """Make the case that a seed made when it failed."""
+    seen = random_snapshot(np.random.default_rng(seed))
+    if promises:
+        seen = with_promises(np.random.default_rng([seed, 1]), seen)
+    return case(seen, random_quotas(np.random.default_rng(seed), int(seen.nodes.gpus.sum())))
+
+
+@st.composite
+def cases(draw: Draw, *, promises: bool = False) -> Case:
+    seen = draw(snapshots())
+    if promises and draw(st.booleans()):
+        seen = with_promises(drawn(draw), seen)
+    return case(seen, random_quotas(drawn(draw), int(seen.nodes.gpus.sum())))
 
 
 def market(one: Case) -> Opened | None:
@@ -86,12 +98,11 @@ def counted(one: Case, found: Opened) -> tuple[list[str], dict[str, int]]:
     return [jobs.tenants[row] for row in rows], held(one, most)
 
 
-@given(seed=SEEDS, promises=st.booleans())
-@example(seed=185, promises=True)  # a promised job comes before others of its tenant have left
-@settings(max_examples=150)
-def test_nobody_has_more_than_its_limit(seed: int, promises: bool) -> None:
+@given(one=cases(promises=True))
+@example(found_by(185, promises=True))  # a promised job comes before others of its tenant have left
+@settings(max_examples=examples(150))
+def test_nobody_has_more_than_its_limit(one: Case) -> None:
     """But for those that a limit met where they were, until those that move have settled."""
-    one = case(seed, promises=promises)
     jobs = one.seen.jobs
     rows = set(open_market(one.seen, dict(one.plan.reclaim)).rows.tolist())
     sizes = dict(zip(jobs.ids, jobs.size.tolist(), strict=True))
@@ -107,14 +118,13 @@ def test_nobody_has_more_than_its_limit(seed: int, promises: bool) -> None:
         assert gpus <= max(one.most(tenant), before), "somebody comes before others have left"
 
 
-@given(seed=SEEDS)
-@example(seed=500220)  # a right is worth more than that those who run stay
-@example(seed=315597)  # who has to wait for its own tenant's jobs to leave takes nobody's room
-@example(seed=31237)  # a gang that may not be touched, on a lent node beside one that went back
-@settings(max_examples=150)
-def test_guarantees_are_served_before_what_others_have_beyond(seed: int) -> None:
+@given(one=cases())
+@example(found_by(500220))  # a right is worth more than that those who run stay
+@example(found_by(315597))  # who has to wait for its own tenant's jobs to leave takes nobody's room
+@example(found_by(31237))  # one that may not be touched, on a lent node beside one that went back
+@settings(max_examples=examples(150))
+def test_guarantees_are_served_before_what_others_have_beyond(one: Case) -> None:
     """Who is within a guarantee and waits fits in at no site beside promises and its like."""
-    one = case(seed)
     found = market(one)
     if found is None:
         return
@@ -133,10 +143,9 @@ def test_guarantees_are_served_before_what_others_have_beyond(seed: int) -> None
                 assert opens.gpus[site] - kept < gpus
 
 
-@given(seed=SEEDS)
-@settings(max_examples=150)
-def test_nothing_is_idle_that_somebody_below_its_limit_could_use(seed: int) -> None:
-    one = case(seed)
+@given(one=cases())
+@settings(max_examples=examples(150))
+def test_nothing_is_idle_that_somebody_below_its_limit_could_use(one: Case) -> None:
     found = market(one)
     if found is None:
         return
@@ -155,19 +164,29 @@ def test_nothing_is_idle_that_somebody_below_its_limit_could_use(seed: int) -> N
             assert not able.any(), (job, site)
 
 
-@given(seed=SEEDS)
-@settings(max_examples=60)
-def test_it_comes_to_rest_under_quotas(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    pools = [Pool("train", nodes=3), Pool("other", nodes=2, speed=0.8)]
+POOLS = [Pool("train", nodes=3), Pool("other", nodes=2, speed=0.8)]
+
+
+@st.composite
+def jobs_under_quotas(draw: Draw) -> tuple[list[Job], dict[str, str], dict[str, str]]:
+    """Draw jobs, their tenants, and quotas."""
     jobs = [
         Job(one.id, work_s=one.work_s + 100, sizes=one.sizes or (1,), submit_s=one.submit_s)
-        for one in random_jobs(rng, pools)
+        for one in draw(jobs_in(POOLS))
     ]
-    tenants = {one.id: str(rng.choice(TENANTS)) for one in jobs}
-    policy, found = Tide(quotas=random_quotas(seed, 40)), Plan()
+    tenants = {one.id: draw(st.sampled_from(TENANTS)) for one in jobs}
+    return jobs, tenants, random_quotas(drawn(draw), 40)
+
+
+@given(drawn_jobs=jobs_under_quotas())
+@settings(max_examples=examples(60))
+def test_it_comes_to_rest_under_quotas(
+    drawn_jobs: tuple[list[Job], dict[str, str], dict[str, str]],
+) -> None:
+    jobs, tenants, quotas = drawn_jobs
+    policy, found = Tide(quotas=quotas), Plan()
     for cycle in range(8):
-        seen = snapshot(pools, jobs, now_s=200_000.0 + 60 * cycle)
+        seen = snapshot(POOLS, jobs, now_s=200_000.0 + 60 * cycle)
         names = tuple(tenants[name] for name in seen.jobs.ids)
         found = plan(replace(seen, jobs=replace(seen.jobs, tenants=names)), policy)
         jobs = apply(seen, found, jobs)

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,21 +13,36 @@ from bus.clock import SystemClock
 from bus.contract import BusError, Message
 from bus.kafka import KafkaBus
 from bus.options import KafkaOptions, Tls
-from schemas.topics import CELLS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY, Topic
+from schemas.topics import (
+    CELLS,
+    COMMANDS,
+    EVENTS,
+    JOURNAL,
+    REQUESTS,
+    SNAPSHOTS,
+    TELEMETRY,
+    Topic,
+)
 from tests.brokers import JARS, need_brokers
-from tests.patience import PATIENCE_S
+from tests.integration.conftest import AGENTS
+from tests.integration.gateways import TRAIN, Gateways, configured, until as holds
+from tests.integration.processes import Fleet
+from tests.patience import PATIENCE_S, wait_until
 from tests.ports import answers, free_port
 from tests.security.secure_broker import COMPOSE, certs, until
+from tidegate_client import Client, Job
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-USERS = ("admin", "scheduler", "bridge", "agents", "tenants", "auditors")
-TOPICS = (COMMANDS, JOURNAL, SNAPSHOTS, CELLS, EVENTS, TELEMETRY)
+#: `tenants` is a user of earlier releases, who has no rights left.
+USERS = ("admin", "scheduler", "bridge", "agents", "tenants", "gateways", "auditors")
+TOPICS = (COMMANDS, JOURNAL, SNAPSHOTS, CELLS, EVENTS, TELEMETRY, REQUESTS)
 WRITTEN_BY: dict[str, tuple[Topic, ...]] = {
     "scheduler": TOPICS,
     "bridge": (EVENTS, TELEMETRY),
     "agents": (EVENTS, TELEMETRY),
-    "tenants": (EVENTS,),
+    "tenants": (),
+    "gateways": (REQUESTS,),
     "auditors": (),
 }
 JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
@@ -82,6 +98,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
         tool = folder / "acls"
         tool.write_text(f'#!/bin/sh\nexec {shlex.join([*JAVA, ACL_TOOL])} "$@"\n')
         tool.chmod(0o700)
+        at = ["--bootstrap-server", f"localhost:{port}", "--command-config", "admin.properties"]
+        right = ["--allow-principal", "User:tenants", "--operation", "Write"]
+        given = [str(tool), *at, "--add", "--force", *right, "--topic", EVENTS.name]
+        done = subprocess.run(given, cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
         done = subprocess.run(
             [COMPOSE / "kafka" / "secure-acls", f"localhost:{port}", folder / "admin.properties"],
             env={**os.environ, "KAFKA_ACLS": str(tool)},
@@ -149,6 +170,32 @@ async def test_agents_read_commands_and_not_the_record(kafka: KafkaOptions) -> N
         _ = [record async for record in agents.read(JOURNAL.name)]
     for bus in (scheduler, agents):
         await bus.close()
+
+
+def test_a_gateway_of_a_secured_log_answers_and_asks(
+    tmp_path: Path, kafka: KafkaOptions, request: pytest.FixtureRequest
+) -> None:
+    assert kafka.tls is not None
+    text, (token,) = configured(
+        tmp_path,
+        f'bootstrap = "{kafka.bootstrap}"\nreplication = 1\nsasl = "{kafka.sasl}"\n'
+        f'ca_file = "{kafka.tls.ca_file}"\nusername = "gateways"\npassword = "pw-gateways"',
+    )
+    fleet = Fleet(tmp_path, text + AGENTS)
+    request.addfinalizer(fleet.end)
+    users = {"scheduler": "scheduler", "cloud-agent": "agents"}
+    for verb, user in users.items():
+        login = {"kafka__username": user, "kafka__password": f"pw-{user}"}
+        role = fleet.start(verb, **login, **(TRAIN if verb == "cloud-agent" else {}))
+        wait_until(role.is_ready, f"ready: {role.log.name}")
+    gateways = Gateways(fleet, token)
+    request.addfinalizer(gateways.end)
+    with Client(gateways.start().url, token) as client:
+        holds(lambda: len(list(client.nodes())) == 2, "they joined")
+        job = client.jobs.submit(Job(id="mine", steps=100_000, rates={1: 50.0}))
+        job.wait("running", timeout=PATIENCE_S)
+        done = client.cordon("n1", reason="the fan is loud", wait=PATIENCE_S)
+        assert (done.result, client.at(entry=done.entry).overview().entry) == ("done", done.entry)
 
 
 async def test_nobody_enters_without_the_password(kafka: KafkaOptions) -> None:

@@ -5,7 +5,7 @@ sender arrive in order, maybe late, maybe twice; commands may be lost. After eve
 an outside checker compares what agents and engine hold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -153,8 +153,9 @@ class World(Cores):
         *,
         policy: Policy | None = None,
         agents: Sequence[Agent] = (),
+        policies: Callable[[str], Policy] | None = None,
     ) -> None:
-        """Begin with all nodes born, and no job."""
+        """Begin with all nodes born, and no job; `policies` makes those that people choose."""
         self.seed, self.faults = seed, faults
         self.rng = faults.rng = np.random.default_rng(seed)
         self.policy = RandomPolicy(np.random.default_rng(seed + 1))
@@ -168,7 +169,8 @@ class World(Cores):
         ]
         super().__init__(agents, faults)
         asked = policy or self.policy
-        self.driver = Driver(asked, self, settings or Settings(), begin_s=START_S)
+        told = settings or Settings()
+        self.driver = Driver(asked, self, told, begin_s=START_S, policies=policies)
         self.driver.watches.append(self.saw)
         self.driver.begin()
 

@@ -12,10 +12,12 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
 from scheduler import journal
-from scheduler.core.engine import Answer, Engine
+from scheduler.asking import Asker
+from scheduler.core.engine import Answer, Engine, Question
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Decision, TimePassed
 from scheduler.journal import recover
+from scheduler.policies.checked import Names
 from scheduler.policies.interface import Figure, Plan, Policy, Reason, Snapshot
 from scheduler.policies.registry import make_policy
 from scheduler.replay import verify
@@ -27,6 +29,7 @@ from schemas.journal import decode_entry
 from schemas.topics import EVENTS, JOURNAL
 from tests.builders import node_born, submitted
 from tests.patience import PATIENCE_S
+from tests.snapshots import Job, Pool, snapshot
 
 QUICK = Settings(cycle_s=0.2, cycle_gap_s=0.05)
 
@@ -131,6 +134,7 @@ async def test_a_policy_that_never_ends_keeps_nobody_waiting() -> None:
     await cell.replays(lambda _: Scripted(lambda _: Plan()))
 
 
+@pytest.mark.slow
 async def test_a_cycle_that_takes_long_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,3 +191,21 @@ async def test_a_decision_too_large_for_the_journal_is_not_committed(
     ]
     assert all("fifo stood in" in cut for cut in await cell.cuts())
     await cell.replays(lambda _: Scripted(planner))
+
+
+async def test_a_policy_that_is_chosen_while_another_hangs_is_asked() -> None:
+    let = threading.Event()
+
+    def hangs(_: Snapshot) -> Plan:
+        let.wait(PATIENCE_S)
+        return Plan()
+
+    seen = snapshot([Pool("train")], [Job("a")])
+    slow, asker = Question(Scripted(hangs), seen, Names(seen)), Asker(1.0)
+    chosen = Question(make_policy("srtf"), seen, Names(seen))
+    try:
+        assert "took longer" in (await asker.ask(slow)).cut
+        assert "still busy" in (await asker.ask(slow)).cut
+        assert (await asker.ask(chosen)).cut == ""
+    finally:
+        let.set()

@@ -17,6 +17,8 @@ from schemas.events import (
     NodeDied,
     WorkerStarted,
 )
+from schemas.log_codec import log_chunk
+from schemas.logs import LogChunk
 from schemas.topics import HEADROOM_BYTES
 from schemas.values import MAX_MESSAGE_BYTES, Strict
 from tests.builders import load
@@ -49,6 +51,11 @@ def judge(kind: str, value: bytes, **properties: str) -> Accepted | Refused | No
     return check(incoming, node_of(incoming.address), CELLS, "default")
 
 
+def piece(agent: str = "n0", cell: str = "default") -> bytes:
+    chunk = LogChunk(agent=agent, reader="r", job="j", epoch=1, rank=0, offset=0, content="aGk=")
+    return encode(log_chunk(chunk, sequence=4, bootid=1, time_s=1e9, cell=cell))
+
+
 ACK = CommandAcknowledged(command="c", outcome="done")
 WORKER = WorkerStarted(job="j", epoch=1, node="n0", gpus=[0], step=0)
 
@@ -63,6 +70,7 @@ WORKER = WorkerStarted(job="j", epoch=1, node="n0", gpus=[0], step=0)
         ("event", said(born()), "tidegate.events.v1", "default", (1, 0)),
         ("event", said(WORKER), "tidegate.events.v1", "default", (1, 0)),
         ("ack", said(ACK, 9), "tidegate.events.v1", "default", (1, 9)),
+        ("log", piece(), "tidegate.logs.v1", "j", None),
         ("birth", link(LinkOpened(agent="n0", session=7)), "tidegate.events.v1", "default", None),
         ("death", link(LinkLost(agent="n0", session=7)), "tidegate.events.v1", "default", None),
     ],
@@ -87,6 +95,11 @@ def test_what_a_node_says_of_itself_is_accepted(
         ("event", progressed(0, source="/schedulers/default"), "source"),
         ("event", progressed(0, source="/links/n0"), "source"),
         ("event", progressed(0, source="/agents/n0/"), "source"),
+        ("log", piece("n1"), "source"),
+        ("log", piece().replace(b'"agent":"n0"', b'"agent":"n1"'), "data.agent"),
+        ("log", piece(cell="none"), "cell"),
+        ("log", progressed(0), "type"),
+        ("event", piece(), "type"),
         ("birth", link(LinkOpened(agent="n0", session=1), "/links/n1"), "source"),
         ("death", link(LinkLost(agent="n0", session=1), "/agents/n0"), "source"),
         # Speaking of another.

@@ -144,7 +144,7 @@ def test_a_disk_that_keeps_other_bytes_is_noticed(
 def test_remains_of_writes_are_removed(store: CheckpointStore, root: Path, source: Path) -> None:
     folder = root / "job-1" / "1-10"
     folder.mkdir(parents=True)
-    (folder / ".unfinished-1-2-abc").write_bytes(b"abc")
+    (folder / ".abc.1-2.draft").write_bytes(b"abc")
     (folder / ("0" * 64)).write_bytes(b"a part of what the job wrote before")
     store.commit("job-1", 1, 10, source, 1.0)
     assert len(list(folder.iterdir())) == 6

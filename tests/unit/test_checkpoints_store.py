@@ -12,7 +12,13 @@ from uuid import uuid4
 
 import pytest
 
-from runtime.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore, Transfer
+from runtime.checkpoints.store import (
+    LOG_BYTES,
+    Checkpoint,
+    CheckpointError,
+    CheckpointStore,
+    Transfer,
+)
 
 PART = 1000
 
@@ -239,3 +245,15 @@ def test_a_probe_that_fails_half_way_leaves_nothing_behind(
 def test_a_file_of_another_machine_is_no_folder_here(url: str) -> None:
     with pytest.raises(CheckpointError, match="file:///folder"):
         CheckpointStore(url)
+
+
+def test_of_failed_gangs_the_end_of_the_last_ones_log_is_kept(store: CheckpointStore) -> None:
+    assert store.kept_log("j", 0) is None
+    store.keep_log("j", 0, b"first")
+    store.keep_log("j", 3, b"x" * LOG_BYTES + b"second")
+    assert store.kept_log("j", 0) is None
+    end, uri = store.kept_log("j", 3) or (b"", "")
+    assert (len(end), end[-6:]) == (LOG_BYTES, b"second")
+    assert uri.endswith("/j/failed-rank-3.log")
+    assert store.committed("j") == []
+    assert store.retain("j", 1) == []

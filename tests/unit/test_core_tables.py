@@ -125,7 +125,36 @@ def _others(job: str) -> dict[str, Any]:
         "WorkerReady": facts.WorkerReady(job, 5, "n"),
         "JobForgotten": facts.JobForgotten(job),
         "CancelRequested": facts.CancelRequested(job),
+        **_asked(job),
     }
+
+
+def _asked(job: str) -> dict[str, Any]:
+    """What people asked of a job."""
+    return {
+        "JobHeld": facts.JobHeld(job, "r", "ann", "operator", ""),
+        "JobReleased": facts.JobReleased(job, "r", "ann"),
+        "JobRequeued": facts.JobRequeued(job, "r", "ann", ""),
+        "JobPrioritised": facts.JobPrioritised(job, "r", "ann", 1),
+        "JobSizeSet": facts.JobSizeSet(job, "r", "ann", "", 2),
+        "JobSizeFreed": facts.JobSizeFreed(job, "r", "ann"),
+    }
+
+
+def test_facts_of_what_people_asked_need_what_they_end_and_a_job_that_goes_on() -> None:
+    ended, found = cell(JobState.COMPLETED), _asked("j")
+    for kind in ("JobHeld", "JobRequeued", "JobPrioritised", "JobSizeSet"):
+        refused(ended, found[kind])
+    state = cell()
+    for kind in ("JobReleased", "JobSizeFreed"):
+        refused(state, found[kind])
+    refused(state, facts.CellResumed("starts", "ann"))
+    apply(state, found["JobHeld"])
+    refused(state, found["JobHeld"])
+    apply(state, found["JobReleased"])
+    apply(state, found["JobSizeSet"])
+    apply(state, found["JobSizeFreed"])
+    assert state.standing == ClusterState().standing
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 
 from console import policies
 from console.main import main
 from scheduler.policies import interface
+from scheduler.policies.interface import Snapshot
 from scheduler.policies.registry import POLICIES, make_policy
-from tests.property.test_policies import random_snapshot
+from tests.property.test_policies import random_snapshot, snapshots
 from tests.snapshots import faults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,10 +42,9 @@ def test_the_example_is_short() -> None:
     assert len(lines) <= 40
 
 
-@given(seed=st.integers(0, 2**32 - 1))
+@given(seen=snapshots())
 @settings(max_examples=60, deadline=None)
-def test_the_example_keeps_every_promise(names: dict[str, Any], seed: int) -> None:
-    seen = random_snapshot(seed)
+def test_the_example_keeps_every_promise(names: dict[str, Any], seen: Snapshot) -> None:
     assert faults(seen, names["Modest"](most=6).plan(seen)) == []
 
 
@@ -71,7 +71,7 @@ def test_every_part_and_column_that_the_page_names_is_there() -> None:
     for module, name in re.findall(r"`([a-z_]+)\.([A-Za-z_]+)`", PAGE.split("## Parts")[1]):
         (source,) = (ROOT / "scheduler/policies").glob(f"*/{module}.py")
         assert re.search(rf"^(def|class) {name}\b", source.read_text("utf-8"), re.MULTILINE)
-    seen = random_snapshot(1)
+    seen = random_snapshot(np.random.default_rng(1))
     for table, column in re.findall(r"`(jobs|nodes)\.([a-z_]+)`", PAGE):
         assert isinstance(getattr(getattr(seen, table), column), np.ndarray)
     assert f"(n, {interface.NOTE})" in PAGE

@@ -73,7 +73,7 @@ async def test_lost_offsets_run_no_job_again(
     assert state.jobs["paid"].state == "completed"
     for number in range(30):
         await desk.hears(desk.say(submitted(f"j{number}"), f"/operators/cli-{number + 1}"))
-    await desk.wait(3 * 86_400.0)
+    await desk.wait(2.1 * 86_400.0)
     await desk.hears(desk.say(node))
     assert "paid" not in state.jobs, "it is forgotten"
     await desk.crash()

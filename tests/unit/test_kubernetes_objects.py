@@ -174,7 +174,7 @@ def test_what_does_not_say_whose_it_is_is_none_of_ours() -> None:
     ("said", "match"),
     [
         ({"mount": Path("here")}, "mount"),
-        ({"pod": {"restartPolicy": "Always"}}, "pod: restartPolicy"),
+        ({"pod": {"restartPolicy": "Always"}}, "restartPolicy cannot be set"),
         ({"poll_s": 0.0}, "poll_s"),
         ({"grace_s": float("inf")}, "grace_s"),
         ({"checkpoint_retention": 0}, "checkpoint_retention"),

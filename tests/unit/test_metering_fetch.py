@@ -1,16 +1,13 @@
 """One GET, against servers that behave and servers that do not."""
 
+import socket
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from runtime.metering.fetch import (
-    FetchError,
-    FetchTimeoutError,
-    FetchTooLargeError,
-    check_url,
-    fetch,
-)
+from runtime.http_client import HttpError, HttpTimeoutError, HttpTooLargeError, check_url
+from runtime.metering.fetch import fetch
 from runtime.metering.periodic import monotonic_s
 from tests.metering.pages import (
     Answer,
@@ -33,6 +30,15 @@ def test_a_page_is_got_whole(how: Callable[[str], Answer]) -> None:
         assert fetch(site.url, PATIENCE_S) == page("vllm_v1")
 
 
+def test_an_answer_that_says_its_length_ends_there_though_the_connection_stays_open() -> None:
+    def stay(client: socket.socket, closed: threading.Event) -> None:
+        text("a 1\n")(client, closed)
+        closed.wait()
+
+    with served(stay) as site:
+        assert fetch(site.url, PATIENCE_S) == "a 1\n"
+
+
 def test_headers_and_the_query_are_sent() -> None:
     with served(text("a 1\n")) as site:
         fetch(f"{site.url}?x=1", PATIENCE_S, headers={"Authorization": "Bearer z"})
@@ -44,13 +50,13 @@ def test_headers_and_the_query_are_sent() -> None:
 def test_a_page_that_does_not_end_in_time_is_given_up(answer: Answer) -> None:
     with served(answer) as site:
         began_s = monotonic_s()
-        with pytest.raises(FetchTimeoutError, match=r"no whole answer within 0.1 s"):
+        with pytest.raises(HttpTimeoutError, match=r"no whole answer within 0.1 s"):
             fetch(site.url, 0.1)
         assert 0.1 <= monotonic_s() - began_s < PATIENCE_S
 
 
 def test_a_page_that_is_too_large_is_given_up() -> None:
-    with served(endless) as site, pytest.raises(FetchTooLargeError, match="more than 100000 bytes"):
+    with served(endless) as site, pytest.raises(HttpTooLargeError, match="more than 100000 bytes"):
         fetch(site.url, PATIENCE_S, bytes_max=100_000)
 
 
@@ -62,19 +68,19 @@ def test_a_page_that_is_too_large_is_given_up() -> None:
         (raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "not a whole answer in HTTP"),
         (raw(b""), "not a whole answer in HTTP"),
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\na 1\n"), "IncompleteRead"),
-        (raw(b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe\n"), "not a whole answer in HTTP and UTF-8"),
+        (raw(b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe\n"), "not a page in UTF-8"),
         (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "not a whole answer"),
     ],
 )
 def test_what_is_no_page_is_an_error_that_says_so(answer: Answer, what: str) -> None:
-    with served(answer) as site, pytest.raises(FetchError, match=what):
+    with served(answer) as site, pytest.raises(HttpError, match=what):
         fetch(site.url, PATIENCE_S)
 
 
 def test_a_server_that_is_not_there_is_an_error() -> None:
     site = Site(hanging)
     site.down()
-    with pytest.raises(FetchError, match="is the server up and the address right"):
+    with pytest.raises(HttpError, match="is the server up and the address right"):
         fetch(site.url, PATIENCE_S)
 
 
@@ -88,6 +94,9 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
         "http://a:99999/",
         "http://a/ b",
         "http://u:p@a/",
+        "http://a:0/",
+        "http://a/#part",
+        "http://a/\u00fc",
     ],
 )
 def test_an_address_that_cannot_be_fetched_is_refused(url: str) -> None:

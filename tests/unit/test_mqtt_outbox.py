@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from bus.clock import SystemClock
+from bus.clock import PacedClock, SystemClock
 from bus.mqtt_outbox import Outbox, Place
 from bus.wire import Client, Outgoing
 from schemas.horizon import Range
@@ -16,6 +16,7 @@ class Confirming:
 
     connected = True
     problem = ""
+    heard = True  #: Whether a bridge has subscribed.
 
     def __init__(self) -> None:
         self.sent: list[Place] = []
@@ -24,7 +25,7 @@ class Confirming:
         boot, number = message.value.split(b"-")
         self.sent.append((int(boot), int(number)))
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        done.set_result(True)
+        done.set_result(self.heard)
         return done
 
 
@@ -67,4 +68,30 @@ async def test_a_boot_waits_until_the_one_before_is_stored(client: Confirming) -
     assert client.sent[-1] == (2, 0)
     outbox.confirm(2, [range_of(0)])
     outbox.confirm(3, [range_of(0)])
+    await call
+
+
+async def test_while_no_bridge_hears_one_message_asks_for_all(client: Confirming) -> None:
+    clock = PacedClock(0.0, None)
+    outbox, every = Outbox(cast("Client", client), 10, clock), [(1, n) for n in range(10)]
+    client.heard = False
+
+    async def send() -> None:
+        clock.enter()
+        try:
+            await outbox.send(batch(*every))
+        finally:
+            clock.leave()
+
+    call = asyncio.create_task(send())
+    await asyncio.sleep(0)
+    await clock.run_until(6.5)
+    assert client.sent[:10] == every
+    assert set(client.sent[10:]) == {(1, 0)}
+    assert 4 <= len(client.sent[10:]) <= 6
+    client.heard, before = True, len(client.sent)
+    await clock.run_until(8.5)
+    assert sorted(client.sent[before:]) == every
+    outbox.confirm(1, [Range(first=0, last=9)])
+    await clock.run_until(9.0)
     await call

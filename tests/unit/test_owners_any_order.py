@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from runtime.core import AgentCore, Birth, Command, DrainNode, HandBackNode, NodeSpec, Outputs
 from runtime.owners import Outcome, Retry, ServedOwner
 from schemas.commands import LendNode, ReturnNode
+from tests.effort import examples
 from tests.lending import ScriptedLender, SetMeter
 
 SPEC = NodeSpec("s1", "serve", "inference", 2, "cpu", 1_000)
@@ -113,7 +114,7 @@ class World:
                 self.boot()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=40))
 def test_lent_means_left_and_returned_means_there(steps: list[tuple[Step, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -218,12 +218,12 @@ def test_of_a_damaged_file_the_worst_is_assumed(lent: Scene, damage: bytes) -> N
 
 def test_no_drain_is_reported_that_is_not_written_down(scene: Scene) -> None:
     scene.drain()
-    blocked = scene.file.with_name("owner.json.new")
-    blocked.mkdir()
+    scene.file.unlink(missing_ok=True)
+    scene.file.mkdir()
     assert scene.ends("drain") is None
     assert "no drain is reported" in scene.owner.problems()[0]
     assert scene.owner.next_due_s() == 1.0
-    blocked.rmdir()
+    scene.file.rmdir()
     assert scene.at(1.0) == DRAINED
     assert scene.owner.problems() == []
 

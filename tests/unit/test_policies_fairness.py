@@ -10,6 +10,7 @@ from scheduler.policies.interface import Snapshot
 from scheduler.policies.literature.drf import Drf, Tree
 from scheduler.policies.literature.gittins import Gittins, gittins_rank
 from scheduler.policies.literature.themis import Themis
+from tests.effort import examples
 from tests.markets import columns, noted, sizes
 from tests.snapshots import Job, Pool, decide, snapshot
 
@@ -129,7 +130,7 @@ def brute_force(attained: float, samples: list[float]) -> float:
 
 
 @given(samples=st.lists(SERVICE, min_size=1, max_size=30), attained=SERVICE)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_index_is_the_one_of_the_definition(samples: list[float], attained: float) -> None:
     known = attained < max(samples)
     want = brute_force(attained, samples) if known else 1 / attained

@@ -12,6 +12,7 @@ from scheduler.policies.literature.fifo import Fifo
 from scheduler.policies.literature.shortest import Sjf, Srtf
 from scheduler.policies.parts.gang import Claim, Holder, reserve, start
 from scheduler.policies.parts.queue_tree import Queue
+from tests.effort import examples
 from tests.markets import columns, sizes
 from tests.snapshots import Job, Pool, decide, rules, snapshot
 
@@ -63,7 +64,7 @@ JOBS = st.lists(
 
 
 @given(jobs=JOBS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_nobody_starts_later_than_promised(jobs: list[tuple[int, int, int]]) -> None:
     """With exact run times: what a gang was promised first is kept, whoever passes it."""
     jobs = sorted(jobs, key=lambda job: job[0])

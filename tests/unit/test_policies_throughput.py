@@ -12,6 +12,7 @@ from scheduler.policies.literature.afs import Afs, share
 from scheduler.policies.literature.optimus import Optimus, climb
 from scheduler.policies.literature.pollux import Pollux, rate_at, utility
 from scheduler.policies.parts.problem import Problem, problems
+from tests.effort import examples
 from tests.markets import columns, noted
 from tests.snapshots import Job, Pool, decide, snapshot
 
@@ -76,7 +77,7 @@ def test_a_job_on_a_node_that_goes_back_competes_for_the_pools_that_take_part() 
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_optimus_greedy_equals_the_program_on_concave_gains(seed: int) -> None:
     rng = np.random.default_rng(seed)
     jobs = [
@@ -111,7 +112,7 @@ def test_optimus_stops_at_a_step_without_gain_and_the_program_does_not() -> None
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_climbing_in_order_equals_a_heap_of_next_gains(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, k = int(rng.integers(1, 6)), int(rng.integers(2, 8))
@@ -147,7 +148,7 @@ def test_small_gangs_come_first_when_not_all_fit() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_rule_for_two_jobs_is_the_better_of_both_ways(seed: int) -> None:
     """One spare GPU: whoever ends first leaves it, and only it, to the other."""
     rng = np.random.default_rng(seed)
@@ -196,7 +197,7 @@ def test_unknown_lengths_go_by_attained_service() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([-2.0, -1.0, 0.0, 1.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_pollux_finds_the_best_power_mean(seed: int, power: float) -> None:
     rng = np.random.default_rng(seed)
     n, gpus, choices = 3, 6, (0, 1, 2, 3, 4)

@@ -368,9 +368,11 @@ def test_it_comes_to_rest_and_never_wastes(seed: int) -> None:
 @pytest.mark.process
 def test_the_plan_does_not_depend_on_the_hash_seed() -> None:
     script = (
+        "import numpy as np\n"
         "from tests.property.test_policies import random_snapshot\n"
         "from scheduler.policies.registry import make_policy\n"
-        "print([make_policy('tide').plan(random_snapshot(s)) for s in range(25)])\n"
+        "seen = [random_snapshot(np.random.default_rng(seed)) for seed in range(25)]\n"
+        "print([make_policy('tide').plan(one) for one in seen])\n"
     )
     outputs = [
         subprocess.run(

@@ -9,6 +9,7 @@ import pytest
 from bus.clock import PacedClock
 from bus.contract import Message, Unreadable
 from bus.memory import MemoryBus
+from scheduler import journal
 from scheduler.core.engine import Engine
 from scheduler.core.record import decision_to_dict, stimulus_to_dict
 from scheduler.core.state import ClusterState, state_hash, state_to_json
@@ -92,3 +93,23 @@ async def test_a_snapshot_must_have_its_hash(good: bool) -> None:
     assert state_hash(found.state) == state_hash(cell.state)
     assert found.entries == (0 if good else cell.state.number), "else the journal tells it all"
     assert good or "does not have its hash" in found.snapshot_problem
+
+
+async def test_entries_that_a_snapshot_has_are_passed_over_without_being_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell, written = entries()
+    found = await read_back(written[:2])
+    taken = SnapshotTaken(
+        number=2,
+        at_s=START_S,
+        digest=found.digest,
+        state_hash=state_hash(found.state),
+        state=orjson.loads(state_to_json(found.state)),
+        sources={},
+    )
+    parsed: list[bytes] = []
+    monkeypatch.setattr(journal, "decode_entry", parsed.append)
+    again = await read_back(written, encode_snapshot(taken))
+    assert (again.entries, state_hash(again.state)) == (2, state_hash(cell.state))
+    assert parsed == []

@@ -17,6 +17,23 @@ def config(folder: Path, text: str, *flags: str) -> Config:
     return load(file, flags)
 
 
+def test_a_policy_may_be_a_table_and_a_flag_may_change_one_of_its_options(tmp_path: Path) -> None:
+    table = """
+        [scheduler.policy]
+        name = "tide"
+        patience_s = 7200
+        [scheduler.policy.loans]
+        cool_down_s = 300
+    """
+    line = "tide:patience_s=7200:loans.cool_down_s=300"
+    assert config(tmp_path, table).scheduler.policy == line
+    flag = "scheduler.policy.loans.cool_down_s=30"
+    assert config(tmp_path, table, flag).scheduler.policy == line.removesuffix("0")
+    assert config(tmp_path, table, "scheduler.policy=fifo").scheduler.policy == "fifo"
+    with pytest.raises(ConfigError, match=r"scheduler\.policy: name: is missing"):
+        config(tmp_path, "", flag)
+
+
 def test_a_whole_file(tmp_path: Path) -> None:
     text = """
         cell = "west"

@@ -76,6 +76,18 @@ def test_each_effect_is_a_line_and_a_repeated_wish_is_none(tmp_path: Path) -> No
     assert (end["how"], end["node"], end["at_s"], end["agent"]) == ("stopped", "n0", 20.0, "e")
 
 
+def test_a_stop_is_an_effect_again_only_if_it_is_sooner_or_saves_nothing(tmp_path: Path) -> None:
+    """An agent that restarts repeats a stop that it has stored, with what is left of the time."""
+    path = tmp_path / "effects.jsonl"
+    executor = make(path).executor
+    executor.start(StartWorkers("j", 1, {"n0": (0,)}, SPEC, 0, 0.0), 0.0)
+    stops = [(10.0, 9.0, True), (13.1, 5.9, True), (14.0, 4.0, True), (14.5, 3.5, False)]
+    for now_s, grace_s, saves in stops:
+        executor.stop(StopWorkers("j", 1, checkpoint=saves, grace_s=grace_s), now_s)
+    at_s = [line["at_s"] for line in lines(path) if line["effect"] == "stop"]
+    assert at_s == [10.0, 14.0, 14.5]
+
+
 def test_what_a_gang_was_leaving_is_free_when_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "effects.jsonl"
     executor = make(path).executor

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_agent.slurm import SlurmExecutor
+from cloud_agent.slurm.executor import SlurmExecutor
 from runtime.core import NodeSpec
 from runtime.executor import Machine
 from runtime.executors.process import ProcessExecutor
@@ -98,7 +98,7 @@ def test_gangs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_gangs_of_kubernetes(tmp_path: Path) -> None:
-    kubernetes = pytest.importorskip("cloud_agent.kubernetes")
+    kubernetes = pytest.importorskip("cloud_agent.kubernetes.executor")
     text = (
         WORKERS
         + """
@@ -156,6 +156,12 @@ def test_real_workers_on_gpus_that_may_serve_need_an_owner_or_a_word(tmp_path: P
         (WORKERS + "[agent.workers.more]\n", "more"),
         (WORKERS.replace('"{runs}"', '"kubernetes"'), "agent.kubernetes"),
         (WORKERS + "[agent.kubernetes]\nvolume = {{}}\n", "agent.kubernetes"),
+        (WORKERS + '[agent.slurm]\nsbatch = ["-p x"]\n', "agent.slurm.sbatch: at most 64"),
+        (
+            WORKERS.replace('"{runs}"', '"kubernetes"')
+            + '[agent.kubernetes]\nvolume = {{}}\npod = {{ nodeName = "n1" }}\n',
+            "agent.kubernetes.pod: nodeName cannot be set",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

@@ -10,7 +10,7 @@ from scheduler.core.transitions import LoanState, NodeState
 from scheduler.telemetry import Telemetry
 from schemas.events import NodeMeasured
 from services.cell_leadership import count_gpus, use_samples
-from services.metrics import ALL, METRICS, Durations, Page, RoleName, Sample
+from services.metrics import ALL, METRICS, Page, RoleName, Sample, histogram
 
 
 def families(page: Page) -> dict[str, str]:
@@ -43,12 +43,12 @@ def test_names_say_what_they_are() -> None:
 
 
 def test_a_histogram_adds_up() -> None:
-    durations = Durations()
+    durations = histogram("tidegate_decision_seconds", "west")
     for seconds in (0.0005, 0.001, 0.03, 100_000.0):
-        durations.add(seconds)
+        durations.labels("west").observe(seconds)
 
     def read() -> Iterable[Sample]:
-        yield Sample("tidegate_decision_seconds", durations, ("west",))
+        yield Sample("tidegate_decision_seconds", durations)
 
     lines = Page("scheduler", read).text().decode().splitlines()
     shown = {
@@ -57,11 +57,18 @@ def test_a_histogram_adds_up() -> None:
         if line.startswith("tidegate_decision_seconds")
     }
     name = 'tidegate_decision_seconds_{}{{cell="west"{}}}'
+    assert not any("created" in series for series in shown)
     assert shown[name.format("bucket", ',le="0.001"')] == 2, "a bound belongs to its bucket"
     assert shown[name.format("bucket", ',le="0.05"')] == 3
     assert shown[name.format("bucket", ',le="+Inf"')] == 4
     assert shown[name.format("count", "")] == 4
     assert shown[name.format("sum", "")] == pytest.approx(100_000.0315)
+
+
+def test_a_histogram_is_shown_before_anything_was_observed() -> None:
+    nothing = Sample("tidegate_reclaim_seconds", histogram("tidegate_reclaim_seconds", "west"))
+    text = Page("scheduler", lambda: [nothing]).text().decode()
+    assert 'tidegate_reclaim_seconds_count{cell="west"} 0.0' in text
 
 
 def node(name: str, pool: str, held: int, gpus: int = 4) -> Node:

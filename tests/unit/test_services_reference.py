@@ -29,9 +29,11 @@ def test_every_key_has_a_meaning_and_every_section_a_table() -> None:
         *("load.demand", "owner", "owner.hooks", "owner.webhook", "owner.replica"),
         *("owner.replicas", "owner.protect", "owner.retry", "slurm", "kubernetes"),
     )
-    nested = {"scheduler.settings", "scheduler.pool"} | {f"agent.{name}" for name in of_agents}
+    of_schedulers = {"scheduler.settings", "scheduler.pool", "scheduler.trusted_gateways.NAME"}
+    nested = of_schedulers | {f"agent.{name}" for name in of_agents}
+    nested |= {"gateway.auth", "gateway.auth.bindings", "gateway.auth.robots"}
     assert sections == Config.model_fields.keys() - {"cell", "bus"} | nested
-    found = {key: (kind, default) for key, kind, default, _ in rows}
+    found = {key: (kind, default) for key, kind, default, _ in reversed(rows)}
     assert found["window"] == ("integer, at least 1, at most 100", "`100`")
     assert found["group"] == ("secret string", '`"bridge"`')
     assert found["port"][0] == 'integer, at least 0, at most 65535 or `"off"`'

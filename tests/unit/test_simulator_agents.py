@@ -57,6 +57,7 @@ def test_where_nothing_changes_real_cores_take_longer_by_their_saves_alone() -> 
     assert [int(out.restarts.sum() + out.preemptions.sum()) for out in (ideal, core)] == [0, 0]
 
 
+@pytest.mark.slow
 def test_where_jobs_change_size_real_cores_lose_less() -> None:
     """An ideal agent stands still for 40 s at any change, a real core 3 s if it keeps workers."""
     ideal, core = both("aryl", pools=POOLS)

@@ -10,14 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bus.reading import open_log
 from scheduler.core.state import state_hash
 from scheduler.policies.interface import Kind, LoanPhase, Phase, Plan, Policy, Snapshot
 from scheduler.policies.registry import POLICIES, make_policy
+from schemas.journal import SnapshotTaken, decode_snapshot
+from schemas.topics import SNAPSHOTS
 from simulator.driver import START_S
 from simulator.generated import Mix
 from simulator.ideal import Ideal
 from simulator.layout import Layout
-from simulator.log import Recorder
+from simulator.log import Recorder, join
 from simulator.metrics import measure
 from simulator.outcome import Outcome
 from simulator.physics.base import Cluster, Entry
@@ -198,6 +201,20 @@ def test_equal_runs_have_equal_journals(tmp_path: Path) -> None:
     for run in ("one", "two"):
         watch("aryl", tmp_path / run, 60.0)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_snapshot_of_a_run_says_where_its_journal_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.log.SNAPSHOT_ENTRIES", 100)
+    watch("fifo", tmp_path / "run")
+    join(tmp_path / "run.db", [("default", tmp_path / "run")])
+    with open_log(tmp_path / "run.db") as log:
+        found = [decode_snapshot(record.value or b"") for record in log.records(SNAPSHOTS.name)]
+    assert found
+    for one in found:
+        assert isinstance(one, SnapshotTaken)
+        assert one.journal_offset == one.number  # the only run of its log
 
 
 @pytest.mark.parametrize("on_events", [True, False])

@@ -168,7 +168,7 @@ async def test_who_submits_is_told(desk: Desk) -> None:
         message = desk.say(said, source)
         envelope = decode_event(message.value or b"")
         assert not isinstance(envelope, Rejected)
-        asked = asyncio.create_task(publish_and_hear(desk.bus, message, envelope, 5.0))
+        asked = asyncio.create_task(publish_and_hear(desk.bus, message, envelope.source, 5.0))
         while not asked.done():
             await desk.wait(1.0)
             await asyncio.sleep(0.01)

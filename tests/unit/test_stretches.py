@@ -36,17 +36,16 @@ GOLDEN = ROOT / "tests" / "golden" / "fifo.jsonl.zst"
 EVERY = 150  # entries from snapshot to snapshot
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log with four snapshots, as this version writes them."""
+def written(path: Path, count: int | None, every: int) -> Path:
+    """Write so many entries of the golden log, with four snapshots, as this version writes them."""
     with open_log(GOLDEN) as golden:
-        journal = list(golden.records(JOURNAL.name))
+        journal = list(golden.records(JOURNAL.name))[:count]
     reader, state, snapshots = JournalReader(), ClusterState(), list[Record]()
     for record in journal:
         entry = reader.read(record)
         assert entry is not None
         fold(state, entry)
-        if state.number % EVERY == 0 and len(snapshots) < 4:
+        if state.number % every == 0 and len(snapshots) < 4:
             taken = SnapshotTaken(
                 number=state.number,
                 at_s=state.now_s,
@@ -58,10 +57,21 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
             offset, value = len(snapshots), encode_snapshot(taken)
             snapshots.append(Record(SNAPSHOTS.name, offset, record.key, value, {}, entry.at_s))
     assert len(snapshots) == 4
-    path = tmp_path_factory.mktemp("stretches") / "run.jsonl.zst"
     head = Head({JOURNAL.name: len(journal), SNAPSHOTS.name: len(snapshots)})
     write_log(path, head, [*journal, *snapshots])
     return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole golden log."""
+    return written(tmp_path_factory.mktemp("stretches") / "run.jsonl.zst", None, EVERY)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its beginning, with a snapshot every 50 entries."""
+    return written(tmp_path_factory.mktemp("short") / "run.jsonl.zst", 220, 50)
 
 
 def answer(path: Path, processes: int, **limits: Any) -> Result | str:
@@ -138,22 +148,22 @@ def ends_an_unknown_job(decision: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [wakes_later, ends_an_unknown_job])
-def test_the_first_difference_is_told(change: Any, log: Path, tmp_path: Path) -> None:
+def test_the_first_difference_is_told(change: Any, short: Path, tmp_path: Path) -> None:
     def twice(number: int, _: dict[str, Any], decision: dict[str, Any]) -> None:
-        if number in (320, 460):
+        if number in (120, 160):
             change(decision)
 
-    found = same(rechained(log, tmp_path / "other.jsonl", twice))
+    found = same(rechained(short, tmp_path / "other.jsonl", twice))
     assert isinstance(found, Result)
     assert found.first_difference is not None
-    assert (found.first_difference.number, found.decisions) == (320, 321)
+    assert (found.first_difference.number, found.decisions) == (120, 121)
 
 
 def entry(change: Callable[[bytes], bytes | None]) -> Callable[[Record], Record | None]:
-    """Change the value of entry 460, or leave it out."""
+    """Change the value of entry 160, or leave it out."""
 
     def changed(record: Record) -> Record | None:
-        if (record.topic, record.offset) != (JOURNAL.name, 460):
+        if (record.topic, record.offset) != (JOURNAL.name, 160):
             return record
         value = change(record.value or b"")
         return None if value is None else replace(record, value=value)
@@ -162,7 +172,7 @@ def entry(change: Callable[[bytes], bytes | None]) -> Callable[[Record], Record 
 
 
 def snapshot(change: Callable[[dict[str, Any]], object]) -> Callable[[Record], Record]:
-    """Change the third snapshot, of 450 entries."""
+    """Change the third snapshot, of 150 entries."""
 
     def changed(record: Record) -> Record:
         if (record.topic, record.offset) != (SNAPSHOTS.name, 2):
@@ -187,35 +197,35 @@ def hashed(change: Callable[[dict[str, Any]], object]) -> Callable[[Record], Rec
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (entry(lambda _: None), "entry 461 where 460 should be"),
-        (entry(lambda value: value.replace(b'"wake_s":', b'"wake_s":1')), "entry 460 was changed"),
-        (snapshot(lambda data: data["state"].update(loans=7)), "450: its state does not have its"),
-        (snapshot(lambda data: data.update(digest="0" * 64)), "450: it does not hold the state"),
+        (entry(lambda _: None), "entry 161 where 160 should be"),
+        (entry(lambda value: value.replace(b'"wake_s":', b'"wake_s":1')), "entry 160 was changed"),
+        (snapshot(lambda data: data["state"].update(loans=7)), "150: its state does not have its"),
+        (snapshot(lambda data: data.update(digest="0" * 64)), "150: it does not hold the state"),
         (snapshot(lambda data: data.update(number="x")), "snapshot: data.number"),
-        (hashed(lambda state: state.update(loans=7)), "450: it does not hold the state"),
+        (hashed(lambda state: state.update(loans=7)), "150: it does not hold the state"),
         # An older release had no such field, and nobody can tell what it would be.
         (hashed(lambda state: state.pop("loans")), ""),
     ],
 )
-def test_damage_is_told_in_its_place(change: Any, says: str, log: Path, tmp_path: Path) -> None:
-    found = same(altered(log, tmp_path / "bad.jsonl", change))
-    assert says in found if isinstance(found, str) else found == answer(log, 1)
+def test_damage_is_told_in_its_place(change: Any, says: str, short: Path, tmp_path: Path) -> None:
+    found = same(altered(short, tmp_path / "bad.jsonl", change))
+    assert says in found if isinstance(found, str) else found == answer(short, 1)
     if not says or "number" in says:
         return
 
     def before(number: int, _: dict[str, Any], decision: dict[str, Any]) -> None:
-        if number == 440:
+        if number == 140:
             wakes_later(decision)
 
     # What differs before it is told instead.
-    other = rechained(log, tmp_path / "other.jsonl", before)
+    other = rechained(short, tmp_path / "other.jsonl", before)
     difference = same(altered(other, tmp_path / "both.jsonl", change))
     assert isinstance(difference, Result)
-    assert difference.decisions == 441
+    assert difference.decisions == 141
 
 
-def test_one_of_several_cells_is_replayed(log: Path, tmp_path: Path) -> None:
-    with open_log(log) as opened:
+def test_one_of_several_cells_is_replayed(short: Path, tmp_path: Path) -> None:
+    with open_log(short) as opened:
         records = [
             replace(record, key=cell, offset=2 * record.offset + at)
             for record in opened.records()
@@ -224,7 +234,7 @@ def test_one_of_several_cells_is_replayed(log: Path, tmp_path: Path) -> None:
         head = Head({name: 2 * end for name, end in opened.head.topics.items()})
     path = tmp_path / "two.jsonl"
     write_log(path, head, records)
-    assert same(path, cell="default") == answer(log, 1)
+    assert same(path, cell="default") == answer(short, 1)
     assert "several cells" in str(same(path))
     assert "no journal of cell east" in str(same(path, cell="east"))
 

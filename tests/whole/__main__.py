@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.provenance import provenance
 from tests.whole import coverage
 from tests.whole.shrink import shrink
 from tests.whole.storm import KINDS, Storm, draw
@@ -66,7 +67,7 @@ def main() -> int:
     account = _account(outcomes, time.monotonic() - began_s)
     _show(account)
     if given.json is not None:
-        given.json.write_text(json.dumps(account, indent=2) + "\n")
+        given.json.write_text(json.dumps({**provenance(), **account}, indent=2) + "\n")
     return 1 if account["broken"] else 0
 
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_machine
 from runtime.store import StoreError
+from scheduler.admission import PoolRule
 from schemas.journal import ENTRY_VERSION
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told
@@ -71,6 +73,30 @@ def places() -> list[Place]:
         Place("a-e0", specs("edge", "edge", {"a-e0": 2}, 0.5), edge),
         Place("a-e1", specs("edge", "edge", {"a-e1": 2}, 0.5), edge),
     ]
+
+
+def listed() -> tuple[PoolRule, ...]:
+    """List who may join, as an operator does: over Kafka a scheduler does not start without that.
+
+    Else a log that was restored from before a node's birth gives the node to whoever claims it
+    first, and to nobody else while that one is remembered.
+    """
+    agents: dict[str, list[str]] = defaultdict(list)
+    specs: dict[str, list[NodeSpec]] = defaultdict(list)
+    for place in places():
+        pool = place.specs[0].pool
+        agents[pool].append(place.agent)
+        specs[pool] += place.specs
+    return tuple(
+        PoolRule(
+            pool,
+            nodes[0].pool_kind,
+            max(node.gpu_count for node in nodes),
+            nodes[0].speed_factor,
+            tuple(agents[pool]),
+        )
+        for pool, nodes in specs.items()
+    )
 
 
 class Witness(EffectsFile):

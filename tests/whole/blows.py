@@ -10,12 +10,14 @@ from bus.clock import PacedClock
 from bus.contract import Message
 from bus.steady import SETTLE_S
 from schemas.events import JobCancelled, NodeBorn, NodeDied
-from schemas.topics import ALL_TOPICS, EVENTS, SNAPSHOTS, TELEMETRY
+from schemas.topics import ALL_TOPICS, EVENTS, REQUESTS, SNAPSHOTS, TELEMETRY
 from tests.whole.agents import Agent
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging
 from tests.whole.broker import Broker, Connection
 from tests.whole.disks import FLUSH_S
+from tests.whole.operators import Operators
+from tests.whole.policies import POLICIES
 from tests.whole.process import SkewedClock
 from tests.whole.schedulers import Group, Member
 from tests.whole.storm import Blow
@@ -25,10 +27,6 @@ from tests.whole.wires import MqttWire
 
 #: Clocks are less apart than this, or leases could not be kept (`Settings.lease_margin_s`).
 CLOCKS_S = 25.0
-#: What operators choose: all but the last lend, and give back what others have lent.
-RATIONING = "tide:quotas.t0=2..:quotas.t1=..4"
-QUOTAS = {"t1": 4}
-POLICIES = ("tide", RATIONING, "aryl", "deepboot", "elasticflow")
 #: A machine whose power is back runs its agent after so long.
 RESET_S = 3.0
 #: A copy from which a log is restored is at most so old.
@@ -46,6 +44,7 @@ class Blows:
     tenants: Tenants
     bridges: list[Bridging]
     mqtt: MqttBlows
+    operators: Operators
     later: Callable[[float, Callable[[], Any]], None]  #: Does something at a moment.
     _leaping: list[SkewedClock] = field(default_factory=list)
 
@@ -189,6 +188,18 @@ class Blows:
 
     def cancelled(self, blow: Blow) -> None:
         self.tenants.cancel(blow.who)
+
+    def asked(self, blow: Blow) -> None:
+        """Let an operator ask for something."""
+        self.operators.ask(blow)
+
+    def request_forged(self, blow: Blow) -> None:
+        self.operators.forge(blow)
+
+    def request_copied(self, blow: Blow) -> None:
+        """Let somebody repeat what was asked before, as it was signed."""
+        if record := self.broker.stored(REQUESTS.name, blow.size):
+            self.tenants.raw(Message(record.topic, record.key, record.value, record.headers))
 
     def forged(self, blow: Blow) -> None:
         """Let another tenant, or another's agent, say what is not theirs to say."""

@@ -232,9 +232,11 @@ class Connection:
         await self._travel()
         return self._broker.open_producer(self, producer_id)
 
-    async def read(self, topic: str, offset: int = 0) -> AsyncIterator[Record]:
+    async def read(
+        self, topic: str, offset: int = 0, end: int | None = None
+    ) -> AsyncIterator[Record]:
         await self._travel()
-        async for record in self._broker.read(topic, offset):
+        async for record in self._broker.read(topic, offset, end):
             yield record
 
     async def latest(self, topic: str, key: str) -> Record | None:

@@ -8,8 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import orjson
-
 from bus.contract import Record
 from tests.chaos.ledger import (
     SUBMITTED,
@@ -31,19 +29,19 @@ from tests.chaos.owners import (
     repeated_effects,
     tenures,
 )
+from tests.whole.laws_quotas import beyond_quotas
 
 #: So many of each finding are named.
 SHOWN = 3
 #: A lease, the scheduler's margin, and some time to be heard in.
 STRAY_S = 1200.0
+REQUESTED = "tidegate.request.v1"
 CANCELLED = "tidegate.job.cancelled.v1"
 DIED = "tidegate.node.died.v1"
 #: How a job ended whose worker said that it is not to be started again.
 HOPELESS = "JobFailed: not_retriable"
 #: How a job ended that a policy does not see done in time.
 DECLINED = "JobDeclined: "
-#: What a job comes to when its gang has left.
-_LEFT = ("JobQueued", "JobMigrating", "JobCompleted", "JobCancelled", "JobFailed")
 _ENDED = ("JobCompleted", "JobFailed", "JobCancelled", "JobDeclined", "SubmissionRefused")
 
 
@@ -106,7 +104,7 @@ def broken(books: Books) -> Iterator[str]:
         "a dead letter that nobody can explain",
         [str(value[:200]) for value in sorted(dead - books.hostile - _strays(books))],
     )
-    unheard = {one.data["job"] for one in gone if one.type == SUBMITTED}
+    unheard = set(filter(None, map(_submits, gone)))
     told = jobs(books.accepted, journal)
     told.lost = [job for job in told.lost if job not in unheard]
     yield from _shown("jobs accepted, and unknown", told.lost)
@@ -127,35 +125,19 @@ def broken(books: Books) -> Iterator[str]:
     clear = list(_outside(held, books.losses))
     yield from _shown("GPUs with two owners", double_owners(clear))
     yield from _shown("jobs at two places", double_places(clear))
-    yield from _shown("more GPUs than the quota says", _beyond_quotas(books))
+    found_beyond = beyond_quotas(books.journal, books.quotas, books.rationing)
+    yield from _shown("more than the quota says", found_beyond)
     yield from _shown(
         "GPUs never given back", [str(one) for one in held if one.to_s == float("inf")]
     )
 
 
-def _beyond_quotas(books: Books) -> Iterator[str]:
-    """Find tenants that had more GPUs than they may, where no other policy ever decided.
-
-    A gang that is to leave has its GPUs until it has left; one that shrinks, what it shrinks to.
-    """
-    written = [orjson.loads(record.value or b"{}")["data"] for record in books.journal]
-    if {entry["policy"] for entry in written} != {books.rationing}:
-        return
-    tenant: dict[str, str] = {}
-    gpus: dict[str, int] = {}
-    for entry in written:
-        for name, fields in entry["decision"]["facts"]:
-            if name == "JobAccepted":
-                tenant[fields["job"]] = fields["spec"]["tenant"]
-            elif name in ("GangStarting", "GangScaling"):
-                gpus[fields["job"]] = sum(map(len, fields["allocation"].values()))
-            elif name in _LEFT:
-                gpus[fields["job"]] = 0
-        for who, most in books.quotas.items():
-            has = sum(count for job, count in gpus.items() if tenant[job] == who)
-            if has > most:
-                yield f"{who} has {has} at {entry['at_s']:.1f} s, by entry {entry['number']}"
-                return
+def _submits(said: Said) -> str | None:
+    """Name the job that is submitted, by an event or by a request."""
+    if said.type == SUBMITTED:
+        return str(said.data["job"])
+    args = said.data.get("args", {}) if said.type == REQUESTED else {}
+    return str(args["spec"]["job"]) if args.get("verb") == "job.submit" else None
 
 
 def _of_lost_gangs(

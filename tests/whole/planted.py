@@ -18,7 +18,9 @@ from bus.bridge_up import Up
 from bus.contract import Producer
 from bus.steady import Steady
 from runtime.core.agent import AgentCore
+from scheduler.core.quotas import Use
 from scheduler.dedupe import Dedupe, Verdict
+from scheduler.gateways import Gateways
 from scheduler.policies.tide.quotas import Quotas
 from scheduler.service import SchedulerService
 from tests.whole.broker import Connection
@@ -96,7 +98,8 @@ def _steps_believed() -> AbstractContextManager[Any]:
 def _anybody_speaks() -> AbstractContextManager[Any]:
     """Whoever can write says what it likes of whatever it likes."""
     return _both(
-        patch("scheduler.service.foreign", lambda state, envelope: None),
+        patch("scheduler.taking.foreign", lambda state, envelope: None),
+        patch("scheduler.taking.unlisted", lambda rules, state, born: None),
         patch("scheduler.intake.out_of_turn", lambda envelope: None),
     )
 
@@ -138,6 +141,27 @@ def _quotas_forgotten() -> AbstractContextManager[Any]:
     return patch.object(Quotas, "limited", property(lambda self: np.zeros(len(self.of), bool)))
 
 
+def _set_quotas_forgotten() -> AbstractContextManager[Any]:
+    """No quota that people set is kept."""
+    return patch.object(Use, "allows", lambda self, *given: True)
+
+
+def _anybody_asks() -> AbstractContextManager[Any]:
+    """Whatever a request is signed with is good enough."""
+    return _both(
+        patch.object(Gateways, "problem", lambda self, record: None),
+        patch.object(Gateways, "beyond", lambda self, record, request: None),
+    )
+
+
+def _requests_taken_again() -> AbstractContextManager[Any]:
+    """No request is remembered."""
+    return _both(
+        patch("scheduler.request_intake.repeated", lambda state, request: None),
+        patch("scheduler.core.requests.repeated", lambda state, request: None),
+    )
+
+
 @contextmanager
 def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -170,5 +194,8 @@ PLANTED: dict[str, Planted] = {
     "boots_unsynced": Planted(_boots_unsynced, ("agent_flaps",)),
     "nothing_reclaimed": Planted(_nothing_reclaimed),
     "quotas_forgotten": Planted(_quotas_forgotten),
+    "set_quotas_forgotten": Planted(_set_quotas_forgotten, ("asked",)),
+    "anybody_asks": Planted(_anybody_asks, ("request_forged",)),
+    "requests_taken_again": Planted(_requests_taken_again, ("asked", "request_copied")),
     "supervisors_forget": Planted(_supervisors_forget, ("agent_dead", "agent_cut")),
 }

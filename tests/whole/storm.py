@@ -43,6 +43,9 @@ KINDS = {
     "log_restored": 0.5,
     "resubmitted": 8.0,
     "cancelled": 4.0,
+    "asked": 24.0,
+    "request_forged": 8.0,
+    "request_copied": 8.0,
     "bridge_crash": 8.0,
     "bridge_leave": 3.0,
     "bridge_pause": 6.0,
@@ -75,7 +78,7 @@ OF_THE_EDGE = ("bridge_", "mqtt_", "cell_")
 #: These may wait for a moment in the life of a job or a loan, which few would hit by chance.
 AIMED = (
     *("agent_crash", "agent_dead", "agent_torn", "agent_cut", "agent_pause", "agent_farewell"),
-    *("scheduler_crash", "scheduler_pause", "scheduler_cut", "cancelled"),
+    *("scheduler_crash", "scheduler_pause", "scheduler_cut", "cancelled", "asked"),
     *("worker_fails", "worker_ends_for_good", "store_fails"),
 )
 AIMED_SHARE = 0.5
@@ -97,7 +100,7 @@ TIDE_S = 900.0, 3600.0
 LEASE_S = 420.0, 900.0
 #: How long is looked on after all has ended.
 REST_S = 120.0, 900.0
-#: How many policies there are to begin with (`blows.POLICIES`). The last lends nothing and gives
+#: How many policies there are to begin with (`policies.POLICIES`). The last lends nothing and gives
 #: nothing back that another has lent, so who begins with it stays with it.
 POLICIES = 5
 
@@ -139,7 +142,7 @@ class Storm:
     jobs: tuple[Job, ...]
     places: tuple[int, ...] = tuple(range(PLACES))  #: Of `agents.places`.
     bridges: int = 2
-    policy: int = 0  #: Of `blows.POLICIES`, to begin with.
+    policy: int = 0  #: Of `policies.POLICIES`, to begin with.
     tide_s: float = TIDE_S[1]
     lease_s: float = LEASE_S[1]
     rest_s: float = REST_S[1]

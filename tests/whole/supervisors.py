@@ -68,6 +68,12 @@ class Supervisors:
                 self._held.pop(report.job, None)
         return reports
 
+    def _end_under(self, order: ScaleWorkers | StopWorkers) -> None:
+        """Report an end that nobody has heard of under the newest epoch that was ordered."""
+        for at, report in enumerate(self._found):
+            if isinstance(report, _ENDS) and report.job == order.job:
+                self._found[at] = replace(report, epoch=max(report.epoch, order.epoch))
+
     # --- what an executor does ---
 
     def start(self, order: StartWorkers, now_s: float) -> None:
@@ -77,12 +83,14 @@ class Supervisors:
     def scale(self, order: ScaleWorkers, now_s: float) -> None:
         if order.job in self._held:
             self._held[order.job] = order.epoch
+        self._end_under(order)
         self._recorded.scale(order, now_s)
 
     def checkpoint(self, order: CheckpointWorkers, now_s: float) -> None:
         self._recorded.checkpoint(order, now_s)
 
     def stop(self, order: StopWorkers, now_s: float) -> None:
+        self._end_under(order)
         self._recorded.stop(order, now_s)
 
     def keep_lease(self, lease: KeepLease, now_s: float) -> None:

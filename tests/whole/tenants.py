@@ -38,7 +38,12 @@ class Tenants:
         self._tasks: list[asyncio.Task[None]] = []
 
     def submit(self, job: Job) -> None:
-        """Submit a job."""
+        """Submit a job by an event."""
+        data = self.specify(job)
+        self._say(job.tenant, data, lambda: self.accepted.append(job.name))
+
+    def specify(self, job: Job) -> JobSubmitted:
+        """Say what a job is that is about to be submitted."""
         made = submitted(job.name, gpus_min=job.gpus_min, gpus_max=job.gpus_max)
         wanted = {
             "total_steps": job.steps,
@@ -52,24 +57,22 @@ class Tenants:
             self.deadlines.add(job.name)
         data = JobSubmitted.model_validate({**made.model_dump(), **wanted})
         self._submissions.append(data)
-        self._say(job.tenant, data, lambda: self.accepted.append(job.name))
+        return data
 
     def submit_again(self, which: int) -> None:
         """Submit a job that is known."""
-        if self._submissions:
-            data = self._submissions[which % len(self._submissions)]
+        if (data := self.known(which)) is not None:
             self._say(data.tenant, data)
 
     def cancel(self, which: int) -> None:
         """Cancel a job, which may have ended."""
-        if self._submissions:
-            data = self._submissions[which % len(self._submissions)]
+        if (data := self.known(which)) is not None:
             self.cancelled.append(data.job)
             self._say(data.tenant, JobCancelled(job=data.job))
 
-    def raw(self, message: Message) -> None:
-        """Say something as it is."""
-        self._tasks.append(asyncio.create_task(self._insist(message, None)))
+    def raw(self, message: Message, then: Callable[[], None] | None = None) -> None:
+        """Say something as it is; do `then` when the broker has it."""
+        self._tasks.append(asyncio.create_task(self._insist(message, then)))
 
     def forge(self, which: int, source: str, data: EventData) -> None:
         """Say something well-formed that is not this source's to say."""
@@ -92,7 +95,12 @@ class Tenants:
 
     def job(self, which: int) -> str | None:
         """Name a job that was submitted; None if none was."""
-        return self._submissions[which % len(self._submissions)].job if self._submissions else None
+        data = self.known(which)
+        return None if data is None else data.job
+
+    def known(self, which: int) -> JobSubmitted | None:
+        """Give a job that was submitted; None if none was."""
+        return self._submissions[which % len(self._submissions)] if self._submissions else None
 
     def _say(self, who: str, data: EventData, then: Callable[[], None] | None = None) -> None:
         envelope = event(

@@ -4,10 +4,12 @@ from collections import Counter
 from typing import Any
 
 from schemas.commands import COMMANDS
+from schemas.requests import VERB_NAMES
 from tests.whole import coverage, world
 from tests.whole.agents import Agent
 from tests.whole.aims import AFTER_S, AIM_S
-from tests.whole.blows import POLICIES
+from tests.whole.operators import NOT_DRAWN, can_draw
+from tests.whole.policies import POLICIES
 from tests.whole.schedulers import Member
 from tests.whole.storm import (
     AIMED,
@@ -83,6 +85,11 @@ def test_a_blow_that_waits_in_vain_strikes_all_the_same(monkeypatch: Any) -> Non
     storm = Storm(1, 0.5, (Blow(60.0, "scheduler_crash", 1, 0.5, "JobMigrating"),), ())
     assert world.run(storm).broken == []
     assert struck == [world.START_S + 60.0 + AIM_S]
+
+
+def test_people_ask_for_everything_that_can_be_asked_for() -> None:
+    """A verb that is added is drawn; if an argument cannot be, say how, in `operators`."""
+    assert {name for name, verb in VERB_NAMES.items() if not can_draw(verb)} == set(NOT_DRAWN)
 
 
 def test_what_cannot_be_taken_is_in_the_tables() -> None:

@@ -33,6 +33,13 @@ def test_who_was_out_of_contact_when_the_log_was_restored_may_say_what_nobody_kn
     assert run(Storm(1, 0.6, (cut, restored), (), places=(0, 3), bridges=1)).broken == []
 
 
+def test_a_forged_birth_takes_no_node_that_a_restored_log_does_not_know() -> None:
+    """The operator's list says whose it is, though the log is from before its agent joined."""
+    cut, restored = Blow(60.0, "agent_cut", 1, 0.5), Blow(120.0, "log_restored", 0, 1.0)
+    forged = Blow(300.0, "forged", 1, 0.0)
+    assert run(Storm(1, 0.6, (cut, restored, forged), (), places=(0, 3), bridges=1)).broken == []
+
+
 def test_one_storm_is_one_run() -> None:
     storm = draw(7)
     first, second = run(storm), run(storm)

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -29,17 +29,29 @@ from scheduler.core.transitions import TERMINAL
 from scheduler.core.validate import violations
 from scheduler.replay import verify
 from scheduler.service_config import ServiceConfig
-from schemas.topics import ALL_TOPICS, COMMANDS, EVENTS, JOURNAL, SNAPSHOTS, TELEMETRY
+from schemas.topics import (
+    ALL_TOPICS,
+    COMMANDS,
+    EVENTS,
+    JOURNAL,
+    REQUESTS,
+    SNAPSHOTS,
+    TELEMETRY,
+    dead_letters,
+)
 from tests.whole import coverage
-from tests.whole.agents import Agent, places
+from tests.whole.agents import Agent, listed, places
 from tests.whole.aims import Aims
-from tests.whole.blows import POLICIES, QUOTAS, RATIONING, Blows
+from tests.whole.blows import Blows
 from tests.whole.blows_mqtt import MqttBlows
 from tests.whole.bridges import Bridging, Device
 from tests.whole.broker import Broker
-from tests.whole.laws import Books, broken, facts
+from tests.whole.laws import SHOWN, Books, broken, facts
+from tests.whole.laws_requests import requests_broken
 from tests.whole.loop import Loop
 from tests.whole.mosquitto import Mosquitto
+from tests.whole.operators import Operators, gateways
+from tests.whole.policies import POLICIES, QUOTAS, RATIONING
 from tests.whole.reclaims import Reclaims
 from tests.whole.releases import NEWEST, RELEASE, releases
 from tests.whole.schedulers import Group, Member
@@ -58,6 +70,10 @@ CHECK_S = 60.0
 CALM_HOURS = 4.0
 #: And then so long passes, for all that is held to be given back.
 LAST_S = 1800.0
+#: When the storm is over what requests left standing is lifted, and once more: what was asked
+#: before may come late.
+LIFTED_S = 0.0, 300.0
+ASKED_LETTERS = dead_letters(REQUESTS).name
 #: Who is dead starts again after about so long.
 DEAD_S = 60.0
 #: A run that has no end after so many real seconds is stuck; the longer ones get as many more for
@@ -148,6 +164,7 @@ class _World:
         self.stalls = Stalls(self.clock, self.mosquitto, self.bridges, devices)
         self.reclaims = Reclaims(self.clock, self.agents, self._hindered)
         mqtt = MqttBlows(self.clock, self.mosquitto, self.bridges, devices, hostile, self._later)
+        self.operators = Operators(self.clock, self.agents, self.tenants)
         self.aims = Aims(self.clock, self.agents, self.tenants, self._later, self._strike)
         self.blows = Blows(
             self.clock,
@@ -157,6 +174,7 @@ class _World:
             self.tenants,
             self.bridges,
             mqtt,
+            self.operators,
             self._later,
         )
         self.found: list[str] = []
@@ -169,7 +187,14 @@ class _World:
     def _member(self, name: str) -> Member:
         policy, lease_s = POLICIES[self.storm.policy], self.storm.lease_s
         settings = Settings(lease_s=lease_s, command_ttl_s=min(600.0, lease_s - 180.0))
-        config = ServiceConfig(leader=name, policy=policy, settings=settings, snapshot_entries=400)
+        config = ServiceConfig(
+            leader=name,
+            policy=policy,
+            settings=settings,
+            pools=listed(),
+            gateways=gateways(),
+            snapshot_entries=400,
+        )
         return Member(name, self.broker, self.clock, self.rng, config, self._watch)
 
     # --- a run ---
@@ -186,7 +211,7 @@ class _World:
         self.group.look()
         self.carriers.look()
         for job in self.storm.jobs:
-            self._later(START_S + job.at_s, partial(self.tenants.submit, job))
+            self._later(START_S + job.at_s, partial(self.operators.submit, job))
         for blow in self.storm.blows:
             self._later(START_S + blow.at_s, partial(self._strike, blow))
         await self._until(START_S + 3600.0 * self.storm.hours)
@@ -198,6 +223,7 @@ class _World:
         try:
             books = self._books()
             self.found += broken(books)
+            self.found += self._requests_broken()
             self.found += self._replayed(books)
         finally:
             await self._end()
@@ -272,6 +298,8 @@ class _World:
         for bridge in self.bridges:
             bridge.heal()
         self.mosquitto.repeats = 0.0
+        for wait_s in LIFTED_S:
+            self._later(self.clock.now_s() + wait_s, self.operators.lift)
 
     async def _end(self) -> None:
         # All at once: each would wait for the others to end in good order.
@@ -341,7 +369,7 @@ class _World:
 
     def _books(self) -> Books:
         ever = self.broker.ever
-        letters = [name for name in ALL_TOPICS if name.endswith(".dlq")]
+        letters = [name for name in ALL_TOPICS if name.endswith(".dlq") and name != ASKED_LETTERS]
         return Books(
             ever[EVENTS.name],
             ever[TELEMETRY.name],
@@ -364,6 +392,15 @@ class _World:
             QUOTAS,
             RATIONING,
         )
+
+    def _requests_broken(self) -> Iterator[str]:
+        ever, lost = self.broker.ever, [one for all_ in self.broker.lost.values() for one in all_]
+        said, letters = ever[REQUESTS.name], ever[ASKED_LETTERS]
+        found = requests_broken(ever[JOURNAL.name], said, letters, self.operators.confirmed, lost)
+        seen: dict[str, list[str]] = {}
+        for law, what in found:
+            seen.setdefault(law, []).append(what)
+        yield from (f"{law}: {'; '.join(all_[:SHOWN])}" for law, all_ in seen.items())
 
     def _replayed(self, books: Books) -> list[str]:
         RELEASE.set(NEWEST)

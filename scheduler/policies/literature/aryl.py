@@ -16,6 +16,7 @@ from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.parts.placement import finish
 from scheduler.policies.parts.victims import RULES, Rule
+from scheduler.policies.ranges import Amount
 
 #: Speeds nearer than this part are alike.
 _ALIKE = 1e-9
@@ -55,7 +56,7 @@ class Aryl:
     loans: LoanOptions = field(default_factory=LoanOptions)
     #: ("fraction",) for the paper's alone.
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)] = RULES
-    interval_s: float = 60.0
+    interval_s: Amount = 60.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Decide loans, sizes and pools of all jobs."""

@@ -21,6 +21,7 @@ from scheduler.policies.interface import (
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.fixed import Verdict, gangs, write
 from scheduler.policies.parts.queue_tree import NEARLY, Branch, Queue, QueueTree, check, grow_tree
+from scheduler.policies.ranges import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ class CapacityQueues:
     ] = ()  #: parents too; none: equal guarantees for all tenants there are.
     leaf_of: Mapping[str, str] = field(default_factory=dict)  #: tenant -> path of its leaf.
     default_leaf: str = ""  #: of tenants in none; "": the first leaf.
-    grace_s: float = 60.0
-    dead_zone: float = 0.1  #: of the guarantee.
-    round_most: float = 0.1  #: of the cluster.
-    cooldown_s: float = 300.0
+    grace_s: Amount = 60.0
+    dead_zone: Amount = 0.1  #: of the guarantee.
+    round_most: Amount = 0.1  #: of the cluster.
+    cooldown_s: Amount = 300.0
 
     def __post_init__(self) -> None:
         check(self.queues, (*self.leaf_of.values(), *filter(None, [self.default_leaf])))

@@ -14,6 +14,7 @@ from scheduler.policies.parts.knapsack import exact
 from scheduler.policies.parts.lending import lend_and_reclaim
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.parts.problem import Problem, problems, write
+from scheduler.policies.ranges import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class DeepBoot:
 
     name: str = "deepboot"
     loans: LoanOptions = field(default_factory=LoanOptions)
-    restart_s: float = 10.0
-    interval_s: float = 60.0
+    restart_s: Amount = 10.0
+    interval_s: Amount = 60.0
     doubling: bool = True  #: at most twice the most GPUs a job ever had.
 
     def plan(self, snapshot: Snapshot) -> Plan:

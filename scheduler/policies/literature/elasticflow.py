@@ -11,6 +11,7 @@ from scheduler.policies.parts.minimum import Least, Ledger, plan_least
 from scheduler.policies.parts.problem import Problem, problems, write
 from scheduler.policies.parts.share import Demand, Profile, curve, fill
 from scheduler.policies.parts.surplus import best_effort_price, share_out
+from scheduler.policies.ranges import Amount
 
 #: The note on a job that takes part.
 ADMITTED = (1.0,)
@@ -44,7 +45,7 @@ class ElasticFlow:
     """
 
     name: str = "elasticflow"
-    slot_s: float = 60.0
+    slot_s: Amount = 60.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Admit, then decide all sizes."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.policies.interface import Figure, Floats, Ints, Phase, Plan, Reason, Snapshot, Target
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, sweep, write
-from scheduler.policies.ranges import PositiveShare
+from scheduler.policies.ranges import Amount, PositiveShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Gandiva:
     """
 
     name: str = "gandiva"
-    slice_s: float = 60.0
+    slice_s: Amount = 60.0
     overhead: PositiveShare = 0.02  #: of a slice, that switching may take.
 
     def plan(self, snapshot: Snapshot) -> Plan:

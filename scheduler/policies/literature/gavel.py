@@ -9,6 +9,8 @@ import numpy as np
 
 from scheduler.policies.interface import NOTE, Floats, Ints, Kind, Phase, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, write
+from scheduler.policies.parts.portable import weighed
+from scheduler.policies.ranges import Amount
 
 #: Types whose times are remembered one by one: a note's first number is the end of the round.
 _TYPES = NOTE - 1
@@ -104,7 +106,7 @@ class Gavel:
     """
 
     name: str = "gavel"
-    round_s: float = 360.0
+    round_s: Amount = 360.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Start a round if the last one is over, and fill what is idle."""
@@ -156,7 +158,7 @@ class Gavel:
         capacity = (found.room + back).astype(np.int64)
         work = jobs.remaining_steps[who] / found.left_s[who]
         rate = found.speed[who] * work[:, None]
-        alike = rate @ (capacity / max(1, int(capacity.sum())))
+        alike = weighed(rate, capacity / max(1, int(capacity.sum())))
         weight = found.size[who] / np.maximum(alike, 1e-12)
         types = capacity.nonzero()[0]  # of several best answers, one without GPUs changes which
         parts = fair_shares(rate[:, types], found.size[who], weight, capacity[types])

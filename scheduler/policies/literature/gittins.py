@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.policies.interface import Floats, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, sweep, write
+from scheduler.policies.ranges import Amount
 
 #: As many of the jobs there are stand for all of them, evenly spread over their service.
 _SAMPLES = 512
@@ -73,8 +74,8 @@ class Gittins:
     """
 
     name: str = "gittins"
-    samples: tuple[float, ...] = ()  #: GPU-seconds that jobs took in all; (): as above.
-    settle: float = 2.0
+    samples: tuple[Amount, ...] = ()  #: GPU-seconds that jobs took in all; (): as above.
+    settle: Amount = 2.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Serve by rank."""

@@ -7,8 +7,9 @@ import numpy as np
 from scheduler.policies.interface import Bools, Figure, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.knapsack import exact
+from scheduler.policies.parts.portable import log, power
 from scheduler.policies.parts.problem import Problem, problems, write
-from scheduler.policies.ranges import Positive, Power
+from scheduler.policies.ranges import Amount, Positive, Power
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Pollux:
 
     name: str = "pollux"
     power: Power = -1.0
-    restart_s: float = 30.0  #: d.
+    restart_s: Amount = 30.0  #: d.
     nothing: Positive = 0.01  #: speed-up that a job without GPUs counts as.
     #: No job gets more than twice the most GPUs it ever had: beyond, its curve is a guess.
     doubling: bool = True
@@ -68,8 +69,8 @@ class Pollux:
     def _transform(self, speedup: Floats) -> Floats:
         """Map speed-ups to terms whose sum grows with the power mean."""
         if self.power == 0:
-            return np.log(speedup)
-        found: Floats = np.sign(self.power) * speedup**self.power
+            return log(speedup)
+        found: Floats = np.sign(self.power) * power(speedup, self.power)
         return found
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from scheduler.policies.interface import Bools, Floats, Ints, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, write
 from scheduler.policies.parts.knapsack import exact
-from scheduler.policies.ranges import Power, Share
+from scheduler.policies.parts.portable import power
+from scheduler.policies.ranges import Amount, Power, Share
 
 
 def best_configs(value: Floats, sizes: Ints, capacity: Ints, gap: float = 0.0) -> Ints:
@@ -95,10 +96,10 @@ class Sia:
 
     name: str = "sia"
     power: Power = -0.5  #: p.
-    idle: float = 2.0  #: lambda; 1.1 in the artifact.
-    change: float = 0.01  #: lambda_a.
-    restart_s: float = 30.0  #: S.
-    growth: float = 2.0
+    idle: Amount = 2.0  #: lambda; 1.1 in the artifact.
+    change: Amount = 0.01  #: lambda_a.
+    restart_s: Amount = 30.0  #: S.
+    growth: Amount = 2.0
     gap: Share = 1e-4  #: relative, of the integer program; the knapsack is exact.
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -114,7 +115,7 @@ class Sia:
         changes = found.runs[:, None, None] & ~current
         goodput = np.where(changes, goodput * ratio[:, None, None], goodput)
         safe = np.where(able & (goodput > 0), goodput, 1.0)
-        cost = np.where(able & (goodput > 0), np.minimum(safe**self.power, 200.0), 200.0)
+        cost = np.where(able & (goodput > 0), np.minimum(power(safe, self.power), 200.0), 200.0)
         value = self.idle - cost + np.where(current, self.change, -self.change)
         back = np.bincount(found.pool[found.runs], found.size[found.runs], m)
         capacity = (found.room + back).astype(np.int64)

@@ -7,7 +7,8 @@ import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints, Phase, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, write
-from scheduler.policies.ranges import Share
+from scheduler.policies.parts.portable import log
+from scheduler.policies.ranges import Amount, Share
 
 #: Work and times are taken as at least this, so that no ratio is infinite.
 _LEAST = 1e-9
@@ -31,7 +32,7 @@ class Themis:
 
     name: str = "themis"
     fairness: Share = 0.8  #: f.
-    lease_s: float = 1200.0
+    lease_s: Amount = 1200.0
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Offer what is free."""
@@ -118,7 +119,7 @@ class Themis:
             ),
             axis=1,
         )
-        log_end = np.log(np.maximum(waited_s + left_s, 1.0))
+        log_end = log(np.maximum(waited_s + left_s, 1.0))
         sizes = np.append(0, jobs.sizes)
         more = sizes[None, :] - sizes[:, None]
         limit = np.maximum(jobs.requested, found.size)[who, None]

@@ -8,6 +8,7 @@ from scheduler.policies.interface import Figure, Floats, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.fixed import NAMES_MOST, Verdict, gangs, sweep, write
 from scheduler.policies.parts.free_gpus import Style
+from scheduler.policies.ranges import Amount
 
 # What a note says, by position.
 _QUEUE, _ENTERED, _SERVED = range(3)
@@ -34,7 +35,7 @@ class Tiresias:
     not count: 0, as nobody is promoted.
     """
 
-    thresholds_gpu_s: tuple[float, ...] = (57_600.0,)
+    thresholds_gpu_s: tuple[Amount, ...] = (57_600.0,)
     style: Style = "most_free"
     name: str = "tiresias"
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.policies.interface import Floats
+from scheduler.policies.parts.portable import power, weighed
 from scheduler.policies.parts.seasons import SeasonOptions, seasonal
-from scheduler.policies.ranges import Positive, Share
+from scheduler.policies.ranges import Amount, Count, Positive, Share
 
 DAY_S = 86_400.0
 
@@ -24,10 +25,10 @@ class ForecastOptions:
     """How far back to look, and how careful to be."""
 
     half_life_slots: Positive = 3.0  #: of the moving average.
-    trend_slots: int = 6  #: that the line is fitted to.
-    level_slots: int = 12  #: compared with yesterday's, to scale it.
-    level_range: tuple[float, float] = (0.5, 2.0)
-    burst_slots: int = 36  #: whose rises the headroom is taken from.
+    trend_slots: Count = 6  #: that the line is fitted to.
+    level_slots: Count = 12  #: compared with yesterday's, to scale it.
+    level_range: tuple[Amount, Amount] = (0.5, 2.0)
+    burst_slots: Count = 36  #: whose rises the headroom is taken from.
     burst_quantile: Share = 0.9
     headroom_fraction: Share = 0.02  #: least headroom, of the lender's GPUs; from memory of Aryl.
     season: SeasonOptions | None = field(default_factory=SeasonOptions)  #: None: views alone.
@@ -141,10 +142,11 @@ def forecast(
 def _average(history: Floats, options: ForecastOptions) -> Floats:
     """(l,) moving average; NaN where all is NaN."""
     recent = history[:, -int(8 * options.half_life_slots) :]
-    weight = 0.5 ** (np.arange(recent.shape[1])[::-1] / options.half_life_slots)
+    weight = power(0.5, np.arange(recent.shape[1])[::-1] / options.half_life_slots)
     seen = ~np.isnan(recent)
-    total = seen @ weight
-    average: Floats = np.where(seen, recent, 0.0) @ weight / np.where(total > 0, total, np.nan)
+    total = weighed(seen, weight)
+    sums = weighed(np.where(seen, recent, 0.0), weight)
+    average: Floats = sums / np.where(total > 0, total, np.nan)
     return average
 
 
@@ -156,7 +158,7 @@ def _line(history: Floats, ahead: int, options: ForecastOptions) -> Floats:
     count = seen.sum(axis=1)
     many = np.maximum(count, 1)
     value = np.where(seen, recent, 0.0)
-    at_mean = (seen @ at) / many
+    at_mean = weighed(seen, at) / many
     mean = value.sum(axis=1) / many
     offset = np.where(seen, at - at_mean[:, None], 0.0)
     spread = (offset * offset).sum(axis=1)

@@ -11,14 +11,14 @@ report older than `stale_s` nothing is lent and nothing new is reclaimed, becaus
 guess; the owner reports again, or its agent takes the node back by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from scheduler.policies.interface import (
     Bools,
@@ -33,6 +33,7 @@ from scheduler.policies.interface import (
     Snapshot,
 )
 from scheduler.policies.parts.forecast import Forecast, ForecastOptions, forecast, joined
+from scheduler.policies.ranges import Amount
 
 # Plain numbers: a look at an enum costs as much as a small array's arithmetic.
 _OWNED, _LENT, _PHASES = int(LoanPhase.OWNED), int(LoanPhase.LENT), len(LoanPhase)
@@ -47,16 +48,16 @@ Ahead = Annotated[float, Field(ge=0.0, le=72_000.0)]
 class LoanOptions:
     """When to lend and when to reclaim."""
 
-    #: Names that logs of before have -> those of now.
-    RENAMED: ClassVar[Mapping[str, str]] = {"drain_s": "warm_up_s"}
-
     lend_horizon_s: Ahead = 1800.0  #: a loan must look idle at least this long.
-    warm_up_s: float = 120.0  #: that the owner needs to bring a returned node into service.
+    #: That the owner needs to bring a returned node into service; in older logs it is `drain_s`.
+    warm_up_s: Annotated[Amount, Field(validation_alias=AliasChoices("warm_up_s", "drain_s"))] = (
+        120.0
+    )
     lead_s: Ahead = 300.0  #: least time before need that a reclaim begins.
-    loan_min_s: float = 600.0  #: a younger loan is not ended for headroom alone.
-    cool_down_s: float = 900.0  #: rest of a node between return and the next loan.
-    stale_s: float = 900.0  #: a load report older than this says nothing.
-    idle_gpus: float = 0.1  #: an edge node that is forecast to need no more counts as idle.
+    loan_min_s: Amount = 600.0  #: a younger loan is not ended for headroom alone.
+    cool_down_s: Amount = 900.0  #: rest of a node between return and the next loan.
+    stale_s: Amount = 900.0  #: a load report older than this says nothing.
+    idle_gpus: Amount = 0.1  #: an edge node that is forecast to need no more counts as idle.
     forecast: ForecastOptions = field(default_factory=ForecastOptions)
 
 

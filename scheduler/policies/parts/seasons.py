@@ -7,35 +7,42 @@ that is chosen by what errors cost: a burst of some minutes that hurts next to n
 idle all day. `benchmarks/forecast.py` measures both against a lender that knows the future.
 """
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from scheduler.policies.interface import Floats
-from scheduler.policies.ranges import PositiveShare, Share
+from scheduler.policies.ranges import Amount, PositiveShare, Share
 
 #: Days ago on which a step is believed: yesterday, and the same day last week.
 _STEP_DAYS = (1, 7)
+#: Days whose growth is averaged, and days of errors that the margin is learned from, at most: a
+#: cell remembers two days, or more where `load_slot_s` is longer.
+_DAYS, _ERROR_DAYS = 7, 14
 
 
 @dataclass(frozen=True, slots=True)
 class SeasonOptions:
     """How far back to look, and how careful to be."""
 
-    days: int = 7  #: whose growth is averaged.
-    growth_range: tuple[float, float] = (0.25, 4.0)
+    growth_range: tuple[Amount, Amount] = (0.25, 4.0)
     #: On either side: one day's growth over a few slots is mostly noise.
     smooth_slots: Annotated[int, Field(ge=0, le=1000)] = 3
     #: Growth that is not smoothed, of yesterday or a week ago, counts alone where it was steeper by
     #: this part: work that begins on the hour, or a working day that follows a weekend.
-    step: float = 0.08
+    step: Amount = 0.08
     short_fraction: Share = 0.0008  #: of the GPU-time needed; that the owner may be short of.
     #: Part of a slot in which demand is near the slot's peak. Errors are known by peaks only.
     peak_share: PositiveShare = 0.42
-    doubt: float = 0.6  #: half-days of errors that count for nothing.
-    error_days: int = 14  #: that the margin is learned from.
+    doubt: Amount = 0.6  #: half-days of errors that count for nothing.
+    #: Options of older logs, which are read and ignored: two days of history are all there is.
+    days: InitVar[object] = None
+    error_days: InitVar[object] = None
+
+    def __post_init__(self, days: object, error_days: object) -> None:
+        pass
 
 
 def seasonal(
@@ -67,16 +74,15 @@ def _forecast(calm: Floats, smooth: Floats, ahead: int, day: int, options: Seaso
     """(l, ahead) the present level times the growth of days before."""
     lenders, past = calm.shape
     grown, base, pairs, step = np.zeros((4, lenders, ahead))
-    for days in _sources(options):
+    for days in range(1, _DAYS + 1):
         at = past - 2 - days * day
         if at < 0:
             break
         before, after = smooth[:, at, None], smooth[:, at + 2 : at + 2 + ahead]
-        if days <= options.days:
-            known = np.isfinite(before) & np.isfinite(after)
-            grown += np.where(known, after, 0.0)
-            base += np.where(known, before, 0.0)
-            pairs += known
+        known = np.isfinite(before) & np.isfinite(after)
+        grown += np.where(known, after, 0.0)
+        base += np.where(known, before, 0.0)
+        pairs += known
         if days in _STEP_DAYS:
             np.fmax(step, _ratio(calm[:, at + 2 : at + 2 + ahead], calm[:, at, None]), out=step)
     return _levelled(calm[:, past - 2, None], grown, base, pairs, step, options)
@@ -87,13 +93,13 @@ def _margin(
 ) -> Floats:
     """(l,) margin, from the errors that forecasts made `lead` slots before would have had."""
     lenders, past = history.shape
-    from_slot = max(day + 1, past - lead - options.error_days * day)
+    from_slot = max(day + 1, past - lead - _ERROR_DAYS * day)
     count = past - lead - from_slot
     if count <= 0:
         return np.full(lenders, np.nan)
     grown, base, pairs, step = np.zeros((4, lenders, count))
     whole = not np.isnan(smooth).any()
-    for days in _sources(options):
+    for days in range(1, _DAYS + 1):
         first = max(from_slot, days * day + 1)  # the first slot with a source so long ago
         skip = first - from_slot
         if skip >= count:
@@ -105,8 +111,6 @@ def _margin(
         )
         if days in _STEP_DAYS:
             np.fmax(step[:, skip:], _ratio(calm[:, late], calm[:, early]), out=step[:, skip:])
-        if days > options.days:
-            continue
         before, after = smooth[:, early], smooth[:, late]
         known = None if whole else np.isfinite(before) & np.isfinite(after)
         grown[:, skip:] += after if known is None else np.where(known, after, 0.0)
@@ -116,11 +120,6 @@ def _margin(
     thought = np.fmax(level, _levelled(level, grown, base, pairs, step, options))
     needed = history[:, from_slot + lead :]
     return _least(needed - thought, needed, day // 2, options)
-
-
-def _sources(options: SeasonOptions) -> range:
-    """Days ago that are looked at."""
-    return range(1, max(options.days, *_STEP_DAYS) + 1)
 
 
 def _least(error: Floats, needed: Floats, least_known: int, options: SeasonOptions) -> Floats:

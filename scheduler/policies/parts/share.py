@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scheduler.policies.interface import Floats, Ints
+from scheduler.policies.parts.portable import weighed
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +119,7 @@ def _least(
     paces = np.concatenate(([0.0], rate))
     done = 0.0
     for share in range(alone + 1, len(paces)):
-        done = float(paces[np.minimum(offered[:due], share)] @ length)
+        done = float(weighed(paces[np.minimum(offered[:due], share)], length))
         if done >= need:
             return share, due
     return (len(rate), due) if alone < len(rate) and done >= need - rate[-1] * _LATE_S else (0, due)

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints
+from scheduler.policies.interface import PROMISED as PROMISED, Bools, Floats, Ints
 from scheduler.policies.parts.share import Profile
 from scheduler.policies.tide.slack import HAIR_S, Slack
 
-#: First number of the note on a job that was promised to be in time; ElasticFlow writes the same.
-PROMISED = 1.0
 #: Loans that one plan gives or calls back, at most: each is checked against the whole schedule.
 LOANS = 16
 #: A promised job that is late by no more goes on as promised.

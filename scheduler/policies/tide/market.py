@@ -148,9 +148,14 @@ def _largest(may: Bools) -> Bools:
 def _start_s(seen: Snapshot, rows: Ints, sizes: Ints) -> Floats:
     """(r, k) how long a start at each size takes, checkpoint and gang included."""
     once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows][:, None]
-    start_s = np.where(once_s > 0.0, once_s + DOUBLING_S * np.log2(np.maximum(sizes, 1)), 0.0)
+    start_s = np.where(once_s > 0.0, once_s + DOUBLING_S * _doublings(sizes), 0.0)
     start_s[:, 0] = 0.0
     return start_s
+
+
+def _doublings(sizes: Ints) -> Floats:
+    """(k,) the binary logarithm of each size, as C's `log2` has it, on every processor."""
+    return np.array([math.log2(max(size, 1)) for size in sizes.tolist()])
 
 
 def _transfer_s(seen: Snapshot, rows: Ints, sites: Ints, home: Ints) -> Floats:

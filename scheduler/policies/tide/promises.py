@@ -16,11 +16,10 @@ from zlib import crc32
 
 import numpy as np
 
-from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
+from scheduler.policies.interface import PROMISED, Bools, Floats, Ints, Snapshot
 from scheduler.policies.parts.reservations import earliest, reserve
 from scheduler.policies.tide.commitments import (
     LOANS,
-    PROMISED,
     Piece,
     Schedule,
     borrow,

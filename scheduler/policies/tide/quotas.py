@@ -54,6 +54,12 @@ class Quotas:
     leaving: Ints  #: (Q,) GPUs that their jobs are still to leave: nobody grows by them until then.
     least: Ints  #: (Q,) GPUs guaranteed, beyond those.
     most: Ints  #: (Q,) that the jobs on the market may hold; below 0 where the others hold more.
+    #: Tenants whose quota an administrator set, in place of the one in the policy's options.
+    given: frozenset[str] = frozenset()
+
+    def rule(self, job: int) -> str:
+        """Name the rule by which its tenant's quota keeps a job from GPUs."""
+        return "quota.tenant" if self.names[self.of[job]] in self.given else "market.quota"
 
     @property
     def limited(self) -> Bools:
@@ -111,12 +117,12 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     Args:
         seen: What is known.
         market: Who may be given what.
-        quotas: Tenant -> as `read` takes it.
+        quotas: Tenant -> as `read` takes it; what an administrator set comes before it.
     """
     jobs, rows = seen.jobs, market.rows
     own = jobs.size[rows]
     fresh = (own > 0) & (jobs.changed_s[rows] > seen.now_s - STAYS_S)
-    if not quotas:
+    if not quotas and not seen.quotas:
         none = own[:0]
         return Quotas((), np.full(len(rows), -1), own, fresh, none, none, none, none)
     # One that is to move to fewer GPUs has those that it was told to leave until it has left.
@@ -125,7 +131,8 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     stays = np.where(jobs.leaves, 0, jobs.size)
     goes = np.maximum(jobs.size, holds) - stays
     stays[rows] = goes[rows] = 0
-    named = {name: read(name, text) for name, text in sorted(quotas.items())}
+    read_all = {name: read(name, text) for name, text in quotas.items()} | dict(seen.quotas)
+    named = dict(sorted(read_all.items()))
     at = {name: index for index, name in enumerate(named)}
     of = np.array([at.get(tenant, -1) for tenant in jobs.tenants], dtype=np.int64)
     apart, leaving = (
@@ -133,7 +140,8 @@ def quotas_of(seen: Snapshot, market: Market, quotas: Mapping[str, str]) -> Quot
     )
     least, most = np.array([*named.values()], dtype=np.int64).reshape(-1, 2).T
     left = np.maximum(least - apart - leaving, 0)
-    return Quotas(tuple(at), of[rows], own, fresh, apart, leaving, left, most - apart)
+    given = frozenset(seen.quotas)
+    return Quotas(tuple(at), of[rows], own, fresh, apart, leaving, left, most - apart, given)
 
 
 class Pledges:

@@ -42,7 +42,7 @@ def explain(
         *(column.tolist() for column in (*columns, able, bounded[told])), strict=True
     ):
         if limited.waits[job]:
-            why[row] = _bound(Because("market.quota"), quotas, limited, rivals, job)
+            why[row] = _bound(Because(quotas.rule(job)), quotas, limited, rivals, job)
         elif job in kept:
             why[row] = kept[job]
         elif not able_to:
@@ -108,7 +108,7 @@ def _bound(
         need = Need("quota_gpus", limit, float(limited.limit[job]))
         because.needs = (need, *because.needs)
     if limited.refused[job]:
-        because.rule, because.lost_to = "market.quota", rivals.of(int(quotas.of[job]))
+        because.rule, because.lost_to = quotas.rule(job), rivals.of(int(quotas.of[job]))
     return because
 
 

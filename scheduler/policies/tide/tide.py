@@ -1,7 +1,7 @@
 """The default policy: one market for all GPUs, with promises and rights in it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -118,7 +118,7 @@ class Tide:
             due_s = snapshot.now_s + max(self.loans.lead_s, self.loans.warm_up_s)
             reclaim |= {nodes.ids[node]: due_s for node in back}
             loans.reasons.extend(why_back(snapshot, node) for node in back)
-        return allot(
+        plan = allot(
             snapshot,
             Allotment(
                 gpus,
@@ -132,3 +132,9 @@ class Tide:
                 reasons=tuple(loans.reasons),
             ),
         )
+        limits = {
+            tenant: read(tenant, text)[1]
+            for tenant, text in self.quotas.items()
+            if tenant not in snapshot.quotas  # the core holds what an administrator set
+        }
+        return replace(plan, limits=limits) if limits else plan

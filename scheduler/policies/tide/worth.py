@@ -15,6 +15,7 @@ right     who has a higher priority than others runs at its base size before the
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
+from scheduler.policies.parts.portable import power
 from scheduler.policies.tide.market import Market
 
 RANK_POWER = 0.3
@@ -45,12 +46,13 @@ def weights(seen: Snapshot, market: Market, patience_s: float) -> Floats:
     odd[(-work_s).argsort(kind="stable")] = np.arange(1, 2 * len(rows), 2)
     age_s = market.now_s - jobs.submit_s[rows]
     without_s = age_s - jobs.held_s[rows]
-    weight: Floats = odd**RANK_POWER * work_s**-LENGTH_POWER
+    weight: Floats = power(odd, RANK_POWER) * power(work_s, -LENGTH_POWER)
     weight *= np.maximum(1.0, without_s / patience_s)
-    weight *= (np.maximum(age_s, 0.0) + work_s / market.sizes[market.base]) ** AGE_POWER
+    alone_s = work_s / market.sizes[market.base]
+    weight *= power(np.maximum(age_s, 0.0) + alone_s, AGE_POWER)
     priority = jobs.priority[rows]
     if np.count_nonzero(priority):
-        weight *= FAVOUR ** np.minimum(np.maximum(priority, -STEPS_MOST), STEPS_MOST)
+        weight *= power(FAVOUR, np.minimum(np.maximum(priority, -STEPS_MOST), STEPS_MOST))
     return weight
 
 

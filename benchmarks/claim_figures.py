@@ -1,0 +1,119 @@
+"""How the figures of docs/results' index are worked out from the raw files of its claims.
+
+Each function takes the raw files that its claim names, in their order, and gives the words of one
+cell of the table.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: A raw file, or the part of one that holds several runs, as read.
+Raw = Mapping[str, Any]
+
+
+def of(rows: list[Raw], **wanted: Any) -> Raw:
+    """Give the one row that has these values."""
+    (found,) = (row for row in rows if all(row[name] == value for name, value in wanted.items()))
+    return found
+
+
+def percent(part: float, digits: int = 1) -> str:
+    return signed(100 * part, digits) + " %"
+
+
+def signed(number: float, digits: int = 1) -> str:
+    """Write a number with its sign, and none if it is shown as 0."""
+    shown = round(number, digits)
+    return f"{shown:+.{digits}f}" if shown else f"{0:.{digits}f}"
+
+
+def against_pollux(policy: str) -> Callable[[Raw], str]:
+    return lambda raw: percent(of(raw["runs"], policy=policy)["against_published_pollux"])
+
+
+def fresh(raw: Raw) -> str:
+    return percent(of(raw["runs"], policy="tide-unknown")["against_pollux_here"])
+
+
+def longest_mean(*raws: Raw) -> str:
+    return percent(max(row["against_nothing"] for raw in raws for row in raw["runs"]))
+
+
+def deadlines_lost(*raws: Raw) -> str:
+    lost = max(-row["met_more"] for raw in raws for row in raw["runs"])
+    return f"{max(lost, 0)} of {raws[0]['runs'][0]['deadlines']:,} at worst"
+
+
+def broken(raw: Raw) -> str:
+    by = {
+        name: sum(row["promises_broken"] for row in raw["runs"] if row["policy"] == name)
+        for name in ("tide", "elasticflow")
+    }
+    return f"{by['tide']}; `elasticflow` {by['elasticflow']:,}"
+
+
+def closed(raw: Raw) -> str:
+    """Average the part of the gap to the bound that `tide` closes, where there is one."""
+    parts = []
+    for one in (row for row in raw["runs"] if row["policy"] == "tide"):
+        same = {"trace": one["trace"], "nodes": one["nodes"]}
+        best = max(
+            of(raw["runs"], policy=name, **same)["ratio"] for name in ("elasticflow", "edgeflow")
+        )
+        if one["bound_with_start"] > best:
+            parts.append((one["ratio"] - best) / (one["bound_with_start"] - best))
+    return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} cases"
+
+
+def paid(*raws: Raw) -> str:
+    return ", ".join(f"{100 * of(raw['rows'], policy='tide')['paid']:.0f} %" for raw in raws)
+
+
+def paid_mean(*raws: Raw) -> str:
+    parts = [of(raw["rows"], policy="tide")["paid"] for raw in raws]
+    return f"{100 * sum(parts) / len(parts):.0f} % on average of {len(parts)} seeds"
+
+
+def lost_by_loans(*raws: Raw) -> str:
+    return ", ".join(percent(-raw["rows"][0]["gain"]) for raw in raws)
+
+
+def aryl(*raws: Raw) -> str:
+    return ", ".join(f"{of(raw['rows'], policy='aryl')['jct_ratio']:.2f}x" for raw in raws)
+
+
+def least_lead(*raws: Raw) -> str:
+    """Give by how many points `tide` is above `edgeflow` where it is least so."""
+    met: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for row in (row for raw in raws for row in raw["rows"]):
+        place = tuple(row[name] for name in ("servers", "load", "gpus", "pause_s", "speed"))
+        met.setdefault(place, {}).setdefault(row["policy"], []).append(row["deadline_ratio"])
+    leads = [
+        sum(by["tide"]) / len(by["tide"]) - sum(by["edgeflow"]) / len(by["edgeflow"])
+        for by in met.values()
+    ]
+    return f"{signed(100 * min(leads))} points at least"
+
+
+def growth(raw: Raw) -> str:
+    """Give by how much the mean of `tide` grows with a failure of each node in 12 hours."""
+
+    def mean(often: str | float) -> float:
+        rows = [r for r in raw["runs"] if r["policy"] == "tide" and r["mtbf_h"] == often]
+        return float(sum(row["mean_jct_s"] for row in rows) / len(rows))
+
+    often = next(row["mtbf_h"] for row in raw["runs"] if str(row["mtbf_h"]).startswith("12"))
+    return percent(mean(often) / mean("never") - 1)
+
+
+def cycle(raw: Raw) -> str:
+    cell = of(raw["cells"], nodes=10_000, jobs=50_000)["steady"]
+    return f"{cell['cycle_p50_s']:.1f} s median, {cell['cycle_p99_s']:.1f} s p99"
+
+
+def source(raw: Raw) -> str:
+    return f"{of(raw['sources'], sources=100_000)['next_us']} us"
+
+
+def storms(raw: Raw) -> str:
+    return f"{raw['broken']} of {raw['seeds']:,}"

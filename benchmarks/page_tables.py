@@ -1,0 +1,66 @@
+"""Tables of the pages in docs/results, made of their raw files by `python -m benchmarks.results`.
+
+A table stands between `<!-- table NAME -->` and `<!-- end of table -->`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_ADDED = {
+    "nothing": "nothing",
+    "lenders": "32 GPUs to borrow",
+    "edges": "8 edge servers",
+    "both": "both",
+}
+_TABLE = re.compile(r"(<!-- table (\S+) -->\n\n).*?(\n\n<!-- end of table -->)", re.DOTALL)
+
+
+def capacity(data: Path, suffix: str) -> str:
+    """Make the table of what added capacity does, at each load from the highest."""
+    columns = "load|added|mean completion, s|change|worst seed|deadlines met|p99, s|restarts a job"
+    lines = [f"| {' | '.join(columns.split('|'))} |", "|---" * 8 + "|"]
+    for load in ("1.2", "0.9", "0.6"):
+        read = json.loads((data / f"more-capacity-{load}{suffix}.json").read_text("utf-8"))
+        lines += [f"| {' | '.join(_capacity_row(run))} |" for run in read["runs"]]
+    return "\n".join(lines)
+
+
+def _capacity_row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    alone = run["added"] == "nothing"
+    return (
+        f"{run['load']:g}" if alone else "",
+        _ADDED[run["added"]],
+        f"{run['mean_jct_s']:,.0f}",
+        "" if alone else _change(run["against_nothing"]),
+        "" if alone else _change(run["worst_seed"]),
+        f"{run['met']:,} of {run['deadlines']:,}",
+        f"{run['p99_jct_s']:,.0f}",
+        f"{run['restarts_per_job']:.2f}",
+    )
+
+
+def _change(part: float) -> str:
+    return "0.0 %" if abs(part) < 0.0005 else f"{100 * part:+.1f} %"
+
+
+#: By name, each table's maker, from the folder of raw files.
+TABLES: Mapping[str, Callable[[Path], str]] = {
+    "capacity": lambda data: capacity(data, ""),
+    "capacity-priority": lambda data: capacity(data, "-priority"),
+}
+
+
+def with_tables(page: Path) -> str:
+    """Give a page with its tables as the raw files have them.
+
+    Raises:
+        KeyError: a table's name is not known.
+    """
+
+    def made(found: re.Match[str]) -> str:
+        return f"{found[1]}{TABLES[found[2]](page.parent / 'data')}{found[3]}"
+
+    return _TABLE.sub(made, page.read_text(encoding="utf-8"))

@@ -1,0 +1,207 @@
+"""A log, opened here, as verbs ask it."""
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from bus.clock import SystemClock
+from bus.contract import Bus
+from console.output import fail
+from console.panel import panel
+from console.reading import ask_log, located, open_to_write, read_bus
+from console.request import Addressed
+from console.response import ANSWER_S, publish_and_hear
+from console.source import Seen, Sent, Told, Wish
+from explain.acts import BY_PEOPLE, Act, act_of
+from explain.answer import Answer, Reading
+from explain.cell import CellRules, rules_of
+from explain.documents import why_document
+from explain.overview import Glance, overview
+from explain.reading import entries, pieces_for, read_failures, read_measured, read_story
+from explain.rows import (
+    JobRow,
+    Jobs,
+    Loans,
+    Nodes,
+    jobs_of,
+    jobs_table,
+    loans_table,
+    nodes_of,
+    nodes_table,
+)
+from explain.spans import Stay, stays_of
+from explain.story import Story
+from schemas.logs import LogChunk
+from schemas.requests import ReadLog
+from schemas.topics import LOGS
+
+_Found = TypeVar("_Found")
+#: How the journal names what people cause.
+_BY_PEOPLE = tuple(f'"kind":"{kind}"'.encode() for kind in BY_PEOPLE)
+
+
+@dataclass
+class LogSource:
+    """A log; all answers are of the state that the first one found."""
+
+    log: str
+    cell: str | None
+    sign: str | None = field(default=None, kw_only=True)
+    acts_on_it: bool = field(default=False, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return self.addressed.log if self.acts_on_it else self.located
+
+    @property
+    def now_s(self) -> float:
+        return self.addressed.now_s
+
+    def close(self) -> None:
+        pass
+
+    @cached_property
+    def located(self) -> str:
+        """Its full address."""
+        return located(self.log)
+
+    @cached_property
+    def addressed(self) -> Addressed:
+        """The log as what something is asked of."""
+        return Addressed.of(self.located, self.cell)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The state that answers are of."""
+        if self.acts_on_it:
+            return self.addressed.reading
+        return ask_log(self.located, self.cell, lambda bus: read_bus(bus, self.cell))
+
+    def _seen(self, it: _Found) -> Seen[_Found]:
+        reading = self.reading
+        return Seen(it, reading.as_of(), reading.age(SystemClock().now_s()))
+
+    def _ask(self, ask: Callable[[Bus], Awaitable[_Found]]) -> _Found:
+        return ask_log(self.located, self.cell, ask)
+
+    # --- looks ---
+
+    def overview(self) -> Seen[Glance]:
+        return self._seen(overview(self.reading))
+
+    def rules(self) -> Seen[CellRules]:
+        return self._seen(rules_of(self.reading))
+
+    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
+        reading = self.reading
+        found = jobs_of(reading, state, every=every)
+        failed = {job.id for job in found if job.state == "failed"}
+        failures: dict[str, str] = {}
+        if failed:  # it is a pass over the journal, which most questions do without
+            end = reading.state.number
+            failures = self._ask(lambda bus: read_failures(bus, reading.cell, failed, end))
+        return self._seen(jobs_table(reading, found, failures))
+
+    def job(self, name: str) -> JobRow | None:
+        known = self.reading.state.jobs.get(name)
+        return None if known is None else jobs_table(self.reading, [known], {}).jobs[0]
+
+    def why(self, job: str, width: int) -> Told:
+        reading, answer = self.reading, Answer.of(self.reading, self._story(job))
+        if answer is None:
+            fail(_unknown(job, list(reading.state.jobs)))
+        age = reading.age(SystemClock().now_s())
+        return Told(why_document(answer), panel(answer), age)
+
+    def stays(self, job: str) -> Seen[Sequence[Stay]]:
+        story = self._story(job)
+        if not story.events:
+            fail(_unknown(job, list(self.reading.state.jobs)))
+        return self._seen(list(stays_of(story)))
+
+    def _story(self, job: str) -> Story:
+        reading = self.reading
+        end = reading.state.number
+        return self._ask(lambda bus: read_story(bus, reading.cell, job, end))
+
+    def nodes(self) -> Seen[Nodes]:
+        found = nodes_of(self.reading)
+        used = self._ask(lambda bus: read_measured(bus, len(found)))
+        return self._seen(nodes_table(self.reading, found, used))
+
+    def loans(self) -> Seen[Loans]:
+        return self._seen(loans_table(self.reading))
+
+    def acts(self) -> Seen[Sequence[Act]]:
+        reading = self.reading
+
+        async def ask(bus: Bus) -> list[Act]:
+            found: list[Act] = []
+            async for entry in entries(bus, reading.cell, _BY_PEOPLE, reading.state.number):
+                act = act_of(entry.number, entry.at_s, entry.stimulus, entry.decision)
+                found += [] if act is None else [act]
+            return found
+
+        return self._seen(self._ask(ask))
+
+    # --- asks ---
+
+    def taken(self, key: str) -> bool:
+        return key in self.reading.state.standing.taken
+
+    def ask(self, wish: Wish, reason: str) -> Sent:
+        if wish.args is not None:
+            self.addressed.ask(wish, reason, self.sign)
+        return self.addressed.sent()
+
+    def wire(self, job: str) -> "LogWire":
+        if self.addressed.reading.simulated:
+            fail(f"{job}: its workers are simulated, and write nothing.", code=1)
+        if not self.addressed.online:
+            fail("No scheduler runs on this log now, and it is who asks agents for logs.", code=1)
+        return LogWire(self.addressed, job, self.sign)
+
+
+class LogWire:
+    """What a job's worker writes, read from the log to which its agent sends it."""
+
+    def __init__(self, at: Addressed, job: str, sign: str | None) -> None:
+        self._at, self._job, self._sign = at, job, sign
+        self._bus = open_to_write(at.log, at.clock, at.reading.cell)
+
+    async def job(self) -> JobRow | None:
+        reading = await read_bus(self._bus, self._at.reading.cell)
+        known = reading.state.jobs.get(self._job)
+        return None if known is None else jobs_table(reading, [known], {}).jobs[0]
+
+    async def end(self) -> int:
+        return await self._bus.end(LOGS.name)
+
+    async def ask(self, args: ReadLog) -> str:
+        wish = Wish(args, "", {}, life_s=args.until_s - self._at.clock.now_s())
+        message, source = self._at.written(wish, "", self._sign)
+        return await publish_and_hear(self._bus, message, source, ANSWER_S)
+
+    async def pieces(self, after: int, reader: str) -> tuple[Sequence[LogChunk], int]:
+        found: list[LogChunk] = []
+        async for offset, piece in pieces_for(self._bus, after, reader, self._job):
+            after = offset
+            found += [] if piece is None else [piece]
+        return found, after
+
+    async def close(self) -> None:
+        await self._bus.close()
+
+
+def _unknown(job: str, known: list[str]) -> str:
+    if not known:
+        return f"{job}: the log holds no job yet; `tidegate submit` adds one."
+    near = difflib.get_close_matches(job, known, n=3, cutoff=0.5)
+    if near:
+        return f"{job}: no such job in this log. Nearest: {', '.join(near)}."
+    return (
+        f"{job}: no such job in this log. `tidegate jobs --all` lists all {len(known)}; one that "
+        "was just submitted is among them once a scheduler has taken it up."
+    )

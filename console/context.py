@@ -1,0 +1,116 @@
+"""`tidegate context`: gateways by name, for the command line and for `tidegate_client`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from console.output import JsonPath, emit_json, fail, out
+from console.serve import needing
+
+if TYPE_CHECKING:
+    from tidegate_client.contexts import Contexts
+
+app = typer.Typer(
+    no_args_is_help=True, help="Name the gateways that verbs ask: add, use, list, current, remove."
+)
+Name = Annotated[str, typer.Argument(help="The context's name.")]
+Found = TypeVar("Found")
+
+
+def tried(act: Callable[[], Found]) -> Found:
+    """Do something with a gateway; say what is wrong if it cannot be, and end."""
+    with needing("console"):
+        from tidegate_client import TidegateError
+    try:
+        return act()
+    except TidegateError as error:
+        fail(f"{error}.")
+
+
+@app.command()
+def add(
+    name: Name,
+    url: Annotated[str, typer.Argument(help="As https://gateway.example:8321.")],
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="Holds the token; only you may read it (chmod 600)."),
+    ] = None,
+) -> None:
+    """Add a gateway, or change it; the first is the current one. $TIDEGATE_TOKEN is a token, too.
+
+    Example: tidegate context add prod https://gateway.example:8321 --token-file token
+    """
+    with needing("console"):
+        from tidegate_client import contexts
+    made = tried(lambda: contexts.context(name, url, token_file))
+    _changed(lambda known: known.added(made))
+    out().print(f"{name} is {made.url}.", markup=False, soft_wrap=True)
+
+
+@app.command()
+def use(name: Name) -> None:
+    """Make a context the current one: verbs ask it unless --log or $TIDEGATE_LOG names a log.
+
+    Example: tidegate context use prod
+    """
+    _changed(lambda known: known.using(name))
+    out().print(f"{name} is the current context.", markup=False, soft_wrap=True)
+
+
+@app.command("list")
+def list_(json_path: JsonPath = None) -> None:
+    """List the contexts; > marks the one in force.
+
+    Example: tidegate context list
+    """
+    known = _known()
+    chosen = tried(known.chosen)
+    rows = [
+        {"name": one.name, "url": one.url, "token_file": one.token_file, "current": one == chosen}
+        for one in known.known.values()
+    ]
+    if json_path is not None:
+        emit_json({"contexts": rows}, json_path)
+    if json_path == "-":
+        return
+    for one in rows:
+        line = f"{'>' if one['current'] else ' '} {one['name']}  {one['url']}"
+        out().print(line, markup=False, soft_wrap=True)
+    if not rows:
+        out().print("No contexts yet: tidegate context add NAME URL", markup=False)
+
+
+@app.command()
+def current() -> None:
+    """Print the name of the context in force.
+
+    Example: tidegate context current
+    """
+    chosen = tried(_known().chosen)
+    if chosen is None:
+        fail("No context is in force; choose one: tidegate context use NAME", code=1)
+    out().print(chosen.name, markup=False, soft_wrap=True)
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """Forget a context; its token's file stays.
+
+    Example: tidegate context remove prod
+    """
+    _changed(lambda known: known.removed(name))
+    out().print(f"{name} is forgotten.", markup=False, soft_wrap=True)
+
+
+def _known() -> "Contexts":
+    with needing("console"):
+        from tidegate_client import contexts
+    return tried(contexts.load)
+
+
+def _changed(change: "Callable[[Contexts], Contexts]") -> None:
+    with needing("console"):
+        from tidegate_client import contexts
+    tried(lambda: contexts.save(change(contexts.load())))

@@ -1,0 +1,159 @@
+"""The two forms of a verb: one that looks (`looks`), and one that asks for something (`asks`).
+
+A verb is a function of a `Source` and its own options, and gives what it found, or what it wishes.
+Here, once for all verbs: the options that say what is asked, the choice of log or gateway, the way
+in which an answer is printed, and what is said if a gateway does not answer.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from console.at_gateway import GatewaySource
+from console.at_log import LogSource
+from console.context import tried
+from console.output import JsonPath, emit_json, fail, out, say
+from console.reading import DEFAULT_LOG, CellName, LogAddress
+from console.request import Signed, WhyAsked
+from console.source import Source, Wish
+
+ContextName = Annotated[
+    str | None,
+    typer.Option("--context", help="Ask this gateway instead of a log; see tidegate context."),
+]
+_ASKED: Sequence[tuple[str, Any, Any]] = (
+    ("log", LogAddress, DEFAULT_LOG),
+    ("context", ContextName, None),
+    ("cell", CellName, None),
+)
+_JSON: tuple[str, Any, Any] = ("json_path", JsonPath, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a verb found: for programs a document, for people what is printed."""
+
+    document: object
+    shown: Sequence[RenderableType]
+    age: str | None = None
+
+
+def looks(
+    verb: Callable[..., Found],
+) -> Callable[..., None]:
+    """Make a verb that looks: add what it looks at, and print what it finds."""
+
+    def run(asked: typer.Context, json_path: str | None, **given: Any) -> None:
+        if asked.invoked_subcommand is not None:
+            return
+        with opened(asked, given, acts=False) as at:
+            found = verb(at, **given)
+        if json_path is not None:
+            emit_json(found.document, json_path)
+        if json_path == "-":
+            return
+        for one in found.shown:
+            out().print(one)
+        if found.age is not None:
+            say(found.age)
+
+    return _with_options(run, verb, (*_ASKED, _JSON))
+
+
+def asks(verb: Callable[..., Wish]) -> Callable[..., None]:
+    """Make a verb that asks for something: add of whom and why, ask, and say what was asked."""
+
+    def run(asked: typer.Context, json_path: str | None, reason: str, **given: Any) -> None:
+        with opened(asked, given, acts=True) as at:
+            wish = verb(at, **given)
+            sent = at.ask(wish, reason)
+        if json_path != "-":
+            out().print(wish.said, markup=False, soft_wrap=True)
+            if wish.noted:
+                say(wish.noted)
+        for line in (*wish.hints, *sent.notes):
+            say(line)
+        if json_path is not None:
+            emit_json({**wish.about, **sent.document}, json_path)
+
+    options = (("reason", WhyAsked, ""), *_ASKED, ("sign", Signed, None), _JSON)
+    return _with_options(run, verb, options)
+
+
+def reads(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a verb that asks for what it prints itself, as it comes."""
+
+    def run(asked: typer.Context, **given: Any) -> None:
+        with opened(asked, given, acts=True) as at:
+            verb(at, **given)
+
+    return _with_options(run, verb, (*_ASKED, ("sign", Signed, None)))
+
+
+@contextlib.contextmanager
+def opened(asked: typer.Context, given: dict[str, Any], *, acts: bool) -> Iterator[Source]:
+    """Choose what is asked, in the order that `console.source` tells; close it in the end.
+
+    Args:
+        asked: How the command was called.
+        given: Its options; those that say what is asked are taken out.
+        acts: Whether something is asked for, not only looked at.
+    """
+    log, context, cell = (given.pop(name) for name, _, _ in _ASKED)
+    sign = given.pop("sign", None)
+    said = _said(asked, "log")
+    if said == "COMMANDLINE" and context is not None:
+        fail("--context: --log names a log already; leave one of the two out.")
+    if context is None and said == "DEFAULT":
+        context = _chosen()
+    if context is None:
+        source: Source = LogSource(log, cell, sign=sign, acts_on_it=acts)
+    elif _said(asked, "sign") == "COMMANDLINE":
+        fail(f"--sign: the gateway of {context} signs; leave it out, or name a log by --log.")
+    else:
+        source = GatewaySource(context, cell)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def _said(asked: typer.Context, option: str) -> str:
+    return getattr(asked.get_parameter_source(option), "name", "DEFAULT")
+
+
+def _chosen() -> str | None:
+    """Name the context in force; without the client's libraries there is none."""
+    try:
+        from tidegate_client import contexts
+    except ModuleNotFoundError:
+        return None
+    chosen = tried(lambda: contexts.load().chosen())
+    return None if chosen is None else chosen.name
+
+
+def _with_options(
+    run: Callable[..., None],
+    verb: Callable[..., Any],
+    options: Sequence[tuple[str, Any, Any]],
+) -> Callable[..., None]:
+    """Show a verb to typer with its own options, and those that are added."""
+    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    asked = inspect.Parameter("asked", kind, annotation=typer.Context)
+    added = [
+        inspect.Parameter(name, kind, default=default, annotation=annotation)
+        for name, annotation, default in options
+    ]
+    parameters = [asked, *own, *added]
+    run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    )
+    return run

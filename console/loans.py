@@ -1,0 +1,85 @@
+"""`tidegate loans`: what is on loan; and what operators ask of loans: freeze, unfreeze, recall."""
+
+from typing import Annotated
+
+import typer
+
+from console import tables
+from console.forms import asks
+from console.node import TIME_FROM_NOW, from_now
+from console.output import fail
+from console.source import Source, Wish
+from schemas.requests import FreezeLoans, RecallLoans, UnfreezeLoans, VerbData
+
+app = typer.Typer(invoke_without_command=True)
+app.callback()(tables.loans)
+_Lender = Annotated[
+    str | None,
+    typer.Argument(metavar="[NODE|POOL]", help="Of a lender; if not given, of every lender."),
+]
+
+
+@app.command()
+@asks
+def freeze(
+    at: Source,
+    lender: _Lender = None,
+    lasts: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="Such as 30m or 2h; if not given, for good."),
+    ] = None,
+) -> Wish:
+    """Borrow nothing there any more; what is on loan stays so until its owner needs it.
+
+    Example: tidegate loans freeze serve --for 2h --reason "launch day" --log run.db
+    """
+    in_s = None if lasts is None else from_now("--for", lasts)
+    _check(at, lender)
+    until_s = None if in_s is None else at.now_s + in_s
+    end = "until it is unfrozen" if lasts is None else f"for {lasts}"
+    args = FreezeLoans(lender=lender, until_s=until_s)
+    return _wish(args, lender, f"nothing is newly borrowed {end}")
+
+
+@app.command()
+@asks
+def unfreeze(at: Source, lender: _Lender = None) -> Wish:
+    """Lift the freeze of this name; without a name, every freeze.
+
+    Example: tidegate loans unfreeze serve --log run.db
+    """
+    _check(at, lender)
+    frozen = at.rules().it.freezes
+    if not frozen or (lender is not None and lender not in frozen):
+        names = ", ".join(sorted(name or "every lender" for name in frozen)) or "nothing"
+        fail(f"{lender or 'every lender'}: there is nothing to lift; frozen is {names}.")
+    return _wish(UnfreezeLoans(lender=lender), lender, "may be borrowed again")
+
+
+@app.command()
+@asks
+def recall(
+    at: Source,
+    lender: Annotated[str, typer.Argument(metavar="NODE|POOL", help="Of a lender.")],
+    by: Annotated[str, typer.Option("--by", metavar="TIME", help=TIME_FROM_NOW)] = "10m",
+) -> Wish:
+    """Call nodes on loan back: their jobs move, or save their work and wait.
+
+    The policy may borrow a node again later, unless its lender is frozen: freeze it first.
+
+    Example: tidegate loans recall serve --by 10m --reason "launch day" --log run.db
+    """
+    in_s = from_now("--by", by)
+    _check(at, lender)
+    args = RecallLoans(lender=lender, by_s=at.now_s + in_s)
+    return _wish(args, lender, f"called back, to be with its owner in {by}")
+
+
+def _check(at: Source, lender: str | None) -> None:
+    known = {name for row in at.nodes().it.nodes for name in (row.node, row.pool)}
+    if lender is not None and lender not in known:
+        fail(f"{lender}: no such node or pool in this log; `tidegate nodes` lists those there are.")
+
+
+def _wish(args: VerbData, lender: str | None, said: str) -> Wish:
+    return Wish(args, f"{lender or 'every lender'}: {said}.", {"lender": lender or ""})

@@ -1,0 +1,80 @@
+"""`tidegate policy`: which policy decides; administrators set it and clear that again."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from console.forms import Found, asks, looks
+from console.output import fail
+from console.source import Source, Wish
+from explain.moments import day_clock
+from scheduler.policies.registry import make_policy
+from schemas.requests import ClearPolicy, SetPolicy
+
+app = typer.Typer(invoke_without_command=True)
+_Recall = Annotated[
+    bool,
+    typer.Option("--recall", help="Call all nodes on loan back first."),
+]
+
+
+@app.callback()
+@looks
+def shown(at: Source) -> Found:
+    """Say which policy decides, and whose word that is.
+
+    What an administrator set here holds in place of what the configuration names, also after
+    restarts, until it is cleared or scheduler.policy_pinned is true.
+
+    Example: tidegate policy --log run.db
+    """
+    seen = at.rules()
+    found = seen.it.policy
+    said = [Text.assemble((found.policy or "none yet", "bold"), " decides.")]
+    if found.set_by is None or found.since_s is None:
+        said.append(Text("That is what the configuration names."))
+    else:
+        since = day_clock(found.since_s, seen.it.origin_s)
+        why = f": {found.reason}" if found.reason else ""
+        said.append(Text(f"{found.set_by} set it, {since}{why}."))
+        said.append(Text(f"The configuration names {found.configured}."))
+    return Found(found, said, seen.age)
+
+
+@app.command("set")
+@asks
+def set_(
+    _: Source,
+    line: Annotated[
+        str, typer.Argument(help="A policy, with options if wanted: tide:patience_s=7200.")
+    ],
+    recall: _Recall = False,
+) -> Wish:
+    """Let another policy decide from now on. For administrators.
+
+    The line replaces the whole line of before, with all of its options. A policy that never gives
+    nodes back is refused while some are on loan, unless --recall calls them back.
+
+    Example: tidegate policy set tide:patience_s=7200 --log run.db
+    """
+    try:
+        make_policy(line)
+    except ValueError as error:
+        fail(f"LINE: {error}.")
+    return Wish(SetPolicy(line=line, recall=recall), f"{line} decides from now on.",
+                {"policy": line})  # fmt: skip
+
+
+@app.command()
+@asks
+def clear(at: Source, recall: _Recall = False) -> Wish:
+    """Let the policy decide again that the configuration names. For administrators.
+
+    Example: tidegate policy clear --log run.db
+    """
+    found = at.rules().it.policy
+    if found.set_by is None:
+        fail("No policy was set; the one that the configuration names decides.")
+    then = found.configured
+    return Wish(ClearPolicy(recall=recall), f"{then} decides again.", {"policy": then})

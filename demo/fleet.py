@@ -1,0 +1,150 @@
+"""The demo's services: scheduler, agents and tenants of a scenario, on one embedded bus."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bus.clock import Clock
+from bus.contract import Bus, Link, Message
+from cloud_agent import agent as cloud
+from demo.leader import Leader
+from edge_agent import agent as edge
+from runtime.build import Options
+from runtime.service import AgentService
+from runtime.simulated import Physics
+from scheduler.core.stimuli import Decision, Stimulus
+from scheduler.service import SchedulerService
+from scheduler.service_config import ServiceConfig
+from schemas.codec import encode, event
+from schemas.topics import EVENTS
+from simulator.scenario import PoolSpec, Scenario
+from simulator.tides import Tide
+from simulator.workload import Workload
+
+#: What arrives within this time is decided in one tick: agents report at the same moments.
+GATHER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Everything that runs."""
+
+    scheduler: SchedulerService | Leader
+    agents: tuple[AgentService, ...]
+    tenants: "Tenants"
+
+    @property
+    def duplicates(self) -> int:
+        """How many messages came to the scheduler again."""
+        if isinstance(self.scheduler, Leader):
+            return self.scheduler.duplicates
+        return self.scheduler.intake.counts["duplicates"]
+
+
+def build_fleet(
+    scenario: Scenario,
+    *,
+    bus: Bus,
+    clock: Clock,
+    start_s: float,
+    agents_dir: Path,
+    policy: str,
+    failures_per_gpu_hour: float,
+    watch: Callable[[Stimulus, Decision], None] | None,
+    link: Callable[[str], Link] | None = None,
+) -> Fleet:
+    """Put the services of a scenario together; agents keep their state under `agents_dir`.
+
+    With `link`, which makes the link of an edge agent, the bus is a broker's: it may go away, and
+    the scheduler goes on when it is back.
+    """
+    agents_dir.mkdir(parents=True, exist_ok=True)
+    physics = Physics(seed=scenario.seed, failures_per_gpu_hour=failures_per_gpu_hour)
+    config = ServiceConfig(policy=policy, gather_s=GATHER_S, validate_ticks=1)
+
+    def scheduler() -> SchedulerService:
+        return SchedulerService(bus, clock, config, watch=watch)
+
+    return Fleet(
+        scheduler() if link is None else Leader(scheduler, clock),
+        tuple(_agents(scenario, bus, link or (lambda _: bus), clock, start_s, agents_dir, physics)),
+        Tenants(scenario.workload, bus, clock, start_s),
+    )
+
+
+def _agents(
+    scenario: Scenario,
+    bus: Bus,
+    link: Callable[[str], Link],
+    clock: Clock,
+    start_s: float,
+    agents_dir: Path,
+    physics: Physics,
+) -> Iterator[AgentService]:
+    for pool in scenario.pools:
+        if pool.kind == "edge":
+            for name, gpus in pool.nodes:
+                server = edge.EdgeAgentConfig(
+                    name,
+                    pool=pool.name,
+                    gpus=gpus,
+                    gpu_type=pool.gpu_type,
+                    gpu_memory_mib=pool.gpu_memory_mib,
+                    speed_factor=pool.speed_factor,
+                    transfer_mib_per_s=pool.transfer_mib_per_s,
+                    options=Options(),
+                )
+                demand = _demand(scenario.tides[name], start_s)
+                machine = edge.simulated_server(demand, physics)
+                state_file = agents_dir / f"{name}.db"
+                yield edge.build_agent(server, link(name), clock, state_file, machine)
+        else:
+            tide = scenario.tides.get(pool.name)
+            owner = None if tide is None else _demand(tide, start_s)
+            machine = cloud.simulated_cluster(owner, physics)
+            state_file = agents_dir / f"{pool.name}.db"
+            yield cloud.build_agent(_cluster(pool), bus, clock, state_file, machine)
+
+
+def _cluster(pool: PoolSpec) -> cloud.CloudAgentConfig:
+    if pool.kind == "edge":
+        raise ValueError(f"{pool.name}: an edge server has an agent of its own")
+    return cloud.CloudAgentConfig(
+        name=pool.name,
+        pool=pool.name,
+        pool_kind=pool.kind,
+        nodes=tuple(name for name, _ in pool.nodes),
+        gpus_per_node=pool.nodes[0][1],
+        gpu_type=pool.gpu_type,
+        gpu_memory_mib=pool.gpu_memory_mib,
+        speed_factor=pool.speed_factor,
+        transfer_mib_per_s=pool.transfer_mib_per_s,
+    )
+
+
+def _demand(tide: Tide, start_s: float) -> Callable[[float], float]:
+    return lambda now_s: float(tide.gpus_needed(now_s - start_s))
+
+
+class Tenants:
+    """Submits the workload's jobs when they arrive.
+
+    After a restart it says again what it had said: the scheduler takes each number once.
+    """
+
+    SOURCE = "/operators/demo"  # who speaks for all tenants
+
+    def __init__(self, workload: Workload, bus: Bus, clock: Clock, start_s: float) -> None:
+        """Prepare to submit the workload, which begins at `start_s`."""
+        self._workload, self._bus, self._clock, self._start_s = workload, bus, clock, start_s
+
+    async def run(self) -> None:
+        """Submit every job at its moment."""
+        self._clock.enter()
+        try:
+            for sequence, (at_s, job) in enumerate(self._workload.submissions(self._start_s)):
+                await self._clock.sleep_until(at_s)
+                envelope = event(job, source=self.SOURCE, sequence=sequence, bootid=0, time_s=at_s)
+                await self._bus.publish(Message(EVENTS.name, "default", encode(envelope)))
+        finally:
+            self._clock.leave()

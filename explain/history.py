@@ -1,0 +1,170 @@
+"""The history of a job in lines: its story, told shortly."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from explain.story import Event, Story, failure
+from explain.voice import Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a job's history."""
+
+    at_s: float
+    what: str  #: In words, such as `started`.
+    detail: str
+    tone: Tone
+    event: Event
+
+
+def history(story: Story) -> list[Line]:
+    """Tell the events shortly: sizes that change in a row are one line."""
+    lines: list[Line] = []
+    sizes: list[int] = []
+    left: Event | None = None
+    for event, following in _with_next(_told(story.events)):
+        fields = event.fields
+        size = sum(map(len, fields.get("allocation", {}).values()))
+        starts = following is not None and following.kind == "GangStarting"
+        if event.kind == "JobMigrating" and starts:
+            left = event
+            continue
+        if event.kind == "GangStarting":
+            sizes = [size]
+            if left is not None:
+                lines.append(_moved(left, event, size))
+                left = None
+                continue
+        if event.kind == "GangScaling":
+            sizes.append(size)
+            if following is not None and following.kind == "GangScaling":
+                continue
+            if len(sizes) > 2 and event.reason and event.reason.rule in _EBB:
+                event = replace(event, reason=None)
+            path = " → ".join(map(str, sizes)) if len(sizes) < 7 else _shortened(sizes)
+            what = "scaled" if sizes[-1] != sizes[0] or len(sizes) > 2 else "re-placed"
+            lines.append(Line(event.at_s, what, f"{path} GPUs", "change", event))
+            sizes = [size]
+            continue
+        lines.append(_line(event, size))
+    return lines
+
+
+def _moved(left: Event, started: Event, size: int) -> Line:
+    """Tell a move between pools, from the stop in one to the start in the other."""
+    line = _line(started, size)
+    merged = replace(started, reason=left.reason or started.reason, reclaims=left.reclaims)
+    return Line(started.at_s, "migrated", f"to{line.detail[2:]}", "change", merged)
+
+
+def _told(events: list[Event]) -> list[Event]:
+    """Leave out what the next event says as well."""
+    found: list[Event] = []
+    for event in events:
+        kind = event.kind
+        if kind in ("GangRunning", "TargetSet"):
+            continue
+        if kind == "GangStopping" and event.fields["reason"] == "completed":
+            continue
+        if kind in ("JobQueued", "JobMigrating") and found and found[-1].kind in _LEAVING:
+            before = found.pop()
+            fields = {**event.fields, "since_s": before.at_s}
+            detail = before.fields.get("detail", "")
+            reason = before.reason
+            event = Event(event.at_s, kind, {**fields, "detail": detail}, reason, before.reclaims)
+        elif kind in _LEAVING and found and found[-1].kind in _LEAVING:
+            continue
+        elif kind == "JobFailed" and found and found[-1].kind in _LEAVING:
+            found.pop()
+        found.append(event)
+    return found
+
+
+#: A row of changes by such a rule is told without its reason: it is another each time.
+_EBB = (
+    "elastic.marginal_return",
+    "gang.backfilled",
+    "market.price",
+    "market.outbid",
+    "market.quota",
+    "quota.tenant",
+)
+_LEAVING = ("GangCheckpointing", "GangStopping")
+#: Why a job waits again, in a word; else it was preempted.
+_QUEUED = {
+    "failed": "failed",
+    "migrated": "move given up",
+    "held": "held",
+    "requeued": "requeued",
+}
+#: What people asked of a job, in a word.
+_ASKED = {
+    "JobHeld": "held",
+    "JobReleased": "released",
+    "JobRequeued": "asked to requeue",
+    "JobPrioritised": "priority set",
+    "JobSizeSet": "size set",
+    "JobSizeFreed": "size freed",
+    "JobCancelled": "cancelled",
+    "CancelRequested": "asked to cancel",
+}
+
+
+def _with_next(items: list[Event]) -> Iterator[tuple[Event, Event | None]]:
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def _shortened(sizes: list[int]) -> str:
+    return (
+        f"{sizes[0]} → {sizes[1]} → … → {sizes[-2]} → {sizes[-1]} "
+        f"({len(sizes) - 1} changes, {min(sizes)} to {max(sizes)})"
+    )
+
+
+def _line(event: Event, size: int) -> Line:
+    at_s, kind, fields = event.at_s, event.kind, event.fields
+    if kind == "JobAccepted":
+        return Line(at_s, "submitted", f"by {fields['spec']['tenant']}", "quiet", event)
+    if kind == "GangStarting":
+        nodes = ", ".join(sorted(fields["allocation"]))
+        step = f", from step {fields['step']:,}" if fields["step"] else ""
+        gpus = f"{size} GPU{'s' if size != 1 else ''}"
+        detail = f"on {gpus} of {fields['pool']} ({nodes}){step}"
+        return Line(at_s, "started", detail, "good", event)
+    if kind in _LEAVING:
+        said = failure(str(fields["reason"]), str(fields.get("detail", "")))
+        return Line(at_s, "told to leave", said, "bad", event)
+    if kind == "JobQueued":
+        why = _QUEUED.get(fields["reason"], "preempted")
+        detail = f"waits again, goes on from step {fields['step']:,}"
+        if fields.get("detail"):
+            detail += f"; {fields['detail']}"
+        return Line(at_s, why, detail, "bad", event)
+    if kind == "JobMigrating":
+        detail = f"left its GPUs with step {fields['step']:,} saved"
+        return Line(at_s, "migrated", detail, "change", event)
+    if kind == "JobCompleted":
+        return Line(at_s, "completed", "", "good", event)
+    if kind in _ASKED:
+        return Line(at_s, _ASKED[kind], _asked(fields), "quiet", event)
+    if kind == "JobFailed":
+        said = failure(str(fields["reason"]), str(fields["detail"]))
+        return Line(at_s, "failed for good", said, "bad", event)
+    if kind == "TargetDropped":
+        return Line(at_s, "claim given up", str(fields["reason"]), "quiet", event)
+    if kind == "CheckpointMissed":
+        return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", event)
+    return Line(at_s, "refused", str(fields.get("reason", "")), "bad", event)
+
+
+def _asked(fields: Mapping[str, Any]) -> str:
+    """Say what was asked for, by whom, and why."""
+    if "by" not in fields:
+        return ""
+    what = f"{fields['priority']}, " if "priority" in fields else ""
+    if (gpus := fields.get("gpus")) is not None:
+        what = f"{gpus} GPU{'' if gpus == 1 else 's'}, "
+    why = f": {fields['reason']}" if fields.get("reason") else ""
+    return f"{what}by {fields['by']}{why}"

@@ -1,0 +1,163 @@
+"""Reading a bus without changing it: the state of a cell, and what its journal says of a job.
+
+The only file of `explain` that reads anything; what it reads it hands to the others.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterable
+
+from bus.contract import Bus, Record, Unreadable
+from explain.answer import Reading
+from explain.measured import Measured
+from explain.story import Failures, Story
+from scheduler.journal import recover
+from schemas.codec import decode_event
+from schemas.events import NodeMeasured
+from schemas.journal import JournalEntry, brought_up, decode_entry
+from schemas.log_codec import decode_log
+from schemas.logs import LogChunk
+from schemas.parse import Rejected
+from schemas.topics import CELLS, JOURNAL, LOGS, TELEMETRY, TOPICS, Topic
+from schemas.upcast import CannotUpcast
+
+#: The cell that is meant where none is named.
+CELL = "default"
+
+
+class WhichCell(LookupError):
+    """The cell that is meant is not in the log, or none was named and the log holds several."""
+
+    def __init__(self, cell: str | None, held: tuple[str, ...]) -> None:
+        """`cell` was named, if any; the log holds `held`."""
+        super().__init__(f"cell {cell}: the log holds {', '.join(held)}")
+        self.cell, self.held = cell, held
+
+
+async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
+    """Recover the state that a cell has come to.
+
+    Raises:
+        WhichCell: The cell is not in the log, or none was named and there are several.
+        Unreadable: The log is damaged.
+    """
+    cell = await _chosen(bus, cell)
+    found = await recover(bus, cell)
+    newest_s = await newest(bus, TOPICS)
+    said_s = await newest(bus, [CELLS])
+    now_s = found.state.now_s
+    origin_s = now_s
+    async for entry in entries(bus, cell, (b"",), found.state.number):
+        origin_s = entry.at_s
+        break
+    return Reading(cell, found.state, origin_s, max(newest_s, now_s), max(said_s, now_s))
+
+
+async def _chosen(bus: Bus, cell: str | None) -> str:
+    """Find which cell is meant; where nobody has decided anything, any name is as good."""
+    if await bus.latest(JOURNAL.name, cell or CELL) is not None:
+        return cell or CELL
+    held = tuple(dict.fromkeys([record.key async for record in bus.read(JOURNAL.name)]))
+    if len(held) > 1 or (cell is not None and held):
+        raise WhichCell(cell, held)
+    return cell or next(iter(held), CELL)
+
+
+async def read_story(bus: Bus, cell: str, job: str, end: int) -> Story:
+    """Read a cell's journal for one job, before the entry of number `end`.
+
+    Whoever shows the story beside a state gives the state's number: a live log goes on meanwhile.
+
+    Raises:
+        Unreadable: an entry that concerns it cannot be read.
+    """
+    story = Story(job)
+    async for entry in entries(bus, cell, story.wanted, end):
+        story.take(entry)
+    return story
+
+
+async def read_failures(bus: Bus, cell: str, jobs: Collection[str], end: int) -> dict[str, str]:
+    """Read why some jobs failed for good, before its cell's entry of number `end`.
+
+    Raises:
+        Unreadable: an entry that may concern them cannot be read.
+    """
+    failures = Failures(jobs)
+    async for entry in entries(bus, cell, failures.wanted, end):
+        failures.take(entry)
+    return failures.found
+
+
+async def read_measured(bus: Bus, nodes: int) -> dict[str, Measured]:
+    """Read by node what it last measured of its GPUs.
+
+    Looks as far back as `nodes` nodes need.
+    """
+    end = await bus.end(TELEMETRY.name)
+    used: dict[str, Measured] = {}
+    # Nodes measure once a minute and owners report in between: this holds several of each.
+    async for record in bus.read(TELEMETRY.name, max(0, end - 5 * nodes - 50)):
+        envelope = None if record.value is None else decode_event(record.value)
+        if envelope is None or isinstance(envelope, Rejected):
+            continue
+        if isinstance(envelope.data, NodeMeasured):
+            used[envelope.data.node] = Measured.of(envelope.data)
+    return used
+
+
+async def entries(
+    bus: Bus, cell: str, wanted: Collection[bytes], end: int
+) -> AsyncIterator[JournalEntry]:
+    """Read a cell's entries that hold one of these bytes, before that of number `end`.
+
+    Raises:
+        Unreadable: one of them cannot be read.
+    """
+    async for record in bus.read(JOURNAL.name):
+        value = record.value
+        if value is None or record.key != cell or not any(part in value for part in wanted):
+            continue
+        entry = entry_of(record)
+        if entry.number >= end:
+            return
+        yield entry
+
+
+def entry_of(record: Record) -> JournalEntry:
+    """Give the entry of a record of the journal, as this release writes entries.
+
+    Raises:
+        Unreadable: it is none, or from a newer release.
+    """
+    entry = decode_entry(record.value or b"")
+    if isinstance(entry, Rejected):
+        raise Unreadable(f"journal record {record.offset}: {entry.field}: {entry.reason}")
+    try:
+        return brought_up(entry)
+    except CannotUpcast as error:
+        raise Unreadable(f"journal record {record.offset}: {error}") from error
+
+
+async def pieces_for(
+    bus: Bus, offset: int, reader: str, job: str
+) -> AsyncIterator[tuple[int, LogChunk | None]]:
+    """Give each piece of a job's log that came for a reader since `offset`, and where to go on.
+
+    None in place of a piece: what was there is for somebody else.
+    """
+    async for record in bus.read(LOGS.name, offset):
+        value = record.value or b""
+        said = decode_log(value) if reader.encode() in value else None
+        mine = None
+        if said is not None and not isinstance(said, Rejected):
+            # Others may use the same name.
+            mine = said.data if said.data.reader == reader and said.data.job == job else None
+        yield record.offset + 1, mine
+
+
+async def newest(bus: Bus, topics: Iterable[Topic]) -> float:
+    """Give the moment of the newest record of some topics; 0 if there is none."""
+    found_s = 0.0
+    for topic in topics:
+        record = await bus.last(topic.name)
+        found_s = found_s if record is None else max(found_s, record.time_s)
+    return found_s

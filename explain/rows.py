@@ -1,0 +1,299 @@
+"""Jobs, nodes and loans of a cell as rows of plain data, and what is said of them in a word or two.
+
+Moments in seconds since the Unix epoch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from explain.answer import Reading
+from explain.measured import Measured
+from explain.phrases import SHORT
+from explain.progress import Length, length_of, outlook, share_done
+from explain.voice import Voice, reason_from
+from scheduler.core.freezes import freeze_of
+from scheduler.core.standing import Cordon, Drain, Freeze, Hold, Recall, SetSize
+from scheduler.core.state import Job, Node
+from scheduler.core.transitions import TERMINAL, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the state has it, with what can be said of its end."""
+
+    job: str
+    tenant: str
+    model: str
+    state: str
+    pool: str | None
+    gpus: int
+    gpus_min: int
+    gpus_max: int
+    allocation: Mapping[str, Sequence[int]]  #: By node: its GPUs.
+    step: int
+    total_steps: int | None
+    progress: float  #: The part of its steps that it took, 0 to 1.
+    length: Length
+    samples_per_s: float
+    left_s: float | None
+    needs_s: float | None
+    ends_s: float | None
+    submit_s: float
+    first_start_s: float | None
+    end_s: float | None
+    deadline_s: float | None
+    slack_s: float | None
+    priority: int
+    preemptions: int
+    migrations: int
+    failures: int
+    hold: Hold | None  #: Who keeps it from its start, and why.
+    set_size: SetSize | None  #: Who chose its size, and why; None: the policy does.
+    why: Mapping[str, Any] | None  #: The newest reason, as the journal has it.
+    why_in_words: str | None
+    why_in_short: str  #: Of a job that failed, why it did; empty if nobody gave a reason.
+    waited_s: float | None  #: For its first start, or, if it waits now, since it does.
+    # What a gateway of an earlier release does not say:
+    start_epoch: int = 0  #: Of the newest start of its workers, whose log it names.
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Jobs of a cell at a moment; the log began at `origin_s`."""
+
+    now_s: float
+    origin_s: float
+    jobs: Sequence[JobRow]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as the state has it."""
+
+    node: str
+    pool: str
+    agent: str
+    state: str
+    gpu_type: str
+    gpu_count: int
+    holders: Sequence[str | None]  #: By GPU: the job on it.
+    claims: Sequence[str | None]  #: By GPU: the job that it is held for.
+    gpu_utilisation: float | None  #: Mean of its GPUs, 0 to 1, in its last measurement.
+    loan: str | None
+    loan_state: str | None
+    due_s: float | None
+    lease_end_s: float | None
+    cordon: Cordon | None  #: Who closed it to new work, and why.
+    drain: Drain | None  #: Who has it emptied, and by when.
+    freeze: Freeze | None  #: Who keeps it from being borrowed, and until when.
+    # What a gateway of an earlier release does not say:
+    kind: str = "training"  #: Of its pool: `training`, `inference` or `edge`.
+    gpu_memory_mib: int = 0  #: Of each GPU; 0: not known.
+    gpu_memory_used: float | None = None  #: The part of it in use, 0 to 1, when last measured.
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a cell at a moment; the log began at `origin_s`."""
+
+    now_s: float
+    origin_s: float
+    nodes: Sequence[NodeRow]
+
+
+@dataclass(frozen=True, slots=True)
+class LoanRow:
+    """A node on loan."""
+
+    node: str
+    pool: str
+    loan: str | None
+    state: str | None
+    since_s: float
+    due_s: float | None  #: None: its owner has not called it back.
+    gpus: int
+    gpus_used: int
+    recall: Recall | None  #: Who called it back, if not its owner.
+
+
+@dataclass(frozen=True, slots=True)
+class LoanTotals:
+    """How lending went so far."""
+
+    loans_granted: int
+    loans_reclaimed: int
+    reclaims_late: int
+    loaned_gpu_s: float
+    inference_shortfall_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loans:
+    """Nodes on loan at a moment; the log began at `origin_s`."""
+
+    now_s: float
+    origin_s: float
+    loans: Sequence[LoanRow]
+    totals: LoanTotals
+    #: By node or pool, of every lender by the empty name: who keeps them from being borrowed.
+    freezes: Mapping[str, Freeze]
+
+
+def jobs_of(reading: Reading, state: str | None, *, every: bool) -> list[Job]:
+    """Choose jobs: those in a state; without one those that go on, or every one."""
+    jobs = reading.state.jobs.values()
+    if state is not None:
+        return [job for job in jobs if job.state == state]
+    return [job for job in jobs if every or job.state not in TERMINAL]
+
+
+def jobs_table(reading: Reading, jobs: Sequence[Job], failures: Mapping[str, str]) -> Jobs:
+    """Give jobs as rows; `failures` says of some why they failed for good."""
+    rows = [_job_row(job, reading, failures) for job in jobs]
+    return Jobs(reading.state.now_s, reading.origin_s, rows)
+
+
+def _job_row(job: Job, reading: Reading, failures: Mapping[str, str]) -> JobRow:
+    now_s = reading.state.now_s
+    ahead = outlook(job, now_s)
+    return JobRow(
+        job=job.id,
+        tenant=job.tenant,
+        model=job.model,
+        state=job.state.value,
+        pool=job.pool,
+        gpus=job.size,
+        gpus_min=job.gpus_min,
+        gpus_max=job.gpus_max,
+        allocation=job.allocation,
+        step=job.step,
+        total_steps=job.total_steps,
+        progress=share_done(job, now_s),
+        length=length_of(job),
+        samples_per_s=job.samples_per_s,
+        left_s=ahead.left_s,
+        needs_s=ahead.needs_s,
+        ends_s=ahead.ends_s,
+        submit_s=job.submit_s,
+        first_start_s=job.first_start_s,
+        end_s=job.end_s,
+        deadline_s=job.deadline_s,
+        slack_s=ahead.slack_s,
+        priority=job.priority,
+        preemptions=job.preemptions,
+        migrations=job.migrations,
+        failures=job.failures,
+        start_epoch=job.start_epoch,
+        hold=reading.state.standing.holds.get(job.id),
+        set_size=reading.state.standing.sizes.get(job.id),
+        why=job.why,
+        why_in_words=_why(job, Voice(reading.origin_s), failures) or None,
+        why_in_short=failures.get(job.id) or short_why(job),
+        waited_s=waited_s(job, now_s),
+    )
+
+
+def _why(job: Job, voice: Voice, failures: Mapping[str, str]) -> str:
+    if job.id in failures:
+        return failures[job.id]
+    if job.why is None or job.state in TERMINAL:
+        return ""
+    return voice.sentence(reason_from(job.why))
+
+
+def short_why(job: Job) -> str:
+    """Say in short why an unfinished job is as it is; empty if nobody gave a reason."""
+    if job.why is None or job.state in TERMINAL:
+        return ""
+    rule, needs = str(job.why["rule"]), job.why["needs"]
+    said = SHORT.get(rule, rule)
+    # A need named `gpus` is of a whole site: "7 of 22" would read as the job's own.
+    if job.state is JobState.QUEUED and needs and "gpus" in needs[0][0] and needs[0][0] != "gpus":
+        said += f", {needs[0][1]:.3g} of {needs[0][2]:.3g}"
+    return said
+
+
+def waited_s(job: Job, now_s: float) -> float | None:
+    """Give how long it waited for its first start, or, if it waits now, since it does."""
+    if job.state is JobState.QUEUED:
+        return now_s - job.waiting_since_s
+    return None if job.first_start_s is None else job.first_start_s - job.submit_s
+
+
+def nodes_of(reading: Reading) -> list[Node]:
+    """Give all nodes, by pool."""
+    return sorted(reading.state.nodes.values(), key=lambda node: (node.pool, node.id))
+
+
+def nodes_table(reading: Reading, nodes: Sequence[Node], used: Mapping[str, Measured]) -> Nodes:
+    """Give nodes as rows; `used` has the last measurement of some."""
+    rows = [
+        NodeRow(
+            node=node.id,
+            pool=node.pool,
+            agent=node.agent,
+            state=node.state.value,
+            gpu_type=node.gpu_type,
+            gpu_count=node.gpu_count,
+            holders=node.holder,
+            claims=node.claim,
+            kind=reading.state.pools[node.pool].kind,
+            gpu_memory_mib=node.gpu_memory_mib,
+            gpu_utilisation=used[node.id].busy if node.id in used else None,
+            gpu_memory_used=_memory(node, used.get(node.id)),
+            loan=node.loan,
+            loan_state=None if node.loan_state is None else node.loan_state.value,
+            due_s=node.due_s,
+            lease_end_s=node.lease_end_s,
+            cordon=reading.state.standing.cordons.get(node.id),
+            drain=reading.state.standing.drains.get(node.id),
+            freeze=freeze_of(reading.state, node),
+        )
+        for node in nodes
+    ]
+    return Nodes(reading.state.now_s, reading.origin_s, rows)
+
+
+def _memory(node: Node, used: Measured | None) -> float | None:
+    if used is None or used.memory_mib is None or not node.gpu_memory_mib:
+        return None
+    return min(1.0, used.memory_mib / node.gpu_memory_mib)
+
+
+def loans_table(reading: Reading) -> Loans:
+    """Give the nodes on loan as rows, and how lending went so far."""
+    state, totals = reading.state, reading.state.totals
+    rows = [
+        LoanRow(
+            node=node.id,
+            pool=node.pool,
+            loan=node.loan,
+            state=node.loan_state,
+            since_s=node.loan_since_s,
+            due_s=node.due_s,
+            gpus=node.gpu_count,
+            gpus_used=sum(holder is not None for holder in node.holder),
+            recall=state.standing.recalls.get(node.id),
+        )
+        for node in (state.nodes[name] for name in state.on_loan)
+    ]
+    so_far = LoanTotals(
+        loans_granted=totals.loans_granted,
+        loans_reclaimed=totals.loans_reclaimed,
+        reclaims_late=totals.reclaims_late,
+        loaned_gpu_s=totals.loaned_gpu_s,
+        inference_shortfall_gpu_s=totals.inference_shortfall_gpu_s,
+    )
+    return Loans(state.now_s, reading.origin_s, rows, so_far, state.standing.freezes)
+
+
+def tenants(node: NodeRow) -> tuple[str, str]:
+    """Say which jobs are on a node, and for which others it is held; each may be empty."""
+    held: dict[str, int] = {}
+    for holder in node.holders:
+        if holder is not None:
+            held[holder] = held.get(holder, 0) + 1
+    claims = sorted({claim for claim in node.claims if claim is not None and claim not in held})
+    on_it = ", ".join(f"{job} ×{count}" for job, count in held.items())
+    return on_it, f"held for {', '.join(claims)}" if claims else ""

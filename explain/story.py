@@ -1,0 +1,212 @@
+"""The story of one job, from entries of the journal: what happened, with the reasons given then.
+
+Nothing is decided again and nothing is guessed: facts and reasons stand as they were recorded.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from explain.voice import reason_from
+from scheduler.policies.interface import Reason
+from schemas.journal import JournalEntry
+
+#: Facts that tell of a job's life; others about it (progress, commands) are details.
+LIFE = (
+    "JobAccepted",
+    "SubmissionRefused",
+    "TargetSet",
+    "TargetDropped",
+    "GangStarting",
+    "GangRunning",
+    "GangScaling",
+    "GangCheckpointing",
+    "GangStopping",
+    "CheckpointMissed",
+    "JobQueued",
+    "JobMigrating",
+    "JobCompleted",
+    "JobFailed",
+    "JobCancelled",
+    "CancelRequested",
+    "JobHeld",
+    "JobReleased",
+    "JobRequeued",
+    "JobPrioritised",
+    "JobSizeSet",
+    "JobSizeFreed",
+)
+#: Which reasons stand behind what was done.
+_BEHIND: Mapping[str, tuple[str, ...]] = {
+    "TargetSet": ("starts", "migrates", "moves", "scales_out", "scales_in"),
+    "GangStarting": ("starts", "migrates"),
+    "GangScaling": ("scales_out", "scales_in", "migrates"),
+    "GangCheckpointing": ("preempts", "migrates"),
+    "GangStopping": ("preempts", "migrates"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A reason, and when it was given."""
+
+    at_s: float
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """A node that goes back to its owner."""
+
+    node: str
+    at_s: float
+    due_s: float
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact about the job, with the reason behind it and the reclaims that drove it."""
+
+    at_s: float
+    kind: str
+    fields: Mapping[str, Any]
+    reason: Reason | None = None
+    reclaims: tuple[Reclaim, ...] = ()
+
+
+@dataclass(slots=True)
+class Story:
+    """All that the journal says about one job."""
+
+    job: str
+    events: list[Event] = field(default_factory=list)
+    reasons: list[Given] = field(default_factory=list)
+    #: By node of the job's allocation: reclaims that are under way, as of the last entry read.
+    reclaims: dict[str, Reclaim] = field(default_factory=dict)
+    #: By node, who has it drained and why, in words.
+    _drains: dict[str, str] = field(default_factory=dict)
+    _allocation: dict[str, Any] = field(default_factory=dict)
+    _behind: Reason | None = None
+    _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
+    _end: str = ""  #: How its last gang ended, as the agent said it.
+
+    @property
+    def wanted(self) -> tuple[bytes, ...]:
+        """An entry that it needs holds one of these, as bytes."""
+        # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
+        others = b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"', b'"DrainStarted"'
+        return (f'"{self.job}"'.encode(), *others)
+
+    @property
+    def latest(self) -> Given | None:
+        """The newest reason given for it."""
+        return self.reasons[-1] if self.reasons else None
+
+    def last(self, *kinds: str) -> Event | None:
+        """Give the newest event of some kinds."""
+        return next((h for h in reversed(self.events) if h.kind in kinds), None)
+
+    def take(self, entry: JournalEntry) -> None:
+        """Go on with an entry of the journal."""
+        self._take_nodes(entry)
+        stimulus = entry.stimulus
+        if stimulus["kind"] == "JobCancelled" and stimulus["data"]["job"] == self.job:
+            self._asked = {"by": stimulus["cause"][0], "reason": stimulus["data"]["reason"]}
+        elif stimulus["kind"] == "Requested":
+            asked = stimulus["data"]["request"]
+            if (asked["args"]["verb"], asked["args"].get("job")) == ("job.cancel", self.job):
+                self._asked = {"by": asked["subject"], "reason": asked["reason"]}
+        for kind, fields in entry.decision.get("facts", ()):
+            if fields.get("job") != self.job:
+                continue
+            if kind == "JobExplained":
+                given = Given(entry.at_s, reason_from(fields["reason"]))
+                self.reasons.append(given)
+                if given.reason.verb not in ("waits", "keeps"):
+                    self._behind = given.reason
+            elif kind in ("CancelRequested", "JobCancelled"):
+                self._happened(entry.at_s, kind, {**fields, **self._asked})
+                self._asked = {}  # said once
+            elif kind == "JobFailed":
+                self._happened(entry.at_s, kind, {**fields, "detail": self._end})
+            elif kind in LIFE:
+                self._happened(entry.at_s, kind, fields)
+
+    def _take_nodes(self, entry: JournalEntry) -> None:
+        reasons = {
+            document["subject"]: reason_from(document)
+            for document in entry.decision.get("reasons", ())
+            if document["verb"] == "reclaims"
+        }
+        for kind, fields in entry.decision.get("facts", ()):
+            if kind == "ReclaimStarted":
+                node = fields["node"]
+                behind = reasons.get(node)
+                self.reclaims[node] = Reclaim(node, entry.at_s, fields["due_s"], behind)
+            elif kind in ("LoanReturned", "LoanLost"):
+                self.reclaims.pop(fields["node"], None)
+            elif kind == "DrainStarted" and entry.stimulus["kind"] == "Requested":
+                why = entry.stimulus["data"]["request"]["reason"]
+                said = f"{fields['node']} is drained by {fields['by']}"
+                self._drains[fields["node"]] = f"{said}: {why}" if why else said
+
+    def _happened(self, at_s: float, kind: str, fields: Mapping[str, Any]) -> None:
+        behind = self._behind
+        if behind is not None and behind.verb not in _BEHIND.get(kind, ()):
+            behind = None
+        if kind in ("GangCheckpointing", "GangStopping") and fields["reason"] in (
+            "completed",
+            "cancelled",
+        ):
+            behind = None
+        reclaims: tuple[Reclaim, ...] = ()
+        if behind is not None and behind.rule == "operator.drain":
+            drains = [self._drains[n] for n in sorted(self._allocation) if n in self._drains]
+            fields = {**fields, "detail": "; ".join(drains)}
+        if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
+            reclaims = tuple(
+                self.reclaims[n] for n in sorted(self._allocation) if n in self.reclaims
+            )
+        self.events.append(Event(at_s, kind, fields, behind, reclaims))
+        if kind == "GangStarting":
+            self._end = ""
+        elif kind == "GangStopping":
+            self._end = self._end or fields.get("detail", "")
+        if kind in ("GangStarting", "GangScaling"):
+            self._allocation = dict(fields["allocation"])
+        elif kind in ("JobQueued", "JobMigrating", "JobCompleted", "JobFailed", "JobCancelled"):
+            self._allocation = {}
+
+
+class Failures:
+    """Why some jobs failed for good, as their agents said it: the state does not have it."""
+
+    #: An entry that it needs holds one of these, as bytes.
+    wanted = (b'"GangStarting"', b'"GangStopping"', b'"JobFailed"')
+
+    def __init__(self, jobs: Collection[str]) -> None:
+        """Look for these jobs."""
+        self._jobs = jobs
+        self._ends: dict[str, str] = {}  #: By job: how its last gang ended.
+        self.found: dict[str, str] = {}  #: By job, in words.
+
+    def take(self, entry: JournalEntry) -> None:
+        """Go on with an entry of the journal."""
+        for kind, fields in entry.decision.get("facts", ()):
+            job = fields.get("job")
+            if job not in self._jobs:
+                continue
+            if kind == "GangStarting":
+                self._ends.pop(job, None)
+            elif kind == "GangStopping":
+                # What follows the first word of a gang's end says less.
+                self._ends[job] = self._ends.get(job) or fields.get("detail", "")
+            elif kind == "JobFailed":
+                self.found[job] = failure(fields["reason"], self._ends.get(job, ""))
+
+
+def failure(reason: str, detail: str) -> str:
+    """Put a failure in words: the scheduler's reason, and what the agent said of it."""
+    words = "cannot be run" if reason == "not_retriable" else reason
+    return f"{words}: {detail}" if detail else words

@@ -1,0 +1,115 @@
+"""What an entry of the journal is about, and what a state says of the tide: pure functions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from explain.acts import act_of
+from scheduler.core.state import ClusterState
+from scheduler.core.transitions import JobState, LoanState, NodeState
+
+#: Length of a slot of the tide, in seconds.
+SLOT_S = 300.0
+
+
+class Kind(IntEnum):
+    """In which way an entry mentions a subject; these numbers are stored."""
+
+    JOB = 1  #: A fact of a job's life, or what somebody said of it.
+    STEP = 2  #: A job's progress, its workers and GPUs: many, and no part of its story.
+    NODE = 3
+    LENDER = 4
+    LOAN = 5  #: A node is called back, or its loan ends.
+    REASON = 6  #: A reason is about it, and no fact is.
+    RULE = 7  #: The rule of a reason.
+    ACT = 8  #: Somebody asks for something; the subject is always `ACTS`.
+    REQUEST = 9  #: The id of a request.
+    ASKER = 10  #: Who asks.
+    VERB = 11  #: What is asked for.
+    ASKED_OF = 12  #: What it is asked of: a job, a node.
+
+
+#: The ways in which an entry may be about a job, node or lender.
+SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
+#: The subject of all that people ask for.
+ACTS = "*"
+_STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
+_LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
+_ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
+
+
+def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[tuple[Kind, str]]:
+    """Give what an entry is about, each once, in a fixed order."""
+    found: dict[tuple[Kind, str], None] = {}
+    data = stimulus["data"]
+    for field, kind in (("job", Kind.JOB), ("node", Kind.NODE)):
+        if isinstance(name := data.get(field), str):
+            # What an agent reports all the time becomes a fact if it says something new.
+            if kind is Kind.NODE or stimulus["kind"] in ("JobSubmitted", "JobCancelled"):
+                found[kind, name] = None
+    for fact, fields in decision.get("facts", ()):
+        if (name := fields.get("job")) is not None:
+            found[Kind.STEP if fact in _STEPS else Kind.JOB, name] = None
+        if (name := fields.get("node")) is not None:
+            found[Kind.NODE, name] = None
+            if fact in _LOANS:
+                found[Kind.LOAN, name] = None
+        if (name := fields.get("lender")) is not None:
+            found[Kind.LENDER, name] = None
+    for reason in decision.get("reasons", ()):
+        found[Kind.RULE, reason["rule"]] = None
+        name = reason["subject"]
+        if not any((kind, name) in found for kind in SUBJECTS):
+            found[Kind.REASON, name] = None
+    if (act := act_of(0, 0.0, stimulus, decision)) is not None:
+        asked = {
+            Kind.ACT: ACTS,
+            Kind.REQUEST: act.request,
+            Kind.ASKER: act.subject,
+            Kind.VERB: act.verb,
+            Kind.ASKED_OF: act.about,
+        }
+        found |= {(kind, name): None for kind, name in asked.items() if name}
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Tide:
+    """What owners need and have, what is on loan and what training uses, in GPUs."""
+
+    at_s: float
+    need: float  #: What owners need by their newest reports.
+    owned: int  #: Of their nodes in contact, GPUs that are theirs now.
+    lent: int  #: On loan.
+    unused: int  #: Of those on loan, without a job.
+    used: int  #: GPUs that jobs hold, on loan or not.
+    queue: int  #: Jobs that wait.
+
+
+def tide_of(state: ClusterState) -> Tide:
+    """Look at the tide of a state."""
+    lenders = {pool.id for pool in state.pools.values() if pool.kind != "training"}
+    owned = lent = unused = 0
+    for node in state.nodes.values():
+        if node.pool not in lenders or node.state is not NodeState.ALIVE:
+            continue
+        if node.loan_state in _ON_LOAN:
+            lent += node.gpu_count
+            unused += node.holder.count(None)
+        else:
+            owned += node.gpu_count
+    return Tide(
+        at_s=float(state.now_s),
+        need=float(sum(lender.gpus_needed for lender in state.lenders.values())),
+        owned=owned,
+        lent=lent,
+        unused=unused,
+        used=state.gpus_held,
+        queue=sum(job.state is JobState.QUEUED for job in state.jobs.values()),
+    )
+
+
+def slot_of(at_s: float) -> int:
+    """Number the slot of a moment, since the Unix epoch."""
+    return int(at_s // SLOT_S)

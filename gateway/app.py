@@ -1,0 +1,157 @@
+"""The application: routes behind the guard, every error a problem, and the OpenAPI document."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from gateway import routes, routes_journal, routes_requests
+from gateway.asking import Gateway
+from gateway.guard import LOOPBACK_HOSTS, Guard
+from gateway.models import ProblemDocument, RequestBody
+from gateway.problems import MEDIA_TYPE, Problem, response
+from gateway.signing_in import add_signing_in
+
+API = "/api/v1"
+_SAME = "You have this answer already: its ETag is that of If-None-Match."
+_ANSWERS = {
+    400: "A parameter is wrong; the problem names it.",
+    401: "Nobody knows who asks.",
+    403: "Who asks is known, and may not; of a request, the problem names the field.",
+    404: "There is no such thing, or no such moment in the log.",
+    421: "The request names another host.",
+    429: "More than one subject may ask for; Retry-After says when to ask again.",
+    500: "The gateway failed.",
+    503: "The log cannot be read now, or not so far; Retry-After says when to ask again.",
+}
+#: Of a request that asks for something, besides.
+_WRITTEN = {
+    409: "The scheduler refused it; the problem names the field, the request and the entry.",
+    413: "The body is too large.",
+    415: "The body is not said to be JSON.",
+    422: "A field of the body is wrong, or the Idempotency-Key was used for another request.",
+}
+
+
+def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastAPI:
+    """Make the application, asked as one of `hosts`; its lifespan follows the log."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(gateway.cells.run())
+        try:
+            yield
+        finally:
+            gateway.closing.set()
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            await gateway.desk.close()
+
+    app = FastAPI(
+        title="Tidegate",
+        version="1",
+        description="What a scheduler of GPUs decided and why, now and at any moment of its log.",
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,
+    )
+    app.state.gateway = gateway
+    for router in (routes.router, routes_journal.router, routes_requests.router):
+        app.include_router(router, prefix=API, responses=_responses())
+    add_signing_in(app)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_middleware(Guard, authority=gateway.authority, limits=gateway.limits, hosts=hosts)
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _described(plain())
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    app.state.parameters, app.state.integers = {}, {}
+    for path in openapi()["paths"].values():
+        for operation in path.values():
+            name, taken = operation["operationId"], operation.get("parameters", ())
+            queries = [one["name"] for one in taken if one["in"] == "query"]
+            app.state.parameters[name] = queries
+            app.state.integers[name] = [one["name"] for one in taken if _is_integer(one["schema"])]
+    return app
+
+
+def _is_integer(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "integer" or any(map(_is_integer, schema.get("anyOf", ())))
+
+
+def _responses() -> dict[int | str, dict[str, Any]]:
+    found: dict[int | str, dict[str, Any]] = {304: {"description": _SAME}}
+    return found | {int(status): told for status, told in _problems(_ANSWERS).items()}
+
+
+def _problems(answers: Mapping[int, str]) -> dict[str, dict[str, Any]]:
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {
+        str(status): {"description": text, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status, text in answers.items()
+    }
+
+
+def _described(document: dict[str, Any]) -> dict[str, Any]:
+    """Say what FastAPI does not know: how one is let in, and how errors look."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["ProblemDocument"] = ProblemDocument.model_json_schema(mode="serialization")
+    # The routes read this body themselves, so FastAPI does not know its model.
+    body = RequestBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= body.pop("$defs") | {"RequestBody": body}
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for path in document["paths"].values():
+        for method, operation in path.items():
+            operation["responses"].pop("422", None)
+            if method == "post":
+                operation["responses"] |= _problems(_WRITTEN)
+            else:
+                operation["responses"].pop("403", None)
+    document["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "tidegate-8321"},
+    }
+    document["security"] = [{"token": []}, {"cookie": []}]
+    return document
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return response(error)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    name = where[1] if len(where) > 1 else where[0]
+    said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    text = "is missing; give it" if first["type"] == "missing" else f"should be {said}"
+    return response(Problem(400, f"{name}: {text}", parameter=name))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        text = f"there is nothing here; GET {API}/openapi.json lists what there is"
+        return response(Problem(404, text))
+    if error.status_code == 405:
+        text = f"{request.method} does nothing here; allowed are {headers.get('Allow', 'GET')}"
+        return response(Problem(405, text, headers=headers))
+    return response(Problem(error.status_code, str(error.detail), headers=headers))

@@ -1,0 +1,95 @@
+"""The body of a request that asks for something, read within bounds and checked field by field."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from gateway.problems import Problem
+from schemas import requests
+from schemas.parse import Rejected, parse_object, repeated_key, shown
+from schemas.values import MAX_MESSAGE_BYTES
+
+#: A message has an envelope and who asks beside what is asked for.
+BODY_MAX_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
+#: What a request has that the gateway alone says.
+_OURS = tuple(name for name in requests.Request.model_fields if name not in ("args", "reason"))
+_FIELDS = ("args", "reason", "dry_run")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is asked for, its arguments not checked yet."""
+
+    args: Any
+    reason: Any
+    dry_run: bool
+
+
+async def read_body(request: Request) -> Body:
+    """Read the body of a request.
+
+    Raises:
+        Problem: 413, 415, 400 or 422: it is too large, no JSON, or has a wrong field.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(
+            415,
+            f"the body is {kind[:64] or 'of no type'}; send JSON, and say so: "
+            "Content-Type: application/json",
+        )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "the body is encoded; send it as it is, without Content-Encoding")
+    raw = await _bytes(request)
+    found = parse_object(raw, BODY_MAX_BYTES)
+    wrong = found if isinstance(found, Rejected) else repeated_key(raw, found)
+    if wrong is not None:
+        raise Problem(400, f"the body: {wrong.field} {wrong.reason}".replace("  ", " "),
+                      parameter=wrong.field or None)  # fmt: skip
+    assert isinstance(found, dict)
+    return _checked(found)
+
+
+def _checked(found: dict[str, Any]) -> Body:
+    for name in found:
+        if name in _OURS:
+            extra = "; it is the header Idempotency-Key" if name == "id" else ""
+            extra = "; it is the parameter cell of the address" if name == "cell" else extra
+            raise Problem(422, f"{name}: is the gateway's to say; leave it out{extra}",
+                          parameter=name)  # fmt: skip
+        if name not in _FIELDS:
+            raise Problem(422, f"{name[:64]!r} is no field here; there are {', '.join(_FIELDS)}",
+                          parameter=name[:64])  # fmt: skip
+    if "args" not in found:
+        raise Problem(422, 'args: is missing; give the verb: {"args": {"verb": "node.cordon", '
+                      '"node": "..."}}', parameter="args")  # fmt: skip
+    dry_run = found.get("dry_run", False)
+    if not isinstance(dry_run, bool):
+        raise Problem(422, f"dry_run: should be true or false, got {shown(dry_run)}",
+                      parameter="dry_run")  # fmt: skip
+    return Body(found["args"], found.get("reason", ""), dry_run)
+
+
+async def _bytes(request: Request) -> bytes:
+    """Read a body, no further than it may go."""
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > BODY_MAX_BYTES:
+        raise _too_large()
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > BODY_MAX_BYTES:
+                raise _too_large()
+            parts.append(part)
+    except ClientDisconnect:
+        raise Problem(400, "the body was cut off; nothing was done") from None
+    return b"".join(parts)
+
+
+def _too_large() -> Problem:
+    # The rest is not read: the connection is of no further use.
+    return Problem(413, f"the body is larger than {BODY_MAX_BYTES} bytes; shorten it",
+                   headers={"Connection": "close"})  # fmt: skip

@@ -1,0 +1,215 @@
+"""All cells of a log: the loops that read it, and who waits for what is new."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+
+import orjson
+
+from bus.clock import Clock
+from bus.contract import BusError
+from explain.reading import CELL
+from gateway.feed import Feed
+from gateway.log import ServedLog
+from gateway.problems import Problem, later
+from scheduler.core.transitions import InvalidTransition
+from schemas.topics import CELLS, JOURNAL, SNAPSHOTS
+
+#: How often the log is looked at, in seconds.
+_POLL_S = 0.1
+#: And how often after it could not be read.
+_RETRY_S = 1.0
+#: How often other cells are looked for.
+_DISCOVER_S = 5.0
+#: Who asks beyond what is folded waits so long for what the log has, in seconds.
+_LEVEL_S = 5.0
+KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
+
+
+class Cells:
+    """The cells of a log, kept up by `run`."""
+
+    def __init__(
+        self,
+        log: ServedLog,
+        clock: Clock,
+        *,
+        keep_index: bool = True,
+        others: Sequence[ServedLog] = (),
+    ) -> None:
+        """Begin with the cells that are named.
+
+        Args:
+            log: The log.
+            clock: Says when other cells are looked for.
+            keep_index: Whether indexes are kept in files.
+            others: More parts of it, where each cell has one of its own, as on Kafka.
+        """
+        self.log, self.clock = log, clock
+        self._logs = (log, *others)
+        self._keep_index = keep_index
+        self.feeds: dict[str, Feed] = {}
+        for one in self._logs:
+            if one.cell is not None:
+                self._add(one, one.cell)
+        #: Why nothing can be read now; of one cell alone its feed says so.
+        self.problem = "" if others else "the log is being opened"
+        self._looked_s = -_DISCOVER_S
+        self._changed: dict[str, asyncio.Event] = {}
+        self._told: dict[str, tuple[int, int, str]] = {}
+
+    async def run(self) -> None:
+        """Follow the log until cancelled; nothing that a log can do ends it."""
+        try:
+            async with asyncio.TaskGroup() as following:
+                for log in self._logs:  # a part that is away keeps nobody else waiting
+                    following.create_task(self._follow(log))
+        finally:
+            for feed in self.feeds.values():
+                feed.index.close()
+            for log in self._logs:
+                await log.close()
+
+    async def _follow(self, log: ServedLog) -> None:
+        while True:
+            try:
+                busy = await self._advance(log)
+                wait_s = 0.0 if busy else _POLL_S
+            except KNOWN as error:
+                if len(self._logs) == 1:
+                    self.problem = str(error)
+                else:
+                    for feed in self._of(log):
+                        feed.problem = str(error)
+                wait_s = _RETRY_S
+                with contextlib.suppress(*KNOWN):
+                    await log.close()
+            self._tell()
+            await asyncio.sleep(wait_s)
+
+    def _of(self, log: ServedLog) -> list[Feed]:
+        return [feed for feed in self.feeds.values() if feed.log is log]
+
+    def _add(self, log: ServedLog, cell: str) -> None:
+        self.feeds[cell] = Feed(log, cell, keep_index=self._keep_index)
+
+    async def _advance(self, log: ServedLog) -> bool:
+        if await log.keep_open():
+            self._looked_s = -_DISCOVER_S
+            for feed in self._of(log):
+                await feed.check()
+        if log.cell is None:
+            await self._discover()
+        busy = False
+        feeds = self._of(log)
+        for feed in feeds:
+            try:
+                busy = await feed.advance() or busy
+            except KNOWN as error:
+                feed.problem = str(error)
+                if len(feeds) == 1:
+                    raise
+        self.problem = ""
+        return busy
+
+    async def _discover(self) -> None:
+        """Find the cells that the log holds; one of which nobody ever spoke is `default`."""
+        now_s = self.clock.now_s()
+        if now_s - self._looked_s < _DISCOVER_S:
+            return
+        bus, self._looked_s = self.log.bus, now_s
+        found = [record.key async for record in bus.read(CELLS.name)]
+        for topic in (SNAPSHOTS, JOURNAL):
+            newest = await bus.last(topic.name)
+            if newest is not None:
+                found.append(newest.key.partition("/")[0])
+        for cell in dict.fromkeys(found or ([] if self.feeds else [CELL])):
+            if cell not in self.feeds:
+                self._add(self.log, cell)
+        blank = self.feeds.get(CELL)
+        if blank is not None and found and CELL not in found and not blank.entries:
+            blank.index.close()
+            del self.feeds[CELL]
+
+    def _tell(self) -> None:
+        """Wake those who wait, where something is new."""
+        for cell, feed in self.feeds.items():
+            now = (feed.generation, feed.entries, feed.problem or self.problem)
+            if self._told.get(cell) != now:
+                self._told[cell] = now
+                self._changed.pop(cell, asyncio.Event()).set()
+
+    async def changed(self, cell: str, timeout_s: float) -> bool:
+        """Wait until there is something new of a cell, for so long; tell whether there is."""
+        event = self._changed.setdefault(cell, asyncio.Event())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def reach(self, feed: Feed, entries: int | None = None) -> None:
+        """Return when so many entries are folded, or all that the log has now, or after a while.
+
+        Another gateway of the same log may have told of what is not folded here yet.
+        """
+        if entries is not None and feed.entries >= entries:
+            return
+        try:
+            end = await feed.log.bus.end(JOURNAL.name)
+            async with asyncio.timeout(_LEVEL_S):
+                while feed.live is not None and feed.live.offset < end:
+                    await self.changed(feed.cell, _POLL_S)
+        except (TimeoutError, *KNOWN):
+            return  # what is folded is what can be answered of
+
+    def feed(self, cell: str | None) -> Feed:
+        """Give a cell; without a name, `default`, or the only one.
+
+        Raises:
+            Problem: there is no such cell, or there are several.
+        """
+        names = ", ".join(self.feeds)
+        if cell is None:
+            only = len(self.feeds) == 1
+            cell = next(iter(self.feeds)) if only else CELL
+            if cell not in self.feeds and self.feeds:
+                raise Problem(400, f"the log holds several cells; name one of: {names}",
+                              parameter="cell")  # fmt: skip
+        found = self.feeds.get(cell)
+        if found is None and self.feeds:
+            raise Problem(404, f"there is no cell {cell}; the log holds {names}", parameter="cell")
+        if found is None:
+            raise later(f"the log cannot be read: {self.problem}", _RETRY_S)
+        return found
+
+    def live(self, cell: str | None) -> Feed:
+        """Give a cell that can be asked.
+
+        Raises:
+            Problem: there is none, or it cannot be read now.
+        """
+        feed = self.feed(cell)
+        problem = feed.problem or self.problem
+        if problem:
+            raise later(f"the log cannot be read now: {problem}. See GET /api/v1/health", _RETRY_S)
+        if feed.live is None:
+            raise later(
+                f"the log is being read for the first time and is at {feed.done:.0%}", _RETRY_S
+            )
+        return feed
+
+
+def head(feed: Feed) -> bytes:
+    """Say where a cell is, as an event's data."""
+    state = None if feed.live is None else feed.live.state
+    return orjson.dumps(
+        {
+            "cell": feed.cell,
+            "entry": feed.entries - 1 if feed.entries else None,
+            "now_s": None if state is None else state.now_s,
+            "problem": feed.problem or None,
+        }
+    )

@@ -1,0 +1,272 @@
+"""One cell as it is now, and the index of what was: every entry is folded as it comes.
+
+The live state begins at the newest snapshot, or at the index's newest mark if that is near the
+end. While the index is far behind, a second state catches up; from then on one fold does both.
+"""
+
+import asyncio
+import sqlite3
+
+import orjson
+
+from bus.contract import Record, Unreadable
+from explain.reading import entries
+from gateway import sidecar
+from gateway.index import Index, Mark, Place, about, open_index
+from gateway.log import ServedLog
+from scheduler.core.state import ClusterState
+from scheduler.core.transitions import InvalidTransition
+from scheduler.journal import JournalReader, folding, recover
+from schemas.journal import NO_DIGEST, decode_entry
+from schemas.parse import Rejected
+from schemas.topics import JOURNAL, SNAPSHOTS
+
+#: Entries folded before others have their turn.
+_TURN = 20
+#: Entries of the past that are folded before what is new is looked for.
+_SLICE = 2000
+#: An index that is at most so far behind is caught up with before anything is answered.
+_NEAR = 20_000
+
+
+class Fold:
+    """A state, and where in the journal it goes on."""
+
+    def __init__(self, cell: str, state: ClusterState, digest: str, offset: int) -> None:
+        """Go on from a state."""
+        self.state, self.offset = state, offset
+        self._after = offset  # the last entry of the cell; other cells' may follow it
+        self._reader = JournalReader(cell, state.number, digest)
+
+    @property
+    def place(self) -> Place:
+        """Where the next entry may be, right after the last one."""
+        return Place(self.state.number, self._after, self._reader.digest)
+
+    async def go_on(
+        self,
+        log: ServedLog,
+        end: int,
+        *,
+        until: int | None = None,
+        index: Index | None = None,
+        shown: bool = False,
+    ) -> None:
+        """Fold what is stored before the offset `end`, or until so many entries are folded.
+
+        Others have their turns between entries; also within one, unless the state is `shown` to
+        them: nobody may see half an entry.
+
+        Raises:
+            Unreadable: the journal is damaged, or goes on otherwise.
+        """
+        turn = 0
+        async for record in log.read(JOURNAL.name, self.offset, end):
+            if self.state.number == until:
+                return
+            entry = self._reader.read(record)
+            self.offset = record.offset + 1
+            if entry is None:
+                continue
+            self._after = self.offset
+            decision = orjson.loads(entry.decision)
+            subjects = [] if index is None else about(entry, decision)
+            if index is not None:
+                index.before(self.state, entry)
+            for _ in folding(self.state, entry, decision):
+                if not shown:
+                    await asyncio.sleep(0)
+            if index is not None:
+                size = len(record.value or b"")
+                index.take(self.state, entry, subjects, record.offset, size)
+                await index.mark_if_due(self.state)
+            turn += 1
+            if turn % _TURN == 0:
+                await asyncio.sleep(0)
+        # Not all offsets have a record: on Kafka the end of a transaction takes one, too.
+        self.offset = max(self.offset, end)
+
+
+async def from_mark(cell: str, mark: Mark | None) -> Fold:
+    """Begin at a mark; without one, at the beginning.
+
+    Raises:
+        sidecar.Damaged: the mark is not as it was written.
+    """
+    if mark is None:
+        return Fold(cell, ClusterState(cell=cell), NO_DIGEST, 0)
+    found: ClusterState | None = None
+    for state in mark.restored():
+        await asyncio.sleep(0)
+        found = found if state is None else state
+    assert found is not None
+    return Fold(cell, found, mark.place.digest, mark.place.offset)
+
+
+class Feed:
+    """A cell. `live` is None until it is level with the log for the first time."""
+
+    def __init__(self, log: ServedLog, cell: str, *, keep_index: bool = True) -> None:
+        """Begin with nothing; `advance` does the rest. Without `keep_index` it has no file."""
+        self.log, self.cell = log, cell
+        self.live: Fold | None = None
+        self.index = Index(sidecar.in_memory())
+        self.origin_s = 0.0
+        self.identity = ""  #: The digest of the first entry that the journal has.
+        self.end = 0  #: Of the journal, as far as it was looked at.
+        self.generation = 0  #: Higher with each log that is another one than before.
+        self.problem = ""  #: Why the cell cannot be read now.
+        self._keeps = keep_index
+        self._past: Fold | None = None  #: Folds what the index does not have yet.
+        self._begun = self._failed = False
+        self._notice = ""
+
+    @property
+    def notice(self) -> str:
+        """Why the index is not as it was left; empty if it is."""
+        return self.index.notice or self._notice
+
+    @property
+    def entries(self) -> int:
+        """How many entries are folded: the last one has one number less."""
+        return 0 if self.live is None else self.live.state.number
+
+    @property
+    def done(self) -> float:
+        """How much of the journal the index knows, 0 to 1."""
+        return min(1.0, self.index.place.offset / self.end) if self.end else 1.0
+
+    @property
+    def building(self) -> bool:
+        """Whether the index is still behind."""
+        return self._past is not None or not self._begun
+
+    async def advance(self) -> bool:
+        """Take up what is new; tell whether there is more to do at once.
+
+        Raises:
+            BusError: the log cannot be read.
+        """
+        try:
+            if not self._begun:
+                await self._begin()
+            self.end = await self.log.bus.end(JOURNAL.name)
+            return await self._go_on()
+        except (Unreadable, InvalidTransition):
+            self.reset()
+            raise
+        except (sidecar.Damaged, sqlite3.Error) as error:
+            self.rebuild(str(error))
+            return True
+
+    async def _go_on(self) -> bool:
+        live, past = self.live, self._past
+        if live is not None and self.end < live.offset:
+            raise Unreadable(f"{self.log.name} has become shorter: it is another log now")
+        if live is not None and self.end > live.offset:
+            index = None if past else self.index
+            await live.go_on(self.log, self.end, index=index, shown=True)
+        if past is not None:
+            until = None if live is None else live.state.number
+            await past.go_on(
+                self.log, min(self.end, past.offset + _SLICE), until=until, index=self.index
+            )
+            if live is None and past.offset >= self.end:
+                self.live = live = past
+            if live is not None and past.state.number == live.state.number:
+                self._past = None
+        if self.entries and not self.identity:
+            await self._first()
+        self.index.commit()
+        self.problem = ""
+        return self._past is not None
+
+    async def _begin(self) -> None:
+        """Open the index, and find where to go on from."""
+        bus = self.log.bus
+        await self._open_index()
+        first = await self._first()
+        snapshot = await bus.latest(SNAPSHOTS.name, self.cell)
+        if first > 0 and self.index.entries == 0:
+            await self._begin_late()
+        elif snapshot is not None and await bus.end(JOURNAL.name) - self.index.place.offset > _NEAR:
+            found = await recover(bus, self.cell)
+            self.live = Fold(self.cell, found.state, found.digest, found.offset)
+            self._past = await self._caught_up()
+        else:
+            self._past = await self._caught_up()
+        self._begun = True
+
+    async def _caught_up(self) -> Fold:
+        """Give the state at which the index goes on."""
+        place = self.index.place
+        found = await from_mark(self.cell, self.index.mark_before(place.number))
+        try:
+            await found.go_on(self.log, place.offset, until=place.number)
+        except Unreadable as error:
+            # It is the index's or the journal's fault: the journal, read anew, will tell.
+            raise sidecar.Damaged(str(error)) from error
+        if found.place != place:
+            raise sidecar.Damaged("it does not fit the journal")
+        return found
+
+    async def _begin_late(self) -> None:
+        """Begin at the snapshot: what was before is not in the journal any more."""
+        found = await recover(self.log.bus, self.cell)
+        self.live = Fold(self.cell, found.state, found.digest, found.offset)
+        await self.index.begin(found.state, self.live.place, self.origin_s)
+
+    async def _open_index(self) -> None:
+        self.index.close()
+        path = self.log.index_path(self.cell) if self._keeps else None
+        self.index = await asyncio.to_thread(open_index, path)
+        if not await self.holds(self.index.place):
+            self.index.close()
+            if path is not None:
+                sidecar.remove(path)
+            self.index = await asyncio.to_thread(open_index, path)
+            self._notice = f"the index {path} was of another log and is built again"
+
+    async def _first(self) -> int:
+        """Give the number of the first entry that the journal has, and learn when the log began."""
+        async for entry in entries(self.log.bus, self.cell, (b"",), 2**62):
+            self.origin_s, self.identity = entry.at_s, entry.digest
+            return entry.number
+        return 0
+
+    async def holds(self, place: Place) -> bool:
+        """Whether the log still holds the entry before a place as it was read."""
+        if place.number == 0:
+            return True
+        record = await self.log.record(JOURNAL.name, place.offset - 1)
+        entry = None if record is None else _entry(record)
+        return entry is not None and entry == (place.number - 1, place.digest)
+
+    async def check(self) -> None:
+        """Begin anew if the log, opened again, is another one."""
+        begun = self.live or self._past
+        if begun is not None and not await self.holds(begun.place):
+            self.reset()
+
+    def rebuild(self, reason: str) -> None:
+        """Throw the index away, and make it anew; after a second failure, in memory."""
+        path = self.log.index_path(self.cell)
+        self.index.close()
+        if self._keeps:
+            sidecar.remove(path)
+        self._keeps, self._failed = self._keeps and not self._failed, True
+        self.index = Index(sidecar.in_memory())
+        self._notice = f"the index {path} was of no use ({reason}) and is built again"
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all: the log is another one, or cannot be read."""
+        self.live = self._past = None
+        self._begun = False
+        self.generation += 1
+        self.origin_s, self.identity = 0.0, ""
+
+
+def _entry(record: Record) -> tuple[int, str] | None:
+    found = None if record.value is None else decode_entry(record.value)
+    return None if found is None or isinstance(found, Rejected) else (found.number, found.digest)

@@ -1,0 +1,279 @@
+"""Any moment of a cell: states as they were after an entry, and the entries themselves."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bus.contract import BusError, Unreadable
+from explain.reading import entries, entry_of
+from gateway import sidecar
+from gateway.about import Kind
+from gateway.feed import Feed, Fold, from_mark
+from gateway.index import PLACE_EVERY
+from gateway.problems import Problem, later
+from scheduler.core.state import ClusterState
+from scheduler.journal import JournalReader
+from schemas.journal import JournalEntry, RawEntry
+from schemas.topics import JOURNAL
+
+#: What past states may take in memory, in all.
+KEPT_BYTES = 512 * 1024**2
+#: A state in memory takes so many times what it takes as JSON.
+_BLOWN_UP = 4
+_LEAST_BYTES = 256 * 1024
+#: So many entries beyond the index are folded or read for one question, no more.
+_FAR = 20_000
+_Found = TypeVar("_Found")
+_Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of a cell, which must not be changed: after `entries` entries."""
+
+    feed: Feed
+    state: ClusterState
+    entries: int
+    pinned: bool  #: Somebody named the entry: the answer never changes.
+
+    @property
+    def entry(self) -> int | None:
+        """The number of the last entry; None before the first."""
+        return self.entries - 1 if self.entries else None
+
+
+class Past:
+    """Past states, the newest asked for kept within bounds."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        """Keep states of at most so many bytes."""
+        self._kept_bytes = kept_bytes
+        self._kept: OrderedDict[_Key, tuple[ClusterState, int]] = OrderedDict()
+        self._size = 0
+        self._sought: dict[_Key, asyncio.Future[ClusterState]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """What the states take that are kept, about."""
+        return self._size
+
+    @property
+    def seeking(self) -> bool:
+        """Whether a state is being sought."""
+        return bool(self._sought)
+
+    def known(self, feed: Feed, number: int) -> ClusterState | None:
+        """Give a state that is at hand; the live one is."""
+        if feed.live is not None and feed.live.state.number == number:
+            return feed.live.state
+        key = (feed.cell, feed.generation, number)
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    async def state(self, feed: Feed, number: int) -> ClusterState:
+        """Give the state after so many entries, at hand or not. Two who ask wait for one seek.
+
+        Raises:
+            Problem: it cannot be found now.
+        """
+        key = (feed.cell, feed.generation, number)
+        if (kept := self.known(feed, number)) is not None:
+            return kept
+        if key not in self._sought:
+            seek = asyncio.ensure_future(self._seek(feed, number))
+            self._sought[key] = seek
+            seek.add_done_callback(lambda _: self._sought.pop(key, None))
+            seek.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # Whoever goes away leaves the seek to the others.
+        return await asyncio.shield(self._sought[key])
+
+    async def _seek(self, feed: Feed, number: int) -> ClusterState:
+        async def find() -> tuple[Fold, int]:
+            generation = feed.generation
+            mark = feed.index.mark_before(number)
+            begin = 0 if mark is None else mark.place.number
+            reachable(feed, number - begin if mark is None else number - feed.index.entries)
+            found = await from_mark(feed.cell, mark)
+            after = feed.index.place_before(number + PLACE_EVERY)
+            end = after.offset if after.number >= number else feed.end
+            await found.go_on(feed.log, end, until=number)
+            if found.state.number != number or generation != feed.generation:
+                raise Unreadable("the log became another one meanwhile")
+            return found, 0 if mark is None else mark.size
+
+        found, size = await guarded(feed, find)
+        self._keep((feed.cell, feed.generation, number), found.state, size)
+        return found.state
+
+    def _keep(self, key: _Key, state: ClusterState, size: int) -> None:
+        size = max(_LEAST_BYTES, _BLOWN_UP * size)
+        self._kept[key] = (state, size)
+        self._size += size
+        while self._size > self._kept_bytes and len(self._kept) > 1:
+            _, (_, freed) = self._kept.popitem(last=False)
+            self._size -= freed
+
+
+def reachable(feed: Feed, entries: int) -> None:
+    """Refuse what so many entries would have to be read for while the index is being built.
+
+    Raises:
+        Problem: 503, and how far the index is.
+    """
+    if entries > _FAR and feed.building:
+        raise later(
+            f"the index of the log is being built and is at {feed.done:.0%}; earlier entries are "
+            "answered already, this one once GET /api/v1/health says that it is done",
+            2.0,
+        )
+
+
+async def guarded(feed: Feed, ask: Callable[[], Awaitable[_Found]]) -> _Found:
+    """Ask the index and the log, and say what to do where one of them cannot answer.
+
+    Raises:
+        Problem: it cannot be answered now.
+    """
+    try:
+        return await ask()
+    except (sidecar.Damaged, sqlite3.Error) as error:
+        feed.rebuild(str(error))
+        raise later(f"the index is damaged ({error}) and is built again; ask again", 2.0) from error
+    except BusError as error:
+        raise later(f"the log cannot be read: {error}. See GET /api/v1/health", 2.0) from error
+
+
+async def raw(feed: Feed, number: int) -> RawEntry:
+    """Give an entry as it was written, its digest checked.
+
+    Raises:
+        Problem: it cannot be read now.
+    """
+    (entry,) = await raw_between(feed, number, number + 1)
+    return entry
+
+
+async def raw_between(feed: Feed, begin: int, end: int) -> list[RawEntry]:
+    """Give the entries from one number to before another, their digests checked.
+
+    Raises:
+        Problem: they cannot be read now.
+    """
+
+    async def find() -> list[RawEntry]:
+        reachable(feed, begin - feed.index.entries)
+        found: list[RawEntry] = []
+        if begin >= end:
+            return found
+        async with contextlib.aclosing(_chained(feed, begin)) as entries:
+            async for entry in entries:
+                if entry.number >= begin:
+                    found.append(entry)
+                if entry.number == end - 1:
+                    break
+        if len(found) != end - begin:
+            raise Unreadable(f"it has no entry {begin + len(found)} any more")
+        return found
+
+    return await guarded(feed, find)
+
+
+async def last_before(feed: Feed, at_s: float) -> int:
+    """Give the number of the last entry that is not later than a moment; -1 if all are.
+
+    Raises:
+        Problem: it cannot be found now.
+    """
+
+    async def find() -> int:
+        place = feed.index.place_at(at_s)
+        reachable(feed, feed.entries - feed.index.entries)
+        number = place.number - 1
+        async with contextlib.aclosing(_chained(feed, place.number)) as entries:
+            async for entry in entries:
+                if entry.at_s > at_s:
+                    break
+                number = entry.number
+        return number
+
+    return await guarded(feed, find)
+
+
+async def _chained(feed: Feed, number: int) -> AsyncGenerator[RawEntry, None]:
+    """Read entries from the place before a number on; each must follow the one before."""
+    place = feed.index.place_before(number)
+    reader = JournalReader(feed.cell, place.number, place.digest)
+    end = place.offset
+    while end < feed.end:
+        # Not the log's rest for an entry that is near.
+        begin, end = end, min(feed.end, end + 256)
+        async for record in feed.log.read(JOURNAL.name, begin, end):
+            entry = reader.read(record)
+            if entry is not None:
+                yield entry
+        await asyncio.sleep(0)
+
+
+async def mentioning(
+    feed: Feed, wanted: Sequence[tuple[Collection[Kind], str]], before: int
+) -> list[JournalEntry]:
+    """Give the entries before a number that mention one of some subjects, ascending.
+
+    The index names those that it knows of; what came after it is read through.
+
+    Raises:
+        Problem: they cannot be read now.
+    """
+
+    async def find() -> list[JournalEntry]:
+        index = feed.index
+        if index.first:
+            return [entry async for entry in _all(feed, before)]
+        reachable(feed, before - index.entries)
+        known = min(before, index.entries)
+        offsets = sorted(
+            {
+                offset
+                for kinds, subject in wanted
+                for _, offset in index.mentioned(kinds, subject, before=known)
+            }
+        )
+        begin, found = index.place.offset, []
+        for count, offset in enumerate(offsets, 1):
+            record = await feed.log.record(JOURNAL.name, offset)
+            if record is None:
+                raise Unreadable(f"it has no record {offset} any more")
+            found.append(entry_of(record))
+            if count % 20 == 0:
+                await asyncio.sleep(0)
+        if known < before:
+            names = [f'"{subject}"'.encode() for _, subject in wanted]
+            async for record in feed.log.read(JOURNAL.name, begin, feed.end):
+                value = record.value or b""
+                if record.key == feed.cell and any(name in value for name in names):
+                    entry = entry_of(record)
+                    if entry.number < before:
+                        found.append(entry)
+        return found
+
+    return await guarded(feed, find)
+
+
+async def _all(feed: Feed, before: int) -> AsyncIterator[JournalEntry]:
+    async for entry in entries(feed.log.bus, feed.cell, (b"",), before):
+        yield entry
+
+
+def beyond(feed: Feed, name: str, value: object) -> Problem:
+    """Say that a moment is not in the log."""
+    if not feed.entries:
+        text = "the log holds no entry yet; leave it out, and follow /api/v1/stream"
+    else:
+        text = f"the last entry is {feed.entries - 1}; leave {name} out for the newest state"
+    return Problem(404, f"{name}={value} is beyond the end of the log: {text}", parameter=name)

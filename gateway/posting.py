@@ -1,0 +1,184 @@
+"""From a body and a subject to a request: who asks, in which role, when, and whether they may."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from explain.moments import is_demo
+from explain.reading import newest
+from gateway.body import Body
+from gateway.feed import Feed
+from gateway.mailbox import Mailbox
+from gateway.outbox import Outbox, Undelivered
+from gateway.outcomes import Outcome
+from gateway.past import Moment, guarded
+from gateway.problems import Problem, later
+from gateway.subjects import Sight, Subject
+from gateway.views import reading_of
+from scheduler.core.changed_claims import ChangedClaims
+from scheduler.core.facts import RequestRefused
+from scheduler.core.requests import requested
+from scheduler.core.rights import forbidden
+from scheduler.core.settings import settings_from
+from scheduler.core.stimuli import Requested
+from scheduler.core.trial import trial_of
+from scheduler.core.turn import Turn
+from schemas.codec import verb_left_out
+from schemas.parse import first_error
+from schemas.requests import Request, SubmitJob
+from schemas.topics import TOPICS
+
+#: A request waits so long for a scheduler, in seconds of the log's time.
+LIFE_S = 86_400.0
+#: What an id looks like (`schemas.values.Name`).
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+#: What a subject asks with, by how it proved who it is: a browser has a cookie.
+_VIA = {"cookie": "console", "token": "api"}
+
+
+@dataclass(slots=True)
+class _Turnstile:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where requests are made, and sent one at a time for each id."""
+
+    outbox: Outbox | None = None  #: None: this gateway only reads.
+    #: By cell, where each cell is written apart, as on Kafka.
+    others: Mapping[str, Outbox] = field(default_factory=dict)
+    _mailboxes: dict[str, Mailbox] = field(default_factory=dict)
+    _busy: dict[str, _Turnstile] = field(default_factory=dict)
+
+    def mailbox(self, feed: Feed) -> Mailbox:
+        """Give the mailbox of a cell."""
+        return self._mailboxes.setdefault(feed.cell, Mailbox())
+
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """Let nobody else of this gateway look for a request and send it meanwhile."""
+        one = self._busy.setdefault(name, _Turnstile())
+        one.users += 1
+        try:
+            async with one.lock:
+                yield
+        finally:
+            one.users -= 1
+            if not one.users:
+                del self._busy[name]
+
+    async def made(
+        self, feed: Feed, who: Subject, body: Body, name: str, real_s: float
+    ) -> tuple[Request, float | None]:
+        """Make a request, and give the time that its log lives in; None: real time, `real_s`.
+
+        Raises:
+            Problem: 422, a field is wrong; 409, nobody goes on with this log.
+        """
+        log_s = await self._log_s(feed)
+        now_s = real_s if log_s is None else log_s
+        try:
+            asked = Request.model_validate(
+                {
+                    "id": name,
+                    "args": body.args,
+                    "subject": who.name,
+                    "role": who.role.value,
+                    "tenant": who.tenant,
+                    "reason": body.reason,
+                    "via": _VIA.get(who.via, "api"),
+                    "asked_s": now_s,
+                    "expires_s": now_s + LIFE_S,
+                    "cell": feed.cell,
+                }
+            )
+        except ValidationError as error:
+            wrong = verb_left_out(first_error(error, "data"))
+            name = wrong.field.removeprefix("data.")
+            raise Problem(422, f"{name}: {wrong.reason}", parameter=name) from None
+        return asked, log_s
+
+    async def _log_s(self, feed: Feed) -> float | None:
+        assert feed.live is not None
+        state = feed.live.state
+        reading = reading_of(Moment(feed, state, feed.entries, pinned=False))
+        if reading.virtual:
+            raise Problem(
+                409, "this log is the record of a simulation, with which nobody goes on; ask the "
+                "gateway of a log that a scheduler works on"
+            )  # fmt: skip
+        if state.number:
+            return float(state.now_s) if reading.simulated else None
+        # Before the first decision the records tell.
+        found_s = await guarded(feed, lambda: newest(feed.log.bus, TOPICS))
+        return found_s if is_demo(found_s) else None
+
+    def allowed(self, feed: Feed, who: Subject, asked: Request) -> None:
+        """Refuse what the scheduler would refuse for who asks.
+
+        Raises:
+            Problem: 403, which role or tenant may.
+        """
+        assert feed.live is not None
+        state = feed.live.state
+        wrong = forbidden(state, asked)
+        name = None if isinstance(asked.args, SubmitJob) else getattr(asked.args, "job", None)
+        if who.sight is Sight.OWN_NAMES and name is not None:
+            job = state.jobs.get(name)
+            if job is None or not who.owns(job.tenant):
+                # The same for another's job and for none: else names could be guessed.
+                wrong = "args.job", f"{who.tenant} has no job {name}"
+        if wrong is not None:
+            raise Problem(403, f"{wrong[0]}: {wrong[1]}", parameter=wrong[0])
+
+    async def send(self, asked: Request, log_s: float | None) -> None:
+        """Put a request on the log.
+
+        Raises:
+            Problem: 413, 503, 403: it is too large, the log is away, or this gateway only reads.
+        """
+        outbox = self.others.get(asked.cell, self.outbox)
+        if outbox is None:
+            raise Problem(
+                403, "this gateway only reads: it has no key to sign with, or may not write the "
+                "log; start it with --sign-key KEY_ID=FILE, or as who may write the file"
+            )  # fmt: skip
+        try:
+            await outbox.send(asked, log_s)
+        except ValueError as error:
+            raise Problem(413, f"{error}") from error
+        except Undelivered as error:
+            away = later(
+                f"the log cannot be written now: {error}. Ask again with Idempotency-Key: "
+                f"{asked.id}, and it is done once, whether it was written or not",
+                2.0,
+            )
+            away.request = asked.id
+            raise away from error
+
+    async def close(self) -> None:
+        """Let go of the log."""
+        for outbox in (self.outbox, *self.others.values()):
+            if outbox is not None:
+                await outbox.close()
+
+
+def preview(feed: Feed, asked: Request) -> Outcome:
+    """Say what the scheduler would say to a request now, by its own code, on a copy of the state.
+
+    It copies what the request touches alone, so that it costs the same in a cell of any size. What
+    follows from it, such as where gangs move, is the policy's to say and is not in it.
+    """
+    assert feed.live is not None
+    state = trial_of(feed.live.state)
+    turn = Turn(state, settings_from(state.leader.settings), ChangedClaims())
+    requested(turn, Requested(raw="{}", request=asked))
+    for fact in turn.facts:
+        if isinstance(fact, RequestRefused):
+            return Outcome(asked, "refused", wrong=(fact.field, fact.reason))
+    return Outcome(asked, "would_be_done")

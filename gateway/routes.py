@@ -1,0 +1,263 @@
+"""The routes of `/api/v1` that answer about states: what they take, and in which form they answer.
+
+Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
+"""
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from explain.answer import Answer
+from explain.cell import rules_of
+from explain.documents import WhyDocument, why_document
+from explain.measured import Measured
+from explain.overview import overview as overview_of
+from explain.reading import read_measured
+from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
+from explain.spans import stays_of
+from gateway import cursors, models, telling, views
+from gateway.about import SLOT_S, tide_of
+from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
+from gateway.past import Moment, guarded
+from gateway.problems import Problem
+from gateway.subjects import Sight, Subject
+from scheduler.core.state import Job
+from scheduler.core.transitions import JobState, NodeState
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
+At = Annotated[Asked, Depends(Asked)]
+JobId = Annotated[str, Path(description="The job's id.", max_length=256)]
+Text = Annotated[
+    str | None,
+    Query(description="Only those whose names hold this, in upper or lower case.", max_length=256),
+]
+Pool = Annotated[str | None, Query(description="Only of this pool.", max_length=256)]
+
+
+@router.get("/overview", response_model=models.Overview)
+async def overview(at: At) -> Response:
+    """Give a cell at a glance: jobs and nodes by state, GPUs by pool, loans, deadlines, sums."""
+    moment = await at.moment()
+    return at.answer(moment, views.told(moment, overview_of(views.reading_of(moment))))
+
+
+@router.get("/rules", response_model=models.RulesAnswer)
+async def rules(at: At) -> Response:
+    """Say which policy decides, tenants' quotas, what is paused, and what is not to be borrowed."""
+    moment = await at.moment()
+    return at.answer(moment, views.told(moment, rules_of(views.reading_of(moment))))
+
+
+@router.get("/tide", response_model=models.TideAnswer)
+async def tide(
+    at: At,
+    since: Annotated[str | None, Query(description="From this moment on.", max_length=64)] = None,
+    until: Annotated[str | None, Query(description="Up to this moment.", max_length=64)] = None,
+    points: Annotated[int, Query(description="Rows, at most.", ge=2, le=5000)] = 600,
+) -> Response:
+    """Give over time what owners need and have, what is lent, unused and used, and the queue."""
+    begin_s = 0.0 if since is None else _named("since", since)
+    end_s = 2.0**62 if until is None else _named("until", until)
+    moment = await at.moment()
+
+    async def find() -> list[Any]:
+        return list(moment.feed.index.tide(moment.entries, begin_s, end_s))
+
+    rows = await guarded(moment.feed, find)
+    now = tide_of(moment.state)
+    if moment.entries and begin_s <= now.at_s <= end_s:
+        rows = [*(row for row in rows if row.at_s < now.at_s), now]
+    if len(rows) > points:
+        # The newest of each stride, so that the last row stays.
+        stride = -(-len(rows) // points)
+        rows = rows[::-1][::stride][::-1]
+    complete = moment.feed.index.entries >= moment.entries
+    document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
+    return at.answer(moment, document, lasts=complete)
+
+
+def _named(name: str, text: str) -> float:
+    try:
+        return moment_of(text)
+    except Problem as problem:
+        detail = problem.detail.replace("at=", f"{name}=", 1)
+        raise Problem(400, detail, parameter=name) from None
+
+
+@router.get("/nodes", response_model=models.NodesPage)
+async def nodes(
+    at: At,
+    state: Annotated[NodeState | None, Query(description="Only in this state.")] = None,
+    pool: Pool = None,
+    text: Text = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List nodes: pool, contact, loan, who is on each GPU; its utilisation, if asked of now."""
+    asked = cursors.question("nodes", at.cell, state, pool, text)
+    page = await at.page(cursor, asked)
+
+    async def gather(moment: Moment) -> dict[str, Measured]:
+        past = moment.pinned or moment.entries != moment.feed.entries
+
+        async def find() -> dict[str, Measured]:
+            return await read_measured(moment.feed.log.bus, len(moment.state.nodes))
+
+        return {} if past else await guarded(moment.feed, find)
+
+    moment, used = await at.settled(gather, None if page is None else page.entries)
+    found = views.chosen_nodes(
+        nodes_of(views.reading_of(moment)), state=state and state.value, pool=pool, text=text
+    )
+    begin = 0 if page is None else page.position
+    rows = nodes_table(views.reading_of(moment), found[begin : begin + limit], used).nodes
+    shown = views.written(rows)
+    more = begin + limit if begin + limit < len(found) else None
+    frame = {**views.framed(moment), "total": len(found)}
+    after = await at.next(moment, asked, more)
+    return at.answer(moment, {**frame, "next": after, "nodes": shown})
+
+
+@router.get("/jobs", response_model=models.JobsPage | models.SomeFields)
+async def jobs(
+    at: At,
+    state: Annotated[
+        str | None,
+        Query(
+            description=f"Only in one of these states, with commas between: {', '.join(JobState)}.",
+            max_length=256,
+        ),
+    ] = None,
+    tenant: Annotated[str | None, Query(description="Only this tenant's.", max_length=256)] = None,
+    pool: Pool = None,
+    text: Text = None,
+    sort: Annotated[
+        str,
+        Query(
+            description=f"One of {', '.join(views.SORTS)}; - before it turns it round.",
+            max_length=32,
+        ),
+    ] = "submitted",
+    fields: Annotated[
+        str | None,
+        Query(description="Only these fields of each row, with commas between.", max_length=1024),
+    ] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List jobs: state, size, progress, slack, and why in words; finished ones too."""
+    wanted = views.wanted_fields(fields)
+    states = views.wanted_states(state)
+    asked = cursors.question("jobs", at.cell, states, tenant, pool, text, sort)
+    page = await at.page(cursor, asked)
+    begin = 0 if page is None else page.position
+
+    def chosen(moment: Moment) -> list[Job]:
+        return views.chosen_jobs(
+            moment.state,
+            states=states,
+            tenant=tenant,
+            pool=pool,
+            text=text,
+            sort=sort,
+            named=at.view(moment).names,
+        )
+
+    async def gather(moment: Moment) -> tuple[int, list[str], dict[str, str]]:
+        found = chosen(moment)
+        rows = found[begin : begin + limit]
+        names = [job.id for job in rows]  # the state that is answered of may be another object
+        return len(found), names, await telling.failures(moment.feed, rows, moment.entries)
+
+    moment, gathered = await at.settled(gather, None if page is None else page.entries)
+    total, names, failed = gathered
+    shown = [moment.state.jobs[name] for name in names]
+    rows: Any = jobs_table(views.reading_of(moment), shown, failed).jobs
+    if wanted is not None:
+        rows = [{name: getattr(row, name) for name in wanted} for row in rows]
+    frame = {**views.framed(moment), "total": total}
+    document = {**frame, "jobs": views.written(rows)}
+    more = begin + limit if begin + limit < total else None
+    document["next"] = await at.next(moment, asked, more)
+    return at.answer(moment, document)
+
+
+@router.get("/jobs/{job}", response_model=models.JobAnswer)
+async def job(job: JobId, at: At) -> Response:
+    """Give one job. One that the state has forgotten is still told by `why` and `story`."""
+
+    async def gather(moment: Moment) -> dict[str, str]:
+        name = at.view(moment).named(job)
+        known = None if name is None else moment.state.jobs.get(name)
+        return await telling.failures(moment.feed, [known] if known else [], moment.entries)
+
+    moment, failed = await at.settled(gather)
+    name = at.view(moment).named(job)
+    known = None if name is None else moment.state.jobs.get(name)
+    if known is None:
+        raise telling.no_job(at, moment, job)
+    (row,) = jobs_table(views.reading_of(moment), [known], failed).jobs
+    return at.answer(moment, {**views.framed(moment), "job": row})
+
+
+def _may_read_text(who: Subject, answer: Answer) -> bool:
+    """Whether somebody may have a text as it is: nothing in it is hidden from them."""
+    if who.sight is Sight.EVERYTHING:
+        return True
+    own = answer.job is not None and who.owns(answer.job.tenant)
+    return own and who.sight is Sight.ALL_NAMES
+
+
+@router.get("/jobs/{job}/why", response_model=WhyDocument | models.WhyInWords)
+async def why(
+    job: JobId,
+    at: At,
+    text: Annotated[
+        int | None,
+        Query(
+            description="With `text`, what `tidegate why JOB` prints, so many columns wide.",
+            ge=40,
+            le=400,
+        ),
+    ] = None,
+) -> Response:
+    """Explain a job, as `tidegate why JOB --json` does: what it waits for, or why it was moved."""
+    moment, answer = await telling.why(at, job)
+    document = why_document(answer)
+    if text is not None:
+        if at.here.lay_out is None:
+            raise Problem(400, "text: this gateway has no text; leave it out", parameter="text")
+        if not _may_read_text(at.who, answer):
+            raise Problem(
+                403,
+                "a text is not looked through for what is others'; leave it out",
+                parameter="text",
+            )
+        told = {one.name: getattr(document, one.name) for one in fields(document)}
+        document = models.WhyInWords(**told, text=at.here.lay_out(answer, text))
+    return at.answer(moment, document, own=job)
+
+
+@router.get("/jobs/{job}/story", response_model=models.StoryAnswer)
+async def story(job: JobId, at: At) -> Response:
+    """Give what happened to a job, each event with its entry and the reason behind it."""
+    moment, events = await telling.story(at, job)
+    return at.answer(moment, {**views.framed(moment), "job": job, "events": events}, own=job)
+
+
+@router.get("/jobs/{job}/stays", response_model=models.StaysAnswer)
+async def stays(job: JobId, at: At) -> Response:
+    """Give where a job ran, when and how large."""
+    moment, found = await telling.told(at, job)
+    document = {**views.framed(moment), "job": job, "stays": list(stays_of(found[0]))}
+    return at.answer(moment, document, own=job)
+
+
+@router.get("/loans", response_model=models.LoansAnswer)
+async def loans(at: At) -> Response:
+    """List nodes on loan: since when, when they are due back; and how lending went so far."""
+    moment = await at.moment()
+    found = loans_table(views.reading_of(moment))
+    document = {**views.framed(moment), "loans": found.loans, "totals": found.totals}
+    return at.answer(moment, document)

@@ -1,0 +1,249 @@
+"""The routes of `/api/v1` about the journal, two moments, and the gateway itself."""
+
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gateway import cursors, models, telling, views
+from gateway.asking import (
+    Asked,
+    CellName,
+    CursorText,
+    Here,
+    Limit,
+    Who,
+    known_parameters,
+    plain,
+    tagged,
+    view_of,
+)
+from gateway.feed import Feed
+from gateway.limits import (
+    READS_BURST,
+    READS_PER_S,
+    SEEKS_AT_ONCE,
+    STREAMS_EACH,
+    WAITS_EACH,
+    WRITES_BURST,
+    WRITES_PER_S,
+)
+from gateway.past import Moment, beyond, raw
+from gateway.problems import Problem
+from gateway.sight import View
+from gateway.stream import heads
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
+At = Annotated[Asked, Depends(Asked)]
+LetterTopic = Literal["commands", "events", "requests", "telemetry"]
+
+
+@router.get("/decisions", response_model=models.DecisionsPage)
+async def decisions(
+    at: At,
+    subject: Annotated[
+        str | None, Query(description="Only about this job, node or lender.", max_length=256)
+    ] = None,
+    rule: Annotated[
+        str | None, Query(description="Only with a reason of this rule.", max_length=256)
+    ] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List decisions, newest first: on what, what was decided, and the reasons given."""
+    asked = cursors.question("decisions", at.cell, subject, rule)
+    page = await at.page(cursor, asked, of_entries=True)
+    moment = await at.moment(None if page is None else page.entries)
+    frame = views.framed(moment)
+    before = moment.entries if page is None else page.position
+    if subject is not None and at.view(moment).job(subject) != subject:
+        subject = ""  # another tenant's job, which is asked for by a name that nobody has
+    rows, more = await telling.decisions(moment.feed, before, limit, subject, rule)
+    after = await at.next(moment, asked, more)
+    return at.answer(moment, {**frame, "decisions": rows, "next": after})
+
+
+@router.get("/entries/{number}", response_model=models.EntryAnswer)
+async def entry(
+    number: Annotated[int, Path(description="The entry's number, from 0.", ge=0, le=2**53)],
+    request: Request,
+    here: Here,
+    who: Who,
+    cell: CellName = None,
+) -> Response:
+    """Give an entry of the journal whole: the stimulus, and what was decided on it."""
+    feed = here.cells.live(cell)
+    await here.cells.reach(feed, number + 1)
+    if number >= feed.entries:
+        raise beyond(feed, "number", number)
+    if number < feed.index.first:
+        raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
+                      parameter="number")  # fmt: skip
+    found = await raw(feed, number)
+    document = {
+        "cell": feed.cell,
+        "entry": number,
+        "at_s": found.at_s,
+        "policy": found.policy,
+        "stimulus": orjson.Fragment(found.stimulus),
+        "decision": orjson.Fragment(found.decision),
+        "digest": found.digest,
+    }
+    seen = View(who, ()).of(document)
+    return tagged(request, who, feed.cell, str(number), seen, kept=True)
+
+
+@router.get("/diff", response_model=models.DiffAnswer)
+async def diff(
+    here: Here,
+    who: Who,
+    request: Request,
+    entry: Annotated[int, Query(description="From after this entry...", ge=0, le=2**53)],
+    vs: Annotated[int, Query(description="...to after this one.", ge=0, le=2**53)],
+    cell: CellName = None,
+    limit: Limit = 1000,
+) -> Response:
+    """Say which jobs and nodes differ between two entries, field by field."""
+    feed = here.cells.live(cell)
+    await here.cells.reach(feed, max(entry, vs) + 1)
+    moments = []
+    for name, number in (("entry", entry), ("vs", vs)):
+        if number >= feed.entries:
+            raise beyond(feed, name, number)
+        if number < feed.index.first:
+            raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
+                          parameter=name)  # fmt: skip
+        with here.limits.seek(who.name):
+            state = await here.past.state(feed, number + 1)
+        moments.append(Moment(feed, state, number + 1, pinned=True))
+    for place, moment in enumerate(moments):
+        if moment.state.number != moment.entries:  # it was the live one, which went on
+            state = await here.past.state(feed, moment.entries)
+            moments[place] = Moment(feed, state, moment.entries, pinned=True)
+    document = view_of(who, *moments).of(views.diff(moments[0], moments[1], limit))
+    return tagged(request, who, feed.cell, f"{entry}-{vs}", document, kept=True)
+
+
+@router.get("/dead-letters", response_model=models.LettersAnswer)
+async def dead_letters(
+    at: At,
+    topic: Annotated[LetterTopic | None, Query(description="Only what came on this topic.")] = None,
+    before: Annotated[
+        int | None,
+        Query(description="With topic: only before this offset.", ge=0, le=2**53),
+    ] = None,
+    limit: Limit = 100,
+) -> Response:
+    """List messages that could not be taken, newest first: the field, the reason, the bytes."""
+    if before is not None and topic is None:
+        raise Problem(400, "before goes with topic: each has offsets of its own; add topic",
+                      parameter="before")  # fmt: skip
+
+    async def gather(moment: Moment) -> tuple[list[dict[str, object]], int | None]:
+        return await telling.letters(moment, topic, before, limit)
+
+    moment, (rows, more) = await at.settled(gather)
+    # Letters go after thirty days.
+    document = {**views.framed(moment), "letters": rows, "next": more}
+    return at.answer(moment, document, lasts=False)
+
+
+@router.get("/me", response_model=models.Me)
+async def me(who: Who) -> Response:
+    """Say who asks, and how much it may ask for."""
+    return plain(
+        {
+            "name": who.name,
+            "role": who.role,
+            "tenant": who.tenant,
+            "via": who.via,
+            "limits": {
+                "reads_per_s": READS_PER_S,
+                "reads_burst": READS_BURST,
+                "writes_per_s": WRITES_PER_S,
+                "writes_burst": WRITES_BURST,
+                "seeks_at_once": SEEKS_AT_ONCE,
+                "streams": STREAMS_EACH,
+                "waits": WAITS_EACH,
+            },
+        }
+    )
+
+
+@router.get("/cells", response_model=models.CellsAnswer)
+async def cells(here: Here) -> Response:
+    """List the cells of the log: where each is, and who leads it by which policy."""
+    return plain({"cells": [_cell(feed) for feed in here.cells.feeds.values()]})
+
+
+def _cell(feed: Feed) -> dict[str, object]:
+    state = None if feed.live is None else feed.live.state
+    return {
+        "cell": feed.cell,
+        "entry": feed.entries - 1 if feed.entries else None,
+        "now_s": None if state is None else state.now_s,
+        "leader": None if state is None else state.leader.name,
+        "leader_epoch": None if state is None else state.leader.epoch,
+        "policy": None if state is None else state.leader.policy,
+        "problem": feed.problem or None,
+    }
+
+
+@router.get("/health", response_model=models.Health)
+async def health(here: Here) -> Response:
+    """Say how the gateway is: whether it reads the log, and how far its index is."""
+    feeds = here.cells.feeds.values()
+    problem = here.cells.problem
+    ready = all(feed.live is not None for feed in feeds) and bool(feeds)
+    reading = not problem and not any(feed.problem for feed in feeds)
+    return plain(
+        {
+            "status": "unreadable" if not reading else "ok" if ready else "starting",
+            "version": here.version,
+            "log": here.cells.log.name,
+            "problem": problem or None,
+            "cells": [
+                {
+                    "cell": feed.cell,
+                    "entry": feed.entries - 1 if feed.entries else None,
+                    "now_s": None if feed.live is None else feed.live.state.now_s,
+                    "problem": feed.problem or None,
+                    "index": {
+                        "entries": feed.index.entries,
+                        "building": feed.building,
+                        "done": feed.done,
+                        "bytes": feed.index.bytes,
+                        "notice": feed.notice or None,
+                    },
+                }
+                for feed in feeds
+            ],
+            "streams": here.limits.streams,
+            "past_bytes": here.past.bytes,
+        }
+    )
+
+
+_EVENTS = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+@router.get("/stream", response_class=StreamingResponse, responses={200: _EVENTS})
+async def stream(
+    request: Request,
+    here: Here,
+    who: Who,
+    cell: CellName = None,
+    last_event_id: Annotated[
+        str | None, Header(description="The id of the last event seen.", max_length=64)
+    ] = None,
+) -> Response:
+    """Follow a cell: an event `head` with each new entry's number, at most two a second."""
+    feed = here.cells.feed(cell)
+    with here.limits.stream(who.name):
+        pass  # refused here, it is a problem; refused later, it would be a stream that ends
+    return StreamingResponse(
+        heads(here, feed, who, request.headers, last_event_id),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
+    )

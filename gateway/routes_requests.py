@@ -1,0 +1,241 @@
+"""The routes of `/api/v1/requests`: asking for something, and what came of what people asked."""
+
+import asyncio
+import re
+import secrets
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+
+from explain.reading import pieces_for
+from gateway import cursors, models, views
+from gateway.about import Kind
+from gateway.asking import Asked, CellName, CursorText, Here, Limit, Who, known_parameters, plain
+from gateway.body import Body, read_body
+from gateway.outcomes import Outcome, acts, outcome, refusal
+from gateway.past import guarded
+from gateway.posting import NAME, preview
+from gateway.problems import Problem
+from gateway.subjects import Sight, Subject
+from schemas.logs import LogChunk
+from schemas.requests import Request as Asking
+from schemas.topics import LOGS
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
+At = Annotated[Asked, Depends(Asked)]
+#: So long an answer waits for the scheduler at most, in seconds.
+WAIT_MOST_S = 30.0
+#: How often it is looked whether there is one.
+_LOOK_S = 0.2
+#: Pieces of a log in one answer, of 64 KiB at most each.
+_PIECES_MOST = 16
+#: Pieces that are looked through for one answer.
+_LOOKED_MOST = 2000
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,6})\"?\s*(?=[,;]|$)")
+Key = Annotated[
+    str | None,
+    Header(
+        description="The request's id, made by whoever asks. Asked again with it, the answer is of "
+        "the first.",
+        pattern=NAME,
+    ),
+]
+Prefer = Annotated[
+    str | None,
+    Header(
+        description="`wait=5`: wait so many seconds, 30 at most, for the scheduler's word.",
+        max_length=256,
+    ),
+]
+#: The body is read by `gateway.body`, which says more of what is wrong.
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/RequestBody"}}},
+    }
+}
+_ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {"model": models.RequestAnswer, "description": "Written; no scheduler has said yet."}
+}
+
+
+@router.post(
+    "/requests", response_model=models.RequestAnswer, openapi_extra=_BODY, responses=_ACCEPTED
+)
+async def ask(
+    request: Request,
+    here: Here,
+    who: Who,
+    cell: CellName = None,
+    idempotency_key: Key = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Ask for something: a verb with its arguments. `202` and where to look, or what came of it."""
+    body = await read_body(request)
+    desk = here.desk
+    feed = here.cells.live(cell)
+    name = idempotency_key or f"gw-{secrets.token_hex(8)}"
+    asked, log_s = await desk.made(feed, who, body, name, here.clock.now_s())
+    if body.dry_run:
+        desk.allowed(feed, who, asked)
+        return _answer(preview(feed, asked))
+    async with desk.alone(asked.id):
+        found = None
+        if idempotency_key is not None:
+            found = await outcome(feed, desk.mailbox(feed), asked.id)
+        if found is not None and not found.is_of(asked):
+            raise Problem(
+                422,
+                f"Idempotency-Key: {asked.id} was used for another request; give this one a key "
+                "of its own",
+                parameter="Idempotency-Key",
+            )
+        if found is None:
+            desk.allowed(feed, who, asked)
+            await desk.send(asked, log_s)
+            found = Outcome(asked, "pending")
+    with here.limits.wait(who.name) as may_wait:
+        # It is written, so that whoever waits too often already is told no error: 202, and where.
+        wait_s = waited(prefer) if may_wait else 0.0
+        end_s = asyncio.get_running_loop().time() + wait_s
+        while found.result == "pending" and asyncio.get_running_loop().time() < end_s:
+            if here.closing.is_set():
+                break
+            await here.cells.changed(feed.cell, _LOOK_S)
+            feed = here.cells.live(cell)
+            found = await outcome(feed, desk.mailbox(feed), asked.id) or found
+    return _answer(found, waited=wait_s)
+
+
+def waited(prefer: str | None) -> float:
+    """Read how long to wait, in seconds; what is not understood is no preference (RFC 7240)."""
+    found = _WAIT.search(prefer or "")
+    return 0.0 if found is None else min(WAIT_MOST_S, float(found[1]))
+
+
+def _answer(found: Outcome, waited: float = 0.0) -> Response:
+    if found.result in ("refused", "dead_letter"):
+        raise refusal(found)
+    headers = {"Location": f"/api/v1/requests/{found.asked.id}"}
+    if waited:
+        headers["Preference-Applied"] = f"wait={waited:.0f}"
+    if found.result == "would_be_done":
+        headers = {}
+    status = 202 if found.result == "pending" else 200
+    return Response(
+        orjson.dumps(found.document()), status, headers=headers, media_type="application/json"
+    )
+
+
+@router.get("/requests/{request_id}", response_model=models.RequestAnswer)
+async def request(
+    request_id: Annotated[str, Path(description="The request's id.", max_length=256)],
+    here: Here,
+    who: Who,
+    cell: CellName = None,
+) -> Response:
+    """Say what came of a request: pending, done, refused, or a dead letter; where and why."""
+    feed = here.cells.live(cell)
+    found = await outcome(feed, here.desk.mailbox(feed), request_id)
+    if found is None or not sees(who, found.asked):
+        raise Problem(
+            404,
+            f"there is no request {request_id[:128]!r}; one that was never answered may be asked "
+            "again with the same Idempotency-Key, and GET /api/v1/requests lists those taken",
+            parameter="request_id",
+        )
+    return plain(found.document())
+
+
+@router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)
+async def output(
+    job: Annotated[str, Path(description="The job's id.", max_length=256)],
+    here: Here,
+    who: Who,
+    reader: Annotated[
+        str, Query(description="As the request `job.logs` named it.", pattern=NAME, max_length=128)
+    ],
+    after: Annotated[
+        int | None, Query(description="`next` of the answer before; else the end.", ge=0, le=2**53)
+    ] = None,
+    cell: CellName = None,
+) -> Response:
+    """Give what a worker wrote, as far as its agent has sent it to a reader since `after`.
+
+    Take `next` of a first answer, ask by `job.logs` for a reader of a name of its own, then go on
+    from there. Who may ask for that may have this.
+    """
+    feed = here.cells.live(cell)
+    now_s = here.clock.now_s()
+    args = {"verb": "job.logs", "job": job, "reader": reader, "from_byte": 0, "max_bytes": 1}
+    body = Body({**args, "until_s": now_s}, "", dry_run=False)
+    try:
+        asked, _ = await here.desk.made(feed, who, body, "output", now_s)
+        here.desk.allowed(feed, who, asked)
+    except Problem as problem:
+        if problem.status not in (403, 422):
+            raise
+        raise Problem(
+            404,
+            "there is no such job, or its output is not for you: its tenant, operators and admins "
+            "read it",
+            parameter="job",
+        ) from None
+
+    async def find() -> dict[str, Any]:
+        begin = after if after is not None else await feed.log.bus.end(LOGS.name)
+        first, pieces = begin, list[LogChunk]()
+        async for offset, piece in pieces_for(feed.log.bus, first, reader, job):
+            begin = offset
+            pieces += [] if piece is None else [piece]
+            if len(pieces) == _PIECES_MOST or begin - first == _LOOKED_MOST:
+                break
+        return {"pieces": [piece.model_dump() for piece in pieces], "next": begin}
+
+    return plain(await guarded(feed, find))
+
+
+def sees(who: Subject, asked: Asking) -> bool:
+    """Whether somebody may know of a request: its own, its tenant's, or, if it sees all, any."""
+    if who.sight is Sight.EVERYTHING:
+        return True
+    return asked.subject == who.name or who.owns(asked.tenant)
+
+
+@router.get("/requests", response_model=models.ActsPage)
+async def requests(
+    at: At,
+    who: Who,
+    subject: Annotated[
+        str | None, Query(description="Only what this subject asked for.", max_length=256)
+    ] = None,
+    verb: Annotated[str | None, Query(description="Only this verb.", max_length=64)] = None,
+    about: Annotated[
+        str | None, Query(description="Only about this job, node or tenant.", max_length=256)
+    ] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List what people asked for, newest first: who, when, what, and what came of it.
+
+    Operators and admins see all of it, others what they themselves asked for.
+    """
+    if who.sight is not Sight.EVERYTHING:
+        if subject not in (None, who.name):
+            raise Problem(
+                403,
+                "operators and admins see what others asked for; leave subject out to see what "
+                "you asked for",
+                parameter="subject",
+            )
+        subject = who.name
+    asked = cursors.question("requests", at.cell, subject, verb, about)
+    page = await at.page(cursor, asked, of_entries=True)
+    moment = await at.moment(None if page is None else page.entries)
+    frame = views.framed(moment)
+    wanted = {Kind.ASKER: subject or "", Kind.VERB: verb or "", Kind.ASKED_OF: about or ""}
+    before = moment.entries if page is None else page.position
+    rows, more = await acts(moment.feed, before, limit, wanted)
+    after = await at.next(moment, asked, more)
+    return at.answer(moment, {**frame, "acts": rows, "next": after})

@@ -1,0 +1,226 @@
+"""What a subject sees of tenants: programs only of its own tenant's jobs, and perhaps names, too.
+
+Where names are only its own, others' jobs and tenants have pseudonyms.
+
+Every answer is looked through on its way out. What is not known to be everybody's is hidden: a name
+stands as it is if it is of a node, pool or lender, or of a job of the subject's own tenant.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from gateway.problems import Problem
+from gateway.subjects import Sight, Subject
+from scheduler.core.state import ClusterState, Job
+
+#: Instead of what is another tenant's.
+HIDDEN = "hidden"
+#: Fields that hold names of jobs, or of what else a reason is about, in lists or not.
+_NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "name")
+#: Fields whose words are ours, not tenants': a job that is called `queued` changes none of them.
+_OURS = (
+    "state", "kind", "rule", "verb", "policy", "pool", "change", "stimulus", "cell", "loan_state",
+    "gpu_type", "label", "loan", "agent", "node", "leader", "type", "next", "digest",
+)  # fmt: skip
+_TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9_-])?")
+_TENANTS_SOURCE = re.compile(r"(/tenants/)([^/]+)")
+
+
+class Shows(Enum):
+    """What an endpoint's answer may hold of tenants, and so who may have it."""
+
+    SUMS = "sums"  #: Figures of the whole cell, and what the gateway itself is.
+    NAMES = "names"  #: Names of jobs and tenants; looked through.
+    JOURNAL = "journal"  #: An entry whole, about many at once: not with pseudonyms.
+    OWN = "own"  #: What the subject, or its tenant, asked for itself: the route sees to it.
+    RAW = "raw"  #: What anybody sent, whose it is unknown: for operators and admins.
+
+
+#: By route. One that is not here is only for who sees everything.
+SHOWS: Mapping[str, Shows] = {
+    "overview": Shows.SUMS,
+    "tide": Shows.SUMS,
+    "rules": Shows.NAMES,
+    "loans": Shows.SUMS,
+    "me": Shows.SUMS,
+    "cells": Shows.SUMS,
+    "health": Shows.SUMS,
+    "stream": Shows.SUMS,
+    "nodes": Shows.NAMES,
+    "jobs": Shows.NAMES,
+    "job": Shows.NAMES,
+    "why": Shows.NAMES,
+    "story": Shows.NAMES,
+    "stays": Shows.NAMES,
+    "decisions": Shows.NAMES,
+    "diff": Shows.NAMES,
+    "ask": Shows.OWN,
+    "request": Shows.OWN,
+    "output": Shows.OWN,
+    "requests": Shows.OWN,
+    "entry": Shows.JOURNAL,
+    "dead_letters": Shows.RAW,
+}
+
+
+def allow(route: str, who: Subject) -> None:
+    """Refuse what cannot be shown to somebody in part.
+
+    Raises:
+        Problem: 403, it is not for them.
+    """
+    shows = SHOWS.get(route, Shows.RAW)
+    if who.sight is Sight.EVERYTHING or shows in (Shows.SUMS, Shows.NAMES, Shows.OWN):
+        return
+    if shows is Shows.JOURNAL and who.sight is Sight.ALL_NAMES:
+        return
+    raise Problem(
+        403,
+        "this holds what other tenants sent, so it is for operators and admins; "
+        "jobs/ID/story and decisions tell what concerns your tenant",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Some states as one subject sees them."""
+
+    who: Subject
+    states: tuple[ClusterState, ...]
+    own_jobs: frozenset[str] = frozenset()  #: Known to be its tenant's, though no state has them.
+
+    # --- single names -----------------------------------------------------------------------
+
+    @property
+    def _veiled(self) -> bool:
+        return self.who.sight is Sight.OWN_NAMES
+
+    def job(self, name: str) -> str:
+        """Give a job's name as it is seen."""
+        return name if not self._veiled or self._public(name) else self._pseudonym("job", name)
+
+    def tenant(self, name: str) -> str:
+        """Give a tenant's name as it is seen."""
+        seen = not self._veiled or self.who.owns(name)
+        return name if seen else self._pseudonym("tenant", name)
+
+    def names(self, job: Job) -> tuple[str, str, str]:
+        """Give job, tenant and model as they are seen: what lists are filtered and sorted by."""
+        own = not self._veiled or self.who.owns(job.tenant)
+        return self.job(job.id), self.tenant(job.tenant), job.model if own else HIDDEN
+
+    def own(self, name: str) -> bool:
+        """Whether a job is of the subject's own tenant, as far as the states know."""
+        jobs = [state.jobs[name] for state in self.states if name in state.jobs]
+        return name in self.own_jobs or any(self.who.owns(job.tenant) for job in jobs)
+
+    def named(self, name: str) -> str | None:
+        """Give the job that is seen under a name; None: there is none."""
+        if not self._veiled or self.own(name):
+            return name
+        if name.startswith("job-"):
+            for job in self.states[0].jobs:
+                if self.job(job) == name:
+                    return job
+        return None
+
+    def _public(self, name: str) -> bool:
+        if self.own(name):
+            return True
+        if any(name in state.jobs for state in self.states):
+            return False  # whatever else has that name
+        return any(
+            name in state.nodes or name in state.pools or name in state.lenders
+            for state in self.states
+        )
+
+    def _pseudonym(self, kind: str, name: str) -> str:
+        text = f"{kind}/{name}".encode()
+        return f"{kind}-x{hmac.new(self.who.veil, text, hashlib.sha256).hexdigest()[:12]}"
+
+    # --- whole answers ----------------------------------------------------------------------
+
+    def of(self, document: Any) -> Any:
+        """Give an answer as it is seen."""
+        if self.who.sight is Sight.EVERYTHING:
+            return document
+        read = orjson.loads(orjson.dumps(document))
+        if not self._veiled:
+            return self._without_programs(read)
+        foreign = {job for state in self.states for job in state.jobs if not self.own(job)}
+        tenants = {job.tenant for state in self.states for job in state.jobs.values()}
+        tenants -= {self.who.tenant or ""}
+        foreign.update(name for name in _names(read) if not self._public(name))
+        shown = {name: self._pseudonym("tenant", name) for name in tenants}
+        shown |= {name: self._pseudonym("job", name) for name in foreign}
+        return self._seen(self._without_programs(read), shown)
+
+    def _without_programs(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._without_programs(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        found = {key: self._without_programs(one) for key, one in value.items()}
+        if found.get("program") is not None and not self.who.owns(found.get("tenant")):
+            found["program"] = HIDDEN
+        if "raw" in found and not self.who.owns(_asked_tenant(found)):
+            found["raw"] = HIDDEN  # a request's bytes, with the program in them
+        return found
+
+    def _seen(self, value: Any, shown: Mapping[str, str], key: str = "") -> Any:
+        if isinstance(value, list):
+            return [self._seen(one, shown, key) for one in value]
+        if isinstance(value, str):
+            return self._text(value, shown, key)
+        if not isinstance(value, dict):
+            return value
+        found = {name: self._seen(one, shown, name) for name, one in value.items()}
+        if "job" in value and "tenant" in value and not self.who.owns(value["tenant"]):
+            found["model"] = HIDDEN
+            if value.get("why") is None and "why_in_words" in value:
+                found["why_in_words"] = None  # what its program said as it failed
+            for asked in ("hold", "set_size"):
+                if found.get(asked) is not None:  # by its tenant's people, in their words
+                    found[asked] = {**found[asked], "by": HIDDEN, "reason": HIDDEN}
+        if found.get("error") is not None:
+            found["error"] = HIDDEN  # a policy's traceback tells of whatever job it was at
+        return found
+
+    def _text(self, text: str, shown: Mapping[str, str], key: str) -> str:
+        if key in _OURS:
+            return text
+        if key == "tenant":
+            return self.tenant(text)
+        if key in _NAMES:
+            return self.job(text)
+        text = _TENANTS_SOURCE.sub(lambda one: one[1] + self.tenant(one[2]), text)
+        return _TOKEN.sub(lambda one: shown.get(one[0], one[0]), text)
+
+
+def _asked_tenant(requested: Mapping[str, Any]) -> str | None:
+    args = requested.get("request", {}).get("args", {})
+    tenant = args.get("spec", {}).get("tenant")
+    return tenant if isinstance(tenant, str) else None
+
+
+def _names(value: Any, key: str = "") -> Iterable[str]:
+    """Find what stands where names do."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _names(one, key)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _names(one, name)
+    elif isinstance(value, str) and key in _NAMES:
+        yield value
+
+
+#: Gives names of a job as somebody sees them: job, tenant, model.
+Named = Callable[[Job], tuple[str, str, str]]

@@ -1,0 +1,136 @@
+"""Signing in and out by a browser: `/login`, `/callback`, `/logout`, and the page at `/`."""
+
+import hmac
+import secrets
+from html import escape
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from gateway.identities import Identities
+from gateway.problems import Problem
+from gateway.provider import Provider
+from gateway.subjects import LocalToken, cookies_of
+
+_SIGN_IN = "sign-in"
+_SESSION = "session"
+#: A sign-in is to be done in so many seconds.
+_SIGN_IN_S = 600
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Tidegate</title></head>
+<body><h1>Tidegate</h1>{}</body></html>
+"""
+_API = "<p>The API is at <a href='/api/v1/overview'>/api/v1</a>; docs/gateway.md tells it.</p>"
+_OUT = "<form method='post' action='/logout'><button>Sign out</button></form>"
+
+
+def add_signing_in(app: FastAPI) -> None:
+    """Add the paths."""
+    app.add_api_route("/", home, include_in_schema=False)
+    app.add_api_route("/login", login, include_in_schema=False)
+    app.add_api_route("/callback", callback, include_in_schema=False)
+    app.add_api_route("/logout", logout, methods=["POST"], include_in_schema=False)
+
+
+async def home(request: Request, token: str | None = None) -> Response:
+    """Greet; take the token of the address for a cookie, so that no history or log keeps it."""
+    authority = request.app.state.gateway.authority
+    if isinstance(authority, LocalToken):
+        if token is None:
+            return _page(_API)
+        if not authority.opens(token):
+            raise Problem(
+                401, "this token is not the gateway's; open the address that it printed last"
+            )
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            authority.cookie_name, authority.cookie, httponly=True, samesite="strict", path="/"
+        )
+        return answer
+    assert isinstance(authority, Identities)
+    cookies = cookies_of(request.headers)
+    if authority.cookie_name(_SESSION) not in cookies:
+        return _page("<p><a href='/login'>Sign in</a></p>" if authority.provider else _API)
+    try:
+        who = await authority.subject({}, cookies)
+    except Problem as problem:
+        return _page(f"<p>{escape(problem.detail)}</p>{_OUT}")
+    if who is None:
+        return _page("<p>You are signed out. <a href='/login'>Sign in</a></p>")
+    return _page(f"<p>You are {escape(who.name)}, {who.role}.</p>{_API}{_OUT}")
+
+
+def _page(body: str) -> Response:
+    return HTMLResponse(_PAGE.format(body))
+
+
+def _known(request: Request) -> tuple[Identities, Provider]:
+    """Give who signs people in.
+
+    Raises:
+        Problem: 404, nobody does; 429, too many sign in from there.
+    """
+    gateway = request.app.state.gateway
+    authority = gateway.authority
+    if not isinstance(authority, Identities) or authority.provider is None:
+        raise Problem(404, "nobody signs in here: no provider of identities is configured")
+    # Nobody is known yet, each step costs work here, and the last one a question to the provider.
+    gateway.limits.sign_in("" if request.client is None else request.client.host)
+    return authority, authority.provider
+
+
+async def login(request: Request) -> Response:
+    """Lead to the provider's page; a sealed cookie keeps what belongs to this sign-in."""
+    authority, provider = _known(request)
+    said = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
+    answer = RedirectResponse(await provider.begin(**said), 303)
+    until_s = authority.clock.now_s() + _SIGN_IN_S
+    sealed = authority.seal.sealed(_SIGN_IN, said, until_s)
+    _keep(answer, authority, _SIGN_IN, sealed, _SIGN_IN_S)
+    return answer
+
+
+async def callback(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
+    """Take the provider's code for a session.
+
+    Raises:
+        Problem: this browser began no such sign-in, or nothing says what the person may do.
+    """
+    authority, provider = _known(request)
+    text = cookies_of(request.headers).get(authority.cookie_name(_SIGN_IN), "")
+    said = authority.seal.opened(_SIGN_IN, text, authority.clock.now_s())
+    if said is None or not hmac.compare_digest(said["state"].encode(), state.encode()):
+        # Else a page elsewhere could sign somebody in as somebody else.
+        raise Problem(400, "this browser began no such sign-in, or too long ago; open /login",
+                      parameter="state")  # fmt: skip
+    if error or not code:
+        raise Problem(403, "the provider did not let you in; ask its admin, or open /login again")
+    claims = await provider.end(code, said["nonce"], said["verifier"])
+    session, lasts_s = authority.session(claims)
+    answer = RedirectResponse("/", 303)
+    _keep(answer, authority, _SESSION, session, int(lasts_s))
+    answer.delete_cookie(authority.cookie_name(_SIGN_IN), path="/", secure=authority.secure)
+    return answer
+
+
+async def logout(request: Request) -> Response:
+    """End the session; the provider's own goes on.
+
+    Raises:
+        Problem: 403, another page than the gateway's asks for it.
+    """
+    authority, _ = _known(request)
+    if request.headers.get("sec-fetch-site") != "same-origin":
+        raise Problem(403, "signing out is asked for by the gateway's own page: open /")
+    authority.end(cookies_of(request.headers))
+    answer = RedirectResponse("/", 303)
+    answer.delete_cookie(authority.cookie_name(_SESSION), path="/", secure=authority.secure)
+    return answer
+
+
+def _keep(answer: Response, authority: Identities, purpose: str, value: str, age_s: int) -> None:
+    # Lax: the provider's page leads back here, and what changes something asks for more anyway.
+    answer.set_cookie(
+        authority.cookie_name(purpose), value, max_age=age_s, httponly=True,
+        samesite="lax", secure=authority.secure, path="/",
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""What is new, as server-sent events: `head` each time a cell has a new entry, with its number."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from weakref import WeakKeyDictionary
+
+from starlette.datastructures import Headers
+
+from gateway.asking import Gateway
+from gateway.cells import head
+from gateway.feed import Feed
+from gateway.problems import Problem
+from gateway.subjects import Subject, recognised
+
+#: A stream says something at least so often, in seconds: who went away is noticed by that.
+_SILENT_S = 15.0
+#: At most one event in so many seconds.
+_APART_S = 0.5
+#: How often it is asked again who is there, in seconds.
+_CHECK_S = 60.0
+#: Of each cell, the newest event and what it was made of. It has no names: all see the same.
+_NEWEST: WeakKeyDictionary[Feed, tuple[tuple[object, ...], bytes]] = WeakKeyDictionary()
+
+
+async def heads(
+    here: Gateway, feed: Feed, who: Subject, headers: Headers, last: str | None
+) -> AsyncIterator[bytes]:
+    """Give the events, each as it goes over the wire; `last` is the id of the last one seen."""
+    with here.limits.stream(who.name):
+        yield b": follow this stream instead of polling\nretry: 2000\n\n"
+        seen = last
+        checked_s = here.clock.now_s()
+        while not here.closing.is_set():
+            current = f"{feed.entries - 1}"
+            if (feed.problem or current) != seen:
+                seen = feed.problem or current
+                yield _event(feed)
+                await asyncio.sleep(_APART_S)
+            elif not await here.cells.changed(feed.cell, _SILENT_S):
+                yield b": nothing new\n\n"
+            if here.clock.now_s() - checked_s >= _CHECK_S:
+                checked_s = here.clock.now_s()
+                if await _now(here, headers) != who:
+                    yield b"event: end\ndata: sign in again\n\n"
+                    return
+
+
+def _event(feed: Feed) -> bytes:
+    """Give the event of where a cell is, written once for all who follow it."""
+    of = (feed.generation, feed.entries, feed.problem)
+    known, event = _NEWEST.get(feed, (None, b""))
+    if known != of:
+        event = b"id: %d\nevent: head\ndata: %s\n\n" % (feed.entries - 1, head(feed))
+        _NEWEST[feed] = (of, event)
+    return event
+
+
+async def _now(here: Gateway, headers: Headers) -> Subject | None:
+    """Give who it is by now: a token ends, a robot is revoked, a binding is taken away."""
+    try:
+        return await recognised(here.authority, headers)
+    except Problem:
+        return None

@@ -1,0 +1,274 @@
+"""Answers that need the journal beside a state: why, story, failures, decisions, dead letters."""
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from bus.contract import Record
+from explain.answer import Answer
+from explain.documents import ReasonDocument, reason_document
+from explain.story import Failures, Given, Story
+from explain.voice import Voice, reason_from
+from gateway.about import SUBJECTS, Kind
+from gateway.asking import Asked
+from gateway.feed import Feed
+from gateway.past import Moment, guarded, mentioning, raw_between, reachable
+from gateway.problems import Problem
+from gateway.subjects import Sight, Subject
+from gateway.views import reading_of
+from scheduler.core.state import Job
+from scheduler.core.transitions import JobState
+from schemas.journal import JournalEntry, RawEntry
+from schemas.topics import ALL_TOPICS, dead_letters
+
+#: Reasons of one decision that a list gives.
+_REASONS = 50
+#: Of a dead letter's bytes, so many are shown.
+_TEXT_BYTES = 4096
+#: Topics that have dead letters, by the name that the API gives them.
+LETTER_TOPICS = {
+    name.removeprefix("tidegate.").partition(".")[0]: dead_letters(topic).name
+    for name, topic in ALL_TOPICS.items()
+    if f"{name}.dlq" in ALL_TOPICS
+}
+_Document = dict[str, Any]
+
+
+async def story_entries(feed: Feed, job: str, before: int) -> list[JournalEntry]:
+    """Give the entries that a job's story is made of.
+
+    Reclaims matter to it only on nodes that it ran on.
+    """
+    own = await mentioning(feed, [((Kind.JOB,), job)], before)
+    nodes = {
+        node: None
+        for entry in own
+        for _, fields in entry.decision.get("facts", ())
+        if fields.get("job") == job
+        for node in fields.get("allocation", ())
+    }
+    loans = await mentioning(feed, [((Kind.LOAN,), node) for node in nodes], before)
+    entries = {entry.number: entry for entry in (*own, *loans)}
+    return [entries[number] for number in sorted(entries)]
+
+
+async def why(asked: Asked, job: str) -> tuple[Moment, Answer]:
+    """Give what is known of a job.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+
+    async def gather(moment: Moment) -> Story:
+        story = Story(job)
+        for entry in await story_entries(moment.feed, job, moment.entries):
+            story.take(entry)
+        return story
+
+    moment, story = await asked.settled(gather)
+    await _own(asked, moment, job)
+    answer = Answer.of(reading_of(moment), story)
+    if answer is None:
+        raise no_job(asked, moment, job)
+    return moment, answer
+
+
+_Told = tuple[Story, list[tuple[int, int]]]
+
+
+async def told(asked: Asked, job: str) -> tuple[Moment, _Told]:
+    """Give a job's story, and by entry how many events it had then.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+
+    async def gather(moment: Moment) -> _Told:
+        told, numbers = Story(job), list[tuple[int, int]]()
+        for entry in await story_entries(moment.feed, job, moment.entries):
+            told.take(entry)
+            numbers.append((entry.number, len(told.events)))
+        return told, numbers
+
+    moment, found = await asked.settled(gather)
+    await _own(asked, moment, job)
+    if not found[0].events and job not in moment.state.jobs:
+        raise no_job(asked, moment, job)
+    return moment, found
+
+
+async def story(asked: Asked, job: str) -> tuple[Moment, list[_Document]]:
+    """Give the events of a job's life.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+    moment, (known, numbers) = await told(asked, job)
+    voice, done = Voice(moment.feed.origin_s), 0
+    found: list[_Document] = []
+    for number, count in numbers:
+        for event in known.events[done:count]:
+            because = None
+            if event.reason is not None:
+                because = reason_document(Given(event.at_s, event.reason), voice)
+            found.append(
+                {
+                    "entry": number,
+                    "at_s": event.at_s,
+                    "kind": event.kind,
+                    "fields": event.fields,
+                    "because": because,
+                    "reclaimed": [one.node for one in event.reclaims],
+                }
+            )
+        done = count
+    return moment, found
+
+
+async def failures(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, str]:
+    """Say of jobs that failed for good why they did."""
+    failed = [job.id for job in jobs if job.state is JobState.FAILED]
+    told = Failures(failed)
+    for entry in await mentioning(feed, [((Kind.JOB,), job) for job in failed], before):
+        told.take(entry)
+    return told.found
+
+
+async def _own(asked: Asked, moment: Moment, job: str) -> None:
+    """Refuse what is told of another tenant's job to who may not know its name.
+
+    Raises:
+        Problem: 403, it is known by its pseudonym alone; 404, or not at all.
+    """
+    if asked.who.sight is not Sight.OWN_NAMES:
+        return
+    if not await _accepted_of(asked.who, moment, job):
+        if asked.view(moment).named(job) is not None:
+            raise Problem(403, "this is another tenant's job: its tenant and operators may ask why "
+                          "and for its story; jobs/ID gives its row")  # fmt: skip
+        raise no_job(asked, moment, job)
+
+
+async def _accepted_of(who: Subject, moment: Moment, job: str) -> bool:
+    """Whether each job that ever had this id was of somebody's own tenant."""
+    found = False
+    for entry in await mentioning(moment.feed, [((Kind.JOB,), job)], moment.entries):
+        for kind, fields in entry.decision.get("facts", ()):
+            if kind == "JobAccepted" and fields["job"] == job:
+                if not who.owns(fields["spec"]["tenant"]):
+                    return False
+                found = True
+    # What was accepted may be pruned from the log.
+    known = moment.state.jobs.get(job)
+    return found or (known is not None and who.owns(known.tenant))
+
+
+def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
+    """Say that there is no such job, and which are near."""
+    view = asked.view(moment)
+    names = [view.job(name) for name in moment.state.jobs]
+    near = difflib.get_close_matches(job, names, n=3, cutoff=0.5)
+    if near:
+        text = f"nearest are {', '.join(near)}"
+    else:
+        text = "GET /api/v1/jobs lists them; one that was just submitted comes with a next entry"
+    return Problem(404, f"there is no job {job[:128]!r} at this moment: {text}", parameter="job")
+
+
+async def decisions(
+    feed: Feed, before: int, limit: int, subject: str | None, rule: str | None
+) -> tuple[list[_Document], int | None]:
+    """Give decisions before an entry, newest first, and before which the next page is."""
+    voice = Voice(feed.origin_s)
+    if subject is None and rule is None:
+        begin = max(feed.index.first, before - limit)
+        raws = await raw_between(feed, begin, before)
+        found = [_decided(entry, voice, None, None) for entry in reversed(raws)]
+        return found, begin if begin > feed.index.first else None
+
+    async def find() -> list[int]:
+        reachable(feed, before - feed.index.entries)
+        numbers: set[int] | None = None
+        for kinds, name in ((SUBJECTS, subject), ((Kind.RULE,), rule)):
+            if name is not None:
+                rows = feed.index.mentioned(kinds, name, before=before)
+                these = {number for number, _ in rows}
+                numbers = these if numbers is None else numbers & these
+        return sorted(numbers or (), reverse=True)
+
+    numbers = await guarded(feed, find)
+    found = []
+    for number in numbers[:limit]:
+        (entry,) = await raw_between(feed, number, number + 1)
+        found.append(_decided(entry, voice, subject, rule))
+    return found, numbers[limit - 1] if len(numbers) > limit else None
+
+
+def _decided(entry: RawEntry, voice: Voice, subject: str | None, rule: str | None) -> _Document:
+    stimulus, decision = orjson.loads(entry.stimulus), orjson.loads(entry.decision)
+    data = stimulus["data"]
+    reasons = [
+        reason
+        for reason in decision.get("reasons", ())
+        if (subject is None or subject in (reason["subject"], *reason["lost_to"]))
+        and (rule is None or reason["rule"] == rule)
+    ]
+    told: list[ReasonDocument] = [
+        reason_document(Given(entry.at_s, reason_from(reason)), voice)
+        for reason in reasons[:_REASONS]
+    ]
+    return {
+        "entry": entry.number,
+        "at_s": entry.at_s,
+        "policy": entry.policy,
+        "stimulus": stimulus["kind"],
+        "source": stimulus["cause"][0],
+        "subject": next((data[name] for name in ("job", "node", "lender") if name in data), None),
+        "facts": Counter(kind for kind, _ in decision.get("facts", ())),
+        "commands": len(decision.get("commands", ())),
+        "reasons": told,
+        "reasons_total": len(reasons),
+        "error": decision.get("error"),
+    }
+
+
+async def letters(
+    moment: Moment, topic: str | None, before: int | None, limit: int
+) -> tuple[list[_Document], int | None]:
+    """Give dead letters that were there at a moment, newest first, and before which to go on."""
+    feed = moment.feed
+    names = [LETTER_TOPICS[topic]] if topic else list(LETTER_TOPICS.values())
+
+    async def find() -> tuple[list[Record], int]:
+        found: list[Record] = []
+        low = 0
+        for name in names:
+            end = await feed.log.bus.end(name)
+            high = end if before is None else min(before, end)
+            low = max(0, high - limit)
+            found += [record async for record in feed.log.read(name, low, high)]
+        return found, low
+
+    found, low = await guarded(feed, find)
+    pinned_s = moment.state.now_s if moment.pinned or moment.entries < feed.entries else None
+    found = [one for one in found if pinned_s is None or one.time_s <= pinned_s]
+    found.sort(key=lambda one: (one.time_s, one.topic, one.offset), reverse=True)
+    rows = [_letter(one) for one in found[:limit]]
+    return rows, low if topic is not None and low > 0 else None
+
+
+def _letter(record: Record) -> _Document:
+    value = record.value or b""
+    return {
+        "topic": record.headers.get("dlq_origin_topic", record.topic.removesuffix(".dlq")),
+        "offset": record.offset,
+        "at_s": record.time_s,
+        "key": record.key,
+        "field": record.headers.get("dlq_field", ""),
+        "reason": record.headers.get("dlq_error", ""),
+        "size": len(value),
+        "text": value[:_TEXT_BYTES].decode(errors="backslashreplace"),
+    }

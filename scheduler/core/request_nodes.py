@@ -1,0 +1,50 @@
+"""Requests about nodes: what each does."""
+
+from scheduler.core import drains, facts
+from scheduler.core.rights import Wrong
+from scheduler.core.turn import Turn
+from schemas.requests import CordonNode, DrainNode, Request, UncordonNode
+
+
+def cordon(turn: Turn, request: Request, args: CordonNode) -> Wrong | None:
+    """Close a node to new work; one that is closed stays so."""
+    if args.node not in turn.state.nodes:
+        return _unknown(args.node)
+    _close(turn, request, args.node)
+    return None
+
+
+def uncordon(turn: Turn, request: Request, args: UncordonNode) -> Wrong | None:
+    """Open a node again; a drain of it is called off."""
+    standing = turn.state.standing
+    if args.node not in turn.state.nodes:
+        return _unknown(args.node)
+    if args.node not in standing.cordons:
+        return "args.node", f"{args.node} is not cordoned"
+    if args.node in standing.drains:
+        turn.emit(facts.DrainEnded(args.node, "called_off"))
+    turn.emit(facts.NodeUncordoned(args.node, request.id, request.subject))
+    return None
+
+
+def drain(turn: Turn, request: Request, args: DrainNode) -> Wrong | None:
+    """Close a node and have what runs there leave; a drain under way gets this end."""
+    now_s = turn.state.now_s
+    if args.node not in turn.state.nodes:
+        return _unknown(args.node)
+    if args.by_s <= now_s:
+        return "args.by_s", f"is {now_s - args.by_s:.0f} s past; name a later time"
+    _close(turn, request, args.node)
+    begun = facts.DrainStarted(args.node, request.id, request.subject, args.by_s, args.force)
+    turn.emit(begun)
+    drains.advance(turn)
+    return None
+
+
+def _close(turn: Turn, request: Request, node: str) -> None:
+    if node not in turn.state.standing.cordons:
+        turn.emit(facts.NodeCordoned(node, request.id, request.subject, request.reason))
+
+
+def _unknown(node: str) -> Wrong:
+    return "args.node", f"there is no node {node}"

@@ -1,0 +1,173 @@
+"""What people's requests left standing, and which requests were taken.
+
+All of it is by name, beside the tables of nodes and jobs, so that it outlives the death of a node;
+what is about a job ends with the job.
+A part that is empty is left out of the state's canonical form: a state without any request has the
+form, and so the hash, that it had before there were requests (`state.document_of`).
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+#: So many ids of taken requests are remembered; of more, the one that expires first is forgotten.
+TAKEN_MAX = 100_000
+#: What of a cell can be paused.
+Part = Literal["starts", "loans"]
+
+
+@dataclass(slots=True)
+class Cordon:
+    """A node that takes no new work, since somebody asked for it."""
+
+    request: str
+    by: str
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class Drain:
+    """A cordoned node that what runs there is leaving."""
+
+    request: str
+    by: str
+    by_s: float  #: When it ends in any case.
+    force: bool  #: What is left then is stopped.
+    since_number: int  #: Of the stimulus at which it began: the policy is asked before gangs stop.
+
+
+@dataclass(slots=True)
+class Hold:
+    """A job that is not started, since somebody asked for it."""
+
+    request: str
+    by: str
+    role: str  #: Of who asked: tenants do not release what an operator holds.
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class SetSize:
+    """The one number of GPUs that a job may run on."""
+
+    gpus: int
+    request: str
+    by: str
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class Freeze:
+    """Nodes of which nothing is newly borrowed."""
+
+    request: str
+    by: str
+    reason: str
+    since_s: float
+    until_s: float | None  #: When it ends by itself.
+
+
+@dataclass(slots=True)
+class Recall:
+    """A node on loan that is to be with its owner by then."""
+
+    request: str  #: Empty: nobody asked, but the policy in force never gives nodes back.
+    by: str
+    due_s: float
+    since_number: int  #: Of the stimulus at which it began: the policy is asked before gangs stop.
+
+
+@dataclass(slots=True)
+class Quota:
+    """What a tenant may have, instead of what the configuration says."""
+
+    gpus: int  #: Held by its jobs at once, at most.
+    guaranteed: int
+    jobs: int | None  #: That hold GPUs at once, at most.
+    request: str
+    by: str
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class Pause:
+    """A part of what the cell does that it does not do for a time."""
+
+    request: str
+    by: str
+    reason: str
+    since_s: float
+    until_s: float | None  #: None: until somebody resumes it.
+
+
+@dataclass(slots=True)
+class ChosenPolicy:
+    """The policy that somebody chose, instead of the one that the configuration names."""
+
+    configured: str  #: What the configuration names, as the latest leader said.
+    request: str
+    by: str
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
+class Standing:
+    """What requests left standing."""
+
+    #: By id, when a request expires that was taken, whether it was done or refused.
+    taken: dict[str, float] = field(default_factory=dict)
+    #: Of requests that expire no later than this, nobody knows any more which were taken.
+    forgotten_s: float = 0.0
+    cordons: dict[str, Cordon] = field(default_factory=dict)  #: By node.
+    drains: dict[str, Drain] = field(default_factory=dict)  #: By node; each is cordoned, too.
+    holds: dict[str, Hold] = field(default_factory=dict)  #: By job.
+    sizes: dict[str, SetSize] = field(default_factory=dict)  #: By job.
+    #: By job, until it is forgotten: the priority that it was submitted with, where an operator
+    #: has set another.
+    priorities: dict[str, int] = field(default_factory=dict)
+    pauses: dict[Part, Pause] = field(default_factory=dict)
+    #: By node or pool; of every lender: by the empty name.
+    freezes: dict[str, Freeze] = field(default_factory=dict)
+    recalls: dict[str, Recall] = field(default_factory=dict)  #: By node, until its loan is over.
+    quotas: dict[str, Quota] = field(default_factory=dict)  #: By tenant.
+    policy: ChosenPolicy | None = None
+
+    def take(self, request: str, expires_s: float, now_s: float) -> None:
+        """Remember a request until it expires."""
+        if len(self.taken) % 256 == 255:  # now and then: to look at all each time would be slow
+            self.taken = {name: end_s for name, end_s in self.taken.items() if end_s > now_s}
+        if len(self.taken) >= TAKEN_MAX:
+            first = min(self.taken, key=lambda name: (self.taken[name], name))
+            self.forgotten_s = max(self.forgotten_s, self.taken.pop(first))
+        self.taken[request] = expires_s
+
+    def forget(self, job: str) -> None:
+        """Let go of what stands about a job, which has ended."""
+        self.holds.pop(job, None)
+        self.sizes.pop(job, None)
+
+
+def standing_from(document: dict[str, Any]) -> Standing:
+    """Read what was written; parts that were left out are empty."""
+    found = Standing(**document)
+    found.cordons = {name: Cordon(**one) for name, one in document.get("cordons", {}).items()}
+    found.drains = {name: Drain(**one) for name, one in document.get("drains", {}).items()}
+    found.holds = {name: Hold(**one) for name, one in document.get("holds", {}).items()}
+    found.sizes = {name: SetSize(**one) for name, one in document.get("sizes", {}).items()}
+    found.pauses = {name: Pause(**one) for name, one in document.get("pauses", {}).items()}
+    found.freezes = {name: Freeze(**one) for name, one in document.get("freezes", {}).items()}
+    found.recalls = {name: Recall(**one) for name, one in document.get("recalls", {}).items()}
+    found.quotas = {name: Quota(**one) for name, one in document.get("quotas", {}).items()}
+    if (chosen := document.get("policy")) is not None:
+        found.policy = ChosenPolicy(**chosen)
+    return found
+
+
+def standing_document(standing: Standing) -> dict[str, Any]:
+    """Give the parts that are not empty."""
+    whole = asdict(standing)
+    return {item.name: whole[item.name] for item in fields(standing) if whole[item.name]}

@@ -1,0 +1,37 @@
+"""What options are made of: bounded numbers, names, paths, and a base that knows its keys."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from schemas.values import Name
+
+Seconds = Annotated[float, Field(gt=0.0, lt=1e9)]
+#: Seconds, perhaps none.
+Delay = Annotated[float, Field(ge=0.0, lt=1e9)]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0.0)]
+
+
+def _listed(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{path} is not an absolute path")
+    return path
+
+
+#: A list of names; in flags and in the environment also `a,b,c`.
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Section(BaseModel):
+    """Base of all sections of a configuration, and of options: an unknown key is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )

@@ -1,0 +1,61 @@
+"""What operators ask for at the entry of a branch: verbs as JSON, and the requests of them."""
+
+from pydantic import TypeAdapter, ValidationError
+
+from scheduler.core.rights import MAY
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Cause, Requested
+from schemas.codec import encode, request as enveloped
+from schemas.parse import first_error
+from schemas.requests import ReadLog, Request, SubmitJob, VerbData
+from simulator.branch.origin import BranchError
+
+_VERB: TypeAdapter[VerbData] = TypeAdapter(VerbData)
+#: Moments of verbs. In a branch they count from the entry.
+_MOMENTS = ("by_s", "until_s")
+_LIFE_S = 60.0
+
+
+def verb_of(text: str) -> VerbData:
+    """Read a verb of `schemas.requests`, whose moments count from the entry.
+
+    Args:
+        text: JSON, such as `{"verb": "node.drain", "node": "node-000", "by_s": 1800}`.
+
+    Raises:
+        BranchError: it is no verb, or none that a branch can take.
+    """
+    try:
+        verb = _VERB.validate_json(text)
+    except ValidationError as error:
+        wrong = first_error(error)
+        where = f"{wrong.field}: " if wrong.field else ""
+        raise BranchError(f"--request: {where}{wrong.reason}") from error
+    if isinstance(verb, (SubmitJob, ReadLog)):
+        raise BranchError(f"--request: {verb.verb} is not for a branch; name another verb")
+    return verb
+
+
+def requested(verb: VerbData, number: int, state: ClusterState) -> tuple[Requested, Cause]:
+    """Ask for it now, in the least role that may.
+
+    Args:
+        verb: What is asked for.
+        number: Tells it from others that are asked in one branch.
+        state: Of the engine.
+    """
+    now_s = state.now_s
+    moments = {name: getattr(verb, name, None) for name in _MOMENTS}
+    known = {name: now_s + at_s for name, at_s in moments.items() if at_s is not None}
+    said = Request(
+        id=f"branch-{state.number}-{number}",
+        args=verb.model_copy(update=known),
+        subject="branch",
+        role="operator" if "operator" in MAY[verb.verb] else "admin",
+        asked_s=now_s,
+        expires_s=now_s + _LIFE_S,
+        cell=state.cell,
+    )
+    source = f"/operators/{said.id}"
+    raw = encode(enveloped(said, source=source)).decode()
+    return Requested(raw=raw, request=said), Cause(source, 0, 0, now_s)

@@ -1,0 +1,76 @@
+"""What a branch does otherwise than the control."""
+
+from dataclasses import dataclass, field
+
+from scheduler.core.settings import Settings, settings_from
+from scheduler.core.state import ClusterState
+from scheduler.policies.registry import make_policy
+from schemas.events import NodeBorn
+from schemas.requests import VerbData
+from simulator.branch.origin import BranchError
+from simulator.branch.places import Places
+
+NODES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is changed at the entry; nothing by default."""
+
+    policy: str | None = None  #: A policy with its options.
+    settings: dict[str, float] = field(default_factory=dict)
+    add: tuple[tuple[str, int], ...] = ()  #: (pool, nodes like its first).
+    lose: tuple[str, ...] = ()  #: Nodes that are lost at once, and stay so.
+    demand: float = 1.0  #: Times what owners need.
+    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`asked.verb_of`).
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is changed."""
+        return self == Change()
+
+    def check(self, state: ClusterState) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            BranchError: which option, and why.
+        """
+        if self.policy is not None:
+            try:
+                make_policy(self.policy)
+            except ValueError as error:
+                raise BranchError(f"--policy: {error}") from error
+        known = Settings().to_dict() | {"edge_lease_s": 0.0}
+        for name in self.settings:
+            if name not in known:
+                raise BranchError(f"--set: {name} is no setting; choose of {', '.join(known)}")
+        try:
+            settings_from({**state.leader.settings, **self.settings})
+        except (ValueError, TypeError) as error:
+            raise BranchError(f"--set: {error}") from error
+        for pool, count in self.add:
+            if pool not in state.pools or not state.pools[pool].nodes:
+                named = ", ".join(sorted(state.pools)) or "none yet"
+                raise BranchError(f"--add-nodes: there is no pool {pool}; there are {named}")
+            if not 1 <= count <= NODES_MAX:
+                raise BranchError(f"--add-nodes: {count} is not between 1 and {NODES_MAX}")
+        for node in self.lose:
+            if node not in state.nodes:
+                raise BranchError(f"--lose: there is no node {node}; `tidegate nodes` lists them")
+        if not 0.0 <= self.demand <= 100.0:
+            raise BranchError(f"--demand: {self.demand} is not between 0 and 100")
+
+    def born(self, places: Places) -> list[NodeBorn]:
+        """Describe the nodes that are added, like the first of their pool."""
+        found = []
+        for pool, count in self.add:
+            first = places.in_pool(pool)[0]
+            for number in range(1, count + 1):
+                name = f"{pool}-added-{number}"
+                agent = name if first.pool_kind == "edge" else first.agent
+                found.append(
+                    first.model_copy(
+                        update={"node": name, "agent": agent, "held": [], "loan": None}
+                    )
+                )
+        return found

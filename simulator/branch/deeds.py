@@ -1,0 +1,94 @@
+"""What an engine did: starts, changes of size, stops, loans; and the first that differs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scheduler.core import facts
+
+#: Deeds no further apart than this are the same, in seconds: what a log tells of the progress of
+#: jobs is in whole steps, so that a branch meets moments to a fraction of one.
+SAME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing done. `what` tells it from others about the same subject."""
+
+    at_s: float
+    entry: int
+    subject: str  #: A job, or a node of a lender.
+    kind: str
+    what: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What has to be alike in two deeds that are the same, beside their time."""
+        return self.subject, self.kind, self.what
+
+    def said(self) -> str:
+        """Say it in a few words."""
+        return f"{self.subject} {self.kind}" + (f" {self.what}" if self.what else "")
+
+
+class Deeds:
+    """Finds deeds among facts."""
+
+    def of(self, at_s: float, entry: int, found: Iterable[object]) -> list[Deed]:
+        """Give the deeds among the facts of an entry, in order."""
+        return [Deed(at_s, entry, *deed) for fact in found if (deed := _deed(fact)) is not None]
+
+
+def _deed(fact: object) -> tuple[str, str, str] | None:
+    match fact:
+        case facts.GangStarting():
+            return fact.job, "starts on", _places(fact.allocation)
+        case facts.GangScaling():
+            return fact.job, "goes on with", _places(fact.allocation)
+        case facts.GangCheckpointing():
+            return fact.job, "saves and leaves", f"({fact.reason})"
+        case facts.GangStopping() if fact.reason != "completed":
+            return fact.job, "stops", f"({fact.reason})"
+        case facts.JobCompleted():
+            return fact.job, "is done", ""
+        case facts.JobDeclined():
+            return fact.job, "is declined", ""
+        case facts.LoanRequested():
+            return fact.node, "is asked for", ""
+        case facts.ReclaimStarted():
+            return fact.node, "is called back", ""
+        case facts.LoanReturned():
+            return fact.node, "is back with its owner", ""
+        case _:
+            return None
+
+
+def _places(allocation: facts.Allocation) -> str:
+    parts = (f"{node}:{','.join(map(str, gpus))}" for node, gpus in sorted(allocation.items()))
+    return " ".join(parts)
+
+
+def first_difference(ours: Sequence[Deed], theirs: Sequence[Deed]) -> tuple[Deed, bool] | None:
+    """Find the first deed that only one side has, or has at another time, and if it is of `ours`.
+
+    Of equal deeds the first is compared with the first, and so on: several of one moment may come
+    in another order.
+    """
+    counts: list[dict[tuple[str, str, str], list[Deed]]] = []
+    for deeds in (ours, theirs):
+        found: dict[tuple[str, str, str], list[Deed]] = defaultdict(list)
+        for deed in deeds:
+            found[deed.key].append(deed)
+        counts.append(found)
+    alone: list[tuple[float, int, int, Deed]] = []
+    for side, (mine, others) in enumerate((counts, counts[::-1])):
+        for key, deeds in mine.items():
+            match = others.get(key, [])
+            for number, deed in enumerate(deeds):
+                if number >= len(match) or abs(match[number].at_s - deed.at_s) > SAME_S:
+                    alone.append((deed.at_s, side, deed.entry, deed))
+                    break
+    if not alone:
+        return None
+    _, side, _, deed = min(alone, key=lambda one: one[:3])
+    return deed, side == 0

@@ -1,0 +1,260 @@
+"""What a branch begins from: the state after an entry of a journal, and what the log says comes.
+
+What came from outside after the entry (jobs, requests of people, births and deaths, silence, what
+owners needed, failures of gangs) is as recorded in every branch. What followed from decisions
+(starts, progress, acknowledgements) is not taken over: agents make it anew.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import orjson
+
+from bus.contract import Record, Unreadable
+from scheduler.core import facts
+from scheduler.core.record import UnknownRecord, facts_from_dict
+from scheduler.core.state import ClusterState, Job, Totals, state_to_json
+from scheduler.core.stimuli import (
+    CurvesLearned,
+    LeaderStarted,
+    NodeHeard,
+    NodeSilent,
+    Requested,
+    Stimulus,
+)
+from scheduler.core.transitions import TERMINAL
+from scheduler.journal import JournalReader, fold
+from scheduler.replay import entries, stimuli
+from schemas.events import (
+    CheckpointCommitted,
+    InferenceLoad,
+    JobCancelled,
+    JobSubmitted,
+    NodeBorn,
+    NodeDied,
+    WorkerFailed,
+)
+from schemas.requests import ReadLog
+from simulator.branch.deeds import Deed, Deeds
+from simulator.branch.owners import Shortfall
+from simulator.gangs import ESTIMATOR
+
+_OUTSIDE = (
+    JobSubmitted, JobCancelled, Requested, InferenceLoad, NodeBorn, NodeDied, NodeSilent, NodeHeard,
+    WorkerFailed, LeaderStarted, CurvesLearned,
+)  # fmt: skip
+#: What agents take where the log has no example, in seconds.
+_DRAIN_S = 20.0
+#: How often agents that save by themselves do so (`runtime.core.Limits`), in seconds.
+_SAVE_EVERY_S = 900.0
+
+
+class BranchError(ValueError):
+    """What was asked for cannot be branched; says what to do."""
+
+
+@dataclass(slots=True)
+class Manner:
+    """How the agents of a log work, as far as it shows; measured up to the end of the branch."""
+
+    #: A change of size stands still for this share of a start and a save.
+    resize_share: float = 1.0
+    instant: bool = False  #: Gangs are up in the moment in which they are ordered.
+    tells_curves: bool = False  #: Its agents tell what jobs' speeds are; those of a simulation do.
+    saves_every_s: float = float("inf")
+    drain_s: float = _DRAIN_S  #: From the order to lend a node until it is lent.
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What the log says of the time of the branch."""
+
+    until_s: float  #: The moment of its last entry that was read.
+    totals: Totals  #: At the end of the branch, or of the log.
+    jobs: dict[str, Job]  #: By id, as they were last.
+    deeds: list[Deed] = field(default_factory=list)
+    short_gpu_s: float = 0.0
+    waiting: int = 0  #: Jobs that wait at the end.
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything was done after the entry."""
+        return bool(self.deeds)
+
+
+@dataclass(slots=True)
+class Origin:
+    """A moment of a log, with all that a branch needs of it."""
+
+    cell: str
+    entry: int
+    state: bytes  #: After the entry, in the canonical form.
+    digest: str  #: Of the entry.
+    at_s: float
+    origin_s: float  #: When the log began.
+    until_s: float  #: When branches end.
+    future: list[Stimulus]  #: From outside, in order.
+    manner: Manner
+    record: Recorded
+    #: By lender, what it needed by slots until the log goes on no more (`state.Lender.history`).
+    needs: dict[str, tuple[int, list[float | None]]]
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the log tells all of the time of the branch."""
+        return self.record.until_s >= self.until_s - 120.0
+
+
+def origin(
+    records: Iterable[Record], entry: int | None, hours: float, *, cell: str | None = None
+) -> Origin:
+    """Read a journal: the state after an entry, and what came until the branch's end.
+
+    Args:
+        records: The records of the journal, in order.
+        entry: Number of the entry; None: the newest.
+        hours: How long branches are.
+        cell: Which cell; None if there is only one.
+
+    Raises:
+        BranchError: there is no such entry.
+        Unreadable: the journal is missing, damaged, incomplete or of a newer version.
+    """
+    reader = JournalReader(cell)
+    state, taken, began_s = ClusterState(), None, 0.0
+    seen = _Seen()
+    for one, stimulus in stimuli(entries(records, reader, None, None)):
+        if not state.number:
+            state.cell, began_s = reader.cell or "", one.at_s
+        if taken is not None and one.at_s > taken.until_s:
+            break
+        facts_now = _facts(one.decision, one.number)
+        fold(state, one)
+        seen.saw(stimulus, facts_now, state)
+        if taken is not None:
+            taken.record.deeds += seen.deeds.of(stimulus.at_s, one.number, facts_now)
+            _outside(taken, stimulus)
+        elif one.number == entry:
+            taken = _taken(state, one.digest, began_s, hours)
+            seen.shortfall.begin(state)
+    if not state.number:
+        of = "" if reader.cell is None else f" of cell {reader.cell}"
+        raise Unreadable(f"the log has no journal{of}: there is nothing to branch from")
+    if taken is None:
+        if entry is not None:
+            raise BranchError(
+                f"--entry: there is no entry {entry}; the log ends at entry {state.number - 1}"
+            )
+        taken = _taken(state, reader.digest, began_s, hours)
+    _close(taken, state, seen)
+    return taken
+
+
+def _facts(decision: bytes, number: int) -> list[object]:
+    try:
+        return facts_from_dict(orjson.loads(decision))
+    except (UnknownRecord, TypeError, KeyError, ValueError) as error:
+        raise Unreadable(f"journal: entry {number}: {error}") from error
+
+
+def _taken(state: ClusterState, digest: str, began_s: float, hours: float) -> Origin:
+    at_s = state.now_s
+    return Origin(
+        cell=state.cell,
+        entry=state.number - 1,
+        state=state_to_json(state),
+        digest=digest,
+        at_s=at_s,
+        origin_s=began_s,
+        until_s=at_s + 3600.0 * hours,
+        future=[],
+        manner=Manner(),
+        record=Recorded(at_s, Totals(), {}),
+        needs={},
+    )
+
+
+def _outside(taken: Origin, stimulus: Stimulus) -> None:
+    data = stimulus.data
+    if not isinstance(data, _OUTSIDE):
+        return
+    if isinstance(data, Requested) and isinstance(data.request.args, ReadLog):
+        return
+    taken.future.append(stimulus)
+
+
+def _close(taken: Origin, state: ClusterState, seen: "_Seen") -> None:
+    """Note what the log had come to at the end of the branch, or at its own."""
+    record, end_s = taken.record, min(state.now_s, taken.until_s)
+    record.until_s, record.totals = state.now_s, state.totals
+    record.jobs = dict(seen.gone) | dict(state.jobs)
+    record.waiting = waiting(state)
+    record.short_gpu_s = seen.shortfall.until(end_s)
+    taken.needs = {name: (one.slot, list(one.history)) for name, one in state.lenders.items()}
+    taken.manner = seen.manner()
+
+
+def waiting(state: ClusterState) -> int:
+    """Count the jobs that wait for GPUs."""
+    jobs = state.jobs.values()
+    return sum(not job.allocation and job.state not in TERMINAL for job in jobs)
+
+
+class _Seen:
+    """Measures how the agents of a log work."""
+
+    def __init__(self) -> None:
+        self.deeds, self.shortfall = Deeds(), Shortfall()
+        self.gone: dict[str, Job] = {}  #: Jobs that the state has forgotten since.
+        self._manner = Manner()
+        self._changed: dict[str, tuple[float, bool]] = {}  # when, and whether it was a change
+        self._shares: list[float] = []
+        self._starts: list[float] = []
+        self._asked: dict[str, float] = {}
+        self._drained: list[float] = []
+
+    def saw(self, stimulus: Stimulus, found: list[object], state: ClusterState) -> None:
+        """Take an entry, once it is folded."""
+        at_s, data, manner = stimulus.at_s, stimulus.data, self._manner
+        if isinstance(data, CurvesLearned):
+            manner.tells_curves |= stimulus.cause.source == ESTIMATOR
+        elif isinstance(data, CheckpointCommitted):
+            manner.saves_every_s = _SAVE_EVERY_S
+        elif isinstance(data, InferenceLoad):
+            self.shortfall.needs(
+                data.node or data.pool, float(data.gpus_needed), float(data.gpus_serving), at_s
+            )
+        for fact in found:
+            match fact:
+                case facts.GangStarting():
+                    self._changed[fact.job] = at_s, False
+                case facts.GangScaling():
+                    self._changed[fact.job] = at_s, True
+                case facts.GangRunning():
+                    self._settled(state.jobs[fact.job], at_s)
+                case facts.JobQueued() | facts.JobCompleted():
+                    self._changed.pop(fact.job, None)
+                    self.gone[fact.job] = state.jobs[fact.job]
+                case facts.LoanRequested():
+                    self._asked[fact.node] = at_s
+                case facts.LoanGranted() if fact.node in self._asked:
+                    self._drained.append(at_s - self._asked.pop(fact.node))
+                case _:
+                    pass
+
+    def _settled(self, job: Job, at_s: float) -> None:
+        began_s, changed = self._changed.pop(job.id, (at_s, False))
+        whole_s = job.start_cost_s + (job.checkpoint_cost_s if changed else 0.0)
+        if whole_s > 0.0:
+            (self._shares if changed else self._starts).append((at_s - began_s) / whole_s)
+
+    def manner(self) -> Manner:
+        """Give what was measured."""
+        manner = self._manner
+        if self._shares:
+            manner.resize_share = min(1.0, round(fmean(self._shares), 2))
+        if self._drained:
+            manner.drain_s = round(fmean(self._drained), 1)
+        manner.instant = bool(self._starts) and max(self._starts) == 0.0
+        return manner

@@ -1,0 +1,71 @@
+"""A client asks a real gateway, and a real scheduler answers."""
+
+from pathlib import Path
+
+import pytest
+
+from bus.clock import PacedClock
+from bus.contract import Message
+from bus.sqlite import SqliteBus
+from explain.moments import DEMO_START_S
+from schemas.codec import encode
+from schemas.log_codec import log_chunk
+from schemas.logs import LogChunk
+from schemas.topics import LOGS
+from tests.client.conftest import running
+from tests.gateway.conftest import Serving
+from tests.gateway.working import during, working
+from tidegate_client import Conflict, Job, Refused
+
+
+async def test_what_a_client_asks_for_is_done_once(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (desk, log), serving(log) as served, running(served) as client:
+        done = await during(desk, client.ask("node.cordon", node="n0", reason="fan", key="k1"))
+        assert (done.request, done.result, done.about) == ("k1", "done", "n0")
+        again = await during(desk, client.ask("node.cordon", node="n0", reason="fan", key="k1"))
+        assert again.entry == done.entry
+        assert await client.outcome("k1") == done
+        with pytest.raises(Conflict, match="k1"):
+            await during(desk, client.ask("node.uncordon", node="n0", key="k1"))
+        with pytest.raises(Refused, match="there is no node n9"):
+            await during(desk, client.cordon("n9"))
+        assert (await during(desk, client.uncordon("n0"))).result == "done"
+
+
+async def test_a_job_that_a_client_submits_is_in_the_list(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (desk, log), serving(log) as served, running(served) as client:
+        job = Job(model="resnet50", gpus=1, steps=2_000, deadline="2h")
+        handle = await during(desk, client.jobs.submit(job, key="dag-17"))
+        again = await during(desk, client.jobs.submit(job, key="dag-17"))
+        assert again.id == handle.id
+        row = await handle.refresh()
+        assert (row.tenant, row.model) == ("operator", "resnet50")
+        held = await during(desk, handle.hold(reason="the data is wrong"))
+        assert held.result == "done"
+        why = await handle.why()
+        assert "the data is wrong" in str(why)
+
+
+async def test_what_a_worker_writes_comes_for_its_reader_alone(
+    tmp_path: Path, serving: Serving
+) -> None:
+    async with working(tmp_path) as (_, log), serving(log) as served, running(served) as client:
+        begin = (await client.pieces("j0", "me")).next
+        bus = SqliteBus.open(log, PacedClock(DEMO_START_S + 60.0, None))
+        for number, (reader, job, content) in enumerate(
+            (
+                ("me", "j0", "b25l"),
+                ("other", "j0", "dHdv"),
+                ("me", "j1", "dHdv"),
+                ("me", "j0", "Mg=="),
+            )
+        ):
+            piece = LogChunk(
+                agent="a", reader=reader, job=job, epoch=1, rank=0, offset=0, content=content
+            )
+            said = log_chunk(piece, sequence=number, bootid=1, time_s=DEMO_START_S + 60.0)
+            await bus.publish(Message(LOGS.name, job, encode(said)))
+        await bus.close()
+        found = await client.pieces("j0", "me", after=begin)
+        assert [one.content for one in found.pieces] == ["b25l", "Mg=="]
+        assert (await client.pieces("j0", "me", after=found.next)).pieces == []

@@ -1,0 +1,197 @@
+"""What clients ask for: keys, retries, refusals, and waiting for a job."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas.requests import VERB_NAMES, SubmitJob
+from tidegate_client import (
+    BadRequest,
+    Client,
+    Conflict,
+    Job,
+    JobEnded,
+    NoGateway,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+
+Answering = Callable[[httpx.Request], httpx.Response]
+NOW_S = 1_767_600_000.0
+
+
+class Gateway:
+    """Answers as the API's contract says, after `failures`."""
+
+    def __init__(self, *failures: httpx.Response | Exception) -> None:
+        self.failures, self.asked = list(failures), list[httpx.Request]()
+        self.said: dict[str, Any] = {"result": "done", "entry": 7}
+        self.states: list[str] = ["running"]
+        self.known: dict[str, str] = {}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, Exception):
+                raise failure
+            return failure
+        if request.method == "POST":
+            name = request.headers["idempotency-key"]
+            assert request.headers["prefer"] == "wait=5"
+            place = {"Location": f"/api/v1/requests/{name}"}
+            return httpx.Response(200, json={"request": name, **self.said}, headers=place)
+        if "/requests/" in request.url.path:
+            name = request.url.path.rpartition("/")[2]
+            if name not in self.known:
+                return problem(404, "there is no such request")
+            said = {"request": name, "about": self.known[name], **self.said}
+            return httpx.Response(200, json=said)
+        if request.url.path.endswith("/overview"):
+            return httpx.Response(200, json=OVERVIEW)
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if state == "missing":
+            return problem(404, "there is no such job")
+        return httpx.Response(200, json=answer(request.url.path.rpartition("/")[2], state))
+
+    def client(self) -> Client:
+        return Client("http://127.0.0.1:1", "t", transport=httpx.MockTransport(self))
+
+
+OVERVIEW = {
+    "cell": "default", "now_s": NOW_S, "origin_s": NOW_S - 60, "leader": "", "leader_epoch": 1,
+    "policy": "tide", "jobs": {}, "nodes": {}, "pools": [], "totals": {},
+    "gpus": {"alive": 0, "held": 0, "loaned": 0, "serving": 0.0},
+    "loans": {"loans_granted": 0, "loans_reclaimed": 0, "reclaims_late": 0, "loaned_gpu_s": 0.0,
+              "inference_shortfall_gpu_s": 0.0},
+    "deadlines": {"met": 0, "total": 0},
+}  # fmt: skip
+
+
+def answer(job: str, state: str) -> dict[str, Any]:
+    row = {
+        "job": job, "tenant": "a", "model": "m", "state": state, "gpus": 0, "gpus_min": 1,
+        "gpus_max": 1, "allocation": {}, "step": 0, "progress": 0.0, "samples_per_s": 0.0,
+        "submit_s": 0.0, "priority": 0, "preemptions": 0, "migrations": 0, "failures": 0,
+        "length": {"steps": 1.0, "known_from": "declared", "kin_ended": 0, "kin_took": [],
+                   "kin_running": 0},
+        "why_in_words": "its worker broke", "why_in_short": "",
+    }  # fmt: skip
+    return {"cell": "default", "now_s": NOW_S, "origin_s": 0.0, "job": row}
+
+
+def problem(status: int, detail: str, **headers: str) -> httpx.Response:
+    body = {"type": "about:blank", "title": "x", "status": status, "detail": detail}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+@pytest.fixture(autouse=True)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it paused each time; nobody waits for it."""
+    found: list[float] = []
+    monkeypatch.setattr("tidegate_client.client.time.sleep", found.append)
+    return found
+
+
+def test_a_job_becomes_what_the_scheduler_takes() -> None:
+    gateway = Gateway()
+    job = Job(model="resnet50", gpus=(1, 8), steps=20_000, deadline="2h", command=["true"])
+    handle = gateway.client().jobs.submit(job, key="dag-17", reason="nightly")
+    body = json.loads(gateway.asked[-1].content)
+    assert body["reason"] == "nightly"
+    args = SubmitJob.model_validate(body["args"])
+    assert args.job == handle.id
+    assert args.spec.deadline_s == NOW_S + 7200
+    assert [point.gpus for point in args.spec.rates] == [1, 2, 4, 8]
+    asked = len(gateway.asked)
+    gateway.known = {"dag-17": handle.id}
+    again = gateway.client().jobs.submit(job, key="dag-17")
+    assert [one.method for one in gateway.asked[asked:]] == ["GET"]
+    other = gateway.client().jobs.submit(job, key="dag-18")
+    assert again.id == handle.id != other.id
+    with pytest.raises(ValueError, match="no length of time"):
+        Job(deadline="soon")
+
+
+def test_every_verb_is_one_that_the_scheduler_knows() -> None:
+    gateway = Gateway()
+    client = gateway.client()
+    client.cordon("n")
+    client.uncordon("n")
+    client.drain("n", "30m")
+    client.job("j").cancel(reason="no longer needed")
+    asked = [json.loads(one.content) for one in gateway.asked if one.method == "POST"]
+    for one in asked:
+        VERB_NAMES[one["args"]["verb"]].model_validate(one["args"])
+    assert [one["args"]["verb"] for one in asked] == [
+        "node.cordon", "node.uncordon", "node.drain", "job.cancel",
+    ]  # fmt: skip
+    assert asked[2]["args"]["by_s"] == NOW_S + 1800
+    assert asked[3]["reason"] == "no longer needed"
+
+
+def test_tries_keep_the_key_and_wait_as_long_as_they_are_told(slept: list[float]) -> None:
+    gateway = Gateway(
+        httpx.ConnectError("refused"),
+        problem(429, "later", **{"Retry-After": "3"}),
+        problem(503, "the log cannot be read now"),
+    )
+    assert gateway.client().ask("node.cordon", node="n").result == "done"
+    keys = [one.headers["idempotency-key"] for one in gateway.asked]
+    assert len(keys) == 4
+    assert len(set(keys)) == 1
+    assert slept == [pytest.approx(0.4), 3.0, pytest.approx(1.6)]
+    gateway.client().ask("node.cordon", node="n")
+    assert gateway.asked[-1].headers["idempotency-key"] != keys[0]
+
+
+def test_tries_end(slept: list[float]) -> None:
+    broken = Gateway(*[httpx.ConnectError("refused")] * 9)
+    with pytest.raises(NoGateway, match="refused"):
+        broken.client().overview()
+    assert len(broken.asked) == 5
+    busy = Gateway(*[problem(503, "busy")] * 9)
+    with pytest.raises(Unavailable, match="busy"):
+        busy.client().overview()
+    assert len(busy.asked) == 5
+    long = Gateway(*[problem(503, "tomorrow", **{"Retry-After": "86400"})] * 9)
+    with pytest.raises(Unavailable, match="tomorrow") as raised:
+        long.client().overview()
+    assert raised.value.after_s == 86_400
+    assert len(long.asked) == 1
+    assert max(slept) < 60
+
+
+def test_errors_have_a_type_and_say_what_to_do() -> None:
+    for status, kind in ((400, BadRequest), (409, Refused), (422, Conflict)):
+        gateway = Gateway(problem(status, "node: there is no such node"))
+        with pytest.raises(kind, match="node: there is no such node"):
+            gateway.client().ask("node.cordon", node="n")
+        assert len(gateway.asked) == 1
+    gateway = Gateway(httpx.Response(418, text="<html>a proxy</html>"))
+    with pytest.raises(BadRequest, match="a proxy"):
+        gateway.client().overview()
+    refused = Gateway()
+    refused.said = {"result": "refused", "field": "args.node", "refused_because": "is not known"}
+    with pytest.raises(Refused, match=r"args\.node: is not known"):
+        refused.client().ask("node.cordon", node="train-9")
+
+
+def test_a_job_is_waited_for(slept: list[float]) -> None:
+    gateway = Gateway()
+    gateway.states = ["missing", "queued", "starting", "running"]
+    handle = gateway.client().jobs.submit(Job(id="j"))
+    assert handle.wait("running").row == gateway.client().job("j").row
+    assert len(slept) == 3
+    gateway.states = ["completed"]
+    handle.wait("running")
+    gateway.states = ["failed"]
+    with pytest.raises(JobEnded, match="j is failed: its worker broke"):
+        handle.wait("running")
+    gateway.states = ["queued"]
+    with pytest.raises(TimedOut, match="j is queued after 0 s; it was to be running"):
+        handle.wait("running", timeout=0)

@@ -1,0 +1,103 @@
+"""`tidegate submit job.yaml`: what a file says becomes one job, and what it should not is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.console.conftest import Run
+from tests.console.test_operate import jobs, said
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "jobs.md"
+WHOLE = """
+job: nightly
+tenant: vision
+command: [python3, train.py, --steps, 200, --rate, 0.5]
+environment: {LEVEL: debug, THREADS: 1, HF_TOKEN: {secret: hub}}
+workdir: /opt/work
+sizes: 1..4
+total_steps: 200
+deadline: 2h
+priority: 10
+"""
+
+
+def written(tmp_path: Path, text: str, name: str = "job.yaml") -> Path:
+    file = tmp_path / name
+    file.write_text(text)
+    return file
+
+
+def test_a_file_says_all_that_a_job_is(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    ran = tidegate("submit", written(tmp_path, WHOLE), "--log", log)
+    assert (ran.code, ran.out) == (0, "nightly\n"), ran.err
+    (job,), (asked,) = jobs(log), said(log)
+    assert (job.tenant, job.gpus_min, job.gpus_max, job.priority) == ("vision", 1, 4, 10)
+    assert job.deadline_s == pytest.approx(asked.asked_s + 7200.0)
+    assert job.program is not None
+    assert job.program.argv == ["python3", "train.py", "--steps", "200", "--rate", "0.5"]
+    assert job.program.env == {"LEVEL": "debug", "THREADS": "1"}
+    assert job.program.secrets == {"HF_TOKEN": "hub"}
+    assert job.program.workdir == "/opt/work"
+
+
+def test_the_file_of_the_page_is_taken_and_flags_go_before_it(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    file = written(tmp_path, block, "job.yml")
+    ran = tidegate("submit", "--gpus", "2", "--job", "mine", file, "--log", log)
+    assert ran.code == 0, ran.err
+    (job,) = jobs(log)
+    assert (job.job, job.gpus_min, job.gpus_max, job.total_steps) == ("mine", 2, 2, 200)
+
+
+def test_a_line_for_the_shell_and_json_in_short(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    line = written(tmp_path, "command: make | tee out\n")
+    short = '{"command": ["true"], "sizes": "2..3", "deadline": "1h"}'
+    for file in (line, written(tmp_path, short, "job.json")):
+        ran = tidegate("submit", file, "--log", log)
+        assert ran.code == 0, ran.err
+    one, other = jobs(log)
+    assert one.program is not None
+    assert one.program.argv == ["sh", "-c", "make | tee out"]
+    assert (other.gpus_min, other.gpus_max) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("command: [true]", "command[0]: is read as True, and must be a text; put quotes"),
+        ("command: [a]\nenvironment: {DAY: 2026-01-01}", "environment.DAY: is read as"),
+        ("command: [a]\nenvironment: {A: {secrets: b}}", "environment.A: must be a text, or {se"),
+        ("command: [a]\nenvironment: [A]", "environment: must have variables"),
+        ("command: [a]\ncommand: [b]", "line 2, column 1: 'command' is said twice"),
+        ("command: [a", "line 1"),
+        ("command: {a: b}", "command: must be a list of words"),
+        ("command: [a]\nsizes: 4-8", "sizes: '4-8' is no size; write 4, or 1..8"),
+        ("command: [a]\nsizes: 4\ngpus_min: 2", "gpus_min: is said by sizes, too"),
+        ("command: [a]\nprogram: {argv: [b]}", "program.argv: is said twice"),
+        ("workdir: /x", "command: is missing"),
+        ("command: [a]\ndeadline: soon", "deadline: 'soon' is no length of time"),
+        ("comand: [a]", "'comand' is no field of a job; did you mean command?"),
+        ("- command", "holds no fields of a job"),
+        ("command: !!python/object/apply:os.system [a]", "could not determine a constructor"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    tidegate: Run, log: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    ran = tidegate("submit", written(tmp_path, text), "--log", log)
+    assert ran.code == 2
+    assert "job.yaml" in ran.err
+    assert words in ran.err
+
+
+def test_of_submits_with_one_key_all_ask_for_the_same(tidegate: Run, log: Path) -> None:
+    given = ("submit", "--key", "dag-17", "--log", log, "--", "true")
+    first, second = tidegate(*given), tidegate(*given)
+    assert (first.code, second.code) == (0, 0)
+    assert first.out == second.out
+    assert [one.id for one in said(log)] == ["dag-17", "dag-17"]
+    assert tidegate("submit", "--key", "a b", "--log", log, "--", "true").code == 2

@@ -1,0 +1,26 @@
+"""The log of a demo, made once; every test has a copy of its own. For conftests to import."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from console.main import main
+
+__all__ = ["_demo", "log"]
+
+
+@pytest.fixture(scope="session")
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("demo") / "run.db"
+    command = ["demo", "--hours", "0.5", "--seconds", "0", "--no-live", "--log", str(path)]
+    assert main([*command, "--json", str(path.with_suffix(".json"))]) == 0
+    return path
+
+
+@pytest.fixture
+def log(_demo: Path, tmp_path: Path) -> Path:
+    """A copy of its own for every test."""
+    path = tmp_path / "run.db"
+    shutil.copyfile(_demo, path)
+    return path

@@ -1,0 +1,127 @@
+"""The published document is what the code says, and the answers are what the document says."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings, strategies
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from bus.clock import SystemClock
+from bus.sqlite import SqliteBus
+from gateway import openapi
+from gateway.app import make_app
+from gateway.asking import Gateway
+from gateway.cells import Cells
+from gateway.limits import Limits
+from gateway.log import ServedLog
+from gateway.outbox import Outbox
+from gateway.past import Past
+from gateway.posting import Desk
+from gateway.subjects import LocalToken, Role
+from schemas.requests import VERB_NAMES
+from tests.gateway.conftest import TOKEN
+from tests.patience import PATIENCE_S
+from tests.ports import answers, free_port
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+#: Of each route.
+_EXAMPLES = 15
+
+
+def test_the_published_document_is_up_to_date() -> None:
+    assert openapi.main(["--check"]) == 0, "run python -m gateway.openapi"
+
+
+def test_every_read_takes_a_moment_and_every_error_is_a_problem() -> None:
+    document = openapi.make().openapi()
+    assert document["openapi"].startswith("3.1")
+    momentless = {"/me", "/cells", "/health", "/stream", "/entries/{number}", "/diff"}
+    momentless |= {"/requests/{request_id}", "/jobs/{job}/output"}
+    for path, operations in document["paths"].items():
+        posts = path == "/api/v1/requests"
+        assert set(operations) == ({"get", "post"} if posts else {"get"})
+        names = {one["name"] for one in operations["get"].get("parameters", ())}
+        if path.removeprefix("/api/v1") not in momentless:
+            assert {"entry", "at", "cell"} <= names, path
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                if status >= "400":
+                    assert list(answer["content"]) == ["application/problem+json"]
+
+
+def test_all_verbs_are_in_the_document() -> None:
+    document = openapi.make().openapi()
+    body = document["components"]["schemas"]["RequestBody"]
+    assert set(body["properties"]["args"]["discriminator"]["mapping"]) == set(VERB_NAMES)
+    assert not {"subject", "role", "tenant"} & set(body["properties"])
+
+
+@pytest.fixture
+def url(log: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A gateway on a port, in a thread."""
+    for name in ("read", "write"):
+        monkeypatch.setattr(Limits, name, lambda self, subject: None)
+    clock, port = SystemClock(), free_port()
+    served = ServedLog(str(log), lambda: SqliteBus.open_readonly(log, clock), log, log.parent)
+    authority = LocalToken(Role.OPERATOR, port, TOKEN)
+    desk = Desk(Outbox(lambda clock: SqliteBus.open(log, clock), log))
+    cells = Cells(served, clock)
+    gateway = Gateway(cells, Past(), Limits(clock), authority, clock, "test", desk)
+    config = uvicorn.Config(make_app(gateway), port=port, log_level="critical")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (answers(port) and gateway.cells.feeds and gateway.cells.problem == ""):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_drawn_requests_are_answered_as_the_document_says(url: str) -> None:
+    """Also those that break it: wrong types, bounds, names and values."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    schema = schemathesis.openapi.from_url(f"{url}/api/v1/openapi.json", headers=headers)
+    asked = 0
+    for result in schema.get_all_operations():
+        operation: Any = result.ok()  # type: ignore[union-attr]
+        if operation.path.endswith("/stream"):  # it would last
+            continue
+        both = [operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode]
+
+        @given(case=strategies.one_of(both))
+        @settings(
+            max_examples=_EXAMPLES,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def ask(case: Any) -> None:
+            nonlocal asked
+            asked += 1
+            case.call_and_validate(headers=headers, checks=CHECKS)
+
+        ask()
+    assert asked > 100

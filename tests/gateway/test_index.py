@@ -1,0 +1,387 @@
+"""The index: quick, disposable, and never believed where it does not fit."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.clock import SystemClock
+from bus.contract import Message
+from bus.sqlite import SqliteBus
+from bus.sqlite_file import create, encode
+from gateway import index as indexing, past, sidecar
+from gateway.past import Past
+from scheduler.core.state import state_to_json
+from schemas.topics import JOURNAL, SNAPSHOTS
+from tests.gateway.conftest import Served, Serving
+
+
+@dataclass
+class Growing:
+    """A log that has a part of another's journal, and grows."""
+
+    source: Path
+    path: Path
+    entries: int = 0
+
+    def to(self, entries: int) -> None:
+        """Let it have so many entries."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("ATTACH ? AS source", (str(self.source),))
+            (topic,) = connection.execute(
+                "SELECT id FROM source.topics WHERE name = ?", (JOURNAL.name,)
+            ).fetchone()
+            connection.execute(
+                "INSERT OR IGNORE INTO topics SELECT id, name, 0, indexed, compacted "
+                "FROM source.topics WHERE id = ?",
+                (topic,),
+            )
+            connection.execute(
+                "INSERT INTO records SELECT * FROM source.records "
+                "WHERE topic = ? AND offset >= ? AND offset < ?",
+                (topic, self.entries, entries),
+            )
+            connection.execute("UPDATE topics SET next = ? WHERE id = ?", (entries, topic))
+        self.entries = entries
+
+
+def grow(source: Path, path: Path, entries: int) -> Growing:
+    """Make a log with the first entries of another."""
+    create(path)
+    growing = Growing(source, path)
+    if entries:
+        growing.to(entries)
+    return growing
+
+
+def beside(log: Path) -> Path:
+    return log.with_name(f"{log.name}.index.db")
+
+
+async def answers(served: Served) -> list[Any]:
+    """Ask all that an index is used for."""
+    assert served.feed.live is not None
+    jobs = list(served.feed.live.state.jobs)[::9]
+    node = next(iter(served.feed.live.state.nodes))
+    return [
+        *[await served.get(f"jobs/{job}/why") for job in jobs],
+        *[await served.get(f"jobs/{job}/story") for job in jobs],
+        *[await served.get("overview", entry=n) for n in (5, 249, 250, 777, 1001)],
+        await served.get("entries/777"),
+        await served.get("overview", at="2026-01-05T00:20:00Z"),
+        await served.get("tide"),
+        await served.get("decisions", subject=node),
+        await served.get("decisions", rule="market.price"),
+    ]
+
+
+async def truth(log: Path, serving: Serving) -> list[Any]:
+    """What a gateway says that keeps no file."""
+    async with serving(log, keep_index=False) as served:
+        found = await answers(served)
+    assert not beside(log).exists()
+    return found
+
+
+async def test_an_index_says_what_the_journal_does(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked before it knows anything, once it knows all, and when opened again."""
+    async with serving(log) as served:
+        known = await answers(served)
+        assert served.feed.index.bytes > 10_000
+        # As if nothing had been indexed yet: each answer reads the journal itself.
+        blank = indexing.open_index(None)
+        served.feed.index, kept = blank, served.feed.index
+        asked = [one for one in known if "because" in one or "events" in one]
+        for document in asked:
+            path = f"jobs/{document['job']}/{'why' if 'because' in document else 'story'}"
+            assert await served.get(path) == document
+        assert await served.get("overview", entry=777) in known
+        served.feed.index = kept
+        blank.close()
+    made = beside(log).stat().st_mtime_ns
+    async with serving(log) as served:
+        assert served.feed.notice == ""
+        assert await answers(served) == known
+    assert beside(log).stat().st_mtime_ns - made < 60 * 10**9
+    assert await truth_of_memory(log, serving) == known
+
+
+async def truth_of_memory(log: Path, serving: Serving) -> list[Any]:
+    async with serving(log, keep_index=False) as served:
+        return await answers(served)
+
+
+async def test_marks_are_as_far_apart_as_loading_costs(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "MARK_EVERY", 50)
+    async with serving(log) as served:
+        index, seen = served.feed.index, 10**9
+        previous: Any = None
+        while (mark := index.mark_before(seen)) is not None:
+            if previous is not None:
+                assert previous.place.number - mark.place.number >= 50
+            previous, seen = mark, mark.place.number - 1
+            *_, state = mark.restored()
+            assert state is not None
+            assert state.number == mark.place.number
+        assert previous is not None
+
+
+async def test_old_marks_are_thinned(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "MARK_EVERY", 50)
+    monkeypatch.setattr(indexing, "MARKS_BYTES", 40_000)
+    async with serving(log) as served:
+        (held,) = served.feed.index._db.execute("SELECT sum(length(state)) FROM marks").fetchone()
+        assert held <= 2 * 40_000
+        assert (await served.get("overview", entry=60))["entry"] == 60
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for place in range(5000, len(data), 997):
+        data[place] ^= 0x55
+    path.write_bytes(data)
+
+
+def half(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def altered(statement: str) -> Any:
+    def change(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(statement)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        garbage,
+        flipped,
+        half,
+        altered("DELETE FROM mentions WHERE number % 7 = 0"),
+        altered("UPDATE mentions SET ahead = 1 WHERE number % 7 = 0"),
+        altered("UPDATE tide SET used = used + 1"),
+        altered("UPDATE places SET offset = offset + 1"),
+        altered("UPDATE marks SET state = zeroblob(length(state))"),
+        altered("UPDATE marks SET digest = '0'"),
+        altered("UPDATE meta SET value = '99' WHERE name = 'format'"),
+        altered("UPDATE meta SET value = value - 1 WHERE name = 'number'"),
+        altered("UPDATE meta SET value = 'x' WHERE name = 'sum'"),
+        altered("DROP TABLE tide"),
+    ],
+    ids=range(13),
+)
+async def test_a_damaged_index_is_built_again(log: Path, serving: Serving, damage: Any) -> None:
+    expected = await truth(log, serving)
+    async with serving(log):
+        pass
+    damage(beside(log))
+    async with serving(log) as served:
+        assert await answers(served) == expected
+        assert "built again" in served.feed.notice
+        cell = (await served.get("health"))["cells"][0]
+        assert "built again" in cell["index"]["notice"]
+    async with serving(log) as served:
+        assert served.feed.notice == ""
+
+
+async def test_a_mark_that_is_damaged_under_way_is_found_out(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(log) as served:
+        before = await served.get("overview", entry=1200)
+        served.gateway.past._kept.clear()
+        served.feed.index._db.execute("UPDATE marks SET state = zeroblob(50)")
+        problem = await served.get("overview", 503, entry=1200)
+        assert "built again; ask again" in problem["detail"]
+        await served.until(served.level)
+        assert await served.get("overview", entry=1200) == before
+
+
+async def test_an_index_that_cannot_be_written_is_kept_in_memory(
+    log: Path, serving: Serving
+) -> None:
+    expected = await truth(log, serving)
+    beside(log).mkdir()
+    async with serving(log) as served:
+        assert "kept in memory" in served.feed.notice
+        assert await answers(served) == expected
+
+
+async def test_a_second_gateway_keeps_its_index_in_memory(log: Path, serving: Serving) -> None:
+    async with serving(log) as served, serving(log) as other:
+        assert served.feed.notice == ""
+        assert "kept in memory" in other.feed.notice
+        assert await answers(other) == await answers(served)
+
+
+async def test_a_log_is_followed_and_may_begin_empty(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    growing = grow(log, tmp_path / "growing.db", 0)
+    async with serving(growing.path) as served:
+        assert (await served.get("overview"))["entry"] is None
+        assert (await served.get("jobs"))["jobs"] == []
+        assert (await served.get("tide"))["rows"] == []
+        problem = await served.get("overview", 404, entry=0)
+        assert "no entry yet" in problem["detail"]
+        for entries in (1, 30, 1100):
+            growing.to(entries)
+            await served.until(partial(served.level, entries))
+            assert (await served.get("overview"))["entry"] == entries - 1
+        assert served.feed.index.entries == 1100
+        grown = await served.get("overview", entry=500)
+    async with serving(log) as served:
+        assert await served.get("overview", entry=500) == grown
+
+
+async def test_a_log_that_is_replaced_is_read_anew(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    async with serving(log) as served:
+        whole = served.feed.entries
+        await served.get("overview", entry=700)
+        shorter = grow(log, tmp_path / "shorter.db", 300).path
+        shorter.replace(log)
+        await served.until(lambda: served.level() and served.feed.entries == 300)
+        assert (await served.get("overview"))["entry"] == 299
+        await served.get("overview", 404, entry=700)
+    assert whole > 700
+
+
+async def test_an_index_of_another_log_is_not_believed(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    short = grow(log, tmp_path / "short.db", 400).path
+    async with serving(log):
+        pass
+    shutil.copyfile(beside(log), beside(short))
+    async with serving(short) as served:
+        assert "of another log" in served.feed.notice
+        assert served.feed.index.entries == 400
+
+
+async def test_a_log_that_vanishes_is_waited_for(
+    log: Path, tmp_path: Path, serving: Serving
+) -> None:
+    async with serving(log) as served:
+        before = await served.get("overview")
+        away = log.rename(tmp_path / "away.db")
+        await served.until(lambda: served.gateway.cells.problem)
+        problem = await served.get("overview", 503)
+        assert "does not exist any more; put it back" in problem["detail"]
+        health = await served.get("health")
+        assert health["status"] == "unreadable"
+        assert "put it back" in health["problem"]
+        away.rename(log)
+        await served.until(served.level)
+        assert await served.get("overview") == before
+
+
+async def test_a_journal_that_was_altered_is_not_told(log: Path, serving: Serving) -> None:
+    async with serving(log):
+        pass
+    bus = SqliteBus.open_readonly(log, SystemClock())
+    (record,) = [one async for one in bus.read(JOURNAL.name, 600, 601)]
+    await bus.close()
+    value = (record.value or b"").replace(b'"wake_s":', b'"Wake_s":')
+    assert value != record.value
+    message = Message(JOURNAL.name, record.key, value)
+    row = encode(JOURNAL.name, 0, record.offset, message, record.time_s, 0)
+    with closing(sqlite3.connect(log)) as connection, connection:
+        # With a checksum that fits: only the chain of digests tells.
+        connection.execute(
+            "UPDATE records SET value = ?, crc = ? WHERE offset = 600 AND topic = "
+            "(SELECT id FROM topics WHERE name = ?)",
+            (value, row[-1], JOURNAL.name),
+        )
+    async with serving(log) as served:
+        problem = await served.get("entries/600", 503)
+        assert "restore the log from a copy" in problem["detail"]
+        assert (await served.get("entries/100"))["entry"] == 100
+
+
+async def test_past_states_are_kept_within_bounds(log: Path, serving: Serving) -> None:
+    kept = Past(kept_bytes=3 * 256 * 1024)
+    async with serving(log) as served:
+        states = [await kept.state(served.feed, number) for number in (10, 20, 30, 40)]
+        assert [state.number for state in states] == [10, 20, 30, 40]
+        assert kept.known(served.feed, 10) is None
+        assert kept.known(served.feed, 40) is states[-1]
+        assert kept.bytes <= 3 * 256 * 1024
+        again = await kept.state(served.feed, 10)
+        assert state_to_json(again) == state_to_json(await Past().state(served.feed, 10))
+
+
+async def test_far_moments_wait_for_an_index_that_is_being_built(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "_FAR", 100)
+    async with serving(log) as served:
+        feed = served.feed
+        blank = indexing.open_index(None)
+        feed.index, kept = blank, feed.index
+        monkeypatch.setattr(type(feed), "building", True)
+        for path in ("overview?entry=700", "entries/700", "decisions?rule=x"):
+            problem = await served.get(path, 503)
+            assert "is being built and is at 0%" in problem["detail"]
+        assert (await served.get("overview", entry=50))["entry"] == 50
+        monkeypatch.undo()
+        feed.index = kept
+        blank.close()
+
+
+async def test_a_log_with_a_snapshot_answers_before_its_index_is_whole(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(log)) as connection:
+        ((snapshots,),) = connection.execute(
+            "SELECT next FROM topics WHERE name = ?", (SNAPSHOTS.name,)
+        ).fetchall()
+    assert snapshots > 0
+    monkeypatch.setattr("gateway.feed._NEAR", 100)
+    monkeypatch.setattr("gateway.feed._SLICE", 50)
+    expected = await truth(log, serving)
+    async with serving(log, ready=False) as served:
+        cells = served.gateway.cells
+        await served.until(lambda: cells.feeds and cells.feed(None).live)
+        assert served.feed.building
+        assert (await served.get("overview"))["entry"] == served.feed.entries - 1
+        health = await served.get("health")
+        assert 0 <= health["cells"][0]["index"]["done"] < 1
+        await served.until(served.level)
+        assert await answers(served) == expected
+
+
+def test_a_new_index_is_whole_or_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended at any statement while it is made, it is no damaged one when opened again."""
+    path = tmp_path / "run.db.index.db"
+    with closing(sidecar.open_file(path)):
+        pass
+    said: list[str] = []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.set_trace_callback(said.append)
+        sidecar._made(connection)
+    said = [one.strip() for one in said]
+    changes = [one for one in said if one.startswith(("CREATE", "INSERT"))]
+    begin, end = said.index("BEGIN;"), said.index("COMMIT;")
+    assert len(changes) > 4
+    assert all(begin < said.index(one) < end for one in changes)

@@ -1,0 +1,246 @@
+"""What a tenant learns of another: each endpoint, as each role, is searched for its secrets.
+
+The table is made from the application's routes: one without a decision fails.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from bus.clock import SystemClock
+from bus.contract import Message
+from bus.sqlite import SqliteBus
+from gateway import routes, routes_journal, routes_requests
+from gateway.sight import SHOWS, Shows
+from gateway.subjects import Authority, Role, Sight, Subject
+from scheduler.core.engine import Engine
+from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Cause, Input, LeaderStarted, Stimulus, TimePassed
+from scheduler.journal import write_entry
+from scheduler.policies.registry import make_policy
+from schemas.events import JobCancelled
+from schemas.journal import NO_DIGEST
+from schemas.programs import Program
+from schemas.requests import HoldJob, SubmitJob
+from schemas.topics import JOURNAL
+from tests.builders import node_born, request_of, submitted
+from tests.gateway.conftest import Served, Serving
+
+START_S = 1_700_000_000.0
+#: Of the other tenant: its programs' secrets, its jobs, itself, its models.
+PROGRAM = ("hunter2-argv", "hunter2-env")
+NAMES = (
+    "zeta-secret-run",
+    "zeta-waits",
+    "zeta-asked",
+    "zeta-corp",
+    "zeta-model",
+    "zoe",
+    "zeta-secrets",
+)
+
+
+def job(name: str, tenant: str, gpus: int, word: str) -> Any:
+    asked = submitted(name, gpus_min=gpus, gpus_max=gpus)
+    program = Program(argv=["train", f"--password={word}-argv"], env={"KEY": f"{word}-env"})
+    model = f"{tenant.partition('-')[0]}-model"
+    return asked.model_copy(update={"tenant": tenant, "model": model, "program": program})
+
+
+def told() -> list[tuple[str, Input]]:
+    """Two tenants: one runs on all GPUs, and one waits for them."""
+    asked = SubmitJob(spec=job("zeta-asked", "zeta-corp", 4, "hunter2"))
+    return [
+        ("/schedulers/a", LeaderStarted("test", 1, "fifo", {})),
+        ("/agents/a", node_born("n0")),
+        ("/tenants/zeta-corp", job("zeta-secret-run", "zeta-corp", 4, "hunter2")),
+        ("/tenants/acme", job("acme-waits", "acme", 4, "acme")),
+        ("/tenants/zeta-corp", job("zeta-waits", "zeta-corp", 4, "hunter2")),
+        ("/schedulers/a", TimePassed()),
+        ("/gateways/g", request_of(START_S + 50, asked, "r1")),
+        (
+            "/gateways/g",
+            request_of(
+                START_S + 60,
+                HoldJob(job="zeta-asked"),
+                "r2",
+                role="tenant",
+                tenant="zeta-corp",
+                subject="zoe",
+                reason="zeta-secrets are late",
+            ),
+        ),
+        ("/tenants/zeta-corp", JobCancelled(job="zeta-waits", reason="zeta-corp has had enough")),
+    ]
+
+
+async def _write(path: Path) -> int:
+    clock = SystemClock()
+    bus = SqliteBus.open(path, clock)
+    engine, digest = Engine(ClusterState(cell="default"), make_policy), NO_DIGEST
+    for number, (source, data) in enumerate(told()):
+        stimulus = Stimulus(START_S + 10 * number, data, Cause(source, 0, number))
+        decision = engine.handle(stimulus)
+        value, digest = write_entry(engine.state, stimulus, decision, digest)
+        await bus.publish(Message(JOURNAL.name, "default", value))
+    await bus.close()
+    assert set(engine.state.jobs) >= {"zeta-secret-run", "acme-waits"}
+    return engine.state.number
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    path = tmp_path / "two.db"
+    asyncio.run(_write(path))
+    return path
+
+
+class As:
+    """An authority that knows one subject."""
+
+    stranger = "nobody"
+
+    def __init__(self, role: Role, sight: Sight, tenant: str | None = "acme") -> None:
+        self.who = Subject("somebody", role, tenant, "token", sight, b"k" * 32)
+
+    async def subject(self, *_: object) -> Subject:
+        return self.who
+
+
+#: By route, paths to ask; what names another's job is tried, too.
+PATHS = {
+    "overview": ["overview", "overview?entry=4"],
+    "tide": ["tide"],
+    "rules": ["rules", "rules?entry=4"],
+    "loans": ["loans"],
+    "me": ["me"],
+    "cells": ["cells"],
+    "health": ["health"],
+    "nodes": ["nodes", "nodes?text=n0", "nodes?entry=4"],
+    "jobs": ["jobs", "jobs?sort=-tenant", "jobs?tenant=zeta-corp", "jobs?text=zeta",
+             "jobs?fields=job,tenant,model,why_in_words", "jobs?entry=4"],
+    "job": ["jobs/acme-waits", "jobs/zeta-secret-run", "jobs/zeta-secret-ru"],
+    "why": ["jobs/acme-waits/why", "jobs/zeta-secret-run/why", "jobs/acme-waits/why?entry=4"],
+    "story": ["jobs/acme-waits/story", "jobs/zeta-secret-run/story"],
+    "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
+    "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
+    "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
+    "entry": [f"entries/{number}" for number in range(len(told()))],
+    "diff": ["diff?entry=1&vs=7", "diff?entry=3&vs=4"],
+    "dead_letters": ["dead-letters"],
+    "request": ["requests/r1", "requests/r2", "requests/r3"],
+    "requests": ["requests", "requests?subject=zoe", "requests?verb=job.hold",
+                 "requests?about=zeta-asked"],
+}  # fmt: skip
+
+
+def test_each_route_says_what_it_shows() -> None:
+    found = {
+        route.name
+        for router in (routes.router, routes_journal.router, routes_requests.router)
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    }
+    assert found == SHOWS.keys(), "say in gateway.sight.SHOWS what the route shows of tenants"
+    assert PATHS.keys() == found - {"stream", "ask"}, "ask it here"
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.TENANT])
+@pytest.mark.parametrize("sight", [Sight.ALL_NAMES, Sight.OWN_NAMES])
+@pytest.mark.parametrize("tenant", ["acme", None])
+async def test_another_tenants_secrets_are_in_no_answer(
+    two: Path, serving: Serving, role: Role, sight: Sight, tenant: str | None
+) -> None:
+    hidden = PROGRAM + (NAMES if sight is Sight.OWN_NAMES else ())
+    async with serving(two, authority=_as(role, sight, tenant)) as served:
+        for name, paths in PATHS.items():
+            for path in paths:
+                answer = await served.raw(path)
+                assert answer.status_code in (200, 403, 404), answer.text
+                refused = answer.status_code == 403
+                if SHOWS[name] is Shows.RAW:
+                    assert refused
+                if SHOWS[name] is Shows.JOURNAL:
+                    assert refused is (sight is Sight.OWN_NAMES)
+                asked = path if answer.status_code == 404 else ""  # an error says what was asked
+                said = answer.text + str(answer.headers)
+                found = [one for one in hidden if one in said and one not in asked]
+                assert not found, (path, found, answer.text)
+
+
+def _as(role: Role, sight: Sight, tenant: str | None) -> Authority:
+    return As(role, sight, tenant)
+
+
+async def test_operators_see_everything(two: Path, serving: Serving) -> None:
+    """So the search above finds what there is to find."""
+    async with serving(two, authority=_as(Role.OPERATOR, Sight.EVERYTHING, None)) as served:
+        said = ""
+        for paths in PATHS.values():
+            for path in paths:
+                said += (await served.raw(path)).text
+        assert [one for one in (*PROGRAM, *NAMES) if one not in said] == []
+
+
+async def test_a_tenant_sees_its_own_whole_and_who_is_ahead(two: Path, serving: Serving) -> None:
+    async with serving(two, authority=_as(Role.TENANT, Sight.OWN_NAMES, "acme")) as served:
+        rows = (await served.get("jobs"))["jobs"]
+        mine = next(row for row in rows if row["job"] == "acme-waits")
+        assert (mine["tenant"], mine["model"]) == ("acme", "acme-model")
+        ahead = next(row for row in rows if row["state"] not in ("queued", "cancelled"))
+        assert (ahead["job"][:5], ahead["tenant"][:8], ahead["model"]) == (
+            "job-x", "tenant-x", "hidden")  # fmt: skip
+        (node,) = (await served.get("nodes"))["nodes"]
+        assert set(node["holders"]) | set(node["claims"]) >= {ahead["job"]}, "one name everywhere"
+        why = await served.get("jobs/acme-waits/why")
+        assert why["spec"]["program"]["argv"] == ["train", "--password=acme-argv"]
+        assert (await served.get(f"jobs/{ahead['job']}"))["job"]["job"] == ahead["job"]
+        assert len((await served.get("jobs", tenant=ahead["tenant"]))["jobs"]) > 0
+        assert (await served.get("jobs", tenant="zeta-corp"))["jobs"] == []
+        for path in ("why", "story"):
+            said = (await served.get(f"jobs/{ahead['job']}/{path}", 403))["detail"]
+            assert "another tenant's job" in said
+            await _same(served, path)
+
+
+async def _same(served: Served, path: str) -> None:
+    """Another's job, by its name, is as if it were not there."""
+    one = (await served.get(f"jobs/zeta-secret-run/{path}", 404))["detail"]
+    other = (await served.get(f"jobs/xeta-secret-run/{path}", 404))["detail"]
+    assert one == other.replace("xeta", "zeta")
+
+
+async def test_whoever_sees_not_all_sees_what_it_asked_for_itself(
+    two: Path, serving: Serving
+) -> None:
+    foreign = _as(Role.TENANT, Sight.ALL_NAMES, "acme")
+    async with serving(two, authority=foreign) as served:
+        assert (await served.get("requests"))["acts"] == []
+        unknown = (await served.get("requests/r3", 404))["detail"]
+        assert (await served.get("requests/r2", 404))["detail"] == unknown.replace("r3", "r2")
+        assert (await served.get("requests", 403, subject="zoe"))["parameter"] == "subject"
+    async with serving(two, authority=_as(Role.TENANT, Sight.OWN_NAMES, "zeta-corp")) as served:
+        assert (await served.get("requests/r2"))["subject"] == "zoe", "of its own tenant"
+
+
+async def test_whether_a_job_is_there_is_not_told_by_refusals(two: Path, serving: Serving) -> None:
+    async with serving(two, authority=_as(Role.TENANT, Sight.OWN_NAMES, "acme")) as served:
+        said = []
+        for name in ("zeta-secret-run", "xeta-secret-run"):
+            body = {"args": {"verb": "job.cancel", "job": name}, "dry_run": True}
+            answer = await served.client.post("/api/v1/requests", json=body)
+            assert answer.status_code == 403
+            said.append(answer.text.replace(name, "NAME"))
+        assert said[0] == said[1]
+
+
+async def test_programs_are_their_tenants(two: Path, serving: Serving) -> None:
+    async with serving(two, authority=_as(Role.TENANT, Sight.ALL_NAMES, "zeta-corp")) as served:
+        entry = await served.get("entries/2")
+        assert "hunter2-argv" in str(entry)
+        assert (await served.get("entries/3"))["stimulus"]["data"]["program"] == "hidden"
+        assert (await served.get("jobs/acme-waits/why"))["spec"]["program"] == "hidden"
+        assert "hunter2-env" in str(await served.get("jobs/zeta-secret-run/why"))

@@ -1,0 +1,202 @@
+"""A client and the command line of a real gateway: found, asked, and saying what the file says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.console.conftest import Run
+from tests.demo_log import _demo, log
+from tests.process.gateway_process import Process, gateway
+from tidegate_client import AsyncClient, Client, ContextError, NoGateway, NotFound
+
+__all__ = ["_demo", "gateway", "log"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No context or gateway of whoever runs the tests."""
+    for name in ("TIDEGATE_CONTEXT", "TIDEGATE_TOKEN", "TIDEGATE_LOG", "TIDEGATE_CELL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def tidegate(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+async def test_a_client_finds_the_gateway_of_this_machine(gateway: Process) -> None:
+    with Client.from_context() as client:
+        now = client.overview()
+        then = client.at(entry=100)
+        assert then.overview().entry == 100
+        assert next(client.stream()).entry == now.entry
+        with pytest.raises(NotFound):
+            client.job("no-such-job")
+        (job, *_) = client.jobs(sort="job")
+        assert job.job in str(client.why(job.job))
+    async with AsyncClient.from_context() as other:
+        async for head in other.stream():
+            assert head.entry == now.entry
+            break
+    gateway.process.kill()
+    gateway.process.communicate()
+    assert list(gateway.runtime.glob("gateway-*.json"))  # it had no time to remove it
+    with pytest.raises(NoGateway, match="none runs here"):
+        Client.from_context()
+
+
+def test_the_command_says_the_same_of_a_context_and_of_the_file(
+    gateway: Process, log: Path, tidegate: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = home / "token"
+    token.write_text(gateway.token + "\n")
+    token.chmod(0o644)
+    ran = tidegate("context", "add", "here", gateway.url, "--token-file", token)
+    assert (ran.code, "chmod 600" in ran.err) == (2, True)
+    token.chmod(0o600)
+    tidegate.does("context", "add", "here", gateway.url, "--token-file", token)
+    assert (home / "config" / "tidegate" / "contexts.toml").stat().st_mode & 0o777 == 0o600
+    assert gateway.token not in (home / "config" / "tidegate" / "contexts.toml").read_text()
+    assert tidegate.does("context", "current").out == "here\n"
+    jobs = tidegate.does("jobs", "--all", "--log", log)
+    assert tidegate.does("jobs", "--all").out == jobs.out
+    assert tidegate.does("jobs").out == tidegate.does("jobs", "--log", log).out
+    assert tidegate.does("jobs", "--state", "running").out == (
+        tidegate.does("jobs", "--state", "running", "--log", log).out
+    )
+    told = tidegate.does("jobs", "--all", "--json", "-", "--log", log).out
+    assert json.loads(tidegate.does("jobs", "--all", "--json", "-").out) == json.loads(told)
+    names = [one["job"] for one in json.loads(told)["jobs"]]
+    for name in names[::9]:
+        assert tidegate.does("why", name).out == tidegate.does("why", name, "--log", log).out
+        document = tidegate.does("why", name, "--json", "-", "--log", log).out
+        assert json.loads(tidegate.does("why", name, "--json", "-").out) == json.loads(document)
+    ran = tidegate("why", "no-such-job")
+    assert ran.code == 2
+    assert ran.err.startswith("here: ")
+    assert "no-such-job" in ran.err
+    # --log, then --context, then $TIDEGATE_LOG, then the current context.
+    assert tidegate("jobs", "--log", log, "--context", "here").code == 2
+    monkeypatch.setenv("TIDEGATE_LOG", str(log.with_name("none.db")))
+    assert "none.db does not exist" in tidegate("jobs").err
+    assert tidegate.does("jobs", "--all", "--context", "here").out == jobs.out
+    monkeypatch.delenv("TIDEGATE_LOG")
+    monkeypatch.setenv("TIDEGATE_TOKEN", "wrong")
+    assert tidegate("jobs").code == 2
+    monkeypatch.delenv("TIDEGATE_TOKEN")
+    gateway.end()
+    ran = tidegate("jobs")
+    assert ran.code == 2
+    assert ran.err.startswith("here: no gateway answers")
+
+
+@pytest.fixture
+def here(gateway: Process, tidegate: Run, home: Path) -> str:
+    """A context of the gateway, in force."""
+    (home / "token").write_text(gateway.token)
+    (home / "token").chmod(0o600)
+    tidegate.does("context", "add", "here", gateway.url, "--token-file", home / "token")
+    return "here"
+
+
+@pytest.mark.usefixtures("here")
+def test_each_verb_that_looks_says_the_same_both_ways(log: Path, tidegate: Run) -> None:
+    (job, *_) = [
+        one["job"] for one in tidegate.tells("jobs", "--all", "--log", log)["jobs"] if one["step"]
+    ]
+    for verb in (("nodes",), ("loans",), ("quota",), ("policy",), ("audit",), ("timeline", job)):
+        assert tidegate.does(*verb).out == tidegate.does(*verb, "--log", log).out, verb
+        assert tidegate.tells(*verb) == tidegate.tells(*verb, "--log", log), verb
+
+
+@pytest.mark.usefixtures("here")
+def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_same_words(
+    log: Path, tidegate: Run, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(log.read_bytes())
+    rows = tidegate.tells("jobs", "--log", log)["jobs"]
+    runs = next(one["job"] for one in rows if one["state"] == "running")
+    waits = next(one["job"] for one in rows if one["job"] != runs)
+    node = tidegate.tells("nodes", "--log", log)["nodes"][0]["node"]
+    submit = ("submit", "--job", "mine", "--steps", "10", "--rate", "1=1", "--key", "k1")
+    for verb in (
+        ("node", "cordon", node, "--reason", "fan"), ("node", "drain", node, "--by", "30m"),
+        ("job", "hold", waits), ("job", "requeue", runs), ("job", "priority", waits, "7"),
+        ("job", "scale", runs, "1"), ("job", "cancel", waits), ("pause", "starts", "--for", "2h"),
+        ("loans", "freeze", "--for", "2h"), ("quota", "set", "vision", "--gpus", "4..8"), submit,
+    ):  # fmt: skip
+        asked, alone = tidegate.does(*verb), tidegate.does(*verb, "--log", copy)
+        assert asked.out.replace("in here.", f"in {copy}.") == alone.out, verb
+        assert "No scheduler has answered yet" in asked.err, verb
+    again = tidegate.does(*submit)
+    assert (again.out, "was taken before" in again.err) == ("mine\n", True)
+    with Client.from_context("here") as client:
+        assert (client.outcome("k1").result, client.outcome("k1").about) == ("pending", "mine")
+    for wrong, said in (
+        (("node", "cordon", "nowhere"), "nowhere: no such node"),
+        (("node", "uncordon", node), "is not cordoned"),
+        (("job", "hold", "nobody"), "nobody: no such job"),
+        (("job", "release", waits), "is not held"),
+        (("resume",), "Nothing is paused"),
+        (("loans", "recall", "nowhere"), "no such node or pool"),
+        (("loans", "unfreeze"), "nothing to lift"),
+        (("policy", "clear"), "No policy was set"),
+    ):
+        assert tidegate.refuses(*wrong) == tidegate.refuses(*wrong, "--log", log), wrong
+        assert said in tidegate.refuses(*wrong)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_log_that_is_named_wins_over_the_context_for_verbs_that_ask(
+    log: Path, tidegate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(log.read_bytes())
+    told = tidegate.tells("pause", "--log", copy)
+    assert told["log"] == str(copy)
+    assert "context" not in told
+    assert tidegate.tells("pause")["context"] == "here"
+    assert "leave one of the two out" in tidegate.refuses(
+        "pause", "--log", copy, "--context", "here"
+    )
+    assert "--sign: the gateway" in tidegate.refuses("pause", "--sign", "a=b")
+    monkeypatch.setenv("TIDEGATE_TOKEN", "wrong")
+    assert "Put a token that is in force" in tidegate.refuses("pause")
+
+
+def test_contexts_are_added_chosen_and_removed(
+    tidegate: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tidegate("context", "current").code == 1
+    assert "No contexts yet" in tidegate.does("context", "list").out
+    tidegate.does("context", "add", "one", "https://one.example:8321")
+    tidegate.does("context", "add", "two", "https://two.example/api/v1/")
+    assert tidegate.does("context", "current").out == "one\n"
+    tidegate.does("context", "use", "two")
+    assert "> two  https://two.example\n" in tidegate.does("context", "list").out
+    monkeypatch.setenv("TIDEGATE_CONTEXT", "one")
+    assert tidegate.does("context", "current").out == "one\n"
+    monkeypatch.delenv("TIDEGATE_CONTEXT")
+    tidegate.does("context", "remove", "two")
+    assert [one["name"] for one in tidegate.tells("context", "list")["contexts"]] == ["one"]
+    assert "there are one" in tidegate("context", "use", "two").err
+    for wrong, said in (
+        ("http://one.example", "write https"),
+        ("one.example:8321", "is no address"),
+        ("https://user:word@one.example", "is no address"),
+        ("https://one.example/?token=x", "leave out what stands after host and port"),
+        ("https://one.example:x", "is no address"),
+    ):
+        ran = tidegate("context", "add", "bad", wrong)
+        assert ran.code == 2
+        assert said in ran.err
+    file = home / "config" / "tidegate" / "contexts.toml"
+    file.write_text("[contexts.one]\nurl = 3\n")
+    with pytest.raises(ContextError, match="mend it, or remove it"):
+        Client.from_context("one")

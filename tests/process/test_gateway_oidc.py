@@ -1,0 +1,193 @@
+"""A gateway and a real provider of identities: npm's oidc-provider, as a process beside it."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from console.main import main
+from tests.composed import lacks
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
+
+SOURCE = Path(__file__).with_name("oidc")
+
+
+@pytest.fixture(scope="module")
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            lacks(program, f"{program} runs the provider of identities")
+    folder = tmp_path_factory.mktemp("oidc")
+    for file in SOURCE.iterdir():
+        shutil.copyfile(file, folder / file.name)
+    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Pair:
+    """A gateway, and the provider that it trusts."""
+
+    def __init__(self, installed: Path, folder: Path) -> None:
+        ports = free_port(), free_port()
+        self.issuer, self.url = (f"http://127.0.0.1:{port}" for port in ports)
+        self.provider = subprocess.Popen(
+            ["node", "provider.mjs", str(ports[0]), f"{self.url}/callback"],
+            cwd=installed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert self._line() == "ready"
+        log = folder / "run.db"
+        command = ["demo", "--hours", "0.1", "--seconds", "0", "--no-live", "--log", str(log)]
+        assert main([*command, "--json", str(folder / "demo.json")]) == 0
+        (folder / "client").write_text("the-client-secret\n")
+        (folder / "secret").write_text("0123456789abcdef0123456789abcdef")
+        (folder / "tidegate.toml").write_text(
+            f'[gateway]\nport = {ports[1]}\npublic_url = "{self.url}"\n'
+            f'[gateway.auth]\nissuer = "{self.issuer}"\nclient_id = "tidegate"\n'
+            f'client_secret_file = "{folder / "client"}"\nsecret_file = "{folder / "secret"}"\n'
+            'scopes = ["openid"]\n'
+            '[[gateway.auth.bindings]]\ngroup = "acme-team"\nrole = "tenant"\ntenant = "acme"\n'
+            '[[gateway.auth.bindings]]\ngroup = "operators"\nrole = "operator"\n'
+        )
+        self.gateway = subprocess.Popen(
+            [sys.executable, "-m", "console.main", "serve", str(log), "--no-browser",
+             "--config", str(folder / "tidegate.toml")],
+            stdout=subprocess.PIPE, text=True, env=os.environ | {"XDG_RUNTIME_DIR": str(folder)},
+        )  # fmt: skip
+        assert self.gateway.stdout is not None
+        assert self.gateway.stdout.readline().strip() == self.url
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self.ask("none") != 401:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+
+    def _line(self) -> str:
+        assert self.provider.stdout is not None
+        for line in self.provider.stdout:  # it gives advice, too
+            if line.startswith("> "):
+                return line.removeprefix("> ").strip()
+        raise AssertionError("the provider has ended")
+
+    def tell(self, line: str) -> str:
+        """Give the provider a command; give its answer."""
+        assert self.provider.stdin is not None
+        self.provider.stdin.write(line + "\n")
+        self.provider.stdin.flush()
+        return self._line()
+
+    def token(self, **other: Any) -> str:
+        """Have the provider sign a token."""
+        now_s = int(time.time())
+        claims = {"iss": self.issuer, "aud": "tidegate", "sub": "anna", "groups": ["acme-team"],
+                  "iat": now_s, "exp": now_s + 300} | other  # fmt: skip
+        return self.tell("sign " + json.dumps(claims))
+
+    def ask(self, token: str) -> int:
+        """Ask who one is; give the status."""
+        try:
+            headers = {"Authorization": f"Bearer {token}"}
+            return httpx.get(f"{self.url}/api/v1/me", headers=headers).status_code
+        except httpx.TransportError:
+            return 0
+
+    def end(self) -> None:
+        for process in (self.gateway, self.provider):
+            process.terminate()
+            process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def pair(_installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    found = Pair(_installed, tmp_path_factory.mktemp("gateway"))
+    yield found
+    found.end()
+
+
+def sign_in(pair: Pair, browser: httpx.Client, name: str) -> httpx.Response:
+    """Go from /login over the provider's pages back to the gateway, as a browser does."""
+    answer = browser.get(f"{pair.url}/login")
+    for _ in range(12):
+        if answer.is_redirect:
+            answer = browser.get(answer.next_request.url)  # type: ignore[union-attr]
+            continue
+        form = re.search(r'<form[^>]*action="([^"]+)"[^>]*method="post"', answer.text)
+        if answer.url.port != httpx.URL(pair.issuer).port or form is None:
+            return answer
+        fields = {"prompt": "login", "login": name, "password": "any"}
+        if 'value="consent"' in answer.text:
+            fields = {"prompt": "consent"}
+        answer = browser.post(answer.url.join(form[1]), data=fields)
+    raise AssertionError(answer.text)
+
+
+def test_people_sign_in_and_may_what_their_groups_may(pair: Pair) -> None:
+    for name, role, tenant in (("anna", "tenant", "acme"), ("olga", "operator", None)):
+        with httpx.Client() as browser:
+            assert f"You are {name}, {role}" in sign_in(pair, browser, name).text
+            me = browser.get(f"{pair.url}/api/v1/me").json()
+            assert (me["name"], me["role"], me["tenant"], me["via"]) == (
+                name, role, tenant, "cookie")  # fmt: skip
+            assert browser.get(f"{pair.url}/api/v1/overview").status_code == 200
+    with httpx.Client() as browser:
+        answer = sign_in(pair, browser, "nora")
+        assert answer.status_code == 403
+        assert "you are nora, but nothing says what you may do here" in answer.json()["detail"]
+        assert browser.get(f"{pair.url}/api/v1/me").status_code == 401
+
+
+def test_programs_bring_the_providers_tokens(pair: Pair) -> None:
+    now_s = int(time.time())
+    good = pair.token()
+    assert pair.ask(good) == 200
+    assert pair.ask(pair.token(groups=[])) == 403
+    for wrong in (
+        pair.token(exp=now_s - 60),
+        pair.token(iss="http://127.0.0.1:1"),
+        pair.token(aud="another"),
+        pair.token(nbf=now_s + 600),
+        _tampered(good),
+        _unsigned(good),
+    ):
+        assert pair.ask(wrong) == 401, wrong
+
+
+def _tampered(token: str) -> str:
+    head, body, mark = token.split(".")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=="))
+    other = json.dumps(claims | {"groups": ["operators"]}).encode()
+    return f"{head}.{base64.urlsafe_b64encode(other).decode().rstrip('=')}.{mark}"
+
+
+def _unsigned(token: str) -> str:
+    head = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    return f"{head}.{token.split('.')[1]}."
+
+
+def test_the_providers_key_changes(pair: Pair) -> None:
+    old = pair.token()
+    assert pair.ask(old) == 200
+    assert pair.tell("rotate") == "rotated"
+    new = pair.token()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while pair.ask(new) != 200:  # an unknown key is asked for at most every ten seconds
+        assert time.monotonic() < deadline_s
+        time.sleep(0.5)
+    assert pair.ask(old) == 401
+
+
+def test_the_lock_file_names_one_registry() -> None:
+    text = (SOURCE / "package-lock.json").read_text()
+    assert set(re.findall(r"https?://([^/\"]+)", text)) <= {"registry.npmjs.org"}

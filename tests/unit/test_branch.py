@@ -1,0 +1,167 @@
+"""A branch: its control does what the log did; saved, it replays; the rest is refused."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bus.reading import open_log
+from scheduler.core import facts
+from scheduler.core.restore import state_from_dict
+from scheduler.core.stimuli import Cause, Stimulus
+from scheduler.core.transitions import JobState, NodeState
+from schemas.events import GangHeld, NodeDied
+from schemas.topics import JOURNAL
+from simulator.branch.asked import verb_of
+from simulator.branch.change import Change
+from simulator.branch.deeds import first_difference
+from simulator.branch.origin import Origin, origin
+from simulator.branch.places import Places
+from simulator.branch.run import branch
+from tests.golden.alter import Capture, ran
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record a simulated night with loans."""
+    from console.main import main
+
+    log = tmp_path_factory.mktemp("night") / "night.db"
+    given = "simulate --workload generated --jobs 60 --policy tide --nodes 4 --inference-nodes 2"
+    assert main([*given.split(), "--edge-nodes", "2", "--log", str(log)]) == 0
+    return log
+
+
+@pytest.mark.parametrize("entry", [2600, 3001])
+def test_a_control_does_what_a_simulated_log_did(night: Path, entry: int) -> None:
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), entry, 3.0)
+    control = branch(begin)
+    assert len(begin.record.deeds) > 20
+    assert first_difference(begin.record.deeds, control.deeds) is None
+    assert control.violations == 0
+
+
+@pytest.mark.parametrize(
+    ("boots", "lists", "loses"), [(1, False, True), (1, True, False), (0, False, False)]
+)
+def test_a_node_loses_its_gangs_if_its_agent_began_anew_and_lists_none(
+    night: Path, boots: int, lists: bool, loses: bool
+) -> None:
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), 2600, 0.5)
+    state = state_from_dict(orjson.loads(begin.state))
+    jobs = {job.id: job for job in state.jobs.values() if job.state is JobState.RUNNING}
+    job = jobs[min(jobs)]
+    node = state.nodes[min(job.allocation)]
+    gang = GangHeld(job=job.id, epoch=job.epoch, gpus=job.allocation[node.id], step=job.step)
+    held = [gang] if lists else []
+    born = Places(state)[node.id].model_copy(update={"held": held})
+    said = Cause(f"/agents/{node.agent}", node.bootid + boots, 10**8, begin.at_s + 1.0)
+    begin.future = [Stimulus(begin.at_s + 1.0, born, said)]
+    ended = [
+        fact
+        for fact in _facts(begin)
+        if isinstance(fact, facts.JobQueued) and fact.job == job.id and fact.reason == "failed"
+    ]
+    assert bool(ended) is loses
+
+
+def _facts(begin: Origin) -> list[object]:
+    found: list[object] = []
+    branch(begin, watch=lambda _state, _stimulus, decision: found.extend(decision.facts))
+    return found
+
+
+def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), 3001, 1.0)
+    state = state_from_dict(orjson.loads(begin.state))
+    job = next(job for job in state.jobs.values() if job.state is JobState.RUNNING)
+    name = min(job.allocation)
+    asked = f'{{"verb": "node.drain", "node": "{name}", "by_s": 3600}}'
+    drained = branch(begin, Change(requests=(verb_of(asked),)))
+    assert any(branch(begin).state.nodes[name].holder)
+    assert not any(drained.state.nodes[name].holder)
+    assert drained.violations == 0
+
+
+def test_runs_draw_what_nobody_measured_and_meet_the_same_failures(
+    night: Path, capsys: Capture
+) -> None:
+    asked = ("branch", night, "--entry", 2600, "--hours", 2, "--lose", "node-002", "--runs", 3)
+    code, shown, _ = ran(capsys, *asked, "--json", "-")
+    assert code == 0
+    found = orjson.loads(shown)
+    for side in ("control", "branch"):
+        least, most = found["ranges"][side]["used_gpu_h"]
+        assert least < most
+        assert least <= found[side]["used_gpu_h"] <= most
+    assert found["ranges"]["difference"]["used_gpu_h"][0] < 0.0
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+    dies = NodeDied(node="node-003", reason="recorded")
+    at_s = begin.at_s + 60.0
+    begin.future = [Stimulus(at_s, dies, Cause("/agents/train", 1, 10**8, at_s)), *begin.future]
+    for seed in range(3):
+        for change in (None, Change(demand=2.0)):
+            state = branch(begin, change, seed).state
+            assert state.nodes["node-003"].state is NodeState.DEAD
+
+
+def test_a_branch_differs_is_the_same_again_and_replays(
+    night: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    answers = []
+    for name in ("one.db", "two.db"):
+        asked = ("branch", night, "--entry", 2600, "--policy", "fifo", "--hours", 2)
+        code, shown, _ = ran(capsys, *asked, "--save", tmp_path / name, "--json", "-")
+        assert code == 0
+        answers.append(shown)
+    assert answers[0] == answers[1]
+    assert orjson.loads(answers[0])["first_difference"] is not None
+    entries = []
+    for name in ("one.db", "two.db"):
+        with open_log(tmp_path / name) as opened:
+            entries.append([record.value for record in opened.records(JOURNAL.name)])
+    assert entries[0] == entries[1]
+    code, shown, _ = ran(capsys, "replay", tmp_path / "one.db", "--json", "-")
+    assert code == 0
+    assert orjson.loads(shown)["identical"]
+
+
+@pytest.mark.parametrize("name", ["fifo", "tide", "brokers"])
+def test_an_old_log_is_branched(name: str) -> None:
+    with open_log(GOLDEN / f"{name}.jsonl.zst") as opened:
+        begin = origin(opened.records(JOURNAL.name), 200, 1.0)
+    lost = min(node for node in orjson.loads(begin.state)["nodes"])
+    changed = branch(begin, Change(lose=(lost,), demand=1.2))
+    assert branch(begin).violations == changed.violations == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--entry", 10**9), "there is no entry"),
+        (("--entry", 2600, "--policy", "fofi"), "--policy"),
+        (("--entry", 2600, "--set", "cycle_s=x"), "--set"),
+        (("--entry", 2600, "--set", "cycle_s=-1"), "--set"),
+        (("--entry", 2600, "--set", "nothing=1"), "--set"),
+        (("--entry", 2600, "--lose", "nobody"), "--lose"),
+        (("--entry", 2600, "--add-nodes", "moon=2"), "--add-nodes"),
+        (("--entry", 2600, "--add-nodes", "train=999999999"), "--add-nodes"),
+        (("--entry", 2600, "--demand", "nan"), "--demand"),
+        (("--request", '{"verb": "node.paint", "node": "n"}'), "--request"),
+        (("--request", '{"verb": "job.logs", "job": "j"'), "--request"),
+        (("--entry", 2600, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
+        (("--entry", 2600, "--demand", "-1"), "--demand"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    night: Path, capsys: Capture, options: tuple[object, ...], said: str
+) -> None:
+    code, shown, why = ran(capsys, "branch", night, *options)
+    assert (code, shown) == (2, "")
+    assert said in why

@@ -1,0 +1,136 @@
+"""Stories and documents of jobs, from entries alone and from a bus; and which cell is meant."""
+
+import orjson
+import pytest
+
+from bus.clock import PacedClock
+from bus.contract import Message
+from bus.memory import MemoryBus
+from explain.answer import Answer, Reading
+from explain.documents import WhyDocument, why_document
+from explain.reading import WhichCell, read_bus, read_story
+from explain.story import Failures, Story
+from schemas.journal import JournalEntry, decode_entry
+from schemas.topics import JOURNAL
+from tests.console.stories import START_S, Teller, tell
+
+JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
+
+
+@pytest.fixture(scope="module")
+def told() -> Teller:
+    return tell()
+
+
+def recorded(told: Teller) -> list[tuple[bytes, JournalEntry]]:
+    found = []
+    for _, message in told.messages:
+        assert message.value is not None
+        entry = decode_entry(message.value)
+        assert isinstance(entry, JournalEntry)
+        found.append((message.value, entry))
+    return found
+
+
+def story_of(told: Teller, job: str) -> Story:
+    story = Story(job)
+    for _, entry in recorded(told):
+        story.take(entry)
+    return story
+
+
+def reading_of(told: Teller) -> Reading:
+    return Reading("default", told.state, START_S, told.now_s, told.now_s)
+
+
+async def on_a_bus(told: Teller, cells: tuple[str, ...] = ("default",)) -> MemoryBus:
+    bus = MemoryBus(PacedClock(START_S, None))
+    for cell in cells:
+        for _, message in told.messages:
+            await bus.publish(Message(JOURNAL.name, cell, message.value))
+    return bus
+
+
+def explained(reading: Reading, story: Story) -> WhyDocument:
+    answer = Answer.of(reading, story)
+    assert answer is not None
+    return why_document(answer)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_story_needs_only_the_entries_that_it_wants(told: Teller, job: str) -> None:
+    whole, wanted = story_of(told, job), Story(job)
+    for value, entry in recorded(told):
+        if any(part in value for part in wanted.wanted):
+            wanted.take(entry)
+    assert wanted == whole
+    assert whole.events
+
+
+@pytest.mark.parametrize("job", JOBS)
+async def test_what_is_read_from_a_bus_says_the_same_as_the_entries(told: Teller, job: str) -> None:
+    bus = await on_a_bus(told)
+    reading = await read_bus(bus)
+    story = await read_story(bus, reading.cell, job, reading.state.number)
+    found = explained(reading, story)
+    assert found == explained(reading_of(told), story_of(told, job))
+    assert found.job == job
+    assert found.history
+    assert orjson.loads(orjson.dumps(found)).keys() == set(WhyDocument.__slots__)
+
+
+async def test_a_story_ends_before_the_state_that_it_stands_beside(told: Teller) -> None:
+    bus = await on_a_bus(told)
+    migrated = next(
+        entry.number
+        for _, entry in recorded(told)
+        if any(kind == "JobMigrating" for kind, _ in entry.decision["facts"])
+    )
+    before = await read_story(bus, "default", "mover", migrated)
+    after = await read_story(bus, "default", "mover", migrated + 1)
+    assert before.last("JobMigrating") is None
+    assert after.last("JobMigrating") is not None
+
+
+def test_nobody_answers_for_a_job_that_neither_state_nor_journal_knows(told: Teller) -> None:
+    assert Answer.of(reading_of(told), story_of(told, "nobody")) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "meant"),
+    [((), "any", "any"), ((), None, "default"), (("a",), None, "a"), (("a", "b"), "b", "b")],
+)
+async def test_the_cell_that_is_meant(
+    told: Teller, held: tuple[str, ...], asked: str | None, meant: str
+) -> None:
+    assert (await read_bus(await on_a_bus(told, held), asked)).cell == meant
+
+
+@pytest.mark.parametrize(("held", "asked"), [(("a", "b"), None), (("a",), "b")])
+async def test_a_cell_that_cannot_be_told_is_asked_for(
+    told: Teller, held: tuple[str, ...], asked: str | None
+) -> None:
+    with pytest.raises(WhichCell) as raised:
+        await read_bus(await on_a_bus(told, held), asked)
+    assert (raised.value.cell, raised.value.held) == (asked, held)
+
+
+def failing() -> list[JournalEntry]:
+    """A job that failed, was started again, and failed for good; another that only started."""
+    facts: list[tuple[str, dict[str, str]]] = [
+        ("GangStopping", {"job": "bad", "reason": "failed", "detail": "first"}),
+        ("GangStarting", {"job": "bad"}),
+        ("GangStopping", {"job": "bad", "reason": "failed", "detail": "exit code 3"}),
+        ("GangStopping", {"job": "bad", "reason": "failed", "detail": "its peers left"}),
+        ("GangStarting", {"job": "other"}),
+        ("JobFailed", {"job": "bad", "reason": "not_retriable"}),
+    ]
+    blank = recorded(tell())[0][1]
+    return [blank.model_copy(update={"decision": {"facts": [fact]}}) for fact in facts]
+
+
+def test_a_job_failed_by_what_its_last_gang_said_first() -> None:
+    failures = Failures({"bad"})
+    for entry in failing():
+        failures.take(entry)
+    assert failures.found == {"bad": "cannot be run: exit code 3"}

@@ -1,0 +1,243 @@
+"""The client for asyncio: the same as `Client`, with `await` and `async for`."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from tidegate_client import asking
+from tidegate_client.asking import Question
+from tidegate_client.carrying import AGAIN_S, Asks, Following, options
+from tidegate_client.contexts import Place, find
+from tidegate_client.errors import problem_of
+from tidegate_client.events import Head
+from tidegate_client.flow import Flow, Moment, Pause
+from tidegate_client.jobs import Job
+from tidegate_client.parts import JobRow
+from tidegate_client.rows import AsyncRows
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+Row = TypeVar("Row", bound=BaseModel)
+
+
+class _Awaits(Asks[httpx.AsyncClient]):
+    """Carries flows out."""
+
+    async def _run(self, flow: Flow[Found]) -> Found:
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                    step = flow.send(None)
+                    continue
+                try:
+                    answer = await self._http.send(self._request(step))
+                except httpx.TransportError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as ended:
+            found: Found = ended.value
+            return found
+
+
+def carried(
+    flow: Callable[Concatenate[Moment, Given], Flow[Found]],
+) -> Callable[Concatenate[_Awaits, Given], Coroutine[Any, Any, Found]]:
+    """Make a flow a method."""
+
+    @functools.wraps(flow)
+    async def run(self: _Awaits, /, *args: Given.args, **named: Given.kwargs) -> Found:
+        return await self._run(flow(self._moment, *args, **named))
+
+    return run
+
+
+def listed(
+    question: Callable[Given, Question[Row]],
+) -> "Callable[Concatenate[_Awaits, Given], AsyncRows[Row]]":
+    """Make a question for a list a method."""
+
+    def run(self: _Awaits, /, *args: Given.args, **named: Given.kwargs) -> AsyncRows[Row]:
+        return AsyncRows(self._run, question(*args, **named), self._moment)
+
+    run.__doc__ = question.__doc__
+    return run
+
+
+def of_job(
+    flow: Callable[Concatenate[Moment, str, Given], Flow[Found]],
+) -> "Callable[Concatenate[AsyncJobHandle, Given], Coroutine[Any, Any, Found]]":
+    """Make a flow about a job a method of its handle."""
+
+    @functools.wraps(flow)
+    async def run(self: "AsyncJobHandle", /, *args: Given.args, **named: Given.kwargs) -> Found:
+        return await self._run(flow(self._moment, self.id, *args, **named))
+
+    return run
+
+
+class AsyncClient(_Awaits):
+    """A gateway, and the moment that reads are about: now, unless `at` says otherwise.
+
+    Use it as a context manager, or `close` it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        cell: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Name the gateway; nothing is asked yet.
+
+        Args:
+            url: Such as `http://127.0.0.1:8321`. Other hosts are reached by https alone.
+            token: What lets one in.
+            cell: Which cell of the log; by default `default`, or the only one.
+            transport: Of httpx, such as one of a test.
+        """
+        http = httpx.AsyncClient(**options(Place(url, token), transport))
+        super().__init__(http, Moment(cell=cell))
+
+    @classmethod
+    def from_context(cls, name: str | None = None, *, cell: str | None = None) -> "AsyncClient":
+        """Find the gateway: the named context, $TIDEGATE_CONTEXT, the current one, or a local one.
+
+        Raises:
+            ContextError: the context cannot be used.
+            NoGateway: there is none, or several run here.
+        """
+        place = find(name)
+        return cls(place.url, place.token, cell=cell)
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of its connections; clients of other moments share them."""
+        await self._http.aclose()
+
+    @property
+    def jobs(self) -> "AsyncJobs":
+        """The jobs: call it to list them, `submit` another."""
+        return AsyncJobs(self._http, self._moment)
+
+    async def job(self, job: str) -> "AsyncJobHandle":
+        """Give a job.
+
+        Raises:
+            NotFound: there is none.
+        """
+        row = await self._run(asking.job_row(self._moment, job))
+        return AsyncJobHandle(self, job, row)
+
+    overview = carried(asking.overview)
+    rules = carried(asking.rules)
+    loans = carried(asking.loans)
+    why = carried(asking.why)
+    stays = carried(asking.stays)
+    pieces = carried(asking.pieces)
+    log_now_s = carried(asking.log_now_s)
+    nodes = listed(asking.nodes)
+    decisions = listed(asking.decisions)
+    requests = listed(asking.requests)
+
+    ask = carried(asking.ask)
+    outcome = carried(asking.outcome)
+    cordon = carried(asking.cordon)
+    uncordon = carried(asking.uncordon)
+    drain = carried(asking.drain)
+
+    async def stream(self) -> AsyncIterator[Head]:
+        """Give each new entry's number as it comes, for ever; a broken stream is opened again.
+
+        Raises:
+            NoGateway: the gateway is gone.
+            Problem: it refuses.
+        """
+        events = Following(self._moment)
+        while True:
+            error: httpx.TransportError | None = None
+            try:
+                async with self._http.stream("GET", "/stream", **events.asked()) as answer:
+                    if answer.status_code >= 400:
+                        await answer.aread()
+                        raise problem_of(answer)
+                    async for line in answer.aiter_lines():
+                        for head in events.take(line):
+                            events.goes_on()
+                            yield head
+            except httpx.TransportError as broken:
+                error = broken
+            events.broke(error)
+            await asyncio.sleep(AGAIN_S)
+
+
+class AsyncJobs(_Awaits):
+    """The jobs of a client: call it to list them, finished ones too."""
+
+    __call__ = listed(asking.jobs)
+
+    def __aiter__(self) -> AsyncIterator[JobRow]:
+        return aiter(self())
+
+    async def submit(
+        self, job: Job, *, reason: str = "", key: str | None = None, wait: float = 5.0
+    ) -> "AsyncJobHandle":
+        """Submit a job; with a key of one's own, it is submitted once, however often one tries.
+
+        Raises:
+            Refused: the scheduler refused it.
+            Problem: the gateway did.
+        """
+        flow = asking.submit(self._moment, job, reason=reason, key=key, wait=wait)
+        return AsyncJobHandle(self, await self._run(flow), None)
+
+
+class AsyncJobHandle(_Awaits):
+    """A job: `row` is what was known of it last."""
+
+    def __init__(self, client: _Awaits, job: str, row: JobRow | None) -> None:
+        super().__init__(client._http, client._moment)
+        self.id, self.row = job, row
+
+    def __repr__(self) -> str:
+        return f"<{self.id}: {self.row.state if self.row else 'submitted'}>"
+
+    async def refresh(self) -> JobRow:
+        """Look at it again."""
+        self.row = await self._run(asking.job_row(self._moment, self.id))
+        return self.row
+
+    async def wait(
+        self,
+        state: str = "completed",
+        *,
+        timeout: float = 3600.0,  # noqa: ASYNC109 - it counts looks, and says what was seen last
+    ) -> "AsyncJobHandle":
+        """Wait until it is in a state, such as `running` or `completed`.
+
+        Raises:
+            JobEnded: it ended otherwise.
+            TimedOut: it is not, in so many seconds.
+        """
+        self.row = await self._run(asking.wait(self._moment, self.id, state, timeout=timeout))
+        return self
+
+    why = of_job(asking.why)
+    stays = of_job(asking.stays)
+    ask = of_job(asking.ask_of)
+    cancel = of_job(asking.cancel)
+    hold = of_job(asking.hold)
+    release = of_job(asking.release)

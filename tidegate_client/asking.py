@@ -1,0 +1,345 @@
+"""What both clients ask, as flows: reads of a moment, pages of rows, requests, and waiting.
+
+Each begins with the moment that it is about, which a client knows; the rest is what its user says.
+"""
+
+import html
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict
+
+from tidegate_client import models
+from tidegate_client.errors import JobEnded, NotFound, Refused, TimedOut
+from tidegate_client.flow import Call, Flow, Moment, Parameters, Pause, call, new_key, read
+from tidegate_client.jobs import ENDED, Job, seconds_of
+from tidegate_client.parts import JobRow, Stay
+
+Row = TypeVar("Row", bound=BaseModel)
+Words = str | Sequence[str] | None
+
+#: A job that is waited for is looked at again after so many seconds, then more rarely.
+_FIRST_LOOK_S = 0.25
+_LAST_LOOK_S = 2.0
+#: A log whose newest entry is further away than this lives in a time of its own, as demos do.
+_OWN_TIME_S = 7 * 86_400.0
+#: Rows of a page.
+_PAGE = 500
+#: In these states a job has been where one waits for it to be `running`.
+_RAN = ("running", "scaling", "checkpointing", "completed")
+
+
+class Why(models.WhyInWords):
+    """Why a job is as it is. As text it is what `tidegate why JOB` prints."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
+
+
+class Outcome(BaseModel):
+    """What became of a request. What else the gateway says of it is kept, too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    #: Its id: the key that it was made with.
+    request: str
+    #: `pending` until the scheduler has answered; then `done`.
+    result: str
+    #: The entry of the journal that has it.
+    entry: int | None = None
+    #: What it is about: a job, a node.
+    about: str = ""
+    #: What it was refused for, and why.
+    field: str = ""
+    refused_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Row]):
+    """A list: where it is, which rows it has, and what was asked of it."""
+
+    path: str
+    field: str
+    kind: type[Row]
+    parameters: Parameters
+
+    def page(self, moment: Moment, cursor: str | None) -> Flow[tuple[list[Row], str | None]]:
+        """Give the rows of a page, and the cursor of the next."""
+        more = {} if cursor is None else {"cursor": cursor}
+        answer = yield from read(_Page, self.path, moment, {**self.parameters, **more})
+        rows = (answer.model_extra or {}).get(self.field, [])
+        return [self.kind.model_validate(row) for row in rows], answer.next
+
+
+class _Page(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    next: str | None = None
+
+
+def _list(path: str, field: str, kind: type[Row], **asked: Words) -> Question[Row]:
+    """Make the question for a list; what is None is not asked."""
+    said: dict[str, Any] = {"limit": _PAGE}
+    for name, value in asked.items():
+        if value is not None:
+            said[name] = value if isinstance(value, str) else ",".join(value)
+    return Question(path, field, kind, said)
+
+
+# --- lists ---
+
+
+def jobs(
+    *,
+    state: Words = None,
+    tenant: str | None = None,
+    pool: str | None = None,
+    text: str | None = None,
+    sort: str | None = None,
+) -> Question[JobRow]:
+    """List jobs, finished ones too; several states may be given."""
+    asked = {"state": state, "tenant": tenant, "pool": pool, "text": text, "sort": sort}
+    return _list("/jobs", "jobs", JobRow, **asked)
+
+
+def nodes(
+    *, state: Words = None, pool: str | None = None, text: str | None = None
+) -> Question[models.NodeRow]:
+    """List nodes."""
+    return _list("/nodes", "nodes", models.NodeRow, state=state, pool=pool, text=text)
+
+
+def decisions(*, subject: str | None = None, rule: str | None = None) -> Question[models.Decided]:
+    """List decisions, newest first."""
+    return _list("/decisions", "decisions", models.Decided, subject=subject, rule=rule)
+
+
+def requests(
+    *, subject: str | None = None, verb: str | None = None, about: str | None = None
+) -> Question[models.Act]:
+    """List what people asked for, newest first."""
+    return _list("/requests", "acts", models.Act, subject=subject, verb=verb, about=about)
+
+
+# --- reads ---
+
+
+def overview(at: Moment) -> Flow[models.Overview]:
+    """Give a cell at a glance."""
+    return read(models.Overview, "/overview", at)
+
+
+def rules(at: Moment) -> Flow[models.RulesAnswer]:
+    """Give what holds in a cell: the policy, tenants' quotas, pauses and freezes."""
+    return read(models.RulesAnswer, "/rules", at)
+
+
+def loans(at: Moment) -> Flow[models.LoansAnswer]:
+    """Give the nodes on loan, and how lending went so far."""
+    return read(models.LoansAnswer, "/loans", at)
+
+
+def why(at: Moment, job: str, *, width: int = 100) -> Flow[Why]:
+    """Tell why a job is as it is; `str()` of it is what a terminal so wide shows."""
+    return read(Why, f"{_job(job)}/why", at, {"text": width})
+
+
+def stays(at: Moment, job: str) -> Flow[list[Stay]]:
+    """Give where a job ran, when and how large."""
+    answer = yield from read(models.StaysAnswer, f"{_job(job)}/stays", at)
+    return answer.stays
+
+
+def job_row(at: Moment, job: str) -> Flow[JobRow]:
+    """Give what is known of a job now.
+
+    Raises:
+        NotFound: there is none.
+    """
+    answer = yield from read(models.JobAnswer, _job(job), at)
+    return answer.job
+
+
+def pieces(
+    at: Moment, job: str, reader: str, *, after: int | None = None
+) -> Flow[models.PiecesAnswer]:
+    """Give what a worker wrote, as far as its agent has sent it to a reader since `after`."""
+    where = {"reader": reader} | ({} if after is None else {"after": str(after)})
+    return read(models.PiecesAnswer, f"{_job(job)}/output", Moment(cell=at.cell), where)
+
+
+def log_now_s(at: Moment) -> Flow[float]:
+    """Give now in the time that the log lives in, in seconds since the Unix epoch."""
+    frame = yield from read(models.Overview, "/overview", Moment(cell=at.cell))
+    here_s = time.time()
+    return here_s if abs(here_s - frame.now_s) < _OWN_TIME_S else frame.now_s
+
+
+def _job(job: str) -> str:
+    return f"/jobs/{quote(job, safe='')}"
+
+
+# --- requests ---
+
+
+def ask(
+    at: Moment,
+    /,
+    verb: str,
+    *,
+    reason: str = "",
+    key: str | None = None,
+    wait: float = 5.0,
+    **args: Any,
+) -> Flow[Outcome]:
+    """Ask the scheduler for something, such as `ask("node.cordon", node="train-3")`.
+
+    Args:
+        at: Of which the cell alone matters; a client knows it.
+        verb: Its name; docs/events.md lists them with their arguments.
+        reason: Why, for those who ask later.
+        key: What is asked twice with one key takes effect once; by default it is new.
+        wait: So many seconds the answer of the scheduler is waited for.
+        args: The verb's arguments.
+
+    Raises:
+        Refused: the scheduler refused it.
+        Problem: the gateway did, before anybody else saw it.
+    """
+    headers = {"Idempotency-Key": key or new_key()}
+    if wait > 0:
+        headers["Prefer"] = f"wait={wait:g}"
+    body = {"args": {"verb": verb, **args}, "reason": reason}
+    answer = yield from call(Call("POST", "/requests", _cell(at), body, headers))
+    return _checked(Outcome.model_validate(answer.json()))
+
+
+def outcome(at: Moment, request: str) -> Flow[Outcome]:
+    """Tell what became of a request.
+
+    Raises:
+        Refused: the scheduler refused it.
+    """
+    answer = yield from call(Call("GET", f"/requests/{quote(request, safe='')}", _cell(at)))
+    return _checked(Outcome.model_validate(answer.json()))
+
+
+def _cell(at: Moment) -> Parameters:
+    return Moment(cell=at.cell).parameters()
+
+
+def _checked(found: Outcome) -> Outcome:
+    if found.result in ("refused", "dead_letter"):
+        where = f"{found.field}: " if found.field else ""
+        text = f"the scheduler refused it: {where}{found.refused_because}"
+        raise Refused(409, text, found.field or None, None)
+    return found
+
+
+def cordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
+    """Let no new work onto a node; `how` is as in `ask`."""
+    return ask(at, "node.cordon", node=node, **how)
+
+
+def uncordon(at: Moment, /, node: str, **how: Any) -> Flow[Outcome]:
+    """Let a node take work again."""
+    return ask(at, "node.uncordon", node=node, **how)
+
+
+def drain(
+    at: Moment, /, node: str, by: str | float = "30m", *, force: bool = False, **how: Any
+) -> Flow[Outcome]:
+    """Empty a node within a time: its gangs move, or save their work and wait."""
+    by_s = (yield from log_now_s(at)) + seconds_of(by)
+    return (yield from ask(at, "node.drain", node=node, by_s=by_s, force=force, **how))
+
+
+def ask_of(at: Moment, job: str, /, verb: str, **how: Any) -> Flow[Outcome]:
+    """Ask for something of this job, such as `ask("job.priority", priority=5)`."""
+    return ask(at, verb, job=job, **how)
+
+
+def cancel(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
+    """Take it back; if it runs, its gang leaves."""
+    return ask(at, "job.cancel", job=job, **how)
+
+
+def hold(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
+    """Keep it from running until it is released."""
+    return ask(at, "job.hold", job=job, **how)
+
+
+def release(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
+    """Let it run again."""
+    return ask(at, "job.release", job=job, **how)
+
+
+def submit(
+    at: Moment, job: Job, *, reason: str = "", key: str | None = None, wait: float = 5.0
+) -> Flow[str]:
+    """Ask for a job to be run; give its id.
+
+    With a key of one's own, it is submitted once, however often one tries.
+
+    Raises:
+        Refused: the scheduler refused it.
+        Problem: the gateway did.
+    """
+    name = job.named(key)
+    now_s = 0.0
+    if job.deadline is not None:
+        if key is not None and (yield from _asked_before(at, name, key)):
+            return name
+        now_s = yield from log_now_s(at)
+    spec = job.spec(name, now_s)
+    yield from ask(at, "job.submit", spec=spec, reason=reason, key=key, wait=wait)
+    return name
+
+
+def _asked_before(at: Moment, job: str, key: str) -> Flow[bool]:
+    """Tell whether the job was submitted: its deadline, from now, would make it another request."""
+    try:
+        found = yield from outcome(at, key)
+    except NotFound:
+        return False
+    return found.about == job
+
+
+def wait(
+    at: Moment,
+    job: str,
+    state: str = "completed",
+    *,
+    timeout: float = 3600.0,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Flow[JobRow]:
+    """Look at a job until it is in a state; `running` is also one that has run to its end.
+
+    Raises:
+        JobEnded: it ended otherwise, so that it will never be.
+        TimedOut: it is not, in so many seconds.
+    """
+    end_s = now_s() + timeout
+    look_s, last = _FIRST_LOOK_S, "not known to the scheduler yet"
+    while True:
+        try:
+            row = yield from job_row(Moment(cell=at.cell), job)
+        except NotFound:
+            pass  # just submitted: no scheduler has taken it up
+        else:
+            if row.state == state or (state == "running" and row.state in _RAN):
+                return row
+            if row.state in ENDED:
+                raise JobEnded(job, row.state, row.why_in_words)
+            last = row.state
+        left_s = end_s - now_s()
+        if left_s <= 0:
+            raise TimedOut(f"{job} is {last} after {timeout:g} s; it was to be {state}")
+        yield Pause(min(look_s, left_s))
+        look_s = min(look_s * 1.5, _LAST_LOOK_S)

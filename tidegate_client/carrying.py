@@ -1,0 +1,106 @@
+"""What both clients are made of: where they ask, the moment that reads are about, and how.
+
+A method of a client is a flow of `asking`, carried out: `overview = carried(asking.overview)`. What
+is said to it, and what comes of it, is written there once.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from tidegate_client.contexts import Place, checked_url
+from tidegate_client.errors import NoGateway
+from tidegate_client.events import Events
+from tidegate_client.flow import API, TRIES, Call, Moment
+
+#: How long a call may take, in seconds; a wait for an outcome comes on top.
+TIMEOUT_S = 30.0
+#: Between a stream that broke and the next, in seconds.
+AGAIN_S = 2.0
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+Self = TypeVar("Self", bound="Asks[Any]")
+
+
+def options(place: Place, transport: Any) -> dict[str, Any]:
+    """Give how both clients speak HTTP."""
+    url = checked_url(place.url)
+    headers = {"Accept": "application/json", "User-Agent": "tidegate-client"}
+    if place.token is not None:
+        headers["Authorization"] = f"Bearer {place.token}"
+    return {
+        "base_url": f"{url}{API}",
+        "headers": headers,
+        "timeout": TIMEOUT_S,
+        "transport": transport,
+        # This machine is reached without the proxies of its environment.
+        "trust_env": url.startswith("https:"),
+    }
+
+
+class Asks(Generic[Http]):
+    """Whatever asks a gateway about a moment."""
+
+    def __init__(self, http: Http, moment: Moment) -> None:
+        self._http: Http = http
+        self._moment = moment
+
+    def at(
+        self: Self, at: str | float | datetime | None = None, *, entry: int | None = None
+    ) -> Self:
+        """Give the same client at a moment of the log; they share their connections.
+
+        Args:
+            at: ISO 8601 or seconds since the Unix epoch, in the log's time; `06:30`, the last time
+                that it was so late there; `d1 06:30`, of its day 1. UTC unless it says otherwise.
+            entry: Or after this entry of the journal.
+
+        Raises:
+            ValueError: both are given, or neither.
+        """
+        found = object.__new__(type(self))
+        found._http, found._moment = self._http, self._moment.moved(at, entry)
+        return found
+
+    def _request(self, call: Call) -> httpx.Request:
+        """Write a call as an HTTP request."""
+        request: httpx.Request = self._http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.parameters) or None,
+            json=call.body,
+            headers=dict(call.headers),
+        )
+        return request
+
+
+class Following(Events):
+    """A stream of heads that is opened again where it broke."""
+
+    def __init__(self, moment: Moment) -> None:
+        """Follow the moment's cell."""
+        super().__init__()
+        self._broken = 0
+        self._cell = Moment(cell=moment.cell).parameters()
+
+    def asked(self) -> Mapping[str, Any]:
+        """Give what the stream is opened with; it says something every 15 s."""
+        timeout = httpx.Timeout(TIMEOUT_S, read=60.0)
+        return {"params": self._cell, "headers": self.headers(), "timeout": timeout}
+
+    def goes_on(self) -> None:
+        """Note that it said something."""
+        self._broken = 0
+
+    def broke(self, error: httpx.TransportError | None) -> None:
+        """Note that it ended; it may be opened again `AGAIN_S` later.
+
+        Raises:
+            NoGateway: it did so too often.
+        """
+        if error is not None and self._broken >= TRIES:
+            raise NoGateway(f"no gateway answers: {error}") from error
+        self._broken += 1
+        if self._broken > TRIES:
+            raise NoGateway("the gateway ends each stream at once")

@@ -1,0 +1,101 @@
+"""What can go wrong, as exceptions; the text of each says what to do next."""
+
+from collections.abc import Mapping
+
+import httpx
+
+
+class TidegateError(Exception):
+    """Anything that this client raises on purpose."""
+
+
+class NoGateway(TidegateError):
+    """No gateway is named, or none answers."""
+
+
+class ContextError(TidegateError):
+    """The file of contexts, or a context in it, cannot be used."""
+
+
+class TimedOut(TidegateError):
+    """What was waited for did not come in time."""
+
+
+class JobEnded(TidegateError):
+    """A job ended in another way than was waited for."""
+
+    def __init__(self, job: str, state: str, why: str | None) -> None:
+        super().__init__(f"{job} is {state}{f': {why}' if why else ''}")
+        self.job, self.state = job, state
+
+
+class Problem(TidegateError):
+    """The gateway answered with an error (RFC 9457)."""
+
+    def __init__(self, status: int, detail: str, parameter: str | None, after_s: float | None):
+        super().__init__(detail)
+        self.status, self.detail, self.parameter = status, detail, parameter
+        #: In so many seconds the same may be answered, if the gateway says so.
+        self.after_s = after_s
+
+
+class BadRequest(Problem):
+    """A parameter or an argument is wrong."""
+
+
+class NotKnown(Problem):
+    """The gateway does not know who asks: the token is missing, wrong or out of date."""
+
+
+class NotAllowed(Problem):
+    """Whoever asks may not do this."""
+
+
+class NotFound(Problem):
+    """There is no such job, entry or moment."""
+
+
+class Refused(Problem):
+    """The scheduler refused a request; nothing was done."""
+
+
+class Conflict(Problem):
+    """The key was used for another request."""
+
+
+class TooMany(Problem):
+    """More was asked than one may; it was tried again, as often as this client does."""
+
+
+class Unavailable(Problem):
+    """The gateway cannot answer now; it was tried again, as often as this client does."""
+
+
+_KINDS: Mapping[int, type[Problem]] = {
+    401: NotKnown,
+    403: NotAllowed,
+    404: NotFound,
+    409: Refused,
+    422: Conflict,
+    429: TooMany,
+}
+
+
+def problem_of(answer: httpx.Response) -> Problem:
+    """Read an answer that is an error; one that is no problem document gets its first words."""
+    try:
+        said = answer.json()
+        detail, parameter = str(said["detail"]), said.get("parameter")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        detail, parameter = answer.text[:200].strip() or answer.reason_phrase, None
+    status = answer.status_code
+    kind = _KINDS.get(status, Unavailable if status >= 500 else BadRequest)
+    return kind(status, detail, parameter, retry_after_s(answer))
+
+
+def retry_after_s(answer: httpx.Response) -> float | None:
+    """Give what Retry-After says, in seconds; None: nothing that is a number."""
+    try:
+        return max(0.0, float(answer.headers.get("retry-after", "")))
+    except ValueError:
+        return None

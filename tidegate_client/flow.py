@@ -1,0 +1,148 @@
+"""The core: what is asked and what comes of it, as generators that do no input or output.
+
+A flow yields calls and pauses, and is sent answers. `Client` and `AsyncClient` carry flows out,
+each in its way, so that what is retried, how pages go on and what an error means is written once.
+"""
+
+import re
+import secrets
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from tidegate_client.errors import NoGateway, problem_of, retry_after_s
+
+API = "/api/v1"
+#: Tries of one call, the first included.
+TRIES = 5
+#: All pauses between tries of one call together, in seconds.
+PATIENCE_S = 60.0
+#: What may be answered later.
+_LATER = (429, 502, 503, 504)
+_CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+Model = TypeVar("Model", bound=BaseModel)
+Found = TypeVar("Found")
+Parameters = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request."""
+
+    method: str
+    path: str
+    parameters: Parameters = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """So many seconds of waiting."""
+
+    seconds: float
+
+
+Flow = Generator[Call | Pause, httpx.Response | None, Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of the log as reads name it; without any it is now."""
+
+    entry: int | None = None
+    at: str | None = None
+    cell: str | None = None
+
+    def parameters(self) -> dict[str, str | int | float]:
+        """Give it as parameters of a read."""
+        said = {"entry": self.entry, "at": self.at, "cell": self.cell}
+        return {name: value for name, value in said.items() if value is not None}
+
+    def moved(self, at: str | float | datetime | None, entry: int | None) -> "Moment":
+        """Give another moment of the same cell.
+
+        Raises:
+            ValueError: both, or none, of a moment and an entry are given.
+        """
+        if (at is None) == (entry is None):
+            raise ValueError("name a moment or an entry: at('06:30') or at(entry=500)")
+        if isinstance(at, datetime):
+            if at.tzinfo is None:
+                raise ValueError("at: give the datetime a time zone, as in tzinfo=UTC")
+            at = at.timestamp()
+        return Moment(entry, None if at is None else str(at), self.cell)
+
+
+def call(asked: Call) -> Flow[httpx.Response]:
+    """Make a call until it is answered, as often as makes sense; the same key goes with each try.
+
+    Raises:
+        Problem: the gateway answered with an error.
+        NoGateway: nobody answered.
+    """
+    waited_s = 0.0
+    for tried in range(1, TRIES + 1):
+        answer: httpx.Response | None = None
+        try:
+            answer = yield asked
+            assert answer is not None
+        except httpx.TransportError as error:
+            if tried == TRIES:
+                raise NoGateway(f"no gateway answers: {error}") from error
+            pause_s = 0.2 * 2**tried
+        else:
+            if answer.status_code < 400:
+                return answer
+            if answer.status_code not in _LATER or tried == TRIES:
+                raise problem_of(answer)
+            said_s = retry_after_s(answer)
+            pause_s = 0.2 * 2**tried if said_s is None else said_s
+        if waited_s + pause_s > PATIENCE_S:
+            if answer is not None:
+                raise problem_of(answer)
+            raise NoGateway("no gateway answers")
+        waited_s += pause_s
+        yield Pause(pause_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def read(
+    kind: type[Model], path: str, moment: Moment, parameters: Parameters | None = None
+) -> Flow[Model]:
+    """Read an answer about a moment."""
+    settled = yield from settle(moment)
+    answer = yield from call(Call("GET", path, {**settled.parameters(), **(parameters or {})}))
+    return kind.model_validate_json(answer.content)
+
+
+def settle(moment: Moment) -> Flow[Moment]:
+    """Make a time of day, which the API does not know, a moment: the last time that it was so late.
+
+    `06:30` is of the day that the log is in now, or the one before; `d1 06:30` of its day 1,
+    counted as the command line does. Both in UTC.
+    """
+    found = None if moment.at is None else _CLOCK.fullmatch(moment.at)
+    if found is None:
+        return moment
+    cell = Moment(cell=moment.cell).parameters()
+    answer = yield from call(Call("GET", "/overview", cell))
+    frame = answer.json()
+    day, hour, minute, second = (None if part is None else int(part) for part in found.groups())
+    now = datetime.fromtimestamp(frame["now_s"], UTC)
+    origin = datetime.fromtimestamp(frame["origin_s"], UTC)
+    begin = now if day is None else origin + timedelta(days=day)
+    wanted = begin.replace(hour=hour or 0, minute=minute or 0, second=second or 0, microsecond=0)
+    if day is None and wanted > now:
+        wanted -= timedelta(days=1)
+    return Moment(None, str(wanted.timestamp()), moment.cell)
+
+
+def new_key() -> str:
+    """Make a key: a request that is sent twice with one key takes effect once."""
+    return f"client-{secrets.token_hex(8)}"

@@ -1,0 +1,97 @@
+"""A job as a program describes it, and the request that it becomes."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
+#: States of a job that last.
+ENDED = ("completed", "failed", "cancelled")
+
+
+class Job(BaseModel):
+    """A job to submit. What it has no name for goes into `more`, as docs/jobs.md has it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    #: Its id; if left out, it follows from the key that it is submitted with, or is made up.
+    id: str | None = None
+    tenant: str = "operator"
+    model: str = "unnamed"
+    #: A size, or the smallest and the largest.
+    gpus: int | tuple[int, int] = 1
+    #: Optimiser steps in all; None: until it ends.
+    steps: int | None = None
+    samples_per_step: float = 1.0
+    #: Samples a second by GPUs; if left out, as fast as it has GPUs.
+    rates: Mapping[int, float] | None = None
+    #: From now: "90m", "2h", "1h30m", or seconds.
+    deadline: str | float | None = None
+    priority: int = 0
+    edge: bool = True
+    memory_mib: int = 0
+    #: What its workers run; None where they are simulated.
+    command: Sequence[str] | None = None
+    #: Of the program beside its command: `env`, `workdir`, `resize`.
+    program: Mapping[str, Any] = Field(default_factory=dict)
+    #: Further fields of a submission, such as `checkpoint_mib`.
+    more: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("deadline")
+    @classmethod
+    def _is_a_length(cls, value: str | float | None) -> str | float | None:
+        if value is not None:
+            seconds_of(value)
+        return value
+
+    def named(self, key: str | None) -> str:
+        """Give its id. The same key gives the same one, so that a repeated run submits one job."""
+        if self.id is not None:
+            return self.id
+        told = secrets.token_hex(4) if key is None else hashlib.sha256(key.encode()).hexdigest()
+        return f"job-{told[:12]}"
+
+    def spec(self, name: str, now_s: float) -> dict[str, Any]:
+        """Give it as the scheduler takes it; `now_s` is now in the log's time."""
+        low, high = (self.gpus, self.gpus) if isinstance(self.gpus, int) else self.gpus
+        rates = self.rates
+        if rates is None:
+            sizes = [2**power for power in range(high.bit_length()) if 2**power < high]
+            rates = {size: float(size) for size in (*sizes, high)}
+        spec: dict[str, Any] = {
+            "job": name,
+            "tenant": self.tenant,
+            "model": self.model,
+            "gpus_min": low,
+            "gpus_max": high,
+            "total_steps": self.steps,
+            "samples_per_step": self.samples_per_step,
+            "rates": [{"gpus": n, "samples_per_s": rates[n]} for n in sorted(rates)],
+            "priority": self.priority,
+            "edge_allowed": self.edge,
+            "memory_mib": self.memory_mib,
+        }
+        if self.deadline is not None:
+            spec["deadline_s"] = now_s + seconds_of(self.deadline)
+        if self.command is not None:
+            spec["program"] = {"argv": list(self.command), **self.program}
+        return spec | dict(self.more)
+
+
+def seconds_of(length: str | float) -> float:
+    """Read a length of time: `90m`, `2h`, `1h30m`, or seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(length, str):
+        return float(length)
+    found = _LENGTH.findall(length)
+    if not found or _LENGTH.sub("", length).strip():
+        raise ValueError(f"{length!r} is no length of time; write 90m, 2h or 1h30m")
+    return sum(float(count) * _UNITS_S[unit] for count, unit in found)
