@@ -64,8 +64,9 @@ def _written(told: Teller, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def log(_written: Path, tmp_path: Path) -> Path:
-    """A copy of its own for every test."""
+def log(_written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of its own for every test; its scheduler is gone, so that waiting for it is short."""
+    monkeypatch.setattr("console.request.ANSWER_S", 0.1)
     path = tmp_path / "run.db"
     shutil.copyfile(_written, path)
     return path
