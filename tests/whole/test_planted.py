@@ -10,12 +10,20 @@ from tests.whole.world import run
 FOUND_IN = 100
 #: Long enough for leases to end.
 HOURS = 2.0
+#: Where to begin, for what few storms find: those before it cost half a minute and find nothing.
+BEGIN = {
+    "lease_ignored": 16,
+    "quotas_forgotten": 19,
+    "set_quotas_forgotten": 16,
+    "supervisors_forget": 30,
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_storms_find_what_a_missing_defence_lets_through(name: str) -> None:
     planted = PLANTED[name]
-    storms = (draw(seed, HOURS, planted.kinds) for seed in range(1, FOUND_IN + 1))
+    seeds = range(BEGIN.get(name, 1), FOUND_IN + 1)
+    storms = (draw(seed, HOURS, planted.kinds) for seed in seeds)
     with planted.take_away():
         found = next((one.seed for one in storms if run(one).broken), None)
     assert found is not None
