@@ -117,3 +117,7 @@ def source(raw: Raw) -> str:
 
 def storms(raw: Raw) -> str:
     return f"{raw['broken']} of {raw['seeds']:,}"
+
+
+def gateway_kills(raw: Raw) -> str:
+    return f"{len(raw['problems'])} of {raw['requests']:,}, {raw['gateways_killed']} kills"

@@ -64,9 +64,14 @@ class Gateways:
         self.fleet, self.token = fleet, token
         self.running: list[Process] = []
 
-    def start(self, port: int | None = None) -> Process:
-        """Start one more, whose index nobody else has; return when it answers."""
-        runtime = self.fleet.folder / f"gateway-{len(self.running)}"
+    def start(self, port: int | None = None, index: str = "") -> Process:
+        """Start one more; return when it answers.
+
+        Args:
+            port: Where it listens; default: a free one.
+            index: The name of its index, which a gateway before it may have left; default: new.
+        """
+        runtime = self.fleet.folder / (index or f"gateway-{len(self.running)}")
         (self.fleet.folder / "tidegate.toml").write_text(self.fleet.config)
         arguments = ("--config", str(self.fleet.folder / "tidegate.toml"), "--sign-key",
                      f"desk={self.fleet.folder}/desk-key.pem")  # fmt: skip
@@ -83,8 +88,7 @@ class Gateways:
     def end(self) -> None:
         """Leave nothing behind."""
         for one in self.running:
-            one.process.kill()
-            one.process.communicate()
+            one.kill()
 
 
 class _Balancer(httpx.BaseTransport):

@@ -170,8 +170,7 @@ def test_killed_at_random_moments_each_request_is_done_once(tmp_path: Path) -> N
         assert gateway.end()[0] == 0
     finally:
         for one in alive:
-            one.process.kill()
-            one.process.communicate()
+            one.kill()
         scheduler.end()
     entries = asyncio.run(_entries(log))
     assert entries.keys() == answers.keys(), "each is in the journal; once, as _entries saw"
