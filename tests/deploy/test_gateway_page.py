@@ -18,7 +18,8 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
-BEGIN, ASK, *_ = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+BLOCKS: list[str] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+BEGIN, ASK = BLOCKS[:2]
 
 
 @pytest.fixture
