@@ -95,3 +95,20 @@ async def test_who_never_reads_is_cut_off(
             await served.until(lambda: streams.streams == 0)
             running.should_exit = True
             await task
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_answers_are_sent_without_delay(host: str) -> None:
+    accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+
+    def come(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set_result(writer)
+
+    async with await asyncio.start_server(come, sock=server._listening(host, 0)) as begun:
+        _, writer = await asyncio.open_connection(*begun.sockets[0].getsockname()[:2])
+        ours = await accepted
+        sent = ours.get_extra_info("socket")
+        assert sent.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        for one in (ours, writer):
+            one.close()
+            await one.wait_closed()
