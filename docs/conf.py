@@ -32,6 +32,7 @@ BELOW = {
             "Lend inference GPUs <lending>",
             "Meter GPUs and load <meters>",
             "Ask a log over HTTP <gateway>",
+            "Who may ask for what <gateway-rights>",
             "Use it from Python <client>",
             "Connect a device <mqtt-device>",
             "Live with bad links <offline>",

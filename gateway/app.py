@@ -120,8 +120,6 @@ def _described(document: dict[str, Any]) -> dict[str, Any]:
             operation["responses"].pop("422", None)
             if method == "post":
                 operation["responses"] |= _problems(_WRITTEN)
-            else:
-                operation["responses"].pop("403", None)
     document["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "tidegate-8321"},

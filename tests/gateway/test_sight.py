@@ -77,7 +77,8 @@ def told() -> list[tuple[str, Input]]:
     ]
 
 
-async def _write(path: Path) -> int:
+async def write_two_tenants(path: Path) -> int:
+    """Write a log in which one of two tenants runs, and the other waits."""
     clock = SystemClock()
     bus = SqliteBus.open(path, clock)
     engine, digest = Engine(ClusterState(cell="default"), make_policy), NO_DIGEST
@@ -94,7 +95,7 @@ async def _write(path: Path) -> int:
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     path = tmp_path / "two.db"
-    asyncio.run(_write(path))
+    asyncio.run(write_two_tenants(path))
     return path
 
 
