@@ -19,6 +19,7 @@ import httpx
 import numpy as np
 import uvicorn
 
+from benchmarks.provenance import provenance
 from benchmarks.replay import journal
 from bus.clock import SystemClock
 from bus.contract import Message, Record
@@ -180,10 +181,23 @@ def run(seconds: float, entries: int = 20_000, streams: int = 50) -> dict[str, f
         return asyncio.run(_measure(path, streams))
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway")
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gateway",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--entries", type=int, default=20_000)
     parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    figures = run(0.0, options.entries, options.streams)
-    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+    figures = {**provenance(), **run(0.0, options.entries, options.streams)}
+    text = json.dumps(figures, indent=2) + "\n"
+    if options.json is not None:
+        options.json.write_text(text)
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
