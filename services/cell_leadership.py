@@ -12,20 +12,16 @@ from structlog.stdlib import BoundLogger
 from bus.clock import Clock
 from bus.contract import Bus, BusError, Fenced, Record, Unreadable
 from scheduler.core import facts
-from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
-from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
-from scheduler.telemetry import Telemetry
 from scheduler.voice import Signs
+from services.cell_samples import state_samples, use_samples
 from services.decisions import tell_decisions
 from services.metrics import Sample, histogram
 from services.probe import ANSWER_S
 from services.refusals import Refusals
 
-#: States that a node on loan can be in; the others end the loan.
-_ON_LOAN = (LoanState.LENDING, LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 #: Measurements that are older say nothing of now; agents measure once a minute.
 MEASURED_S = 300.0
 _Duration = Literal["decision", "transaction", "reclaim", "queueing"]
@@ -183,7 +179,7 @@ class CellLeadership:
         if service is not None and service.leads:
             yield Sample("tidegate_event_lag", self._lag, (cell,))
             yield Sample("tidegate_cell_ahead_seconds", service.time.ahead_s, (cell,))
-            yield from _state_samples(cell, service.engine.state)
+            yield from state_samples(cell, service.engine.state)
             since_s = self._clock.now_s() - MEASURED_S
             yield from use_samples(cell, service.engine.state, service.intake.telemetry, since_s)
 
@@ -192,61 +188,6 @@ def _source_of(record: Record) -> str:
     """Give the source that the record names, even if the rest is unreadable; else its key."""
     found = _find_source(record.value or b"")
     return record.key if found is None else found[1].decode(errors="replace")
-
-
-def _state_samples(cell: str, state: ClusterState) -> Iterable[Sample]:
-    yield Sample("tidegate_leader_epoch", state.leader.epoch, (cell,))
-    for name in ("commands", "claims", "claims_timed_out", "policy_failures"):
-        yield Sample(f"tidegate_{name}_total", getattr(state.totals, name), (cell,))
-    # Copies: the event loop changes the state while this thread counts.
-    jobs = Counter(job.state for job in list(state.jobs.values()))
-    for job_state in JobState:
-        yield Sample("tidegate_jobs", jobs[job_state], (cell, job_state.value))
-    loans = Counter(node.loan_state for node in list(state.nodes.values()))
-    for loan_state in _ON_LOAN:
-        yield Sample("tidegate_loans", loans[loan_state], (cell, loan_state.value))
-    for (pool, use), gpus in count_gpus(state).items():
-        yield Sample("tidegate_gpus", gpus, (cell, pool, use))
-
-
-def use_samples(
-    cell: str, state: ClusterState, telemetry: Telemetry, since_s: float
-) -> Iterable[Sample]:
-    """Give what the GPUs of each pool do, as measured since a moment."""
-    for pool in list(state.pools.values()):
-        use = telemetry.over(list(pool.nodes), since_s)
-        if use is not None:
-            yield Sample("tidegate_gpu_utilisation", use.utilisation, (cell, pool.id))
-            memory = use.memory_used_mib * 2**20
-            yield Sample("tidegate_gpu_memory_used_bytes", memory, (cell, pool.id))
-            yield Sample("tidegate_gpu_power_watts", use.power_w, (cell, pool.id))
-
-
-def count_gpus(state: ClusterState) -> dict[tuple[str, str], float]:
-    """Count GPUs by (pool, use). Each GPU of a node that is not dead has exactly one use."""
-    found: dict[tuple[str, str], float] = {}
-    for pool in list(state.pools.values()):
-        uses = dict.fromkeys(("serving", "training", "loaned", "idle", "unknown"), 0.0)
-        for name in list(pool.nodes):
-            node = state.nodes[name]
-            if node.state is NodeState.DEAD:
-                continue
-            if node.state is NodeState.UNKNOWN:
-                uses["unknown"] += node.gpu_count
-                continue
-            held = sum(holder is not None for holder in node.holder)
-            lent = node.loan_state in _ON_LOAN[1:]
-            uses["training"] += held
-            uses["loaned" if lent else "idle"] += node.gpu_count - held
-        owners = [pool.id] if pool.kind == "inference" else list(pool.nodes)
-        served = sum(
-            lender.served for name in owners if (lender := state.lenders.get(name)) is not None
-        )
-        # What an owner reports and what the scheduler knows may be a moment apart.
-        uses["serving"] = min(served, uses["idle"])
-        uses["idle"] -= uses["serving"]
-        found |= {(pool.id, use): gpus for use, gpus in uses.items()}
-    return found
 
 
 class LeaderTerm:

@@ -112,6 +112,21 @@ METRICS: dict[str, MetricDefinition] = {
     "tidegate_gpu_power_watts": _gauge(
         "Power that those GPUs draw together.", SCHEDULER, "cell", "pool"
     ),
+    "tidegate_node_gpu_utilisation": _gauge(
+        "Mean utilisation of a node's GPUs, as its agent measured them in the last five minutes; "
+        "of an edge server too, which need not be scraped. The first 2,000 nodes by name.",
+        SCHEDULER,
+        "cell",
+        "pool",
+        "node",
+    ),
+    "tidegate_node_gpu_memory_used_bytes": _gauge(
+        "Memory used on a node's GPUs together. The first 2,000 nodes by name.",
+        SCHEDULER,
+        "cell",
+        "pool",
+        "node",
+    ),
     "tidegate_requests_total": _counter(
         "What people asked for: done, refused by the engine, or a dead letter, by why. Of one that "
         "no trusted key has signed, verb is empty.",
@@ -129,6 +144,19 @@ METRICS: dict[str, MetricDefinition] = {
         "cell",
     ),
     "tidegate_jobs": _gauge("Jobs remembered, by state.", SCHEDULER, "cell", "state"),
+    "tidegate_tenant_jobs": _gauge(
+        "Jobs remembered, by tenant and state. The first 500 tenants by name.",
+        SCHEDULER,
+        "cell",
+        "tenant",
+        "state",
+    ),
+    "tidegate_tenant_gpus": _gauge(
+        "GPUs that a tenant's jobs hold. The first 500 tenants by name.",
+        SCHEDULER,
+        "cell",
+        "tenant",
+    ),
     "tidegate_commands_total": _counter("Commands issued since the cell began.", SCHEDULER, "cell"),
     "tidegate_claims_total": _counter(
         "Claims on GPUs set since the cell began.", SCHEDULER, "cell"

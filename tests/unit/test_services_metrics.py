@@ -5,12 +5,16 @@ from collections.abc import Iterable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.core.engine import Engine
 from scheduler.core.state import ClusterState, Lender, Node, Pool
+from scheduler.core.stimuli import Cause, Input, LeaderStarted, Stimulus
 from scheduler.core.transitions import LoanState, NodeState
+from scheduler.policies.registry import make_policy
 from scheduler.telemetry import Telemetry
 from schemas.events import NodeMeasured
-from services.cell_leadership import count_gpus, use_samples
+from services.cell_samples import NODES_MAX, count_gpus, state_samples, use_samples
 from services.metrics import ALL, METRICS, Page, RoleName, Sample, histogram
+from tests.builders import submitted
 
 
 def families(page: Page) -> dict[str, str]:
@@ -130,9 +134,49 @@ def test_what_gpus_do_is_told_by_pool_of_those_that_were_measured_of_late() -> N
     found = {
         (one.name.removeprefix("tidegate_gpu_"), *one.labels): one.value
         for one in use_samples("west", state, telemetry, since_s=700.0)
+        if "_node_" not in one.name
     }
     assert found == {
         ("utilisation", "west", "train"): pytest.approx((3.6 + 0.3) / 6),
         ("memory_used_bytes", "west", "train"): 4_040 * 2**20,
         ("power_watts", "west", "train"): pytest.approx(300.0),
+    }
+
+
+def test_what_gpus_do_is_told_by_node_up_to_a_bound() -> None:
+    state, telemetry = ClusterState(), Telemetry()
+    names = [f"n{number:04}" for number in range(NODES_MAX + 5)]
+    for name in reversed(names):
+        state.nodes[name] = node(name, "edge", 0, gpus=1)
+    telemetry.fold([(1_000.0, measured(name, [0.5], [100])) for name in names[1:]])
+    found = {
+        (one.name, *one.labels): one.value
+        for one in use_samples("west", state, telemetry, since_s=700.0)
+    }
+    assert found["tidegate_node_gpu_utilisation", "west", "edge", "n0001"] == pytest.approx(0.5)
+    assert found["tidegate_node_gpu_memory_used_bytes", "west", "edge", "n0001"] == 100 * 2**20
+    assert len(found) == 2 * (NODES_MAX - 1), "the first was not measured, the last are too many"
+
+
+def test_jobs_and_gpus_are_told_by_tenant() -> None:
+    engine = Engine(ClusterState(cell="default"), make_policy)
+    told: list[tuple[str, Input]] = [("/schedulers/a", LeaderStarted("test", 1, "fifo", {}))]
+    for name, tenant in (("a", "acme"), ("b", "acme"), ("z", "zeta")):
+        asked = submitted(name).model_copy(update={"tenant": tenant})
+        told.append((f"/tenants/{tenant}", asked))
+    for number, (source, said) in enumerate(told):
+        engine.handle(Stimulus(1_000.0 + number, said, Cause(source, 0, number)))
+    state = engine.state
+    state.nodes["n0"] = node("n0", "train", 0)
+    state.nodes["n0"].holder = ["a", "a", None, "gone"]
+    found = {
+        (one.name.removeprefix("tidegate_tenant_"), *one.labels): one.value
+        for one in state_samples("west", state)
+        if one.name.startswith("tidegate_tenant_")
+    }
+    assert found == {
+        ("jobs", "west", "acme", "queued"): 2,
+        ("jobs", "west", "zeta", "queued"): 1,
+        ("gpus", "west", "acme"): 2,
+        ("gpus", "west", "zeta"): 0,
     }
