@@ -191,8 +191,8 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    figures = {**provenance(), **run(0.0, options.entries, options.streams)}
-    text = json.dumps(figures, indent=2) + "\n"
+    figures = run(0.0, options.entries, options.streams)
+    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
     if options.json is not None:
         options.json.write_text(text)
     sys.stdout.write(text)

@@ -127,8 +127,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=200, help="for each bus; default: 200")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    figures = {**provenance(), **run(options.requests)}
-    text = json.dumps(figures, indent=2) + "\n"
+    figures = run(options.requests)
+    text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
     if options.json is not None:
         options.json.write_text(text)
     sys.stdout.write(text)
