@@ -121,3 +121,20 @@ def storms(raw: Raw) -> str:
 
 def gateway_kills(raw: Raw) -> str:
     return f"{len(raw['problems'])} of {raw['requests']:,}, {raw['gateways_killed']} kills"
+
+
+def seek(raw: Raw) -> str:
+    return f"{raw['gateway_seek_p50_ms']:.0f} / {raw['gateway_seek_p95_ms']:.0f} ms"
+
+
+def viewers(raw: Raw) -> str:
+    now, past = (
+        raw[f"gateway_{what}_1000_streams_p95_ms"] for what in ("overview", "past_overview")
+    )
+    return f"{now:.0f} / {past:.0f} ms"
+
+
+def requests(raw: Raw) -> str:
+    return "; ".join(
+        f"{raw[f'{bus}_p50_ms']:.0f} / {raw[f'{bus}_p99_ms']:.0f} ms" for bus in ("sqlite", "kafka")
+    )

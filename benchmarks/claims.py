@@ -61,6 +61,14 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "benchmarks/simulator.py",
     ),
     "scale.md": (*_DECIDES, "bus", "benchmarks/scale.py", "benchmarks/large_cell.py"),
+    "gateway.md": (
+        *_DECIDES,
+        "bus",
+        "gateway",
+        "explain",
+        "benchmarks/gateway.py",
+        "benchmarks/requests.py",
+    ),
     "brokers.md": (
         *_DEPLOYED,
         "benchmarks/bus.py",
@@ -332,6 +340,27 @@ CLAIMS: tuple[Claim, ...] = (
         f"24 minutes beside other work; {_UNKEPT}",
         command="make chaos MINUTES=24 SEED=11",
         commit="3abdd9f",
+    ),
+    Claim(
+        "gateway.md",
+        "a moment of a million entries is found: p50 / p95",
+        figures.seek,
+        "a small cell, its entries told again",
+        ("gateway.json",),
+    ),
+    Claim(
+        "gateway.md",
+        "overview beside 1,000 viewers: p95, now / in the past",
+        figures.viewers,
+        "the log does not grow meanwhile",
+        ("gateway.json",),
+    ),
+    Claim(
+        "gateway.md",
+        "a request of a person until it is done: p50 / p99, SQLite; Kafka",
+        figures.requests,
+        "one broker, one copy, an idle machine",
+        ("requests.json",),
     ),
     Claim(
         "brokers.md",
