@@ -93,9 +93,13 @@ def test_a_reader_comes_to_the_end(reader: Reader, tmp_path: Path) -> None:
     log = tmp_path / "services.log"
     wait_until(lambda: log.read_text().count('"started"') == 2, log.read_text())
     wait_until(lambda: re.search(r"machine-1 .* alive", reader.types(NODES)))
-    hurried = JOB.replace("time.sleep(0.1)", "time.sleep(0.01)")
-    assert hurried != JOB
-    reader.types(hurried)
+    # It cannot end before the test has looked, however slow the machine is.
+    gate = tmp_path / "go-on"
+    closed = f"step > 1000 and not asked and not os.path.exists({str(gate)!r})"
+    wait = f"while {closed}: time.sleep(0.01)"
+    gated = JOB.replace("time.sleep(0.1)", wait)
+    assert gated != JOB
+    reader.types(gated)
     wait_until(lambda: reader.state("fit") == "running")
     assert "begins after step 0\n" in reader.types(FOLLOW)
 
@@ -109,6 +113,8 @@ def test_a_reader_comes_to_the_end(reader: Reader, tmp_path: Path) -> None:
     assert re.search(r"begins after step [1-9]\d*\n$", reader.types(AGAIN))
     reader.ends(agent)
     agent = reader.starts(AGENT)
+    wait_until(lambda: log.read_text().count('"started"') == 3, "the new agent started")
+    gate.touch()
 
     wait_until(lambda: reader.state("fit") == "completed")
     step, slope = json.loads(reader.types(RESULT))
