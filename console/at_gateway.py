@@ -14,6 +14,7 @@ from console.source import Seen, Sent, Told, Wish
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
+from explain.loan_history import PastLoan
 from explain.moments import day_clock, is_simulated
 from explain.overview import Glance
 from explain.rows import JobRow, Jobs, Loans, Nodes
@@ -123,6 +124,11 @@ class GatewaySource:
             freezes = client.rules().model_dump()["freezes"]
             found = client.loans().model_dump()
             return self._seen(_read(Loans, {**found, "freezes": freezes}))
+
+    def loan_history(self) -> Seen[Sequence[PastLoan]]:
+        with self._asking(then=True) as client:
+            rows = [row.model_dump() for row in client.loan_history()]
+            return self._seen(_read(list[PastLoan], rows))
 
     def acts(self) -> Seen[Sequence[Act]]:
         with self._asking(then=True) as client:

@@ -18,6 +18,7 @@ from explain.acts import BY_PEOPLE, Act, act_of
 from explain.answer import Answer, Reading
 from explain.cell import CellRules, rules_of
 from explain.documents import why_document
+from explain.loan_history import WANTED, PastLoan, loans_in
 from explain.overview import Glance, overview
 from explain.reading import entries, pieces_for, read_failures, read_measured, read_story
 from explain.rows import (
@@ -33,6 +34,7 @@ from explain.rows import (
 )
 from explain.spans import Stay, stays_of
 from explain.story import Story
+from schemas.journal import JournalEntry
 from schemas.logs import LogChunk
 from schemas.requests import ReadLog
 from schemas.topics import LOGS
@@ -133,6 +135,16 @@ class LogSource:
 
     def loans(self) -> Seen[Loans]:
         return self._seen(loans_table(self.reading))
+
+    def loan_history(self) -> Seen[Sequence[PastLoan]]:
+        reading = self.reading
+
+        async def ask(bus: Bus) -> list[JournalEntry]:
+            found = entries(bus, reading.cell, WANTED, reading.state.number)
+            return [entry async for entry in found]
+
+        pools = {name: node.pool for name, node in reading.state.nodes.items()}
+        return self._seen(loans_in(self._ask(ask), pools))
 
     def acts(self) -> Seen[Sequence[Act]]:
         reading = self.reading

@@ -3,20 +3,80 @@
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from console import tables
-from console.forms import asks
+from console.columns import LEFT, RIGHT, Columns, fitted
+from console.forms import Found, asks, looks
 from console.node import TIME_FROM_NOW, from_now
-from console.output import fail
+from console.output import fail, out
 from console.source import Source, Wish
+from explain.loan_history import PastLoan
+from explain.moments import day_clock, duration
 from schemas.requests import FreezeLoans, RecallLoans, UnfreezeLoans, VerbData
 
 app = typer.Typer(invoke_without_command=True)
 app.callback()(tables.loans)
+_HISTORY: Columns = {
+    "node": LEFT,
+    "pool": LEFT,
+    "lent": LEFT,
+    "called back": LEFT,
+    "by entry": RIGHT,
+    "notice": RIGHT,
+    "due": LEFT,
+    "back": LEFT,
+    "late": RIGHT,
+}
+_HISTORY_DROP = ("pool", "lent", "back", "due", "called back")
 _Lender = Annotated[
     str | None,
     typer.Argument(metavar="[NODE|POOL]", help="Of a lender; if not given, of every lender."),
 ]
+
+
+@app.command()
+@looks
+def history(
+    at: Source,
+    late: Annotated[bool, typer.Option("--late", help="Only those that came back late.")] = False,
+) -> Found:
+    """List every loan so far: since when, when it was called back, due and back, and how late.
+
+    notice: how long before it was due a node was called back: its gangs save their work then.
+
+    Example: tidegate loans history --late --log run.db
+    """
+    seen, origin_s = at.loan_history(), at.overview().it.origin_s
+    shown = [one for one in seen.it if one.late_s > 0.0 or not late]
+
+    def clock(moment_s: float | None) -> str:
+        return "–" if moment_s is None else day_clock(moment_s, origin_s)
+
+    rows: list[list[Text | str]] = [
+        [
+            Text(one.node, "bold"),
+            Text(one.pool),
+            clock(one.since_s),
+            clock(one.called_s),
+            "–" if one.called_entry is None else f"{one.called_entry}",
+            _notice(one),
+            clock(one.due_s),
+            "lost" if one.lost_s is not None else clock(one.back_s),
+            Text(duration(one.late_s), "red") if one.late_s > 0.0 else "–",
+        ]
+        for one in shown
+    ]
+    title = Text.assemble(("Loans so far", "bold"), (f"  {seen.as_of}", "dim"))
+    none = "No loan came back late." if late and seen.it else "Nothing was lent so far."
+    table = fitted(title, _HISTORY, rows, _HISTORY_DROP, out())
+    return Found({"loans": shown}, [table if rows else Text(none)], seen.age)
+
+
+def _notice(loan: PastLoan) -> str:
+    if loan.called_s is None or loan.due_s is None:
+        return "–"
+    return duration(loan.due_s - loan.called_s)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from explain.acts import Act
 from explain.cell import CellRules
+from explain.loan_history import PastLoan
 from explain.overview import Glance
 from explain.rows import JobRow, Jobs, Loans, Nodes
 from explain.spans import Stay
@@ -133,6 +134,10 @@ class Source(Protocol):
 
     def loans(self) -> Seen[Loans]:
         """List nodes on loan, and how lending went so far."""
+        ...
+
+    def loan_history(self) -> Seen[Sequence[PastLoan]]:
+        """List every loan, in the order in which they began."""
         ...
 
     def acts(self) -> Seen[Sequence[Act]]:

@@ -41,6 +41,7 @@ BELOW = {
         "How to, for researchers": [
             "Write a policy <writing-a-policy>",
             "Try another night <branch>",
+            "A reclaim was late <late-reclaim>",
         ],
         "Reference": [
             "cli",

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from explain.acts import act_of
+from explain.loan_history import FACTS
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import JobState, LoanState, NodeState
 
@@ -23,17 +24,18 @@ class Kind(IntEnum):
     LOAN = 5  #: A node is called back, or its loan ends.
     REASON = 6  #: A reason is about it, and no fact is.
     RULE = 7  #: The rule of a reason.
-    ACT = 8  #: Somebody asks for something; the subject is always `ACTS`.
+    ACT = 8  #: Somebody asks for something; the subject is always `ALL`.
     REQUEST = 9  #: The id of a request.
     ASKER = 10  #: Who asks.
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
+    LOANS = 13  #: A fact of any loan's life; the subject is always `ALL`.
 
 
 #: The ways in which an entry may be about a job, node or lender.
 SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
-#: The subject of all that people ask for.
-ACTS = "*"
+#: The subject of all that people ask for, and of all loans.
+ALL = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
 _ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
@@ -55,6 +57,8 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
             found[Kind.NODE, name] = None
             if fact in _LOANS:
                 found[Kind.LOAN, name] = None
+            if fact in FACTS:
+                found[Kind.LOANS, ALL] = None
         if (name := fields.get("lender")) is not None:
             found[Kind.LENDER, name] = None
     for reason in decision.get("reasons", ()):
@@ -64,7 +68,7 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
             found[Kind.REASON, name] = None
     if (act := act_of(0, 0.0, stimulus, decision)) is not None:
         asked = {
-            Kind.ACT: ACTS,
+            Kind.ACT: ALL,
             Kind.REQUEST: act.request,
             Kind.ASKER: act.subject,
             Kind.VERB: act.verb,

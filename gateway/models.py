@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from explain.acts import Act
 from explain.cell import PolicyInForce, QuotaRow
 from explain.documents import ReasonDocument, WhyDocument
+from explain.loan_history import PastLoan
 from explain.overview import Deadlines, Gpus, PoolRow
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow
 from explain.spans import Stay
@@ -180,6 +181,12 @@ class LoansAnswer(Framed):
 
     loans: list[LoanRow]
     totals: LoanTotals
+
+
+class LoanHistoryAnswer(Framed):
+    """Every loan of the log, in the order in which they began."""
+
+    loans: list[PastLoan]
 
 
 class RulesAnswer(Framed):

@@ -254,6 +254,17 @@ async def stays(job: JobId, at: At) -> Response:
     return at.answer(moment, document, own=job)
 
 
+@router.get("/loans/history", response_model=models.LoanHistoryAnswer)
+async def loan_history(
+    at: At,
+    late: Annotated[bool, Query(description="Only those that came back later than due.")] = False,
+) -> Response:
+    """List every loan: when it began, was called back and was back, and how late that was."""
+    moment, loans = await at.settled(telling.loan_history)
+    shown = [one for one in loans if one.late_s > 0.0 or not late]
+    return at.answer(moment, {**views.framed(moment), "loans": shown})
+
+
 @router.get("/loans", response_model=models.LoansAnswer)
 async def loans(at: At) -> Response:
     """List nodes on loan: since when, when they are due back; and how lending went so far."""

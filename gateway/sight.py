@@ -49,6 +49,7 @@ SHOWS: Mapping[str, Shows] = {
     "tide": Shows.SUMS,
     "rules": Shows.NAMES,
     "loans": Shows.SUMS,
+    "loan_history": Shows.SUMS,
     "me": Shows.SUMS,
     "cells": Shows.SUMS,
     "health": Shows.SUMS,

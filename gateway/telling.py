@@ -10,9 +10,10 @@ import orjson
 from bus.contract import Record
 from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
+from explain.loan_history import PastLoan, loans_in
 from explain.story import Failures, Given, Story
 from explain.voice import Voice, reason_from
-from gateway.about import SUBJECTS, Kind
+from gateway.about import ALL, SUBJECTS, Kind
 from gateway.asking import Asked
 from gateway.feed import Feed
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
@@ -135,6 +136,13 @@ async def failures(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, st
     for entry in await mentioning(feed, [((Kind.JOB,), job) for job in failed], before):
         told.take(entry)
     return told.found
+
+
+async def loan_history(moment: Moment) -> list[PastLoan]:
+    """Tell all loans until a moment."""
+    entries = await mentioning(moment.feed, [((Kind.LOANS,), ALL)], moment.entries)
+    pools = {name: node.pool for name, node in moment.state.nodes.items()}
+    return loans_in(entries, pools)
 
 
 async def _own(asked: Asked, moment: Moment, job: str) -> None:

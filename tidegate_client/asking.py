@@ -16,7 +16,7 @@ from tidegate_client import models
 from tidegate_client.errors import JobEnded, NotFound, Refused, TimedOut
 from tidegate_client.flow import Call, Flow, Moment, Parameters, Pause, call, new_key, read
 from tidegate_client.jobs import ENDED, Job, seconds_of
-from tidegate_client.parts import JobRow, Stay
+from tidegate_client.parts import JobRow, PastLoan, Stay
 
 Row = TypeVar("Row", bound=BaseModel)
 Words = str | Sequence[str] | None
@@ -143,6 +143,12 @@ def rules(at: Moment) -> Flow[models.RulesAnswer]:
 def loans(at: Moment) -> Flow[models.LoansAnswer]:
     """Give the nodes on loan, and how lending went so far."""
     return read(models.LoansAnswer, "/loans", at)
+
+
+def loan_history(at: Moment, *, late: bool = False) -> Flow[list[PastLoan]]:
+    """Give every loan of the log, or only those that came back late."""
+    answer = yield from read(models.LoanHistoryAnswer, "/loans/history", at, {"late": late})
+    return answer.loans
 
 
 def why(at: Moment, job: str, *, width: int = 100) -> Flow[Why]:

@@ -145,6 +145,7 @@ class Client(_Waits):
     overview = carried(asking.overview)
     rules = carried(asking.rules)
     loans = carried(asking.loans)
+    loan_history = carried(asking.loan_history)
     why = carried(asking.why)
     stays = carried(asking.stays)
     pieces = carried(asking.pieces)

@@ -21,6 +21,7 @@ from tidegate_client.parts import (
     LoanTotals,
     LogChunk,
     OutputDocument,
+    PastLoan,
     Pause,
     PolicyInForce,
     PoolRow,
@@ -73,6 +74,16 @@ class JobAnswer(Answered):
     cell: str
     entry: int | None = None
     job: JobRow
+    now_s: float
+    origin_s: float
+
+
+class LoanHistoryAnswer(Answered):
+    """Every loan of the log, in the order in which they began."""
+
+    cell: str
+    entry: int | None = None
+    loans: list[PastLoan]
     now_s: float
     origin_s: float
 

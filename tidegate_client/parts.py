@@ -192,6 +192,21 @@ class OutputDocument(Answered):
     folder: str
 
 
+class PastLoan(Answered):
+    """A loan of a node; moments in seconds since the Unix epoch, None where it did not come."""
+
+    back_s: float | None = None
+    called_entry: int | None = None
+    called_s: float | None = None
+    due_s: float | None = None
+    empty_s: float | None = None
+    late_s: float = 0.0
+    lost_s: float | None = None
+    node: str
+    pool: str
+    since_s: float
+
+
 class Pause(Answered):
     """A part of what the cell does that it does not do for a time."""
 

@@ -62,7 +62,9 @@ async def test_both_clients_read_what_the_command_says(
                 assert len(list(client.nodes())) == len(
                     tidegate.tells("nodes", "--log", log)["nodes"]
                 )
-                assert client.loans().totals.loans_granted >= 0
+                lent = client.loans().totals.loans_granted
+                assert len(client.loan_history()) == lent
+                assert len(client.loan_history(late=True)) <= lent
                 numbers = [one.entry for one in client.decisions(subject=jobs[0])]
                 assert numbers == sorted(numbers, reverse=True)
                 assert numbers

@@ -15,7 +15,8 @@ from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from explain.answer import Answer
 from explain.documents import why_document
-from explain.reading import read_bus, read_failures, read_story
+from explain.loan_history import WANTED, loans_in
+from explain.reading import entries, read_bus, read_failures, read_story
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from gateway.feed import Feed
 from gateway.log import ServedLog
@@ -79,6 +80,9 @@ async def test_any_moment_is_that_of_the_log_cut_there(
             loans = plain(loans_table(truth))
             found = await served.get("loans", entry=entry)
             assert (found["loans"], found["totals"]) == (loans["loans"], loans["totals"])
+            told = [one async for one in entries(bus, truth.cell, WANTED, entry + 1)]
+            past = plain(loans_in(told, {node.id: node.pool for node in nodes_of(truth)}))
+            assert (await served.get("loans/history", entry=entry))["loans"] == past
             overview = await served.get("overview", entry=entry)
             assert overview["now_s"] == truth.state.now_s
             assert overview["totals"] == plain(truth.state.totals)
@@ -100,6 +104,8 @@ async def test_why_is_what_the_command_says(log: Path, tidegate: Run, serving: S
         assert await every(served, "jobs", "jobs") == said["jobs"]
         said = await asyncio.to_thread(tidegate.tells, "nodes", "--log", log)
         assert (await served.get("nodes"))["nodes"] == said["nodes"]
+        said = await asyncio.to_thread(tidegate.tells, "loans", "history", "--log", log)
+        assert (await served.get("loans/history"))["loans"] == said["loans"]
 
 
 async def test_a_moment_of_time_is_the_last_entry_before_it(log: Path, serving: Serving) -> None:
