@@ -10,7 +10,7 @@ from rich.text import Text
 
 from console.output import fail
 from console.serve import needing
-from console.source import Seen, Sent, Told, Wish
+from console.source import Seen, Sent, Told, Tried, Wish
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
@@ -154,6 +154,20 @@ class GatewaySource:
         where = {"context": self.context, "request": done.request, "scheduler_online": heard}
         return Sent(notes, where)
 
+    def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
+        from tidegate_client import Refused
+
+        assert wish.args is not None
+        args, where = wish.args.model_dump(mode="json"), {"context": self.context}
+        with self._asking() as client:
+            try:
+                client.ask(args.pop("verb"), reason=reason, key=wish.key, dry_run=True, **args)
+            except Refused as error:
+                field = error.parameter or ""
+                said = _refusal(error).removeprefix("The scheduler refused it: ")
+                return Tried(field, said.removeprefix(f"{field}: "), document=where)
+        return Tried(document=where)
+
     def wire(self, job: str) -> "GatewayWire":
         with self._asking():
             if is_simulated(self._now.origin_s):
@@ -215,9 +229,7 @@ def _end(context: str, error: Exception) -> NoReturn:
 
     said = str(error).rstrip(".")
     if isinstance(error, Refused):
-        # What follows is for programs that ask with keys.
-        said = said.partition(". Nothing was done")[0].replace(": args.", ": ", 1)
-        fail(f"{said[0].upper()}{said[1:]}.", code=1)
+        fail(f"{_refusal(error).replace(': args.', ': ', 1)}.", code=1)
     if isinstance(error, NotKnown):
         fail(
             f"{context}: {said}. Put a token that is in force into its file (`tidegate context "
@@ -231,6 +243,12 @@ def _end(context: str, error: Exception) -> NoReturn:
             "--log asks a log without it."
         )
     fail(f"{context}: {said}.")
+
+
+def _refusal(error: Exception) -> str:
+    """Say why a scheduler refused; the rest of what the gateway says is for programs with keys."""
+    said = str(error).rstrip(".").partition(". Nothing was done")[0]
+    return f"{said[0].upper()}{said[1:]}"
 
 
 def _read(kind: Any, raw: Any) -> Any:

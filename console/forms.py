@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from console import dry_run as dry
 from console.at_gateway import GatewaySource
 from console.at_log import LogSource
 from console.context import tried
@@ -67,10 +68,28 @@ def looks(
 
 def asks(verb: Callable[..., Wish]) -> Callable[..., None]:
     """Make a verb that asks for something: add of whom and why, ask, and say what was asked."""
+    return _asking(verb, moves=False)
 
-    def run(asked: typer.Context, json_path: str | None, reason: str, **given: Any) -> None:
+
+def moves(verb: Callable[..., Wish]) -> Callable[..., None]:
+    """Make a verb that asks for what moves work: its dry run shows where, too."""
+    return _asking(verb, moves=True)
+
+
+def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
+    def run(
+        asked: typer.Context,
+        json_path: str | None,
+        reason: str,
+        dry_run: bool,
+        preview: float = 0.0,
+        **given: Any,
+    ) -> None:
         with opened(asked, given, acts=True) as at:
             wish = verb(at, **given)
+            if dry_run and wish.args is not None:
+                dry.show(wish, at.tries(wish, reason, preview), json_path)
+                return
             sent = at.ask(wish, reason)
         if json_path != "-":
             out().print(wish.said, markup=False, soft_wrap=True)
@@ -81,8 +100,10 @@ def asks(verb: Callable[..., Wish]) -> Callable[..., None]:
         if json_path is not None:
             emit_json({**wish.about, **sent.document}, json_path)
 
-    options = (("reason", WhyAsked, ""), *_ASKED, ("sign", Signed, None), _JSON)
-    return _with_options(run, verb, options)
+    options = [("reason", WhyAsked, ""), ("dry_run", dry.DryRun, False)]
+    if moves:
+        options.append(("preview", dry.PreviewHours, dry.PREVIEW_H))
+    return _with_options(run, verb, (*options, *_ASKED, ("sign", Signed, None), _JSON))
 
 
 def reads(verb: Callable[..., None]) -> Callable[..., None]:

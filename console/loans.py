@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from console import tables
-from console.forms import asks
+from console.forms import asks, moves
 from console.node import TIME_FROM_NOW, from_now
 from console.output import fail
 from console.source import Source, Wish
@@ -57,7 +57,7 @@ def unfreeze(at: Source, lender: _Lender = None) -> Wish:
 
 
 @app.command()
-@asks
+@moves
 def recall(
     at: Source,
     lender: Annotated[str, typer.Argument(metavar="NODE|POOL", help="Of a lender.")],

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from console.forms import asks
+from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish
 from explain.moments import seconds_of
@@ -45,7 +45,7 @@ def uncordon(at: Source, node: NodeName) -> Wish:
 
 
 @app.command()
-@asks
+@moves
 def drain(
     at: Source,
     node: NodeName,

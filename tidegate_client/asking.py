@@ -196,6 +196,7 @@ def ask(
     reason: str = "",
     key: str | None = None,
     wait: float = 5.0,
+    dry_run: bool = False,
     **args: Any,
 ) -> Flow[Outcome]:
     """Ask the scheduler for something, such as `ask("node.cordon", node="train-3")`.
@@ -206,6 +207,7 @@ def ask(
         reason: Why, for those who ask later.
         key: What is asked twice with one key takes effect once; by default it is new.
         wait: So many seconds the answer of the scheduler is waited for.
+        dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
         args: The verb's arguments.
 
     Raises:
@@ -215,7 +217,9 @@ def ask(
     headers = {"Idempotency-Key": key or new_key()}
     if wait > 0:
         headers["Prefer"] = f"wait={wait:g}"
-    body = {"args": {"verb": verb, **args}, "reason": reason}
+    body: dict[str, Any] = {"args": {"verb": verb, **args}, "reason": reason}
+    if dry_run:
+        body["dry_run"] = True
     answer = yield from call(Call("POST", "/requests", _cell(at), body, headers))
     return _checked(Outcome.model_validate(answer.json()))
 
