@@ -80,7 +80,8 @@ class GatewaySource:
 
     def rules(self) -> Seen[CellRules]:
         with self._asking(then=True) as client:
-            return self._seen(_read(CellRules, client.rules().model_dump()))
+            found = client.rules().model_dump()
+            return self._seen(_read(CellRules, {**found, "accepted": found["accepted"] or {}}))
 
     def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
         wanted: list[str] | None = [one.value for one in JobState if one not in TERMINAL]

@@ -1,6 +1,7 @@
 """`tidegate jobs`, `nodes`, `loans`: what the state of a log says, as tables."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from console.source import Seen, Source
 from explain.cell import CellRules
 from explain.moments import day_clock, duration
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow, tenants
-from explain.standing import pauses_of
+from explain.standing import accepted_of, pauses_of
 from explain.uses import Use, uses_of_node
 from scheduler.core.transitions import TERMINAL, JobState
 
@@ -157,7 +158,11 @@ def nodes(at: Source) -> Found:
     ]
     table = fitted(_title("Nodes", seen), _NODES, rows, _NODES_DROP, out())
     none = Text("No nodes yet: no agent has reported to this log.")
-    return Found(seen.it, [table, legend(_NODE_USES)] if rows else [none], seen.age)
+    accepted = at.rules().it.accepted
+    shown: list[RenderableType] = [table, legend(_NODE_USES)] if rows else [none]
+    shown += [Text(said, "yellow") for said in accepted_of(accepted, seen.it.origin_s)]
+    document = {**asdict(seen.it), "accepted": accepted}
+    return Found(document, shown, seen.age)
 
 
 def _tenants(node: NodeRow) -> Text:
