@@ -83,12 +83,12 @@ class GatewaySource:
             found = client.rules().model_dump()
             return self._seen(_read(CellRules, {**found, "accepted": found["accepted"] or {}}))
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
         wanted: list[str] | None = [one.value for one in JobState if one not in TERMINAL]
         if state is not None or every:
             wanted = None if state is None else [state]
         with self._asking(then=True) as client:
-            rows = [row.model_dump() for row in client.jobs(state=wanted)]
+            rows = [row.model_dump() for row in client.jobs(state=wanted, position=turns)]
             found = Jobs(self._now.now_s, self._now.origin_s, _read(list[JobRow], rows))
             return self._seen(found)
 

@@ -34,6 +34,7 @@ from explain.rows import (
 )
 from explain.spans import Stay, stays_of
 from explain.story import Story
+from explain.turns import positions
 from scheduler.core.trial import refused
 from schemas.logs import LogChunk
 from schemas.requests import ReadLog
@@ -96,7 +97,7 @@ class LogSource:
     def rules(self) -> Seen[CellRules]:
         return self._seen(rules_of(self.reading))
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
         reading = self.reading
         found = jobs_of(reading, state, every=every)
         failed = {job.id for job in found if job.state == "failed"}
@@ -104,7 +105,8 @@ class LogSource:
         if failed:  # it is a pass over the journal, which most questions do without
             end = reading.state.number
             failures = self._ask(lambda bus: read_failures(bus, reading.cell, failed, end))
-        return self._seen(jobs_table(reading, found, failures))
+        places = positions(reading.state) if turns else {}
+        return self._seen(jobs_table(reading, found, failures, places))
 
     def job(self, name: str) -> JobRow | None:
         known = self.reading.state.jobs.get(name)

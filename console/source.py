@@ -126,8 +126,11 @@ class Source(Protocol):
         """Give what holds in the cell: policy, quotas, pauses, freezes."""
         ...
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
-        """List jobs in a state; without one those that go on, or every one."""
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
+        """List jobs in a state; without one those that go on, or every one.
+
+        With `turns`, rows of those that wait say when their turn comes.
+        """
         ...
 
     def job(self, name: str) -> JobRow | None:

@@ -102,10 +102,15 @@ def jobs(
     pool: str | None = None,
     text: str | None = None,
     sort: str | None = None,
+    position: bool = False,
 ) -> Question[JobRow]:
-    """List jobs, finished ones too; several states may be given."""
+    """List jobs, finished ones too; several states may be given.
+
+    With `position`, rows of jobs that wait tell when their turn comes, if the policy keeps an
+    order.
+    """
     asked = {"state": state, "tenant": tenant, "pool": pool, "text": text, "sort": sort}
-    return _list("/jobs", "jobs", JobRow, **asked)
+    return _list("/jobs", "jobs", JobRow, **asked, position="true" if position else None)
 
 
 def nodes(

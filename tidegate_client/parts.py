@@ -115,6 +115,7 @@ class JobRow(Answered):
     model: str
     needs_s: float | None = None
     pool: str | None = None
+    position: int | None = None
     preemptions: int
     priority: int
     progress: float

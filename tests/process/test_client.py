@@ -109,7 +109,15 @@ def test_each_verb_that_looks_says_the_same_both_ways(log: Path, tidegate: Run) 
     (job, *_) = [
         one["job"] for one in tidegate.tells("jobs", "--all", "--log", log)["jobs"] if one["step"]
     ]
-    for verb in (("nodes",), ("loans",), ("quota",), ("policy",), ("audit",), ("timeline", job)):
+    for verb in (
+        ("jobs", "--position"),
+        ("nodes",),
+        ("loans",),
+        ("quota",),
+        ("policy",),
+        ("audit",),
+        ("timeline", job),
+    ):
         assert tidegate.does(*verb).out == tidegate.does(*verb, "--log", log).out, verb
         assert tidegate.tells(*verb) == tidegate.tells(*verb, "--log", log), verb
 
