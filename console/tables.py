@@ -1,11 +1,12 @@
 """`tidegate jobs`, `nodes`, `loans`: what the state of a log says, as tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from console.bars import bar, legend, progress
@@ -90,12 +91,10 @@ def jobs(
     if state is not None and state not in known:
         fail(f"--state: {state!r} is no state of a job; choose one of: {', '.join(known)}.")
     seen, rules = at.jobs(state, every=every, turns=position), at.rules().it
-    listed = sorted(seen.it.jobs, key=_turn) if position else seen.it.jobs
-    rows = [_job_row(job, turn=position) for job in listed]
-    columns = {"turn": LEFT, **_JOBS} if position else _JOBS
-    table = fitted(_title("Jobs", seen), columns, rows, _JOBS_DROP, out())
+    listed = sorted(seen.it.jobs, key=by_turn) if position else seen.it.jobs
+    table = jobs_listed(_title("Jobs", seen), listed, turns=position)
     shown: list[RenderableType] = [
-        table if rows else Text("No such jobs. See --all, or `tidegate submit`."),
+        table if listed else Text("No such jobs. See --all, or `tidegate submit`."),
         *_pauses(rules),
         *([Text(_order(rules.policy.policy), "dim")] if position else []),
     ]
@@ -106,7 +105,15 @@ def jobs(
     return Found(replace(seen.it, jobs=listed), shown, seen.age)
 
 
-def _turn(job: JobRow) -> tuple[bool, int]:
+def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool) -> Table:
+    """List jobs as a table; with `turns` the first column says when their turn comes."""
+    rows = [_job_row(job, turn=turns) for job in jobs]
+    columns = {"turn": LEFT, **_JOBS} if turns else _JOBS
+    return fitted(title, columns, rows, _JOBS_DROP, out())
+
+
+def by_turn(job: JobRow) -> tuple[bool, int]:
+    """Give what sorts jobs by their turns; those that have none come last."""
     return job.position is None, job.position or 0
 
 
