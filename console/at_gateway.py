@@ -10,7 +10,7 @@ from rich.text import Text
 
 from console.output import fail
 from console.serve import needing
-from console.source import Seen, Sent, Told, Wish
+from console.source import Seen, Sent, Told, Tried, Wish
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
@@ -81,14 +81,15 @@ class GatewaySource:
 
     def rules(self) -> Seen[CellRules]:
         with self._asking(then=True) as client:
-            return self._seen(_read(CellRules, client.rules().model_dump()))
+            found = client.rules().model_dump()
+            return self._seen(_read(CellRules, {**found, "accepted": found["accepted"] or {}}))
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
         wanted: list[str] | None = [one.value for one in JobState if one not in TERMINAL]
         if state is not None or every:
             wanted = None if state is None else [state]
         with self._asking(then=True) as client:
-            rows = [row.model_dump() for row in client.jobs(state=wanted)]
+            rows = [row.model_dump() for row in client.jobs(state=wanted, position=turns)]
             found = Jobs(self._now.now_s, self._now.origin_s, _read(list[JobRow], rows))
             return self._seen(found)
 
@@ -160,6 +161,20 @@ class GatewaySource:
         where = {"context": self.context, "request": done.request, "scheduler_online": heard}
         return Sent(notes, where)
 
+    def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
+        from tidegate_client import Refused
+
+        assert wish.args is not None
+        args, where = wish.args.model_dump(mode="json"), {"context": self.context}
+        with self._asking() as client:
+            try:
+                client.ask(args.pop("verb"), reason=reason, key=wish.key, dry_run=True, **args)
+            except Refused as error:
+                field = error.parameter or ""
+                said = _refusal(error).removeprefix("The scheduler refused it: ")
+                return Tried(field, said.removeprefix(f"{field}: "), document=where)
+        return Tried(document=where)
+
     def wire(self, job: str) -> "GatewayWire":
         with self._asking():
             if is_simulated(self._now.origin_s):
@@ -221,9 +236,7 @@ def _end(context: str, error: Exception) -> NoReturn:
 
     said = str(error).rstrip(".")
     if isinstance(error, Refused):
-        # What follows is for programs that ask with keys.
-        said = said.partition(". Nothing was done")[0].replace(": args.", ": ", 1)
-        fail(f"{said[0].upper()}{said[1:]}.", code=1)
+        fail(f"{_refusal(error).replace(': args.', ': ', 1)}.", code=1)
     if isinstance(error, NotKnown):
         fail(
             f"{context}: {said}. Put a token that is in force into its file (`tidegate context "
@@ -237,6 +250,12 @@ def _end(context: str, error: Exception) -> NoReturn:
             "--log asks a log without it."
         )
     fail(f"{context}: {said}.")
+
+
+def _refusal(error: Exception) -> str:
+    """Say why a scheduler refused; the rest of what the gateway says is for programs with keys."""
+    said = str(error).rstrip(".").partition(". Nothing was done")[0]
+    return f"{said[0].upper()}{said[1:]}"
 
 
 def _read(kind: Any, raw: Any) -> Any:

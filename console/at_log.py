@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from bus.clock import SystemClock
 from bus.contract import Bus
+from console.dry_run import previewed
 from console.output import fail
 from console.panel import panel
 from console.reading import ask_log, located, open_to_write, read_bus
 from console.request import Addressed
 from console.response import ANSWER_S, publish_and_hear
-from console.source import Seen, Sent, Told, Wish
+from console.source import Seen, Sent, Told, Tried, Wish
 from explain.acts import BY_PEOPLE, Act, act_of
 from explain.answer import Answer, Reading
 from explain.cell import CellRules, rules_of
@@ -34,6 +35,8 @@ from explain.rows import (
 )
 from explain.spans import Stay, stays_of
 from explain.story import Story
+from explain.turns import positions
+from scheduler.core.trial import refused
 from schemas.journal import JournalEntry
 from schemas.logs import LogChunk
 from schemas.requests import ReadLog
@@ -96,7 +99,7 @@ class LogSource:
     def rules(self) -> Seen[CellRules]:
         return self._seen(rules_of(self.reading))
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
         reading = self.reading
         found = jobs_of(reading, state, every=every)
         failed = {job.id for job in found if job.state == "failed"}
@@ -104,7 +107,8 @@ class LogSource:
         if failed:  # it is a pass over the journal, which most questions do without
             end = reading.state.number
             failures = self._ask(lambda bus: read_failures(bus, reading.cell, failed, end))
-        return self._seen(jobs_table(reading, found, failures))
+        places = positions(reading.state) if turns else {}
+        return self._seen(jobs_table(reading, found, failures, places))
 
     def job(self, name: str) -> JobRow | None:
         known = self.reading.state.jobs.get(name)
@@ -167,6 +171,20 @@ class LogSource:
         if wish.args is not None:
             self.addressed.ask(wish, reason, self.sign)
         return self.addressed.sent()
+
+    def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
+        at = self.addressed
+        asked = at.request(wish, reason, "dry-run")
+        where = {"log": at.log, "scheduler_online": at.online}
+        wrong = refused(at.reading.state, asked)
+        if wrong is not None:
+            return Tried(*wrong, document=where)
+        if not hours:
+            return Tried(document=where)
+        cell = at.reading.cell
+        found, origin_s, why = previewed(at.log, cell, asked, asked.asked_s, hours)
+        notes = (f"What follows cannot be simulated: {why}.",) if why else ()
+        return Tried(document=where, preview=found, origin_s=origin_s, notes=notes)
 
     def wire(self, job: str) -> "LogWire":
         if self.addressed.reading.simulated:

@@ -7,13 +7,16 @@ in which an answer is printed, and what is said if a gateway does not answer.
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.live import Live
 
+from console import dry_run as dry
 from console.at_gateway import GatewaySource
 from console.at_log import LogSource
 from console.context import tried
@@ -31,6 +34,12 @@ _ASKED: Sequence[tuple[str, Any, Any]] = (
     ("context", ContextName, None),
     ("cell", CellName, None),
 )
+Once = Annotated[
+    bool, typer.Option("--once", help="Print it once, as is done where there is no terminal.")
+]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600.0, help="Look so often.")
+]
 _JSON: tuple[str, Any, Any] = ("json_path", JsonPath, None)
 
 
@@ -65,12 +74,71 @@ def looks(
     return _with_options(run, verb, (*_ASKED, _JSON))
 
 
+def watches(verb: Callable[..., Found]) -> Callable[..., None]:
+    """Make a verb that looks again and again, each time at what is then the newest."""
+
+    def run(
+        asked: typer.Context, json_path: str | None, once: bool, every: float, **given: Any
+    ) -> None:
+        def look() -> Found:
+            own = dict(given)
+            with opened(asked, own, acts=False) as at:
+                return verb(at, **own)
+
+        if once or json_path is not None or not out().is_terminal:
+            found = look()
+            if json_path is not None:
+                emit_json(found.document, json_path)
+            if json_path != "-":
+                out().print(*found.shown, sep="\n")
+        else:
+            found = watch(look, every)
+        if found.age is not None:
+            say(found.age)
+
+    options = (("once", Once, False), ("every", Every, 2.0))
+    return _with_options(run, verb, (*options, *_ASKED, _JSON))
+
+
+def watch(look: Callable[[], Found], every_s: float) -> Found:
+    """Show what is found until somebody stops it; give what was found last."""
+    found = look()
+    with contextlib.suppress(KeyboardInterrupt):
+        try:
+            with Live(console=out(), screen=True, auto_refresh=False) as screen:
+                while True:
+                    screen.update(Group(*found.shown), refresh=True)
+                    time.sleep(every_s)
+                    found = look()
+        except typer.Exit:
+            return look()  # what was said is gone with the screen: it is said again
+    return found
+
+
 def asks(verb: Callable[..., Wish]) -> Callable[..., None]:
     """Make a verb that asks for something: add of whom and why, ask, and say what was asked."""
+    return _asking(verb, moves=False)
 
-    def run(asked: typer.Context, json_path: str | None, reason: str, **given: Any) -> None:
+
+def moves(verb: Callable[..., Wish]) -> Callable[..., None]:
+    """Make a verb that asks for what moves work: its dry run shows where, too."""
+    return _asking(verb, moves=True)
+
+
+def _asking(verb: Callable[..., Wish], *, moves: bool) -> Callable[..., None]:
+    def run(
+        asked: typer.Context,
+        json_path: str | None,
+        reason: str,
+        dry_run: bool,
+        preview: float = 0.0,
+        **given: Any,
+    ) -> None:
         with opened(asked, given, acts=True) as at:
             wish = verb(at, **given)
+            if dry_run and wish.args is not None:
+                dry.show(wish, at.tries(wish, reason, preview), json_path)
+                return
             sent = at.ask(wish, reason)
         if json_path != "-":
             out().print(wish.said, markup=False, soft_wrap=True)
@@ -81,8 +149,10 @@ def asks(verb: Callable[..., Wish]) -> Callable[..., None]:
         if json_path is not None:
             emit_json({**wish.about, **sent.document}, json_path)
 
-    options = (("reason", WhyAsked, ""), *_ASKED, ("sign", Signed, None), _JSON)
-    return _with_options(run, verb, options)
+    options = [("reason", WhyAsked, ""), ("dry_run", dry.DryRun, False)]
+    if moves:
+        options.append(("preview", dry.PreviewHours, dry.PREVIEW_H))
+    return _with_options(run, verb, (*options, *_ASKED, ("sign", Signed, None), _JSON))
 
 
 def reads(verb: Callable[..., None]) -> Callable[..., None]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from console.forms import asks
+from console.forms import asks, moves
 from console.operate import cancel
 from console.output import fail
 from console.source import Source, Wish
@@ -20,7 +20,7 @@ JobName = Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` s
 
 
 @app.command()
-@asks
+@moves
 def hold(at: Source, job: JobName) -> Wish:
     """Keep a job from its start; one that runs saves its work, leaves its GPUs and waits.
 
@@ -50,7 +50,7 @@ def release(at: Source, job: JobName) -> Wish:
 
 
 @app.command()
-@asks
+@moves
 def requeue(at: Source, job: JobName) -> Wish:
     """Have a job save its work and leave its GPUs; it waits for its turn, and may start at once.
 
@@ -80,7 +80,7 @@ def priority(
 
 
 @app.command()
-@asks
+@moves
 def scale(
     at: Source,
     job: JobName,

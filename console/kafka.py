@@ -79,10 +79,10 @@ def kafka_bus(options: KafkaOptions, clock: Clock, cell: str) -> Bus:
     return KafkaBus.open(options, clock, cell)
 
 
-def opened_log(log: str) -> ReadLog:
+def opened_log(log: str, cell: str | None = None) -> ReadLog:
     """Open a log that is `resolved`, to read it whole.
 
-    On Kafka that is one cell: the one of $TIDEGATE_CELL, or the first.
+    On Kafka that is one cell: without a name the one of $TIDEGATE_CELL, or the first.
 
     Raises:
         Unreadable: it is not a Tidegate log, or damaged.
@@ -93,7 +93,7 @@ def opened_log(log: str) -> ReadLog:
     from bus.kafka_log import KafkaLog
 
     options = options_of(log)
-    return KafkaLog(options, os.environ.get("TIDEGATE_CELL") or options.cells[0])
+    return KafkaLog(options, cell or os.environ.get("TIDEGATE_CELL") or options.cells[0])
 
 
 async def settled(log: str, options: KafkaOptions) -> KafkaOptions:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from console import tables
 from console.columns import LEFT, RIGHT, Columns, fitted
-from console.forms import Found, asks, looks
+from console.forms import Found, asks, looks, moves
 from console.node import TIME_FROM_NOW, from_now
 from console.output import fail, out
 from console.source import Source, Wish
@@ -117,7 +117,7 @@ def unfreeze(at: Source, lender: _Lender = None) -> Wish:
 
 
 @app.command()
-@asks
+@moves
 def recall(
     at: Source,
     lender: Annotated[str, typer.Argument(metavar="NODE|POOL", help="Of a lender.")],

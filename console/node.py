@@ -4,16 +4,18 @@ from typing import Annotated
 
 import typer
 
-from console.forms import asks
+from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish
 from explain.moments import seconds_of
 from explain.rows import NodeRow
-from schemas.requests import CordonNode, DrainNode, UncordonNode
+from schemas.events import PoolKind
+from schemas.requests import AcceptNode, CordonNode, DrainNode, RefuseNode, UncordonNode
+from schemas.values import MAX_GPUS_PER_NODE
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Close a node to new work, empty it, open it: cordon, drain, uncordon.",
+    help="Close a node to new work, empty it, open it; let one join that is not listed.",
 )
 #: What an option takes that says when.
 TIME_FROM_NOW = "From now, such as 30m or 2h."
@@ -45,7 +47,7 @@ def uncordon(at: Source, node: NodeName) -> Wish:
 
 
 @app.command()
-@asks
+@moves
 def drain(
     at: Source,
     node: NodeName,
@@ -62,6 +64,71 @@ def drain(
     _known(at, node)
     said = f"{node}: to be empty in {by}; `tidegate nodes` shows how far it is."
     return Wish(DrainNode(node=node, by_s=at.now_s + in_s, force=force), said, {"node": node})
+
+
+@app.command()
+@asks
+def accept(
+    at: Source,
+    name: Annotated[
+        str, typer.Argument(metavar="NODE|AGENT", help="A node; with --every-node, an agent.")
+    ],
+    pool: Annotated[str, typer.Option(help="The pool that it joins.")],
+    kind: Annotated[PoolKind, typer.Option(help="Of that pool.")],
+    gpus: Annotated[
+        int, typer.Option(min=1, max=MAX_GPUS_PER_NODE, help="That it may have, at most.")
+    ],
+    speed: Annotated[
+        float, typer.Option(min=1e-6, max=100.0, help="Of its GPUs, as its agent says.")
+    ] = 1.0,
+    agent: Annotated[
+        str | None, typer.Option(help="Who speaks for it. [default: an agent of its name]")
+    ] = None,
+    every_node: Annotated[
+        bool, typer.Option("--every-node", help="Accept any node of the agent, each as this.")
+    ] = False,
+) -> Wish:
+    """Let a node join that the scheduler's list of pools does not have; as this, nothing else.
+
+    The dead letter of a birth that was refused ends with the command that accepts it as it is.
+    What is accepted outlives restarts, until it is refused again; `tidegate nodes` lists it.
+
+    Example: tidegate node accept edge-9 --pool edge --kind edge --gpus 2 --speed 0.4 --log run.db
+    """
+    if every_node and agent is not None:
+        fail("--agent: with --every-node the agent is named in place of a node; leave it out.")
+    args = AcceptNode(
+        agent=agent or name,
+        node=None if every_node else name,
+        pool=pool,
+        pool_kind=kind,
+        gpu_count=gpus,
+        speed_factor=speed,
+    )
+    who = f"any node of agent {name}" if every_node else name
+    of = f", spoken for by {agent}" if agent is not None else ""
+    said = f"{who}{of}: accepted in {pool} ({kind}), with at most {gpus} GPUs of speed {speed:g}."
+    note = "Its agent is asked who it is; `tidegate nodes` shows the node once it has answered."
+    known = any(name in (row.node, row.agent) for row in at.nodes().it.nodes)
+    return Wish(args, said, {"node": name}, noted="" if known else note)
+
+
+@app.command()
+@asks
+def refuse(
+    at: Source,
+    name: Annotated[str, typer.Argument(metavar="NODE|AGENT", help="As it was accepted.")],
+) -> Wish:
+    """Accept a node, or an agent's nodes, no longer; what has joined stays until its next birth.
+
+    Drain it first to have it empty.
+
+    Example: tidegate node refuse edge-9 --log run.db
+    """
+    if name not in at.rules().it.accepted:
+        fail(f"{name} was not accepted; `tidegate nodes` lists what was.")
+    return Wish(RefuseNode(node=name), f"{name}: accepted no longer, from its next birth on.",
+                {"node": name})  # fmt: skip
 
 
 def from_now(option: str, text: str) -> float:

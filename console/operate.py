@@ -17,7 +17,7 @@ from console.asked import (
     sizes_of,
     without_command,
 )
-from console.forms import asks
+from console.forms import asks, moves
 from console.output import fail
 from console.source import Source, Wish
 from explain.moments import duration
@@ -155,7 +155,7 @@ def _of_length(submission: JobSubmitted) -> Iterator[str]:
         yield "So nobody can promise its deadline, and no policy is told of it."
 
 
-@asks
+@moves
 def cancel(
     at: Source,
     job: Annotated[str, typer.Argument(help="The job's id, as `tidegate jobs` shows it.")],

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from console.forms import Found, asks, looks
+from console.forms import Found, looks, moves
 from console.output import fail
 from console.source import Source, Wish
 from explain.moments import day_clock
@@ -43,7 +43,7 @@ def shown(at: Source) -> Found:
 
 
 @app.command("set")
-@asks
+@moves
 def set_(
     _: Source,
     line: Annotated[
@@ -67,7 +67,7 @@ def set_(
 
 
 @app.command()
-@asks
+@moves
 def clear(at: Source, recall: _Recall = False) -> Wish:
     """Let the policy decide again that the configuration names. For administrators.
 

@@ -80,17 +80,26 @@ class Addressed:
 
     def written(self, wish: Wish, reason: str, sign: str | None) -> tuple[Message, str]:
         """Write a request of now; give its message, and the source by which it is found again."""
-        assert wish.args is not None
         signer = signer_of(sign)
-        now_s = self.now_s if self.reading.simulated else self.clock.now_s()
         if is_kafka(self.log) and signer is None:
             fail(
                 "--sign is missing: over Kafka requests are signed; name a key that the scheduler "
                 "trusts (scheduler.trusted_gateways), as in --sign ops=ops.pem."
             )
         name = f"cli-{secrets.token_hex(8)}"
+        asked = self.request(wish, reason, name)
+        # A source of its own, by which the journal's entry is found.
+        said = request(asked, source=f"/operators/{name}")
+        value = encode(said)
+        headers = {} if signer is None else signer.headers(value)
+        return Message(REQUESTS.name, self.reading.cell, value, headers), said.source
+
+    def request(self, wish: Wish, reason: str, name: str) -> Request:
+        """Make a request of now, of this name if it has no key; say so and end if it cannot be."""
+        assert wish.args is not None
+        now_s = self.now_s if self.reading.simulated else self.clock.now_s()
         try:
-            asked = Request(
+            return Request(
                 id=name if wish.key is None else wish.key,
                 args=wish.args,
                 subject=user(),
@@ -104,11 +113,6 @@ class Addressed:
             wrong = first_error(error)
             field = "key" if wrong.field == "id" else wrong.field
             fail(f"--{field}: {wrong.reason}.")
-        # A source of its own, by which the journal's entry is found.
-        said = request(asked, source=f"/operators/{name}")
-        value = encode(said)
-        headers = {} if signer is None else signer.headers(value)
-        return Message(REQUESTS.name, self.reading.cell, value, headers), said.source
 
     def _event(self, said: JobSubmitted | JobCancelled, reason: str) -> tuple[Message, str]:
         if isinstance(said, JobCancelled):

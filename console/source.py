@@ -5,8 +5,8 @@ The order is: `--log`, `--context`, `$TIDEGATE_LOG`, the current context, the de
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field as dataclass_field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from explain.acts import Act
 from explain.cell import CellRules
@@ -17,6 +17,9 @@ from explain.spans import Stay
 from schemas.events import JobCancelled, JobSubmitted
 from schemas.logs import LogChunk
 from schemas.requests import ReadLog, VerbData
+
+if TYPE_CHECKING:
+    from simulator.branch.preview import Preview
 
 Found = TypeVar("Found")
 #: So long a request waits for a scheduler where none runs, in seconds.
@@ -60,7 +63,19 @@ class Sent:
     """That something was asked: what is said of it, to people and to programs."""
 
     notes: Sequence[str] = ()
-    document: Mapping[str, Any] = field(default_factory=dict)
+    document: Mapping[str, Any] = dataclass_field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What would come of a wish: it would be done, or be refused, and what follows."""
+
+    field: str = ""  #: What it would be refused for, if so.
+    refused_because: str = ""  #: Empty: it would be done.
+    document: Mapping[str, Any] = dataclass_field(default_factory=dict)  #: Of whom that is known.
+    preview: "Preview | None" = None
+    origin_s: float = 0.0  #: When the log began that was simulated from.
+    notes: Sequence[str] = ()
 
 
 class Wire(Protocol):
@@ -112,8 +127,11 @@ class Source(Protocol):
         """Give what holds in the cell: policy, quotas, pauses, freezes."""
         ...
 
-    def jobs(self, state: str | None, *, every: bool) -> Seen[Jobs]:
-        """List jobs in a state; without one those that go on, or every one."""
+    def jobs(self, state: str | None, *, every: bool, turns: bool = False) -> Seen[Jobs]:
+        """List jobs in a state; without one those that go on, or every one.
+
+        With `turns`, rows of those that wait say when their turn comes.
+        """
         ...
 
     def job(self, name: str) -> JobRow | None:
@@ -150,6 +168,13 @@ class Source(Protocol):
 
     def ask(self, wish: Wish, reason: str) -> Sent:
         """Ask for something, and wait for the answer if there is one; end if it is refused."""
+        ...
+
+    def tries(self, wish: Wish, reason: str, hours: float) -> Tried:
+        """Say what would come of a wish now, and, simulated for some hours, what would follow.
+
+        Nothing is written. Where hours are 0, or a gateway is asked, nothing is simulated.
+        """
         ...
 
     def wire(self, job: str) -> Wire:

@@ -1,10 +1,12 @@
 """`tidegate jobs`, `nodes`, `loans`: what the state of a log says, as tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from console.bars import bar, legend, progress
@@ -15,7 +17,8 @@ from console.source import Seen, Source
 from explain.cell import CellRules
 from explain.moments import day_clock, duration
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow, tenants
-from explain.standing import pauses_of
+from explain.standing import accepted_of, pauses_of
+from explain.turns import keeps_order
 from explain.uses import Use, uses_of_node
 from scheduler.core.transitions import TERMINAL, JobState
 
@@ -71,33 +74,76 @@ def jobs(
         str | None, typer.Option(help="Only jobs in this state, such as queued or running.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Finished jobs too.")] = False,
+    position: Annotated[
+        bool, typer.Option("--position", help="When the turn of each that waits comes; by that.")
+    ] = False,
 ) -> Found:
     """List jobs: state, pool, size, progress, deadline, and in short why.
 
     GPUs: how many it has, and from how few to how many it may have. waited: for its first start,
     or, if it waits now, since it does. slack: how much earlier than its deadline it will end as it
-    runs; below 0 it will be late. ~: its length is guessed.
+    runs; below 0 it will be late. ~: its length is guessed. --position adds the turn of those that
+    wait, by the policy's own order if it keeps one.
 
     Example: tidegate jobs --state queued --log run.db
     """
     known = sorted(one.value for one in JobState)
     if state is not None and state not in known:
         fail(f"--state: {state!r} is no state of a job; choose one of: {', '.join(known)}.")
-    seen, rules = at.jobs(state, every=every), at.rules().it
-    rows = [_job_row(job) for job in seen.it.jobs]
-    table = fitted(_title("Jobs", seen), _JOBS, rows, _JOBS_DROP, out())
+    seen, rules = at.jobs(state, every=every, turns=position), at.rules().it
+    listed = sorted(seen.it.jobs, key=by_turn) if position else seen.it.jobs
+    table = jobs_listed(_title("Jobs", seen), listed, turns=position)
     shown: list[RenderableType] = [
-        table if rows else Text("No such jobs. See --all, or `tidegate submit`."),
+        table if listed else Text("No such jobs. See --all, or `tidegate submit`."),
         *_pauses(rules),
+        *([Text(_order(rules.policy.policy), "dim")] if position else []),
     ]
     counts = at.overview().it.jobs
     finished = sum(counts.get(one.value, 0) for one in TERMINAL)
     if state is None and not every and finished:
         shown.append(Text(f"{finished} finished jobs are not shown; --all shows them.", "dim"))
-    return Found(seen.it, shown, seen.age)
+    return Found(replace(seen.it, jobs=listed), shown, seen.age)
 
 
-def _job_row(job: JobRow) -> list[Text | str]:
+def jobs_listed(title: Text, jobs: Sequence[JobRow], *, turns: bool) -> Table:
+    """List jobs as a table; with `turns` the first column says when their turn comes."""
+    rows = [_job_row(job, turn=turns) for job in jobs]
+    columns = {"turn": LEFT, **_JOBS} if turns else _JOBS
+    return fitted(title, columns, rows, _JOBS_DROP, out())
+
+
+def by_turn(job: JobRow) -> tuple[bool, int]:
+    """Give what sorts jobs by their turns; those that have none come last."""
+    return job.position is None, job.position or 0
+
+
+def _order(policy: str) -> str:
+    name = policy.partition(":")[0]
+    if keeps_order(policy):
+        return f"turn: when {name} would try to start it, as all is now; who fits may start before."
+    return (
+        f"{name or 'The policy'} keeps no order of those that wait: turn says who has what a job "
+        "wants, where its newest reason does."
+    )
+
+
+def _place(job: JobRow) -> str:
+    """Say when its turn comes; where the policy keeps no order, who is before it."""
+    if job.position is not None:
+        return str(job.position)
+    if job.state != JobState.QUEUED or job.why is None or job.why["verb"] != "waits":
+        return "–"
+    before = [str(name) for name in job.why["lost_to"]]
+    more = f" +{len(before) - 1}" if len(before) > 1 else ""
+    return f"after {before[0]}{more}" if before else "–"
+
+
+def _job_row(job: JobRow, *, turn: bool = False) -> list[Text | str]:
+    cells = _cells(job)
+    return [_place(job), *cells] if turn else cells
+
+
+def _cells(job: JobRow) -> list[Text | str]:
     low, high = job.gpus_min, job.gpus_max
     guess = job.total_steps is None and job.state != JobState.COMPLETED
     return [
@@ -157,7 +203,11 @@ def nodes(at: Source) -> Found:
     ]
     table = fitted(_title("Nodes", seen), _NODES, rows, _NODES_DROP, out())
     none = Text("No nodes yet: no agent has reported to this log.")
-    return Found(seen.it, [table, legend(_NODE_USES)] if rows else [none], seen.age)
+    accepted = at.rules().it.accepted
+    shown: list[RenderableType] = [table, legend(_NODE_USES)] if rows else [none]
+    shown += [Text(said, "yellow") for said in accepted_of(accepted, seen.it.origin_s)]
+    document = {**asdict(seen.it), "accepted": accepted}
+    return Found(document, shown, seen.age)
 
 
 def _tenants(node: NodeRow) -> Text:

@@ -30,6 +30,7 @@ VERBS = (
     (_ASK, "logs", "console.logs"),
     (_ASK, "jobs", "console.tables"),
     (_ASK, "nodes", "console.tables"),
+    (_ASK, "top", "console.top"),
     (_ASK, "loans", "console.loans"),
     (_ASK, "serve", "console.gateway"),
     (_ASK, "context", "console.context"),

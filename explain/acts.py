@@ -89,7 +89,7 @@ def refused(decision: Mapping[str, Any]) -> tuple[str, str]:
 
 def _about(args: Mapping[str, Any]) -> str:
     """Name what a request is about; empty if it is about the whole cell."""
-    for name in ("node", "job", "what", "lender", "tenant", "line"):
+    for name in ("node", "job", "what", "lender", "tenant", "line", "agent"):
         if isinstance(found := args.get(name), str):
             return found
     return str(args.get("spec", {}).get("job", ""))

@@ -5,11 +5,11 @@ policy about which nobody said anything is as configured.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from explain.answer import Reading
 from scheduler.core.quotas import counted
-from scheduler.core.standing import Freeze, Pause
+from scheduler.core.standing import Accepted, Freeze, Pause
 from scheduler.core.state import ClusterState
 from scheduler.policies.registry import make_policy
 from scheduler.policies.tide.quotas import NO_LIMIT, read
@@ -62,6 +62,9 @@ class CellRules:
     pauses: Mapping[str, Pause]  #: By what is paused: `starts`, `loans`.
     #: By node or pool, of every lender by the empty name: who keeps them from being borrowed.
     freezes: Mapping[str, Freeze]
+    # What a gateway of an earlier release does not say:
+    #: By node or agent: what may join besides what the operator's list has.
+    accepted: Mapping[str, Accepted] = field(default_factory=dict)
 
 
 def rules_of(reading: Reading) -> CellRules:
@@ -74,6 +77,7 @@ def rules_of(reading: Reading) -> CellRules:
         quotas=quotas_table(reading).quotas,
         pauses={str(part): pause for part, pause in standing.pauses.items()},
         freezes=standing.freezes,
+        accepted=standing.accepted,
     )
 
 

@@ -56,6 +56,9 @@ class JobRow:
     waited_s: float | None  #: For its first start, or, if it waits now, since it does.
     # What a gateway of an earlier release does not say:
     start_epoch: int = 0  #: Of the newest start of its workers, whose log it names.
+    #: In the policy's own order of those that wait, from 1, if that was asked for; None: it waits
+    #: for something else than its turn, or the policy keeps no order (`explain.turns`).
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +151,27 @@ def jobs_of(reading: Reading, state: str | None, *, every: bool) -> list[Job]:
     return [job for job in jobs if every or job.state not in TERMINAL]
 
 
-def jobs_table(reading: Reading, jobs: Sequence[Job], failures: Mapping[str, str]) -> Jobs:
-    """Give jobs as rows; `failures` says of some why they failed for good."""
-    rows = [_job_row(job, reading, failures) for job in jobs]
+def jobs_table(
+    reading: Reading,
+    jobs: Sequence[Job],
+    failures: Mapping[str, str],
+    positions: Mapping[str, int] | None = None,
+) -> Jobs:
+    """Give jobs as rows.
+
+    Args:
+        reading: Whose jobs they are.
+        jobs: Which.
+        failures: Of some, why they failed for good.
+        positions: Of some that wait, when their turn comes.
+    """
+    rows = [_job_row(job, reading, failures, positions or {}) for job in jobs]
     return Jobs(reading.state.now_s, reading.origin_s, rows)
 
 
-def _job_row(job: Job, reading: Reading, failures: Mapping[str, str]) -> JobRow:
+def _job_row(
+    job: Job, reading: Reading, failures: Mapping[str, str], positions: Mapping[str, int]
+) -> JobRow:
     now_s = reading.state.now_s
     ahead = outlook(job, now_s)
     return JobRow(
@@ -185,6 +202,7 @@ def _job_row(job: Job, reading: Reading, failures: Mapping[str, str]) -> JobRow:
         migrations=job.migrations,
         failures=job.failures,
         start_epoch=job.start_epoch,
+        position=positions.get(job.id),
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
         why=job.why,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from explain.moments import day_clock
-from scheduler.core.standing import Pause
+from scheduler.core.standing import Accepted, Pause
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import JobState
 
@@ -37,6 +37,21 @@ def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
 def pauses_of(pauses: Mapping[str, Pause], origin_s: float) -> list[str]:
     """Say what of a cell is paused, and how that is ended."""
     return [_paused(part, pause, origin_s) for part, pause in sorted(pauses.items())]
+
+
+def accepted_of(accepted: Mapping[str, Accepted], origin_s: float) -> list[str]:
+    """Say what may join besides what the operator's list has, and how that is ended."""
+    said = []
+    for name, one in sorted(accepted.items()):
+        who = f"any node of agent {one.agent}" if one.node is None else one.node
+        of = "" if one.agent == name else f", of agent {one.agent},"
+        what = f"in {one.pool} ({one.pool_kind}), at most {one.gpu_count} GPUs"
+        speed = "" if one.speed_factor == 1.0 else f" of speed {one.speed_factor:g}"
+        by = f"by {one.by} since {day_clock(one.since_s, origin_s)}{_because(one.reason)}"
+        said.append(
+            f"Accepted: {who}{of} {what}{speed}, {by}; `tidegate node refuse {name}` ends that."
+        )
+    return said
 
 
 def _paused(part: str, pause: Pause, origin_s: float) -> str:

@@ -16,7 +16,7 @@ from explain.loan_history import PastLoan
 from explain.overview import Deadlines, Gpus, PoolRow
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow
 from explain.spans import Stay
-from scheduler.core.standing import Freeze, Pause
+from scheduler.core.standing import Accepted, Freeze, Pause
 from schemas.logs import LogChunk
 from schemas.requests import VerbData
 from schemas.values import Note
@@ -197,6 +197,9 @@ class RulesAnswer(Framed):
     pauses: dict[str, Pause] = Field(description="By what is paused: `starts`, `loans`.")
     freezes: dict[str, Freeze] = Field(
         description="By node or pool; of every lender by the empty name."
+    )
+    accepted: dict[str, Accepted] | None = Field(
+        default=None, description="By node or agent, what may join besides what is listed."
     )
 
 

@@ -18,14 +18,8 @@ from gateway.past import Moment, guarded
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
 from gateway.views import reading_of
-from scheduler.core.changed_claims import ChangedClaims
-from scheduler.core.facts import RequestRefused
-from scheduler.core.requests import requested
 from scheduler.core.rights import forbidden
-from scheduler.core.settings import settings_from
-from scheduler.core.stimuli import Requested
-from scheduler.core.trial import trial_of
-from scheduler.core.turn import Turn
+from scheduler.core.trial import refused
 from schemas.codec import verb_left_out
 from schemas.parse import first_error
 from schemas.requests import Request, SubmitJob
@@ -169,16 +163,9 @@ class Desk:
 
 
 def preview(feed: Feed, asked: Request) -> Outcome:
-    """Say what the scheduler would say to a request now, by its own code, on a copy of the state.
-
-    It copies what the request touches alone, so that it costs the same in a cell of any size. What
-    follows from it, such as where gangs move, is the policy's to say and is not in it.
-    """
+    """Say what the scheduler would say to a request now, by its own code."""
     assert feed.live is not None
-    state = trial_of(feed.live.state)
-    turn = Turn(state, settings_from(state.leader.settings), ChangedClaims())
-    requested(turn, Requested(raw="{}", request=asked))
-    for fact in turn.facts:
-        if isinstance(fact, RequestRefused):
-            return Outcome(asked, "refused", wrong=(fact.field, fact.reason))
-    return Outcome(asked, "would_be_done")
+    wrong = refused(feed.live.state, asked)
+    return (
+        Outcome(asked, "would_be_done") if wrong is None else Outcome(asked, "refused", wrong=wrong)
+    )

@@ -16,6 +16,7 @@ from explain.overview import overview as overview_of
 from explain.reading import read_measured
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
+from explain.turns import positions
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S, tide_of
 from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
@@ -143,6 +144,9 @@ async def jobs(
         str | None,
         Query(description="Only these fields of each row, with commas between.", max_length=1024),
     ] = None,
+    position: Annotated[
+        bool, Query(description="Whether to tell when its turn comes, where the policy has one.")
+    ] = False,
     limit: Limit = 100,
     cursor: CursorText = None,
 ) -> Response:
@@ -173,7 +177,8 @@ async def jobs(
     moment, gathered = await at.settled(gather, None if page is None else page.entries)
     total, names, failed = gathered
     shown = [moment.state.jobs[name] for name in names]
-    rows: Any = jobs_table(views.reading_of(moment), shown, failed).jobs
+    turns = positions(moment.state) if position else {}
+    rows: Any = jobs_table(views.reading_of(moment), shown, failed, turns).jobs
     if wanted is not None:
         rows = [{name: getattr(row, name) for name in wanted} for row in rows]
     frame = {**views.framed(moment), "total": total}

@@ -1,13 +1,16 @@
 """Whose nodes join which pool, with how many GPUs and how fast: as the operator listed them.
 
 A birth says what an agent believes of itself. Jobs are placed by pool, kind, GPUs and speed, so
-whoever may make these up is given any job: where pools are listed, a birth must fit its own.
+whoever may make these up is given any job: where pools are listed, a birth must fit its own, or
+what an operator accepted of this node or agent since (`tidegate node accept`).
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from scheduler.core.standing import Accepted
 from scheduler.core.state import ClusterState
 from scheduler.speakers import Wrong
 from schemas.events import NodeBorn, PoolKind
@@ -37,9 +40,34 @@ def unlisted(rules: Sequence[PoolRule] | None, state: ClusterState, born: NodeBo
         return "data.pool_kind", f"is {born.pool_kind}, but pool {born.pool} is {pool.kind}"
     if rules is None:
         return None
+    wrong = _beyond_list(rules, born)
+    if wrong is None:
+        return None
+    for name in dict.fromkeys((born.node, born.agent)):
+        accepted = state.standing.accepted.get(name)
+        if accepted is None or accepted.node not in (None, born.node):
+            continue
+        if (other := _beyond_accepted(name, accepted, born)) is None:
+            return None
+        wrong = other
+    return wrong[0], f"{wrong[1]}. If it is right: {command(born)}"
+
+
+def command(born: NodeBorn) -> str:
+    """Write what an operator types to accept a birth as it is."""
+    words = ["tidegate", "node", "accept", born.node]
+    if born.agent != born.node:
+        words += ["--agent", born.agent]
+    words += ["--pool", born.pool, "--kind", born.pool_kind, "--gpus", str(born.gpu_count)]
+    if born.speed_factor != 1.0:
+        words += ["--speed", repr(born.speed_factor)]
+    return shlex.join(words)
+
+
+def _beyond_list(rules: Sequence[PoolRule], born: NodeBorn) -> Wrong | None:
     rule = next((one for one in rules if one.name == born.pool), None)
     if rule is None:
-        return "data.pool", f"{born.pool} is not listed; add it as [[scheduler.pool]]"
+        return "data.pool", f"{born.pool} is not listed as [[scheduler.pool]]"
     listed = f"[[scheduler.pool]] {rule.name}"
     if not any(fnmatchcase(born.agent, pattern) for pattern in rule.agents):
         return "data.agent", f"{born.agent} is not among the agents of {listed}"
@@ -51,4 +79,23 @@ def unlisted(rules: Sequence[PoolRule] | None, state: ClusterState, born: NodeBo
     if born.speed_factor != rule.speed_factor:
         said = f"is {born.speed_factor:g}, but {listed} says {rule.speed_factor:g}"
         return "data.speed_factor", f"{said}; set one of the two"
+    return None
+
+
+def _beyond_accepted(name: str, accepted: Accepted, born: NodeBorn) -> Wrong | None:
+    """Find what in a birth is not as it was accepted."""
+    was = f"{name} was accepted"
+    if born.agent != accepted.agent:
+        return "data.agent", f"is {born.agent}, but {was} of agent {accepted.agent}"
+    if born.pool != accepted.pool:
+        return "data.pool", f"is {born.pool}, but {was} in {accepted.pool}"
+    if born.pool_kind != accepted.pool_kind:
+        return "data.pool_kind", f"is {born.pool_kind}, but {was} as {accepted.pool_kind}"
+    if born.gpu_count > accepted.gpu_count:
+        allowed = f"with at most {accepted.gpu_count}"
+        return "data.gpu_count", f"is {born.gpu_count}, but {was} {allowed}"
+    if born.speed_factor != accepted.speed_factor:
+        return "data.speed_factor", (
+            f"is {born.speed_factor:g}, but {was} with {accepted.speed_factor:g}"
+        )
     return None

@@ -131,6 +131,7 @@ def _unfit(request: Request, facts: list[tuple[str, dict[str, Any]]]) -> Iterato
         yield "decision", f"has {len(ends)} answers to {request.id}, not one"
     said = {
         **{name: getattr(request.args, name) for name in type(request.args).model_fields},
+        "joins": getattr(request.args, "node", None),
         "request": request.id,
         "by": request.subject,
         "role": request.role,

@@ -43,6 +43,10 @@ Session = Annotated[
 ]
 
 
+#: Of a GPU's training speed; the training pool's own is 1.
+SpeedFactor = Annotated[float, Field(gt=0.0, le=100.0)]
+
+
 class GangHeld(Strict):
     """Workers that an agent still has when it reports birth."""
 
@@ -63,7 +67,7 @@ class NodeBorn(Strict):
     gpu_count: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)]
     gpu_type: Name
     gpu_memory_mib: MemoryMib
-    speed_factor: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
+    speed_factor: SpeedFactor = Field(
         default=1.0, description="Training speed of one GPU here over one of the training pool."
     )
     transfer_mib_per_s: Annotated[float, Field(gt=0.0, le=1e6)] = Field(

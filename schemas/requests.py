@@ -13,9 +13,19 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
-from schemas.events import JobSubmitted, Priority
+from schemas.events import JobSubmitted, PoolKind, Priority, SpeedFactor
 from schemas.journal import PolicyLine
-from schemas.values import GpuCount, LogBytes, LogPosition, MomentS, Name, Note, Rank, Strict
+from schemas.values import (
+    MAX_GPUS_PER_NODE,
+    GpuCount,
+    LogBytes,
+    LogPosition,
+    MomentS,
+    Name,
+    Note,
+    Rank,
+    Strict,
+)
 
 #: What people may be; each role may do what `scheduler.core.rights` says.
 Role = Literal["viewer", "tenant", "operator", "admin"]
@@ -66,6 +76,29 @@ class DrainNode(Verb):
     force: bool = Field(
         default=False, description="Whether what is left there by then is stopped without a save."
     )
+
+
+class AcceptNode(Verb):
+    """A node may join that the operator's list does not have, as this and as nothing else."""
+
+    verb: Literal["node.accept"] = "node.accept"
+    agent: Name = Field(description="Who alone may speak for it.")
+    node: Name | None = Field(
+        default=None, description="The node; none: any node of the agent, each as this says."
+    )
+    pool: Name
+    pool_kind: PoolKind
+    gpu_count: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)] = Field(
+        description="The most GPUs that it may have."
+    )
+    speed_factor: SpeedFactor = Field(default=1.0, description="As its birth says, exactly.")
+
+
+class RefuseNode(Verb):
+    """What was accepted of a node or an agent is accepted no longer, from its next birth on."""
+
+    verb: Literal["node.refuse"] = "node.refuse"
+    node: Name = Field(description="A node as it was accepted, or an agent with all its nodes.")
 
 
 class CancelJob(Verb):
@@ -237,6 +270,8 @@ VerbData = (
     CordonNode
     | UncordonNode
     | DrainNode
+    | AcceptNode
+    | RefuseNode
     | PauseCell
     | ResumeCell
     | CancelJob
@@ -293,7 +328,7 @@ class Request(Strict):
 
     @property
     def about(self) -> str:
-        """The node, job, lender or tenant that it is about; if it is about all, the cell."""
-        names = ("node", "job", "lender", "tenant")
+        """The node, job, lender, tenant or agent that it is about; if it is about all, the cell."""
+        names = ("node", "job", "lender", "tenant", "agent")
         found = (getattr(self.args, name, None) for name in names)
         return next((one for one in found if isinstance(one, str)), self.cell)

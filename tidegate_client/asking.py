@@ -102,10 +102,15 @@ def jobs(
     pool: str | None = None,
     text: str | None = None,
     sort: str | None = None,
+    position: bool = False,
 ) -> Question[JobRow]:
-    """List jobs, finished ones too; several states may be given."""
+    """List jobs, finished ones too; several states may be given.
+
+    With `position`, rows of jobs that wait tell when their turn comes, if the policy keeps an
+    order.
+    """
     asked = {"state": state, "tenant": tenant, "pool": pool, "text": text, "sort": sort}
-    return _list("/jobs", "jobs", JobRow, **asked)
+    return _list("/jobs", "jobs", JobRow, **asked, position="true" if position else None)
 
 
 def nodes(
@@ -202,6 +207,7 @@ def ask(
     reason: str = "",
     key: str | None = None,
     wait: float = 5.0,
+    dry_run: bool = False,
     **args: Any,
 ) -> Flow[Outcome]:
     """Ask the scheduler for something, such as `ask("node.cordon", node="train-3")`.
@@ -212,6 +218,7 @@ def ask(
         reason: Why, for those who ask later.
         key: What is asked twice with one key takes effect once; by default it is new.
         wait: So many seconds the answer of the scheduler is waited for.
+        dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
         args: The verb's arguments.
 
     Raises:
@@ -221,7 +228,9 @@ def ask(
     headers = {"Idempotency-Key": key or new_key()}
     if wait > 0:
         headers["Prefer"] = f"wait={wait:g}"
-    body = {"args": {"verb": verb, **args}, "reason": reason}
+    body: dict[str, Any] = {"args": {"verb": verb, **args}, "reason": reason}
+    if dry_run:
+        body["dry_run"] = True
     answer = yield from call(Call("POST", "/requests", _cell(at), body, headers))
     return _checked(Outcome.model_validate(answer.json()))
 

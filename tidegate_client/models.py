@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate_client.parts import (
+    Accepted,
     Answered,
     Cordon,
     Deadlines,
@@ -152,6 +153,7 @@ class PiecesAnswer(Answered):
 class RulesAnswer(Answered):
     """What holds in a cell: what people asked for, and what is configured."""
 
+    accepted: dict[str, Accepted] | None = None
     cell: str
     entry: int | None = None
     freezes: dict[str, Freeze]

@@ -16,6 +16,21 @@ class Answered(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class Accepted(Answered):
+    """What may join besides what the operator's list has: this and nothing else."""
+
+    agent: str
+    by: str
+    gpu_count: int
+    node: str | None = None
+    pool: str
+    pool_kind: str
+    reason: str
+    request: str
+    since_s: float
+    speed_factor: float
+
+
 class Cordon(Answered):
     """A node that takes no new work, since somebody asked for it."""
 
@@ -100,6 +115,7 @@ class JobRow(Answered):
     model: str
     needs_s: float | None = None
     pool: str | None = None
+    position: int | None = None
     preemptions: int
     priority: int
     progress: float

@@ -63,6 +63,30 @@ class DrainEnded:
 
 
 @dataclass(slots=True)
+class NodeAccepted:
+    """A node of this agent may join as this and as nothing else; without a name, any of its."""
+
+    joins: str | None  #: Its name. What facts call `node` is one that has joined.
+    agent: str
+    pool: str
+    pool_kind: str
+    gpu_count: int
+    speed_factor: float
+    request: str
+    by: str
+    reason: str
+
+
+@dataclass(slots=True)
+class NodeRefused:
+    """What was accepted by this name, a node's or an agent's, is accepted no longer."""
+
+    joins: str
+    request: str
+    by: str
+
+
+@dataclass(slots=True)
 class JobHeld:
     """The job is not started until it is released; `role` is that of who asked."""
 

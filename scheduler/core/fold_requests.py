@@ -4,7 +4,7 @@ from typing import Any
 
 from scheduler.core import facts
 from scheduler.core.registry import folds, job_of, lift, node_of
-from scheduler.core.standing import Cordon, Drain, Hold, Pause, SetSize
+from scheduler.core.standing import Accepted, Cordon, Drain, Hold, Pause, SetSize
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.transitions import TERMINAL, InvalidTransition
 
@@ -51,6 +51,29 @@ def _drain_started(state: ClusterState, fact: facts.DrainStarted) -> None:
 def _drain_ended(state: ClusterState, fact: facts.DrainEnded) -> None:
     node = node_of(state, fact)
     lift(state, state.standing.drains, node.id, fact, "not being drained")
+
+
+@folds(facts.NodeAccepted)
+def _node_accepted(state: ClusterState, fact: facts.NodeAccepted) -> None:
+    state.standing.accepted[fact.joins or fact.agent] = Accepted(
+        agent=fact.agent,
+        node=fact.joins,
+        pool=fact.pool,
+        pool_kind=fact.pool_kind,
+        gpu_count=fact.gpu_count,
+        speed_factor=fact.speed_factor,
+        request=fact.request,
+        by=fact.by,
+        reason=fact.reason,
+        since_s=state.now_s,
+    )
+
+
+@folds(facts.NodeRefused)
+def _node_refused(state: ClusterState, fact: facts.NodeRefused) -> None:
+    if fact.joins not in state.standing.accepted:
+        raise InvalidTransition(fact.joins, "not accepted", "NodeRefused")
+    del state.standing.accepted[fact.joins]
 
 
 # --- jobs --------------------------------------------------------------------------------------

@@ -3,7 +3,15 @@
 from scheduler.core import drains, facts
 from scheduler.core.rights import Wrong
 from scheduler.core.turn import Turn
-from schemas.requests import CordonNode, DrainNode, Request, UncordonNode
+from schemas.commands import Rebirth
+from schemas.requests import (
+    AcceptNode,
+    CordonNode,
+    DrainNode,
+    RefuseNode,
+    Request,
+    UncordonNode,
+)
 
 
 def cordon(turn: Turn, request: Request, args: CordonNode) -> Wrong | None:
@@ -38,6 +46,39 @@ def drain(turn: Turn, request: Request, args: DrainNode) -> Wrong | None:
     begun = facts.DrainStarted(args.node, request.id, request.subject, args.by_s, args.force)
     turn.emit(begun)
     drains.advance(turn)
+    return None
+
+
+def accept(turn: Turn, request: Request, args: AcceptNode) -> Wrong | None:
+    """Let a node join that is not listed; one that was accepted by this name is so as this."""
+    state = turn.state
+    node, pool = state.nodes.get(args.node or ""), state.pools.get(args.pool)
+    if node is not None and node.agent != args.agent:
+        return "args.agent", f"is {args.agent}, but {node.id} is {node.agent}'s"
+    if pool is not None and pool.kind != args.pool_kind:
+        return "args.pool_kind", f"is {args.pool_kind}, but pool {pool.id} is {pool.kind}"
+    fact = facts.NodeAccepted(
+        joins=args.node,
+        agent=args.agent,
+        pool=args.pool,
+        pool_kind=args.pool_kind,
+        gpu_count=args.gpu_count,
+        speed_factor=args.speed_factor,
+        request=request.id,
+        by=request.subject,
+        reason=request.reason,
+    )
+    turn.emit(fact)
+    if not state.is_open("Rebirth", args.agent):  # what it said before was not taken
+        turn.command(args.agent, Rebirth(reason="accepted"), args.node or args.agent)
+    return None
+
+
+def refuse(turn: Turn, request: Request, args: RefuseNode) -> Wrong | None:
+    """Take an acceptance back; what has joined stays until its agent says its birth again."""
+    if args.node not in turn.state.standing.accepted:
+        return "args.node", f"{args.node} was not accepted; `tidegate nodes` lists what was"
+    turn.emit(facts.NodeRefused(args.node, request.id, request.subject))
     return None
 
 

@@ -31,6 +31,8 @@ VERBS: Mapping[type[requests.Verb], Callable[[Turn, Request, Any], Wrong | None]
     requests.CordonNode: request_nodes.cordon,
     requests.UncordonNode: request_nodes.uncordon,
     requests.DrainNode: request_nodes.drain,
+    requests.AcceptNode: request_nodes.accept,
+    requests.RefuseNode: request_nodes.refuse,
     requests.CancelJob: request_jobs.cancel,
     requests.SubmitJob: request_jobs.submit,
     requests.HoldJob: request_jobs.hold,

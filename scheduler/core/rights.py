@@ -29,6 +29,8 @@ MAY: Mapping[str, tuple[Role, ...]] = {
     "node.cordon": _OPERATE,
     "node.uncordon": _OPERATE,
     "node.drain": _OPERATE,
+    "node.accept": _OPERATE,
+    "node.refuse": _OPERATE,
     "job.cancel": _EVERYBODY,
     "job.submit": _EVERYBODY,
     "job.hold": _EVERYBODY,

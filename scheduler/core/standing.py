@@ -37,6 +37,22 @@ class Drain:
 
 
 @dataclass(slots=True)
+class Accepted:
+    """What may join besides what the operator's list has: this and nothing else."""
+
+    agent: str  #: Who alone may speak for it.
+    node: str | None  #: None: any node of that agent.
+    pool: str
+    pool_kind: str
+    gpu_count: int  #: At most, on a node.
+    speed_factor: float
+    request: str
+    by: str
+    reason: str
+    since_s: float
+
+
+@dataclass(slots=True)
 class Hold:
     """A job that is not started, since somebody asked for it."""
 
@@ -124,6 +140,8 @@ class Standing:
     forgotten_s: float = 0.0
     cordons: dict[str, Cordon] = field(default_factory=dict)  #: By node.
     drains: dict[str, Drain] = field(default_factory=dict)  #: By node; each is cordoned, too.
+    #: By node, or by agent where any node of it is accepted.
+    accepted: dict[str, Accepted] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)  #: By job.
     sizes: dict[str, SetSize] = field(default_factory=dict)  #: By job.
     #: By job, until it is forgotten: the priority that it was submitted with, where an operator
@@ -156,6 +174,8 @@ def standing_from(document: dict[str, Any]) -> Standing:
     found = Standing(**document)
     found.cordons = {name: Cordon(**one) for name, one in document.get("cordons", {}).items()}
     found.drains = {name: Drain(**one) for name, one in document.get("drains", {}).items()}
+    accepted = document.get("accepted", {})
+    found.accepted = {name: Accepted(**one) for name, one in accepted.items()}
     found.holds = {name: Hold(**one) for name, one in document.get("holds", {}).items()}
     found.sizes = {name: SetSize(**one) for name, one in document.get("sizes", {}).items()}
     found.pauses = {name: Pause(**one) for name, one in document.get("pauses", {}).items()}

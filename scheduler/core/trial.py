@@ -7,7 +7,15 @@ import copy
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, overload
 
+from scheduler.core.changed_claims import ChangedClaims
+from scheduler.core.facts import RequestRefused
+from scheduler.core.requests import repeated, requested
+from scheduler.core.rights import Wrong
+from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState
+from scheduler.core.stimuli import Requested
+from scheduler.core.turn import Turn
+from schemas.requests import Request
 
 _Default = TypeVar("_Default")
 #: The tables of a state that grow with the cell.
@@ -25,6 +33,25 @@ def trial_of(state: ClusterState) -> ClusterState:
         borrowed = field.name in _TABLES
         setattr(found, field.name, Borrowed(value) if borrowed else copied(value))
     return found
+
+
+def refused(state: ClusterState, request: Request) -> Wrong | None:
+    """Say why the engine would refuse a request that comes now; None: it would do it.
+
+    It is the engine's own code, on a trial of the state, so that it costs the same in a cell of any
+    size. What follows from the request, such as where gangs move, is the policy's to say.
+    """
+    trial = trial_of(state)
+    # The log may have ended long ago: who asks now would be answered now.
+    trial.advance(request.asked_s)
+    if (wrong := repeated(trial, request)) is not None:
+        return wrong
+    turn = Turn(trial, settings_from(trial.leader.settings), ChangedClaims())
+    requested(turn, Requested(raw="{}", request=request))
+    for fact in turn.facts:
+        if isinstance(fact, RequestRefused):
+            return fact.field, fact.reason
+    return None
 
 
 class Borrowed(dict[str, Any]):

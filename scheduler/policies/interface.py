@@ -9,7 +9,7 @@ explicit keys, so that the same snapshot gives the same plan on every machine an
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,6 +271,15 @@ class Plan:
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     #: By tenant, the most GPUs that its jobs may hold together: sizes that people set keep to it.
     limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """A policy that serves jobs in an order of its own, which does not follow from who starts."""
+
+    def queue(self, snapshot: Snapshot) -> Sequence[str]:
+        """Name the waiting jobs that it would try to start now, in the order of their turns."""
+        ...
 
 
 class Policy(Protocol):

@@ -36,6 +36,14 @@ def verb_of(text: str) -> VerbData:
     return verb
 
 
+def relative(verb: VerbData, now_s: float) -> VerbData:
+    """Give a verb whose moments count from now, of one that has them since the Unix epoch."""
+    moments = {name: getattr(verb, name, None) for name in _MOMENTS}
+    return verb.model_copy(
+        update={name: at_s - now_s for name, at_s in moments.items() if at_s is not None}
+    )
+
+
 def requested(verb: VerbData, number: int, state: ClusterState) -> tuple[Requested, Cause]:
     """Ask for it now, in the least role that may.
 

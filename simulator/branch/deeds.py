@@ -68,6 +68,14 @@ def _places(allocation: facts.Allocation) -> str:
     return " ".join(parts)
 
 
+def places_of(deed: Deed) -> dict[str, int]:
+    """Give the GPUs that a gang has by a deed of its own, by node; none if it leaves them."""
+    if deed.kind not in ("starts on", "goes on with"):
+        return {}
+    parts = (part.rsplit(":", 1) for part in deed.what.split())
+    return {node: gpus.count(",") + 1 for node, gpus in parts}
+
+
 def first_difference(ours: Sequence[Deed], theirs: Sequence[Deed]) -> tuple[Deed, bool] | None:
     """Find the first deed that only one side has, or has at another time, and if it is of `ours`.
 

@@ -1,11 +1,11 @@
 """One branch: the real engine, the one driver, and what came of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import orjson
 
-from scheduler.core.facts import RequestRefused
+from scheduler.core.facts import GpusReleased, JobCompleted, RequestRefused
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import settings_from
 from scheduler.core.state import ClusterState, Totals
@@ -48,6 +48,10 @@ class Branch:
     outcome: Outcome
     at_record_end: Outcome  #: The same, until the log ends that it began from.
     violations: int
+    #: By job that was done, when, and its deadline if it has one.
+    ended: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    #: By node that gangs left, when its last one first did.
+    emptied: dict[str, float] = field(default_factory=dict)
 
 
 def outcome(
@@ -150,7 +154,15 @@ def branch(
         waits = waiting(state)
         outcomes.append(outcome(before, state, field_.short.until(end_s), waits))
     driver.check()
-    return Branch(state, seen.deeds, outcomes[1], outcomes[0], driver.violations)
+    return Branch(
+        state,
+        seen.deeds,
+        outcomes[1],
+        outcomes[0],
+        driver.violations,
+        ended=seen.ended,
+        emptied=seen.emptied,
+    )
 
 
 class _Seen:
@@ -160,7 +172,15 @@ class _Seen:
         self._state, self._deeds = state, Deeds()
         self.deeds: list[Deed] = []
         self.refused: list[RequestRefused] = []
+        self.ended: dict[str, tuple[float, float | None]] = {}
+        self.emptied: dict[str, float] = {}
 
     def saw(self, stimulus: Stimulus, decision: Decision) -> None:
+        state, at_s = self._state, stimulus.at_s
+        for fact in decision.facts:
+            if isinstance(fact, JobCompleted):
+                self.ended[fact.job] = at_s, state.jobs[fact.job].deadline_s
+            elif isinstance(fact, GpusReleased) and not any(state.nodes[fact.node].holder):
+                self.emptied.setdefault(fact.node, at_s)
         self.deeds += self._deeds.of(stimulus.at_s, self._state.number - 1, decision.facts)
         self.refused += [fact for fact in decision.facts if isinstance(fact, RequestRefused)]

@@ -140,3 +140,30 @@ def test_a_log_of_real_time_that_goes_on_is_not_called_old(
     assert reading.age(reading.heard_s + 120.0) is None
     said = "The newest entry is 7 min old; is a scheduler running?"
     assert reading.age(reading.heard_s + 420.0) == said
+
+
+def test_jobs_tell_when_their_turn_comes_by_the_policys_own_order(
+    tidegate: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "fifo.db"
+    golden = Path(__file__).parent.parent / "golden" / "fifo.jsonl.zst"
+    whole = tmp_path / "whole.db"
+    tidegate.does("journal", "import", golden, "--log", whole)
+    tidegate.does("branch", whole, "--entry", 100, "--hours", 0.1, "--save", path)
+    rows = tidegate.tells("jobs", "--position", "--log", path)["jobs"]
+    turns = [row["position"] for row in rows if row["position"] is not None]
+    assert turns == list(range(1, len(turns) + 1)), "and they are first, in their order"
+    assert turns
+    shown = tidegate.does("jobs", "--position", "--log", path).out
+    assert "turn: when fifo would try to start it" in shown
+    (first,) = [line for line in shown.splitlines() if line.startswith("1 ")]
+    assert first.split()[1] == rows[0]["job"]
+    plain = tidegate.tells("jobs", "--log", path)["jobs"]
+    assert {row["position"] for row in plain} == {None}
+
+
+def test_where_the_policy_keeps_no_order_none_is_made_up(tidegate: Run, log: Path) -> None:
+    rows = tidegate.tells("jobs", "--position", "--log", log)["jobs"]
+    assert {row["position"] for row in rows} == {None}
+    shown = tidegate.does("jobs", "--position", "--log", log).out
+    assert "scripted keeps no order of those that wait" in shown

@@ -85,6 +85,7 @@ def _verbs(column: _Column) -> dict[str, dict[str, Any]]:
         "loans.": {"lender": "train"},
         "quota.": {"tenant": column.tenant},
         "node.drain": {"by_s": later_s},
+        "node.accept": {"agent": "n0", "pool": "p", "pool_kind": "edge", "gpu_count": 1},
         "loans.recall": {"by_s": later_s},
         "job.priority": {"priority": 1},
         "job.scale": {"gpus": 4},

@@ -109,7 +109,15 @@ def test_each_verb_that_looks_says_the_same_both_ways(log: Path, tidegate: Run) 
     (job, *_) = [
         one["job"] for one in tidegate.tells("jobs", "--all", "--log", log)["jobs"] if one["step"]
     ]
-    for verb in (("nodes",), ("loans",), ("quota",), ("policy",), ("audit",), ("timeline", job)):
+    for verb in (
+        ("jobs", "--position"),
+        ("nodes",),
+        ("loans",),
+        ("quota",),
+        ("policy",),
+        ("audit",),
+        ("timeline", job),
+    ):
         assert tidegate.does(*verb).out == tidegate.does(*verb, "--log", log).out, verb
         assert tidegate.tells(*verb) == tidegate.tells(*verb, "--log", log), verb
 
@@ -132,9 +140,16 @@ def test_each_verb_that_asks_is_one_request_of_the_gateways_both_ways_in_the_sam
         ("job", "scale", runs, "1"), ("job", "cancel", waits), ("pause", "starts", "--for", "2h"),
         ("loans", "freeze", "--for", "2h"), ("quota", "set", "vision", "--gpus", "4..8"), submit,
     ):  # fmt: skip
+        tried = tidegate.does(*verb, "--dry-run").out.replace("in here.", f"in {copy}.")
+        alone = tidegate.does(*verb, "--dry-run", "--log", copy)
+        assert alone.out.startswith(tried), verb
         asked, alone = tidegate.does(*verb), tidegate.does(*verb, "--log", copy)
         assert asked.out.replace("in here.", f"in {copy}.") == alone.out, verb
         assert "No scheduler has answered yet" in asked.err, verb
+    wrong_size = ("job", "scale", runs, "3000", "--dry-run")
+    ran, alone = tidegate(*wrong_size), tidegate(*wrong_size, "--log", copy)
+    assert (ran.code, ran.err) == (alone.code, alone.err)
+    assert ran.code == 1
     again = tidegate.does(*submit)
     assert (again.out, "was taken before" in again.err) == ("mine\n", True)
     with Client.from_context("here") as client:

@@ -14,6 +14,7 @@ from scheduler.core.state import ClusterState, state_hash
 from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.registry import make_policy
 from schemas.requests import (
+    AcceptNode,
     CancelJob,
     ClearPolicy,
     ClearQuota,
@@ -21,6 +22,7 @@ from schemas.requests import (
     DrainNode,
     FreezeLoans,
     RecallLoans,
+    RefuseNode,
     SetPolicy,
     SetQuota,
     SubmitJob,
@@ -50,7 +52,9 @@ def drawn(rng: np.random.Generator, world: World) -> VerbData:
     node = str(rng.choice([*world.engine.state.nodes, "nowhere"]))
     if rng.random() < 0.5:
         return of_the_cell(rng, world, node)
-    match int(rng.integers(8)):
+    match int(rng.integers(9)):
+        case 8:
+            return of_who_joins(rng, world, node)
         case 0 | 1:
             return CordonNode(node=node)
         case 2 | 3:
@@ -64,6 +68,16 @@ def drawn(rng: np.random.Generator, world: World) -> VerbData:
             name = f"j{len(world.submitted)}"
             world.submitted.append(name)
             return SubmitJob(spec=submitted(name))
+
+
+def of_who_joins(rng: np.random.Generator, world: World, node: str) -> VerbData:
+    """Accept any node as something, or take that back."""
+    if rng.integers(2):
+        return RefuseNode(node=str(rng.choice([node, *world.engine.state.standing.accepted])))
+    agent, kind = str(rng.choice(["edge-9", *world.agents])), str(rng.choice(["training", "edge"]))
+    every = None if rng.integers(2) else node
+    fields = {"agent": agent, "node": every, "pool": "edge", "pool_kind": kind, "gpu_count": 2}
+    return AcceptNode.model_validate(fields)
 
 
 def of_the_cell(rng: np.random.Generator, world: World, node: str) -> VerbData:
@@ -93,6 +107,7 @@ def of_the_cell(rng: np.random.Generator, world: World, node: str) -> VerbData:
 def test_storms_of_requests_replay_identically() -> None:
     kinds = set[str]().union(*map(storm, range(5)))
     assert {"RequestDone", "RequestRefused", "NodeCordoned", "DrainStarted", "DrainEnded"} <= kinds
+    assert {"NodeAccepted", "NodeRefused"} <= kinds
     assert {"LoansFrozen", "LoansUnfrozen", "LoanRecalled"} <= kinds
     assert {"QuotaSet", "QuotaCleared", "PolicyChanged", "PolicyCleared"} <= kinds
 

@@ -1,17 +1,20 @@
 """Who may join which pool: as the operator listed it, or as they come where nothing is listed."""
 
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from bus.contract import BusError
+from bus.contract import BusError, Message
 from scheduler.admission import PoolRule
-from schemas.commands import StartGang
+from scheduler.core.facts import RequestRefused
+from schemas.codec import encode, request
+from schemas.commands import Rebirth, StartGang
 from schemas.events import NodeBorn
-from schemas.topics import EVENTS
+from schemas.requests import AcceptNode, RefuseNode, Request, VerbData
+from schemas.topics import EVENTS, REQUESTS
 from services.config import Config
 from tests.builders import node_born, submitted
 from tests.desk import Desk, open_desk
@@ -60,6 +63,120 @@ async def test_who_is_not_listed_does_not_join(desk: Desk, born: NodeBorn, field
         "edge": ["edge-7"],
     }
     await desk.replayed(service)
+
+
+ACCEPT = AcceptNode(
+    agent="a-new", node="a-new", pool="edge", pool_kind="edge", gpu_count=2, speed_factor=0.4
+)
+
+
+def ask(desk: Desk, name: str, args: VerbData) -> Message:
+    now_s = desk.clock.now_s()
+    said = Request(
+        id=name, args=args, subject="ann", role="operator", asked_s=now_s, expires_s=now_s + 60.0
+    )
+    return Message(REQUESTS.name, "default", encode(request(said, source="/gateways/g")))
+
+
+async def letters(desk: Desk) -> list[Mapping[str, str]]:
+    return [letter.headers for letter in await desk.records(f"{EVENTS.name}.dlq")]
+
+
+async def test_what_is_not_listed_joins_once_it_is_accepted_and_until_it_is_refused(
+    desk: Desk,
+) -> None:
+    service = desk.start(pools=RULES)
+    born = edge("a-new", 0.4)
+    await desk.hears(desk.say(born, "/agents/a-new"))
+    (told,) = await letters(desk)
+    assert told["dlq_error"].endswith(
+        "tidegate node accept a-new --pool edge --kind edge --gpus 2 --speed 0.4"
+    )
+    assert service.engine.state.nodes == {}
+    await desk.hears(ask(desk, "r1", ACCEPT))
+    (order,) = await desk.commands(Rebirth)
+    assert order.subject == "a-new", "it is asked who it is: nothing that it said was taken"
+    await desk.hears(desk.say(born, "/agents/a-new"))
+    assert service.engine.state.nodes["a-new"].gpu_count == 2
+    await service.snapshot()
+    await desk.crash()
+    service = desk.start(pools=RULES)
+    await desk.hears(desk.say(born, "/agents/a-new"))
+    assert len(await letters(desk)) == 1, "what was accepted outlives the scheduler"
+    assert service.engine.state.standing.accepted["a-new"].by == "ann"
+    await desk.hears(ask(desk, "r2", RefuseNode(node="a-new")))
+    await desk.hears(desk.say(born, "/agents/a-new"))
+    assert len(await letters(desk)) == 2
+    assert service.engine.state.standing.accepted == {}
+    await desk.replayed(service)
+
+
+@pytest.mark.parametrize(
+    ("born", "source", "field", "says"),
+    [
+        (edge("a-new", 0.4, gpus=64), "a-new", "data.gpu_count", "at most 2"),
+        (edge("a-new", 100.0), "a-new", "data.speed_factor", "with 0.4"),
+        (edge("a-new", 0.4, pool="train"), "a-new", "data.pool", "in edge"),
+        (
+            node_born("a-new", agent="a-new", pool="edge", kind="training"),
+            "a-new",
+            "data.pool_kind",
+            "as edge",
+        ),
+        (
+            edge("a-new", 0.4).model_copy(update={"agent": "a-evil"}),
+            "a-evil",
+            "data.agent",
+            "of agent a-new",
+        ),
+        # Its other nodes are not what was accepted.
+        (
+            edge("a-other", 0.4).model_copy(update={"agent": "a-new"}),
+            "a-new",
+            "data.agent",
+            "is not among the agents",
+        ),
+    ],
+)
+async def test_what_was_accepted_cannot_become_something_else(
+    desk: Desk, born: NodeBorn, source: str, field: str, says: str
+) -> None:
+    """A device that was accepted and is broken into is still no more than was accepted."""
+    service = desk.start(pools=RULES)
+    await desk.hears(ask(desk, "r1", ACCEPT))
+    await desk.hears(desk.say(born, f"/agents/{source}"))
+    (told,) = await letters(desk)
+    assert told["dlq_field"] == field
+    assert says in told["dlq_error"]
+    assert service.engine.state.nodes == {}
+
+
+async def test_any_node_of_an_agent_is_accepted_if_that_is_said(desk: Desk) -> None:
+    service = desk.start(pools=RULES)
+    cluster = AcceptNode(agent="c-2", pool="train-2", pool_kind="training", gpu_count=8)
+    await desk.hears(ask(desk, "r1", cluster))
+    nodes = [node_born(f"c{n}", agent="c-2", pool="train-2", gpus=n) for n in (4, 8, 16)]
+    await desk.hears(*(desk.say(born, "/agents/c-2") for born in nodes))
+    assert sorted(service.engine.state.nodes) == ["c4", "c8"]
+    (told,) = await letters(desk)
+    assert "tidegate node accept c16 --agent c-2 --pool train-2" in told["dlq_error"]
+
+
+@pytest.mark.parametrize(
+    ("args", "field"),
+    [
+        (ACCEPT.model_copy(update={"node": "n0"}), "args.agent"),
+        (ACCEPT.model_copy(update={"pool": "train"}), "args.pool_kind"),
+        (RefuseNode(node="a-new"), "args.node"),
+    ],
+)
+async def test_what_cannot_be_accepted_is_refused(desk: Desk, args: VerbData, field: str) -> None:
+    service = desk.start(pools=RULES)
+    await desk.hears(desk.say(node_born("n0", gpus=8)))
+    await desk.hears(ask(desk, "r1", args))
+    facts = [fact for _, decision in desk.seen for fact in decision.facts]
+    assert [fact.field for fact in facts if isinstance(fact, RequestRefused)] == [field]
+    assert service.engine.state.standing.accepted == {}
 
 
 async def test_a_pool_keeps_its_kind_where_nothing_is_listed(desk: Desk) -> None:

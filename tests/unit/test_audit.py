@@ -19,6 +19,7 @@ from schemas.codec import encode, request
 from schemas.journal import NO_DIGEST, JournalEntry, chain, decode_entry, encode_entry
 from schemas.requests import (
     VERB_NAMES,
+    AcceptNode,
     CancelJob,
     CordonNode,
     DrainNode,
@@ -54,6 +55,7 @@ async def journal(folder: Path, kind: str = "memory") -> list[Record]:
             PauseCell(what="all"),
             HoldJob(job="j0"),
             FreezeLoans(until_s=now_s + 3.0),
+            AcceptNode(agent="e9", node="e9", pool="edge", pool_kind="edge", gpu_count=2),
         ]
         for number, args in enumerate(asked):
             await desk.hears(_asked(desk, args, f"r{number}"))
@@ -103,7 +105,7 @@ async def test_a_log_that_nobody_altered_is_proved(tmp_path: Path) -> None:
     records = await journal(tmp_path)
     done = audited(records)
     assert done.findings == []
-    assert (done.requests, done.entries) == (9, len(records))
+    assert (done.requests, done.entries) == (10, len(records))
 
 
 async def test_a_lift_of_every_freeze_is_proved_for_each(tmp_path: Path) -> None:
@@ -121,10 +123,10 @@ async def test_a_lift_of_every_freeze_is_proved_for_each(tmp_path: Path) -> None
 
 async def test_another_key_and_no_key_prove_nothing(tmp_path: Path) -> None:
     records = await journal(tmp_path)
-    assert [one.field for one in audited(records, OTHER).findings] == ["sig"] * 9
+    assert [one.field for one in audited(records, OTHER).findings] == ["sig"] * 10
     unknown = Audit(Verifier.of({"k2": KEY.public()}))
     unknown.read(records)
-    assert [one.field for one in unknown.findings] == ["kid"] * 9
+    assert [one.field for one in unknown.findings] == ["kid"] * 10
 
 
 async def test_each_single_altered_byte_of_a_request_is_named_by_its_entry(tmp_path: Path) -> None:
@@ -158,6 +160,12 @@ FORGERIES: list[tuple[str, Callable[[JournalEntry], Any], str]] = [
     ("r3", lambda e: _fact(e, "JobAccepted").update(job="j7"), "decision.JobAccepted.job"),
     ("r7", lambda e: _fact(e, "JobHeld").update(role="admin"), "decision.JobHeld.role"),
     ("r6", lambda e: _fact(e, "CellPaused").update(until_s=9.0), "decision.CellPaused.until_s"),
+    ("r9", lambda e: _fact(e, "NodeAccepted").update(joins="e8"), "decision.NodeAccepted.joins"),
+    (
+        "r9",
+        lambda e: _fact(e, "NodeAccepted").update(gpu_count=9),
+        "decision.NodeAccepted.gpu_count",
+    ),
     ("r0", lambda e: e.stimulus.update(kind="TimePassed"), "decision.NodeCordoned"),
 ]
 
@@ -214,10 +222,10 @@ async def test_the_command_says_which_entries_are_wrong(
         pem = signer._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         (keys / f"{name}.pem").write_bytes(pem)
     assert run(asked) == 0
-    assert f"{len(records)} entries, 9 requests, each signed" in capsys.readouterr().out
+    assert f"{len(records)} entries, 10 requests, each signed" in capsys.readouterr().out
     (keys / "k2.pem").rename(keys / "k1.pem")
     assert run([*asked, "--json", "-"]) == 1
     found = orjson.loads(capsys.readouterr().out)["findings"]
-    assert [(one["field"], one["cell"]) for one in found] == [("sig", "default")] * 9
+    assert [(one["field"], one["cell"]) for one in found] == [("sig", "default")] * 10
     assert run(asked) == 1
     assert f"cell default, entry {found[0]['entry']}: sig: does not" in capsys.readouterr().out

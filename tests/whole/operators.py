@@ -29,14 +29,14 @@ from tests.whole.tenants import Tenants
 #: The gateway's key, and one that nobody trusts under the same name.
 KEY, FOREIGN = (Signer("gw", Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2))
 #: What takes away what other verbs left standing; asked for everything when the storm is over.
-LIFTS = ("uncordon", "release", "resume", "unfreeze", "clear")
+LIFTS = ("uncordon", "refuse", "release", "resume", "unfreeze", "clear")
 #: A request is worth taking for so long; one that lifts, or submits, for longer than any calm.
 LIFE_S = 900.0
 LONG_LIFE_S = 86_400.0
 #: Who asks, but for submissions: mostly whoever may.
 ROLES: tuple[tuple[Role, float], ...] = (("admin", 0.7), ("operator", 0.2), ("tenant", 0.1))
 #: What an argument of this name may be, where that is not a thing of its own.
-_NAMED = ("node", "job", "tenant", "lender", "line", "spec")
+_NAMED = ("node", "agent", "pool", "job", "tenant", "lender", "line", "spec")
 #: A log is read in a thread, which knows no virtual time.
 NOT_DRAWN = ("job.logs",)
 
@@ -155,6 +155,11 @@ class Operators:
     def _drawn(self, name: str, field: FieldInfo, blow: Blow, rng: np.random.Generator) -> Any:
         if name == "node":
             return self._node(blow)
+        if name in ("agent", "pool"):
+            agent = self._agents[blow.who % len(self._agents)]
+            return agent.place.agent if name == "agent" else agent.place.specs[0].pool
+        if name == "speed_factor":
+            return field.get_default()
         if name == "job":
             return self._tenants.job(blow.who)
         if name == "tenant":

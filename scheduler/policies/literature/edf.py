@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from scheduler.policies.interface import Figure, Ints, Plan, Snapshot
+from scheduler.policies.interface import WAITING, Figure, Ints, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.problem import Problem, problems, write
 
@@ -58,3 +58,11 @@ class Edf:
                     ahead.append(jobs.ids[job])
             decided.append((problem, level))
         return write(snapshot, decided, "edf.deadline", why=why)
+
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
+        jobs = snapshot.jobs
+        rows = np.unique(np.concatenate([[], *(one.rows for one in problems(snapshot))]))
+        rows = rows.astype(np.int64)
+        turns = rows[np.lexsort((rows, jobs.deadline_s[rows]))].tolist()
+        return [jobs.ids[job] for job in turns if jobs.phase[job] == WAITING]

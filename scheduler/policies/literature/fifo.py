@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from scheduler.policies.interface import Figure, Jobs, Kind, Phase, Plan, Snapshot
+from scheduler.policies.interface import Figure, Ints, Jobs, Kind, Phase, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
 from scheduler.policies.parts.changes import waits
 from scheduler.policies.parts.draft import Draft, begin
@@ -59,8 +59,7 @@ class Fifo:
             ).tolist()
             return found
 
-        rows = draft.waiting().nonzero()[0]
-        rows = rows[np.lexsort((rows, -jobs.priority[rows]))]
+        rows = _turns(draft)
         run_s = curve.work_s[rows] / base[rows]
         columns = (rows, base[rows], run_s, pace[rows])
         claims = list(map(Claim, *(column.tolist() for column in columns)))
@@ -74,6 +73,18 @@ class Fifo:
         by_job = {one.job: one for one in outcomes}
         told = waits(draft, by_job, "free_gpus")
         return finish(draft, draft.floor, told)
+
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
+        draft = begin(snapshot, reclaim_only(snapshot))
+        return [snapshot.jobs.ids[job] for job in _turns(draft).tolist()]
+
+
+def _turns(draft: Draft) -> Ints:
+    """Order the gangs that may start: by priority, then submission."""
+    rows = draft.waiting().nonzero()[0]
+    found: Ints = rows[np.lexsort((rows, -draft.seen.jobs.priority[rows]))]
+    return found
 
 
 def _passes(draft: Draft, head: int) -> Because:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Plan, Snapshot
+from scheduler.policies.interface import WAITING, Floats, Plan, Snapshot
 from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, sweep, write
 from scheduler.policies.ranges import Amount
 
@@ -79,15 +79,27 @@ class Gittins:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Serve by rank."""
+        found = gangs(snapshot)
+        rank, order = self._order(found)
+        given = sweep(found, order)
+        return write(found, Verdict(given, "gittins.rank", figures={"rank_per_gpu_s": rank}))
+
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
         found, jobs = gangs(snapshot), snapshot.jobs
+        _, order = self._order(found)
+        return [jobs.ids[job] for job in order if jobs.phase[job] == WAITING]
+
+    def _order(self, found: Gangs) -> tuple[Floats, list[int]]:
+        """Give (n,) ranks, and the gangs that run or may in the order of their turns."""
+        jobs = found.seen.jobs
         samples = np.array(self.samples) if self.samples else _present(found)
         rank = gittins_rank(jobs.attained_gpu_s, samples)
         pause_s = jobs.checkpoint_cost_s + jobs.start_cost_s
-        fresh = found.runs & (snapshot.now_s - jobs.changed_s < self.settle * pause_s)
+        fresh = found.runs & (found.seen.now_s - jobs.changed_s < self.settle * pause_s)
         order = np.lexsort((~found.runs, -rank, ~fresh))
-        order = order[(found.runs | found.starts)[order]]
-        given = sweep(found, order.tolist())
-        return write(found, Verdict(given, "gittins.rank", figures={"rank_per_gpu_s": rank}))
+        turns: list[int] = order[(found.runs | found.starts)[order]].tolist()
+        return rank, turns
 
 
 def _present(found: Gangs) -> Floats:

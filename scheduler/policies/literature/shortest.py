@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Ints, Plan, Snapshot
-from scheduler.policies.parts.fixed import Verdict, gangs, write
+from scheduler.policies.interface import WAITING, Floats, Ints, Plan, Snapshot
+from scheduler.policies.parts.fixed import Gangs, Verdict, gangs, write
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,16 @@ class Sjf:
         key = found.best_s()
         room = found.room.tolist()
         given = found.pool.copy()
-        waiting = np.flatnonzero(found.starts)
-        for job in waiting[np.argsort(key[waiting], kind="stable")].tolist():
+        for job in _turns(found, key).tolist():
             pool = found.fits(job, room)
             if pool >= 0:
                 given[job] = pool
                 room[pool] -= int(found.size[job])
         return write(found, Verdict(given, "sjf.order", figures={"left_s": found.left_s}))
+
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
+        return _queue(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,7 @@ class Srtf:
         worth = here_s - (jobs.checkpoint_cost_s + jobs.start_cost_s)
         room, given, sizes = found.room.tolist(), found.pool.copy(), found.size.tolist()
         runs = [_ranked(np.flatnonzero(found.pool == pool), worth) for pool in range(len(room))]
-        waiting = np.flatnonzero(found.starts)
-        for job in waiting[np.argsort(key[waiting], kind="stable")].tolist():
+        for job in _turns(found, key).tolist():
             pool = found.fits(job, room)
             for other in found.pools[job] if pool < 0 else ():
                 who = runs[other]
@@ -76,6 +78,23 @@ class Srtf:
                 given[job] = pool
                 room[pool] -= sizes[job]
         return write(found, Verdict(given, "srtf.order", figures={"left_s": found.left_s}))
+
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
+        return _queue(snapshot)
+
+
+def _turns(found: Gangs, key: Floats) -> Ints:
+    """Order the gangs that may start: the shortest first, ties by submission."""
+    waiting = np.flatnonzero(found.starts)
+    ordered: Ints = waiting[np.argsort(key[waiting], kind="stable")]
+    return ordered
+
+
+def _queue(snapshot: Snapshot) -> list[str]:
+    found, jobs = gangs(snapshot), snapshot.jobs
+    turns = _turns(found, found.best_s()).tolist()
+    return [jobs.ids[job] for job in turns if jobs.phase[job] == WAITING]
 
 
 def _ranked(runs: Ints, worth: Floats) -> Ints:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.policies.interface import Figure, Floats, Plan, Snapshot
+from scheduler.policies.interface import WAITING, Figure, Floats, Plan, Snapshot
 from scheduler.policies.parts.allot import Because
-from scheduler.policies.parts.fixed import NAMES_MOST, Verdict, gangs, sweep, write
+from scheduler.policies.parts.fixed import NAMES_MOST, Gangs, Verdict, gangs, sweep, write
 from scheduler.policies.parts.free_gpus import Style
 from scheduler.policies.ranges import Amount
 
@@ -50,8 +50,7 @@ class Tiresias:
         """Sweep the queues."""
         jobs, found = snapshot.jobs, gangs(snapshot)
         queue, entered_s, served, service = self._queues(snapshot)
-        swept = np.lexsort((np.arange(len(jobs.ids)), entered_s, queue))
-        order = swept[(found.runs | found.starts)[swept]].tolist()
+        order = _order(found, queue, entered_s)
         given = sweep(found, order)
         ahead: list[str] = []
         why: dict[int, Because] = {}
@@ -80,6 +79,13 @@ class Tiresias:
             ),
         )
 
+    def queue(self, snapshot: Snapshot) -> list[str]:
+        """Name the waiting jobs in the order of their turns."""
+        found, jobs = gangs(snapshot), snapshot.jobs
+        queue, entered_s, _, _ = self._queues(snapshot)
+        order = _order(found, queue, entered_s)
+        return [jobs.ids[job] for job in order if jobs.phase[job] == WAITING]
+
     def _queues(self, seen: Snapshot) -> tuple[Floats, Floats, Floats, Floats]:
         """Return (n,) queue, moment of entry, service that does not count, and that does."""
         jobs, now_s = seen.jobs, seen.now_s
@@ -93,3 +99,10 @@ class Tiresias:
         queue = np.where(sinks, level, queue)
         entered_s = np.where(sinks, now_s, entered_s)
         return queue, entered_s, served, service
+
+
+def _order(found: Gangs, queue: Floats, entered_s: Floats) -> list[int]:
+    """Order the gangs that run or may: by queue, then entry, then submission."""
+    swept = np.lexsort((np.arange(len(queue)), entered_s, queue))
+    order: list[int] = swept[(found.runs | found.starts)[swept]].tolist()
+    return order

@@ -1,0 +1,31 @@
+"""When the turn of a waiting job comes, by the policy's own order; nobody else may make one up."""
+
+from collections.abc import Mapping
+
+from scheduler.core.state import ClusterState
+from scheduler.core.view import View
+from scheduler.policies.interface import Queueing
+from scheduler.policies.registry import make_policy
+
+
+def keeps_order(line: str) -> bool:
+    """Whether a policy serves waiting jobs in an order that it can name."""
+    try:
+        return isinstance(make_policy(line), Queueing)
+    except ValueError:  # it is not one of this release's
+        return False
+
+
+def positions(state: ClusterState) -> Mapping[str, int]:
+    """Give by job its place among those that wait for their turn, from 1.
+
+    It is the order in which the policy would try to start them now. Empty where the policy keeps
+    none: most set prices, shares or sizes of all jobs at once. A job that waits for something else,
+    such as the end of a hold or of a pause, has no place.
+    """
+    if not keeps_order(state.leader.policy):
+        return {}
+    policy = make_policy(state.leader.policy)
+    assert isinstance(policy, Queueing)
+    turns = policy.queue(View().snapshot(state))
+    return {job: place for place, job in enumerate(turns, 1)}
