@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -19,6 +19,7 @@ from fsspec.registry import known_implementations
 
 from runtime.checkpoints.errors import CheckpointError, Damaged, explained
 from runtime.durable import make_folder, sync_folder, write_file
+from runtime.executors.untrusted_files import open_regular_file
 
 #: User and password in a URL; they are never shown.
 _SECRET = re.compile(r"(?<=://)[^/@]+@")
@@ -96,6 +97,30 @@ class Filesystem:
         if len(data) > limit_bytes:
             raise Damaged(f"{self.address(path)}: is larger than the {limit_bytes} bytes it may be")
         return data
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[IO[bytes]]:
+        """Open an object to be read in pieces; of a local disk a plain file below the URL alone.
+
+        Raises:
+            CheckpointError: it cannot be read, or a link leads elsewhere.
+        """
+        with self._explained("read", path):
+            if self.is_local:
+                stream = self._inside(path)
+            else:
+                stream = self._fs.open(f"{self._root}/{path}", "rb")
+            with stream:
+                yield stream
+
+    def _inside(self, path: str) -> IO[bytes]:
+        """Open a plain file, and see where it is once it is open: whoever wrote it may move it."""
+        stream = open_regular_file(Path(f"{self._root}/{path}").resolve())
+        there = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
+        if Path(self._root).resolve() not in there.parents:
+            stream.close()
+            raise CheckpointError(f"{self.address(path)}: is a link that leads elsewhere")
+        return stream
 
     def holds(self, path: str, data: bytes) -> bool:
         """Read an object back and tell whether it is exactly this.
@@ -204,7 +229,9 @@ def _opened(url: str, shown: str) -> tuple[Any, str]:
             "file:///folder, with three slashes"
         )
     try:
-        filesystem, root = fsspec.core.url_to_fs(url)
+        # A server whose address was allowed must not send us on to another.
+        more = {"allow_redirects": False} if kind.lower() in ("http", "https") else {}
+        filesystem, root = fsspec.core.url_to_fs(url, **more)
     except ImportError as error:
         raise CheckpointError(f"{shown}: {_package(url, error)}, then start again") from error
     except ValueError as error:

@@ -7,12 +7,12 @@ from pathlib import Path
 from runtime.core import CheckpointWorkers, GangProgress, ScaleWorkers, StartWorkers, StopWorkers
 from runtime.core.messages import GangCompleted, GangFailed, GangStopped, Report
 from runtime.core.state import without
-from runtime.executors.fetching import Fetch
+from runtime.executors.fetching import CodeFetch, Fetch
 from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
-from runtime.executors.phases import WITH_WORKERS, Phase
+from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
 from runtime.executors.resize_request import ResizeRequest
@@ -20,10 +20,6 @@ from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_m
 from runtime.executors.runs import Run, StopReason
 from runtime.executors.stopping import StopRequest
 from runtime.executors.uploading import CheckpointUploader, Uploaded
-
-#: Workers that should have been gone for this long are killed without their supervisor. A change of
-#: size that a restarted agent core does not order again within the second time has failed.
-_OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 
 
 class Gang:
@@ -44,7 +40,7 @@ class Gang:
         self.uploader = self._new_uploader(saved)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
-        self._fetch: Fetch | None = None
+        self._fetch: Fetch | CodeFetch | None = None
         self._stop: StopRequest | None = None
         self._restart_order: StartWorkers | None = None
         self._monitor: ResizeMonitor | None = None
@@ -81,7 +77,8 @@ class Gang:
         gang._lost, gang._began = was_lost_with_machine(run), run if run.this_boot else None
         gang.phase = "launching" if asked is None else "leaving"
         if asked is None and not run.was_started:
-            gang._launch_run(run)
+            gang.live = None
+            gang._launch(order.step, order.resume)
         elif (request := run.resize_request) is not None:
             gang.epoch, gang.placement = request.epoch, request.placement
             gang._reports.repeat_left(request.left, order.step)
@@ -196,7 +193,7 @@ class Gang:
             self.after_stored.append(lambda: self.uploader.reported(outcome))
         elif outcome is not None:
             self._checkpoint_lost(outcome.error)
-        if self.phase == "fetching" and self._fetch is not None:
+        if self.phase == "fetching" and self._fetch is not None and self._fetch.future.done():
             self._look_at_fetch(self._fetch)
         elif self.phase == "awaiting_scale" and self._now_s >= self._due_s:
             self._fail("the agent was restarted while the gang changed its size")
@@ -209,14 +206,14 @@ class Gang:
         elif self.live is not None and self._monitor is not None and self.phase == "resizing":
             self._look_at_resize(self.live, self._monitor)
 
-    def _look_at_fetch(self, fetch: Fetch) -> None:
-        if not fetch.future.done():
-            return
+    def _look_at_fetch(self, fetch: Fetch | CodeFetch) -> None:
         self._fetch = None
-        if (error := fetch.future.exception()) is None:
-            self._launch(self.uploader.step, fetch.future.result())
+        if (why := fetch.failure) is not None:
+            self._fail(why.error, retriable=why.retriable)
+        elif isinstance(fetch, CodeFetch):
+            self._launch_run(fetch.step, fetch.resume, fetch.future.result())
         else:
-            self._fail(f"its checkpoint cannot be brought here: {error}")
+            self._launch(self.uploader.step, fetch.future.result())
 
     def _look_at_workers(self, live: LiveRun) -> None:
         if live.run.gone():
@@ -264,7 +261,7 @@ class Gang:
         elif live.epoch < self.epoch:
             self._restart_with_new_gpus()
         else:
-            self.phase, self._due_s = "awaiting_scale", self._now_s + _BETWEEN_S
+            self.phase, self._due_s = "awaiting_scale", self._now_s + BETWEEN_S
 
     def _look_at_upload(self) -> None:
         if self.uploader.busy and self._now_s < self._due_s:
@@ -343,16 +340,19 @@ class Gang:
             self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
+        if self._spec.program is None or self._spec.program.code is None:
+            self._launch_run(step, resume)
+        else:
+            self._fetch = CodeFetch(self._options, self.job, self._spec, step, resume)
+            self.phase = "fetching"
+
+    def _launch_run(self, step: int, resume: Path | None, code: Path | None = None) -> None:
         what = (self.job, self.epoch, self.placement, self._spec)
         order = Order(*what, step, self.uploader.step, resume, self._reports.left)
-        if self.live is not None:
-            self.older.append(self.live)
-            self.live = None
-        self._launch_run(Run(self._options, order))
-
-    def _launch_run(self, run: Run) -> None:
+        self.older += [] if self.live is None else [self.live]
+        self.live, run = None, Run(self._options, order)
         try:
-            run.launch()
+            run.launch(code)
         except (OSError, ValueError) as error:
             self._fail(f"its workers cannot be started: {error}")
         else:
@@ -363,7 +363,7 @@ class Gang:
 
     def _ask_to_leave(self, grace_s: float, *, kill: bool, why: StopReason) -> None:
         assert self.live is not None
-        self.phase, self._due_s = "leaving", self._now_s + grace_s + _OVERDUE_S
+        self.phase, self._due_s = "leaving", self._now_s + grace_s + OVERDUE_S
         self.live.run.stop(grace_s, kill=kill, why=why)
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:

@@ -34,7 +34,17 @@ def test_the_machine_of_the_page_takes_the_job_of_the_page_to_its_end(tmp_path: 
         )
         named = tidegate("submit", "--log", log, "--job", "bad", "--", "pyton", "my.py")
         assert named.returncode == 0, named.stderr
+        # As the page says it: from a folder that the agent has never seen.
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "lib.py").write_text("print('from my folder')")
+        flags = ("--code", tmp_path / "mine", "--code-store", f"file://{tmp_path}/code")
+        command = ("--", sys.executable, "-c", "import lib")
+        coded = tidegate("submit", "--log", log, "--job", "coded", *flags, *command)
+        assert coded.returncode == 0, coded.stderr
         wait_until(lambda: state(log, "bad") == "failed")
+        wait_until(lambda: state(log, "coded") == "completed")
+    (said,) = (tmp_path / "runs").glob("runs/coded/*/logs/rank-0.log")
+    assert said.read_text() == "from my folder\n"
     assert (
         "No such file or directory: pyton"
         in tidegate("jobs", "--all", "--log", log, "--json", "-").stdout
