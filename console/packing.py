@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from console.output import fail
+from console.serve import needing
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.filesystem import Filesystem
 from runtime.jobcode.rules import ENTRIES_MAX, Unfit, check_link, parts_of
 
 #: The most that an archive may have, in bytes.
@@ -49,6 +49,8 @@ class Packed:
 
     def told(self) -> str:
         """Store it, unless it is there, and say so; say and end if that cannot be."""
+        with needing("console"):
+            from runtime.checkpoints.filesystem import Filesystem
         try:
             store = Filesystem(self.store)
             is_there = store.entries("").get(self.name) == len(self.data)
