@@ -6,7 +6,7 @@ The contract between a program and the agent that runs it (signals, files, envir
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.values import Name, Strict
 
@@ -17,11 +17,23 @@ MAX_PROGRAM_BYTES = 64 * 1024
 #: No NUL: the kernel ends strings there.
 _Text = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+
+
+def _inner(path: str) -> str:
+    if any(part in ("", ".", "..") for part in path.rstrip("/").split("/")):
+        raise ValueError("must be a path within the folder, without . and ..")
+    return path
+
+
 #: No blank and no escape: what is compared with an agent's list must be what is fetched.
 _Url = Annotated[
     str, Field(max_length=2048, pattern=r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/+=,@-]+$")
 ]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: From where workers begin, and not out of there.
+_Output = Annotated[
+    str, Field(max_length=512, pattern=r"^[^\x00-\x1f/][^\x00-\x1f]*$"), AfterValidator(_inner)
+]
 #: What the name of an archive of code ends in.
 ARCHIVES = (".tar.gz", ".tgz", ".zip")
 _Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
@@ -64,6 +76,11 @@ class Program(Strict):
         default=None,
         description="An archive (.tar.gz, .tgz, .zip) that the agent fetches and unpacks into the "
         "fresh folder in which workers begin; it must lie where the agent may fetch from.",
+    )
+    outputs: Annotated[list[_Output], Field(max_length=16)] = Field(
+        default=[],
+        description="Files and folders, from where workers begin, that are copied to the store "
+        "when they are gone; `*` stands for any part of a name, `**` for any folders.",
     )
     code_sha256: _Sha256 | None = Field(
         default=None, description="What the archive's SHA-256 must be; null: it may be any."

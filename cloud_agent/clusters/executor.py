@@ -274,6 +274,8 @@ class ClusterExecutor:
                 "code: agents of clusters fetch none; put it where the nodes have it and name that "
                 "folder in workdir, or put it into the image"
             )
+        elif program.outputs:
+            why = "outputs: agents of clusters keep none; let the job write them where they belong"
         if why:
             self._report(GangFailed(order.job, order.epoch, why, retriable=False))
             return

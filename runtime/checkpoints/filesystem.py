@@ -5,9 +5,10 @@ stores by their nature. Where a backend cannot (sftp, say), a crash may leave a 
 readers compare sizes.
 """
 
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,6 +159,34 @@ class Filesystem:
                         raise
                     self._make_folders(path)
                     self._fs.pipe_file(f"{self._root}/{path}", data)
+
+    def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write an object of any size, in place of the one that may be there.
+
+        Raises:
+            CheckpointError: it cannot be written; of a store that is no local disk, a part may be.
+        """
+        whole = f"{self._root}/{path}"
+        with self._explained("write", path):
+            if not self.is_local:
+                with suppress(FileExistsError):
+                    self._make_folders(path)
+                with self._fs.open(whole, "wb") as stream:
+                    for piece in pieces:
+                        stream.write(piece)
+                return
+            draft = Path(f"{whole}.{os.getpid()}.draft")
+            make_folder(draft.parent)
+            try:
+                with draft.open("wb") as stream:
+                    for piece in pieces:
+                        stream.write(piece)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                draft.replace(whole)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_folder(draft.parent)
 
     def written_s(self, path: str) -> float | None:
         """Give when an object was written, in seconds since the Unix epoch by the store's clock.

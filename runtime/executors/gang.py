@@ -12,6 +12,7 @@ from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
+from runtime.executors.outputs import Outputs
 from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
@@ -32,10 +33,8 @@ class Gang:
         self.live: LiveRun | None = None
         #: Earlier runs: their workers are gone; some checkpoints may not be durable yet.
         self.older: list[LiveRun] = []
-        #: What to do once the agent has stored the reports given so far.
-        self.after_stored: list[Callable[[], None]] = []
-        #: Changes of size in place that became restarts.
-        self.fallbacks = 0
+        self.after_stored: list[Callable[[], None]] = []  #: To do once the reports are stored.
+        self.fallbacks = 0  #: Changes of size in place that became restarts.
         self._options, self._spec = options, order.spec
         self.uploader = self._new_uploader(saved)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
@@ -46,10 +45,9 @@ class Gang:
         self._monitor: ResizeMonitor | None = None
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
-        #: Whether it was lost with its machine, and not started again.
-        self._lost = False
-        #: A run whose first checkpoint may still have to be made durable.
-        self._began: Run | None = None
+        self._outputs = Outputs(options)
+        self._lost = False  #: Whether it was lost with its machine, and not started again.
+        self._began: Run | None = None  #: Its first checkpoint may have to be made durable yet.
 
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
@@ -173,6 +171,7 @@ class Gang:
     def abandon(self) -> None:
         """Give up transfers; the workers go on."""
         self.uploader.abandon()
+        self._outputs.stop()
         if self._fetch is not None:
             self._fetch.cancel.set()
 
@@ -264,7 +263,7 @@ class Gang:
             self.phase, self._due_s = "awaiting_scale", self._now_s + BETWEEN_S
 
     def _look_at_upload(self) -> None:
-        if self.uploader.busy and self._now_s < self._due_s:
+        if (self.uploader.busy or self._outputs.busy) and self._now_s < self._due_s:
             return
         if self.uploader.busy:
             self.uploader.abandon()
@@ -272,7 +271,7 @@ class Gang:
         if self._final == self._completed and not self.uploader.newest_is_durable:
             self._final = self._stopped  # it was stopped before its result was stored
         assert self._final is not None
-        self._reports.add(self._final())
+        self._reports.add(*self._outputs.take(self.epoch), self._final())
         self.phase = "over"
 
     # --- change of size ---
@@ -369,6 +368,7 @@ class Gang:
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
         """Report `final` once the last checkpoint is durable, or its time is over."""
         self.uploader.retry_until(until_s)
+        self._outputs.begin(self.live, final == self._stopped, says_none=final == self._completed)
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:

@@ -68,5 +68,7 @@ class MachineOptions(WorkerOptions):
     #: Where the code of jobs may be fetched from, by how its address begins; with `{tenant}` for
     #: the job's own. None: no job has code fetched. The agent fetches with its own rights.
     code: Places = ()
+    #: The most that a job's outputs may take, of which the rest is left out.
+    outputs_max_mib: Count = 1024
     #: The most that the code of a job may take, packed and unpacked.
     code_max_mib: Count = 512
