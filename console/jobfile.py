@@ -1,7 +1,7 @@
 """The file of a job, JSON or YAML: fields as `JobSubmitted` has them, and short ways to say some.
 
-`sizes` is gpus_min and gpus_max; `command`, `environment`, `workdir`, `code` and `code_sha256` are
-parts of the program; `deadline` counts from now.
+`sizes` is gpus_min and gpus_max; `command`, `environment`, `workdir`, `code`, `code_sha256` and
+`outputs` are parts of the program; `deadline` counts from now.
 """
 
 import sys
@@ -18,7 +18,7 @@ from schemas.values import MAX_MESSAGE_BYTES
 #: What the name of a job's file ends in.
 ENDINGS = (".json", ".yaml", ".yml")
 #: Fields of the program that may be said outside it.
-_AS_THEY_ARE = ("workdir", "code", "code_sha256")
+_AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
 #: Short ways to say what `JobSubmitted` and `Program` have under other names.
 SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
 

@@ -12,7 +12,7 @@ from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
-from runtime.executors.outputs import Outputs
+from runtime.executors.outputs import JobOutputs
 from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
@@ -45,7 +45,7 @@ class Gang:
         self._monitor: ResizeMonitor | None = None
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
-        self._outputs = Outputs(options)
+        self._outputs = JobOutputs(options)
         self._lost = False  #: Whether it was lost with its machine, and not started again.
         self._began: Run | None = None  #: Its first checkpoint may have to be made durable yet.
 

@@ -47,7 +47,7 @@ class Found:
     size_bytes: int = 0
 
 
-class Outputs:
+class JobOutputs:
     """The outputs of one gang on their way to the store."""
 
     def __init__(self, options: ProcessOptions) -> None:

@@ -210,7 +210,7 @@ def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
 
 @folds(facts.OutputsKept)
 def _outputs_kept(state: ClusterState, fact: facts.OutputsKept) -> None:
-    """Change nothing: nothing is decided by it, and `why` reads the journal."""
+    job_of(state, fact)  # nothing is decided by it, and `why` reads the journal
 
 
 @folds(facts.CheckpointMissed)

@@ -8,8 +8,7 @@ import pytest
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.store import CheckpointStore
-from runtime.core import GangCompleted, GangFailed, GangStopped
-from runtime.core.messages import OutputsStored
+from runtime.core import GangCompleted, GangFailed, GangStopped, OutputsStored
 from runtime.executors import outputs
 from runtime.executors.tenants import Tenants
 from schemas.programs import Program
