@@ -47,6 +47,7 @@ SAID: Mapping[str, tuple[type[Strict], ...]] = {
         events.WorkerStopped,
         events.WorkerFailed,
         events.CheckpointCommitted,
+        events.OutputsKept,
         events.CheckpointFailed,
     ),
 }

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from console.jobfile import ENDINGS, SHORT, read_fields, spelled_out
 from console.output import fail
+from console.packing import Packed, packed
 from explain.moments import seconds_of
 from explain.rows import NodeRow
 from schemas.events import JobSubmitted
@@ -40,7 +41,12 @@ FLAGS = {
     "program": "the command",
 }
 #: Which flag a field of the program comes from.
-PROGRAM_FLAGS = {"workdir": "--workdir", "resize": "--in-place", "saves": "--saves-on-signal"}
+PROGRAM_FLAGS = {
+    "workdir": "--workdir",
+    "code": "--code",
+    "resize": "--in-place",
+    "saves": "--saves-on-signal",
+}
 
 
 def file_or_command(words: list[str]) -> tuple[str | None, list[str]]:
@@ -81,12 +87,13 @@ def hints(submission: JobSubmitted, nodes: Sequence[NodeRow]) -> Iterator[str]:
         if more.samples_per_s < less.samples_per_s:
             yield f"By its rates it is slower on {more.gpus} GPUs than on {less.gpus}; is that so?"
     program = submission.program
-    if program is None or program.workdir is not None:
+    if program is None or program.workdir is not None or program.code is not None:
         return
     for word in program.argv[1:]:
         if not word.startswith("/") and _is_file(word):
             yield f"{word} is a file here, but the command begins in a new folder of the agent's"
-            yield 'machine, where it is not; if that machine has this folder: --workdir "$PWD".'
+            yield 'machine, where it is not; if that machine has this folder: --workdir "$PWD"; if'
+            yield "not, send a folder along: --code FOLDER."
             return
 
 
@@ -95,6 +102,36 @@ def _is_file(word: str) -> bool:
         return Path(word).is_file()
     except (OSError, ValueError):
         return False
+
+
+def with_code(
+    fields: dict[str, Any], flag: str | None, file: str | None, store: str | None
+) -> Packed | None:
+    """Let a job's program have its code: an address, or that of a folder which is packed.
+
+    Args:
+        fields: The job's, whose program is changed.
+        flag: What `--code` says, which counts before the file.
+        file: The job's file; a folder that it names is looked for from where it is.
+        store: Where archives of folders go.
+    """
+    program = fields.get("program")
+    if not isinstance(program, dict):
+        return None
+    said = program.get("code") if flag is None else flag
+    if not isinstance(said, str):
+        return None  # nothing, or what the check will name
+    if flag is not None:
+        program.pop("code_sha256", None)
+    if "://" in said:
+        program["code"] = said
+        return None
+    if "code_sha256" in program:
+        fail("code_sha256: goes with the address of an archive; leave it out for a folder.")
+    from_here = flag is not None or file in (None, "-")
+    made = packed(said if from_here else str(Path(str(file)).parent / said), store)
+    program |= {"code": made.url, "code_sha256": made.sha256}
+    return made
 
 
 def without_command(field: str, *, has_file: bool) -> NoReturn:

@@ -239,8 +239,9 @@ def _end(context: str, error: Exception) -> NoReturn:
         fail(f"{_refusal(error).replace(': args.', ': ', 1)}.", code=1)
     if isinstance(error, NotKnown):
         fail(
-            f"{context}: {said}. Put a token that is in force into its file (`tidegate context "
-            "list --json -` names it) or into $TIDEGATE_TOKEN."
+            f"{context}: {said}. Sign in by `tidegate context login {context}`, or put a token "
+            "that is in force into its file (`tidegate context list --json -` names it) or into "
+            "$TIDEGATE_TOKEN."
         )
     if isinstance(error, NotAllowed):
         fail(f"{context}: {said}. Ask somebody who may, or sign in as such.", code=1)

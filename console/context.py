@@ -1,19 +1,26 @@
-"""`tidegate context`: gateways by name, for the command line and for `tidegate_client`."""
+"""`tidegate context`: gateways by name, for the command line and for `tidegate_client`.
 
+And signing in at one from a terminal.
+"""
+
+import os
+import webbrowser
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from console.output import JsonPath, emit_json, fail, out
+from console.output import JsonPath, emit_json, fail, out, say
 from console.serve import needing
 
 if TYPE_CHECKING:
     from tidegate_client.contexts import Contexts
 
 app = typer.Typer(
-    no_args_is_help=True, help="Name the gateways that verbs ask: add, use, list, current, remove."
+    no_args_is_help=True,
+    help="Name the gateways that verbs ask: add, login, use, list, current, remove.",
 )
 Name = Annotated[str, typer.Argument(help="The context's name.")]
 Found = TypeVar("Found")
@@ -47,6 +54,59 @@ def add(
     made = tried(lambda: contexts.context(name, url, token_file))
     _changed(lambda known: known.added(made))
     out().print(f"{name} is {made.url}.", markup=False, soft_wrap=True)
+
+
+@app.command()
+def login(
+    name: Annotated[
+        str | None, typer.Argument(help="The context's name. [default: the one in force]")
+    ] = None,
+    device: Annotated[
+        bool, typer.Option("--device", help="Without a browser here: type a code in elsewhere.")
+    ] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the page's address.")
+    ] = False,
+) -> None:
+    """Sign in at a gateway's provider of identities; the token is kept for you alone.
+
+    Example: tidegate context login prod
+    """
+    with needing("console"):
+        import httpx
+
+        from tidegate_client import contexts, login as signing
+    known = _known()
+    chosen = tried(known.chosen if name is None else lambda: known.named(name))
+    if chosen is None:
+        fail("No context is in force; name one, or add one: tidegate context add NAME URL")
+
+    def show(url: str) -> None:
+        say(f"Sign in at {url}")
+        if not no_browser:
+            webbrowser.open(url)
+
+    def type_in(url: str, code: str) -> None:
+        say(f"Open {url} on any device, and type in: {code}")
+
+    # This machine is reached without the proxies of its environment.
+    with httpx.Client(trust_env=chosen.url.startswith("https:")) as http:
+        provider = tried(lambda: signing.provider_of(chosen.url, http))
+        if device:
+            token = tried(lambda: signing.by_device(provider, http, type_in))
+        else:
+            token = tried(lambda: signing.by_browser(provider, http, show))
+        me = tried(lambda: signing.check(chosen.url, token, http))
+    file = tried(lambda: signing.keep(chosen.name, token))
+    if chosen.token_file not in (None, str(file)):
+        say(f"{chosen.token_file} is not used any more; it stays.")
+    _changed(lambda now: now.added(contexts.Context(chosen.name, chosen.url, str(file))))
+    until = datetime.fromtimestamp(token.expires_s).astimezone().strftime("%H:%M")
+    of = f" of {me['tenant']}" if me.get("tenant") else ""
+    said = f"{chosen.name}: you are {me['name']}, {me['role']}{of}, until {until}."
+    out().print(said, markup=False, soft_wrap=True)
+    if os.environ.get("TIDEGATE_TOKEN"):
+        say("But $TIDEGATE_TOKEN is set, and counts before it: unset TIDEGATE_TOKEN")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The file of a job, JSON or YAML: fields as `JobSubmitted` has them, and short ways to say some.
 
-`sizes` is gpus_min and gpus_max, `command`, `environment` and `workdir` are parts of the program,
-and `deadline` counts from now.
+`sizes` is gpus_min and gpus_max; `command`, `environment`, `workdir`, `code`, `code_sha256` and
+`outputs` are parts of the program; `deadline` counts from now.
 """
 
 import sys
@@ -17,8 +17,10 @@ from schemas.values import MAX_MESSAGE_BYTES
 
 #: What the name of a job's file ends in.
 ENDINGS = (".json", ".yaml", ".yml")
+#: Fields of the program that may be said outside it.
+_AS_THEY_ARE = ("workdir", "code", "code_sha256", "outputs")
 #: Short ways to say what `JobSubmitted` and `Program` have under other names.
-SHORT = ("sizes", "deadline", "command", "environment", "workdir")
+SHORT = ("sizes", "deadline", "command", "environment", *_AS_THEY_ARE)
 
 
 def read_fields(name: str) -> dict[str, Any]:
@@ -106,8 +108,7 @@ def _program(name: str, raw: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(command, list) or not command:
             fail(f"{name}: command: must be a list of words, or one line for the shell.")
         program["argv"] = [_text(name, f"command[{n}]", word) for n, word in enumerate(command)]
-    if "workdir" in raw:
-        program["workdir"] = raw["workdir"]
+    program |= {field: raw[field] for field in _AS_THEY_ARE if field in raw}
     if "environment" in raw:
         said = raw["environment"]
         if not isinstance(said, dict):

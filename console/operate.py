@@ -15,6 +15,7 @@ from console.asked import (
     hints,
     rates_of,
     sizes_of,
+    with_code,
     without_command,
 )
 from console.forms import asks, moves
@@ -63,6 +64,23 @@ def submit(
     workdir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")
     ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            "--code",
+            metavar="FOLDER|URL",
+            help="Code to begin in: a folder, which is packed and stored, or an archive's address.",
+        ),
+    ] = None,
+    code_store: Annotated[
+        str | None,
+        typer.Option(
+            "--code-store",
+            metavar="URL",
+            envvar="TIDEGATE_CODE_STORE",
+            help="Where packed folders go, such as s3://bucket/code; agents fetch them there.",
+        ),
+    ] = None,
     in_place: Annotated[
         bool,
         typer.Option("--in-place", help="The command changes its size as it runs, on SIGUSR2."),
@@ -83,6 +101,9 @@ def submit(
     python examples/train_numpy.py
 
     Example: tidegate submit job.yaml --key nightly-17 --log run.db
+
+    Example: tidegate submit --code . --code-store file:///shared/code --log run.db --
+    python train.py
 
     Example: tidegate submit --model resnet50 --gpus 1..8 --steps 20000 --samples-per-step 256
     --rate 1=400,2=780,4=1500,8=2800 --deadline 2h --log run.db
@@ -113,6 +134,9 @@ def submit(
         fields["program"] = {"argv": command, **program}
     elif program:
         without_command(next(iter(program)), has_file=file is not None)
+    if code is not None and "program" not in fields:
+        without_command("code", has_file=file is not None)
+    archive = with_code(fields, code, file, code_store)
     complete(fields, key)
     in_file = fields.pop("deadline", None)
     where = "--deadline" if deadline is not None else f"{file}: deadline"
@@ -130,12 +154,13 @@ def submit(
         fail(f"--job: {known.job} exists already ({known.state}); choose another id.")
     if deadline_after_s is not None:
         submission = submission.model_copy(update={"deadline_s": at.now_s + deadline_after_s})
+    stored = () if archive is None else (archive.told(),)
     return Wish(
         SubmitJob(spec=submission),
         submission.job,
         about,
         f"Submitted to {at.name}.",
-        [*hints(submission, at.nodes().it.nodes), *_of_length(submission)],
+        [*stored, *hints(submission, at.nodes().it.nodes), *_of_length(submission)],
         as_event=submission,
         life_s=LIFE_MAX_S,
         key=key,

@@ -68,6 +68,8 @@ def panel(answer: Answer) -> RenderableType:
         where = f"tidegate logs {answer.story.job} prints it: {folder}, below "
         where += f"agent.workers.folder of {joined(who)}."
         parts += [*_section("Where its output is"), Text(where)]
+    if answer.outputs is not None:
+        parts += [*_section("Its outputs"), Text(f"{_capital(str(answer.outputs))}.")]
     if missed(answer):
         parts += [*_section("Why it missed its deadline"), *_missed(answer, voice)]
     parts += _section("History")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from explain.history import Line, history
+from explain.history import Kept, Line, history, outputs_of
 from explain.moments import day_clock, duration, is_demo, is_simulated
 from explain.standing import standing_of
 from explain.story import Event, Given, Reclaim, Story
@@ -156,6 +156,12 @@ class Answer:
         allocation = sorted(started.fields["allocation"])
         who = dict.fromkeys(nodes[name].agent if name in nodes else name for name in allocation)
         return tuple(who), f"runs/{self.story.job}/{started.fields['epoch']}/logs"
+
+    @property
+    def outputs(self) -> Kept | None:
+        """The outputs that were kept of it, if any were."""
+        event = self.story.last("OutputsKept")
+        return None if event is None else outputs_of(event.fields)
 
     def reclaims(self, reason: Reason) -> tuple[Reclaim, ...]:
         """Give the reclaims that drove what was done for this reason."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from explain.answer import Answer
-from explain.history import Line
+from explain.history import Kept, Line
 from explain.progress import Length, Speeds, length_of, outlook, speeds_of
 from explain.spans import Wait, waits
 from explain.story import Given, Reclaim
@@ -114,6 +114,7 @@ class WhyDocument:
     spec: Mapping[str, Any]
     failure: str | None
     output: OutputDocument | None
+    outputs: Kept | None  #: What was kept of what it leaves behind, and where.
     #: What people asked for that decides about it now, by whom, since when, and how it is ended.
     asked: Sequence[str]
     because: ReasonDocument | None
@@ -152,6 +153,7 @@ def why_document(answer: Answer) -> WhyDocument:
         spec=answer.spec,
         failure=answer.failure or None,
         output=None if answer.output is None else OutputDocument(*answer.output),
+        outputs=answer.outputs,
         asked=answer.asked,
         because=None if given is None else reason_document(given, voice),
         reclaims=[

@@ -154,9 +154,33 @@ def _line(event: Event, size: int) -> Line:
         return Line(at_s, "failed for good", said, "bad", event)
     if kind == "TargetDropped":
         return Line(at_s, "claim given up", str(fields["reason"]), "quiet", event)
+    if kind == "OutputsKept":
+        said = str(outputs_of(fields))
+        return Line(at_s, "outputs kept", said, "good" if fields["files"] else "quiet", event)
     if kind == "CheckpointMissed":
         return Line(at_s, "checkpoint failed", str(fields["error"]), "bad", event)
     return Line(at_s, "refused", str(fields.get("reason", "")), "bad", event)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The outputs of a job, and where they are."""
+
+    uri: str
+    files: int
+    size_mib: int
+    left_out: str
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        what = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size_mib} MiB"
+        said = f"{what}, at {self.uri}" if self.files else "none"
+        return f"{said}; not kept: {self.left_out}" if self.left_out else said
+
+
+def outputs_of(fields: Mapping[str, Any]) -> Kept:
+    """Give the outputs that an event tells of."""
+    return Kept(fields["uri"], fields["files"], fields["size_mib"], fields["left_out"])
 
 
 def _asked(fields: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ LIFE = (
     "GangCheckpointing",
     "GangStopping",
     "CheckpointMissed",
+    "OutputsKept",
     "JobQueued",
     "JobMigrating",
     "JobCompleted",

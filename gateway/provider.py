@@ -55,7 +55,7 @@ class Client:
     client_id: str
     client_secret: str
     scopes: tuple[str, ...]
-    audience: str  #: Of bearers' tokens.
+    audiences: tuple[str, ...]  #: For one of which a bearer's token must be made.
     redirect_uri: str
 
 
@@ -87,9 +87,11 @@ class Provider:
         Raises:
             Problem: 401, it is not to be believed; 503, the provider's keys cannot be had.
         """
-        return await self._claims(token, self.client.audience)
+        return await self._claims(token, *self.client.audiences)
 
-    async def _claims(self, token: str, audience: str, nonce: str | None = None) -> dict[str, Any]:
+    async def _claims(
+        self, token: str, *audiences: str, nonce: str | None = None
+    ) -> dict[str, Any]:
         if len(token) > _TOKEN_MOST:
             raise refused("the token is too long")
         if self._clock.now_s() >= self._fetched_s + _KEYS_S:
@@ -120,7 +122,7 @@ class Provider:
             raise self._why(error) from error
         must: dict[str, Any] = {
             "iss": {"essential": True, "value": self.client.issuer},
-            "aud": {"essential": True, "value": audience},
+            "aud": {"essential": True, "values": list(audiences)},
             "exp": {"essential": True},
             "sub": {"essential": True},
         }
@@ -142,7 +144,7 @@ class Provider:
         claim = getattr(error, "claim", None)
         about = {
             "iss": f"it is not of {self.client.issuer}",
-            "aud": f"it is not made for {self.client.audience}",
+            "aud": f"it is not made for {self.client.audiences[0]}",
             "nonce": "it belongs to another sign-in",
             "nbf": "it is not valid yet",
         }
@@ -267,4 +269,4 @@ class Provider:
         text = token.get("id_token")
         if not isinstance(text, str):
             raise refused("the provider gave no id_token; its client must be allowed openid")
-        return await self._claims(text, self.client.client_id, nonce)
+        return await self._claims(text, self.client.client_id, nonce=nonce)

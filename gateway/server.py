@@ -162,7 +162,7 @@ def identities(place: Place, clock: Clock) -> Identities:
             client_id=auth.client_id,
             client_secret=word.partition("\n")[0].strip(),
             scopes=auth.scopes,
-            audience=auth.audience or auth.client_id,
+            audiences=auth.audiences,
             redirect_uri=f"{section.public_url.rstrip('/')}/callback",
         )
         provider = Provider(client, clock)

@@ -1,4 +1,7 @@
-"""Signing in and out by a browser: `/login`, `/callback`, `/logout`, and the page at `/`."""
+"""Signing in and out by a browser: `/login`, `/callback`, `/logout`, and the page at `/`.
+
+And what a terminal needs to sign in by itself: `/.well-known/tidegate`.
+"""
 
 import hmac
 import secrets
@@ -29,6 +32,7 @@ def add_signing_in(app: FastAPI) -> None:
     app.add_api_route("/", home, include_in_schema=False)
     app.add_api_route("/login", login, include_in_schema=False)
     app.add_api_route("/callback", callback, include_in_schema=False)
+    app.add_api_route("/.well-known/tidegate", well_known, include_in_schema=False)
     app.add_api_route("/logout", logout, methods=["POST"], include_in_schema=False)
 
 
@@ -77,6 +81,30 @@ def _known(request: Request) -> tuple[Identities, Provider]:
     # Nobody is known yet, each step costs work here, and the last one a question to the provider.
     gateway.limits.sign_in("" if request.client is None else request.client.host)
     return authority, authority.provider
+
+
+async def well_known(request: Request) -> dict[str, object]:
+    """Tell anybody where people sign in, and as which client a terminal does; nothing is secret.
+
+    Raises:
+        Problem: 404, nobody signs in here from a terminal.
+    """
+    authority = request.app.state.gateway.authority
+    if not isinstance(authority, Identities) or authority.provider is None:
+        raise Problem(
+            404,
+            "nobody signs in here: no provider of identities is configured; programs bring a "
+            "token, as in tidegate context add NAME URL --token-file FILE",
+        )
+    auth = authority.rules.auth
+    if not auth.terminal_client:
+        raise Problem(
+            404,
+            "nobody signs in here from a terminal; an admin sets gateway.auth.terminal_client_id "
+            "to a public client of the provider",
+        )
+    (client_id,) = auth.terminal_client
+    return {"issuer": auth.issuer, "client_id": client_id, "scopes": list(auth.scopes)}
 
 
 async def login(request: Request) -> Response:

@@ -19,6 +19,7 @@ from schemas.events import (
     LinkOpened,
     NodeDied,
     NodeMeasured,
+    OutputsKept,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
@@ -42,7 +43,7 @@ def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | No
     if isinstance(data, CommandAcknowledged):
         # Renewals of leases are acknowledged too; only the engine's own commands are open.
         return data if data.command in state.commands else None
-    if isinstance(data, CheckpointCommitted | CheckpointFailed):
+    if isinstance(data, CheckpointCommitted | CheckpointFailed | OutputsKept):
         job = state.jobs.get(data.job)
         return data if job is not None and data.epoch == job.epoch else None
     if isinstance(data, InferenceLoad):

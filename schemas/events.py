@@ -306,6 +306,18 @@ class CheckpointCommitted(Strict):
     cost_s: DurationS
 
 
+class OutputsKept(Strict):
+    """What a job names as its outputs is in the store, as far as it was there."""
+
+    TYPE: ClassVar[str] = "tidegate.outputs.kept.v1"
+    job: Name
+    epoch: Epoch
+    uri: Annotated[str, Field(max_length=1000)] = Field(description="The folder they are in.")
+    files: Annotated[int, Field(ge=0, le=1_000_000)]
+    size_mib: MemoryMib
+    left_out: Note = Field(default="", description="What of them is not kept, and why.")
+
+
 class CheckpointFailed(Strict):
     """A checkpoint could not be written; the one before it still counts."""
 
@@ -359,6 +371,7 @@ EventData = (
     | WorkerStopped
     | WorkerFailed
     | CheckpointCommitted
+    | OutputsKept
     | CheckpointFailed
     | CommandAcknowledged
     | LinkOpened

@@ -14,7 +14,8 @@ Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0.0)]
 
 
-def _listed(value: object) -> object:
+def listed(value: object) -> object:
+    """Split a text at its commas; give anything else as it is."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
@@ -25,7 +26,7 @@ def _absolute(path: Path) -> Path:
 
 
 #: A list of names; in flags and in the environment also `a,b,c`.
-Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(listed)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 

@@ -6,7 +6,7 @@ The contract between a program and the agent that runs it (signals, files, envir
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.values import Name, Strict
 
@@ -17,6 +17,25 @@ MAX_PROGRAM_BYTES = 64 * 1024
 #: No NUL: the kernel ends strings there.
 _Text = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+
+
+def _inner(path: str) -> str:
+    if any(part in ("", ".", "..") for part in path.rstrip("/").split("/")):
+        raise ValueError("must be a path within the folder, without . and ..")
+    return path
+
+
+#: No blank and no escape: what is compared with an agent's list must be what is fetched.
+_Url = Annotated[
+    str, Field(max_length=2048, pattern=r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/+=,@-]+$")
+]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: From where workers begin, and not out of there.
+_Output = Annotated[
+    str, Field(max_length=512, pattern=r"^[^\x00-\x1f/][^\x00-\x1f]*$"), AfterValidator(_inner)
+]
+#: What the name of an archive of code ends in.
+ARCHIVES = (".tar.gz", ".tgz", ".zip")
 _Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
 
 
@@ -53,11 +72,25 @@ class Program(Strict):
     image: _Text | None = Field(
         default=None, description="The container image, where workers are containers."
     )
+    code: _Url | None = Field(
+        default=None,
+        description="An archive (.tar.gz, .tgz, .zip) that the agent fetches and unpacks into the "
+        "fresh folder in which workers begin; it must lie where the agent may fetch from.",
+    )
+    outputs: Annotated[list[_Output], Field(max_length=16)] = Field(
+        default=[],
+        description="Files and folders, from where workers begin, that are copied to the store "
+        "when they are gone; `*` stands for any part of a name, `**` for any folders.",
+    )
+    code_sha256: _Sha256 | None = Field(
+        default=None, description="What the archive's SHA-256 must be; null: it may be any."
+    )
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "Program":
         if not self.argv[0]:
             raise ValueError("argv: the command is empty")
+        self._check_code()
         said = sum(len(part.encode()) for part in self.argv)
         said += sum(len(name) + len(value.encode()) for name, value in self.env.items())
         if said > MAX_PROGRAM_BYTES:
@@ -65,3 +98,17 @@ class Program(Strict):
                 f"argv: takes {said} bytes with env, at most {MAX_PROGRAM_BYTES} are carried"
             )
         return self
+
+    def _check_code(self) -> None:
+        if self.code is None:
+            if self.code_sha256 is not None:
+                raise ValueError("code_sha256: goes with code, which says where the archive is")
+            return
+        if not self.code.endswith(ARCHIVES):
+            raise ValueError(f"code: must end in {', '.join(ARCHIVES)}")
+        if "@" in self.code.partition("://")[2].partition("/")[0]:
+            raise ValueError("code: holds a login, which would be read by all; leave it out")
+        if ".." in self.code.split("/"):
+            raise ValueError("code: must not hold ..; write where the archive is")
+        if self.workdir is not None:
+            raise ValueError("workdir: leave it out; with code, workers begin where that is")

@@ -87,6 +87,10 @@ class AuthSection(Section):
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     #: For whom bearers' tokens must be made (`aud`); empty: for `client_id`.
     audience: str = ""
+    #: The public client that `tidegate context login` is to the provider, where native programs
+    #: may be led back to any port of 127.0.0.1. Its tokens are taken from bearers, too. Empty:
+    #: `client_id`, if that has no secret and is for whom bearers' tokens are made.
+    terminal_client_id: str = ""
     #: The claim that lists a person's groups.
     groups_claim: str = "groups"
     #: The claim that names a person, which must never pass to another: `sub` is always safe.
@@ -101,6 +105,19 @@ class AuthSection(Section):
     visibility: Literal["all", "own"] = "all"
     bindings: tuple[BindingSection, ...] = ()
     robots: tuple[RobotSection, ...] = ()
+
+    @property
+    def terminal_client(self) -> tuple[str, ...]:
+        """The client that signs people in from terminals; none if there is none."""
+        if self.terminal_client_id:
+            return (self.terminal_client_id,)
+        fits = not self.client_secret_file and self.audience in ("", self.client_id)
+        return (self.client_id,) if self.issuer and fits else ()
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """For whom a bearer's token may be made."""
+        return (self.audience or self.client_id, *self.terminal_client)
 
     @property
     def configured(self) -> bool:

@@ -16,6 +16,7 @@ from tidegate_client.parts import (
     Freeze,
     Gpus,
     JobRow,
+    Kept,
     Length,
     LineDocument,
     LoanRow,
@@ -194,6 +195,7 @@ class WhyInWords(Answered):
     now_s: float
     origin_s: float
     output: OutputDocument | None = None
+    outputs: Kept | None = None
     pool: str | None = None
     reasons: list[ReasonDocument]
     reclaims: list[ReclaimDocument]

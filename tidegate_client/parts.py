@@ -134,6 +134,15 @@ class JobRow(Answered):
     why_in_words: str | None = None
 
 
+class Kept(Answered):
+    """The outputs of a job, and where they are."""
+
+    files: int
+    left_out: str
+    size_mib: int
+    uri: str
+
+
 class Length(Answered):
     """How many steps a job has in all, and what that is known from."""
 

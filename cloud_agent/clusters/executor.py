@@ -266,15 +266,18 @@ class ClusterExecutor:
 
     def _take(self, order: StartWorkers, known: Gang | None, said_s: float) -> None:
         """Record a new gang; of a known one this is the same order again, or a newer epoch."""
-        if order.spec.program is None:
-            self._report(
-                GangFailed(
-                    order.job,
-                    order.epoch,
-                    "program: the job does not say what its workers run; submit it with a command",
-                    retriable=False,
-                )
+        program, why = order.spec.program, ""
+        if program is None:
+            why = "program: the job does not say what its workers run; submit it with a command"
+        elif program.code is not None:
+            why = (
+                "code: agents of clusters fetch none; put it where the nodes have it and name that "
+                "folder in workdir, or put it into the image"
             )
+        elif program.outputs:
+            why = "outputs: agents of clusters keep none; let the job write them where they belong"
+        if why:
+            self._report(GangFailed(order.job, order.epoch, why, retriable=False))
             return
         if known is not None and known.record.final is None:
             known.start_again(order, said_s)

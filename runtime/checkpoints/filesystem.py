@@ -5,13 +5,14 @@ stores by their nature. Where a backend cannot (sftp, say), a crash may leave a 
 readers compare sizes.
 """
 
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -19,6 +20,7 @@ from fsspec.registry import known_implementations
 
 from runtime.checkpoints.errors import CheckpointError, Damaged, explained
 from runtime.durable import make_folder, sync_folder, write_file
+from runtime.executors.untrusted_files import open_regular_file
 
 #: User and password in a URL; they are never shown.
 _SECRET = re.compile(r"(?<=://)[^/@]+@")
@@ -97,6 +99,30 @@ class Filesystem:
             raise Damaged(f"{self.address(path)}: is larger than the {limit_bytes} bytes it may be")
         return data
 
+    @contextmanager
+    def reading(self, path: str) -> Iterator[IO[bytes]]:
+        """Open an object to be read in pieces; of a local disk a plain file below the URL alone.
+
+        Raises:
+            CheckpointError: it cannot be read, or a link leads elsewhere.
+        """
+        with self._explained("read", path):
+            if self.is_local:
+                stream = self._inside(path)
+            else:
+                stream = self._fs.open(f"{self._root}/{path}", "rb")
+            with stream:
+                yield stream
+
+    def _inside(self, path: str) -> IO[bytes]:
+        """Open a plain file, and see where it is once it is open: whoever wrote it may move it."""
+        stream = open_regular_file(Path(f"{self._root}/{path}").resolve())
+        there = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
+        if Path(self._root).resolve() not in there.parents:
+            stream.close()
+            raise CheckpointError(f"{self.address(path)}: is a link that leads elsewhere")
+        return stream
+
     def holds(self, path: str, data: bytes) -> bool:
         """Read an object back and tell whether it is exactly this.
 
@@ -133,6 +159,34 @@ class Filesystem:
                         raise
                     self._make_folders(path)
                     self._fs.pipe_file(f"{self._root}/{path}", data)
+
+    def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write an object of any size, in place of the one that may be there.
+
+        Raises:
+            CheckpointError: it cannot be written; of a store that is no local disk, a part may be.
+        """
+        whole = f"{self._root}/{path}"
+        with self._explained("write", path):
+            if not self.is_local:
+                with suppress(FileExistsError):
+                    self._make_folders(path)
+                with self._fs.open(whole, "wb") as stream:
+                    for piece in pieces:
+                        stream.write(piece)
+                return
+            draft = Path(f"{whole}.{os.getpid()}.draft")
+            make_folder(draft.parent)
+            try:
+                with draft.open("wb") as stream:
+                    for piece in pieces:
+                        stream.write(piece)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                draft.replace(whole)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_folder(draft.parent)
 
     def written_s(self, path: str) -> float | None:
         """Give when an object was written, in seconds since the Unix epoch by the store's clock.
@@ -204,7 +258,9 @@ def _opened(url: str, shown: str) -> tuple[Any, str]:
             "file:///folder, with three slashes"
         )
     try:
-        filesystem, root = fsspec.core.url_to_fs(url)
+        # A server whose address was allowed must not send us on to another.
+        more = {"allow_redirects": False} if kind.lower() in ("http", "https") else {}
+        filesystem, root = fsspec.core.url_to_fs(url, **more)
     except ImportError as error:
         raise CheckpointError(f"{shown}: {_package(url, error)}, then start again") from error
     except ValueError as error:

@@ -2,6 +2,7 @@
 
     <URL>/<job>/<epoch>-<step>/<sha256 of a part>   the files, cut into parts
     <URL>/<job>/<epoch>-<step>/manifest.json        written last, when all else is verified
+    <URL>/<job>/outputs/<epoch>/<path>              what the job leaves behind, as it is
     <URL>/<job>/failed-rank-<rank>.log              the end of what the gang that failed last wrote
 
 An interrupted commit leaves no manifest, and so no checkpoint; the same call continues it.
@@ -11,7 +12,7 @@ All calls block and may come from any thread.
 import re
 import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -39,6 +40,7 @@ _PART_BYTES, _LEAST_PART_BYTES = 16 * MIB, 1 * MIB
 #: With a rate limit a part takes this many seconds, so that transfers are even and stop soon.
 _PART_S = 4.0
 _PROBE = ".probe"
+_OUTPUTS = "outputs"
 #: So much of the end of a failed gang's log is kept, in bytes.
 LOG_BYTES = 256 * 1024
 _is_log = re.compile(r"failed-rank-[0-9]{1,5}\.log").fullmatch
@@ -285,6 +287,27 @@ class CheckpointStore:
             self._filesystem.remove_folder(folder)
             deleted.append(self._filesystem.address(folder))
         return deleted
+
+    def keep_output(self, job: str, epoch: int, path: str, pieces: Iterable[bytes]) -> None:
+        """Keep a file that a job leaves behind, under its own path, which must lead nowhere else.
+
+        Raises:
+            CheckpointError: the store cannot be asked, or refuses.
+        """
+        checked(job, epoch, 0)
+        self._filesystem.write_pieces(f"{job}/{_OUTPUTS}/{epoch}/{path}", pieces)
+
+    def outputs_kept(self, job: str, epoch: int) -> str:
+        """Note that the outputs of an epoch are kept; those of others go. Gives the folder's URL.
+
+        Raises:
+            CheckpointError: the store cannot be asked, or refuses.
+        """
+        checked(job, epoch, 0)
+        for other in self._filesystem.entries(f"{job}/{_OUTPUTS}"):
+            if other != str(epoch):
+                self._filesystem.remove_folder(f"{job}/{_OUTPUTS}/{other}")
+        return self._filesystem.address(f"{job}/{_OUTPUTS}/{epoch}")
 
     def keep_log(self, job: str, rank: int, end: bytes) -> None:
         """Keep the end of a failed gang's log, in place of that of the one that failed before it.

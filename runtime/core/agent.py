@@ -33,6 +33,7 @@ from runtime.core.messages import (
     NodeDrained,
     NodeHandedBack,
     Outputs,
+    OutputsStored,
     ScaleWorkers,
     Stimulus,
     StopWorkers,
@@ -158,6 +159,8 @@ class AgentCore:
                 self._gangs.left(stimulus, turn)
             case CheckpointDone():
                 self._gangs.saved(stimulus, turn)
+            case OutputsStored():
+                self._gangs.outputs(stimulus, turn)
             case CheckpointLost():
                 self._gangs.not_saved(stimulus, turn)
             case GangProgress():

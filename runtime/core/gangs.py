@@ -16,6 +16,7 @@ from runtime.core.messages import (
     GangProgress,
     GangStarted,
     GangStopped,
+    OutputsStored,
     Placement,
     ScaleWorkers,
     StartWorkers,
@@ -29,6 +30,7 @@ from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
     JobProgressed,
+    OutputsKept,
     StopReason,
     WorkerFailed,
     WorkerStarted,
@@ -207,6 +209,19 @@ class Gangs:
             cost_s=report.cost_s,
         )
         turn.say(committed, gang.cause if gang.phase == "stopping" else None)
+
+    def outputs(self, report: OutputsStored, turn: Turn) -> None:
+        gang = self._current(report.job, report.epoch)
+        if gang is not None:
+            kept = OutputsKept(
+                job=report.job,
+                epoch=report.epoch,
+                uri=report.uri,
+                files=report.files,
+                size_mib=report.size_mib,
+                left_out=report.left_out,
+            )
+            turn.say(kept)
 
     def not_saved(self, report: CheckpointLost, turn: Turn) -> None:
         gang = self._current(report.job, report.epoch)

@@ -79,6 +79,18 @@ class CheckpointLost:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputsStored:
+    """What the job names as its outputs is in the store, as far as it was there."""
+
+    job: str
+    epoch: int
+    uri: str
+    files: int
+    size_mib: int
+    left_out: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """What a gang reports of its steps, as `JobProgressed` has it; None: nothing."""
 
@@ -148,6 +160,7 @@ Report = (
     | WorkersLeft
     | CheckpointDone
     | CheckpointLost
+    | OutputsStored
     | GangProgress
     | GangStopped
     | GangCompleted

@@ -1,14 +1,21 @@
-"""Finds the checkpoint that a job resumes from: a local one if it fits, else the store's."""
+"""Finds the checkpoint that a job resumes from: a local one if it fits, else the store's.
+
+And brings its code, where it has some.
+"""
 
 import contextlib
 import threading
 from pathlib import Path
 
 from runtime.checkpoints.store import CheckpointError, CheckpointStore
+from runtime.executors.failures import Failure
 from runtime.executors.folder import COMMITTED, read_json
 from runtime.executors.local_checkpoints import epoch_of, run_folders
-from runtime.executors.tenants import FETCHED, remove_fetched
+from runtime.executors.options import ProcessOptions
+from runtime.executors.tenants import FETCHED, remove_fetched, user_of
 from runtime.executors.uploading import in_thread
+from runtime.jobcode.fetching import CodeRefused, Wanted, brought
+from schemas.commands import GangSpec
 
 
 class Fetch:
@@ -18,6 +25,39 @@ class Fetch:
         """Start it in a thread of its own."""
         self.cancel = threading.Event()
         self.future = in_thread(lambda: fetched(store, root, job, step, self.cancel))
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it failed; None if it did not."""
+        error = self.future.exception()
+        return None if error is None else Failure(f"its checkpoint cannot be brought here: {error}")
+
+
+class CodeFetch:
+    """Code on its way to a run; `future` gives the folder that it was unpacked into."""
+
+    def __init__(
+        self, options: ProcessOptions, job: str, spec: GangSpec, step: int, resume: Path | None
+    ) -> None:
+        """Start it in a thread of its own, for a run that begins at `step` from `resume`."""
+        self.step, self.resume, self.cancel = step, resume, threading.Event()
+        program = spec.program
+        assert program is not None
+
+        def work() -> Path:
+            uid = user_of(options.tenants, spec.tenant)
+            wanted = Wanted(program, spec.tenant, options.code, options.code_max_mib, uid)
+            return brought(wanted, job_folder(options.root, job), self.cancel)
+
+        self.future = in_thread(work)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it failed, and whether another time would be better; None if it did not."""
+        error = self.future.exception()
+        if isinstance(error, CodeRefused):
+            return Failure(str(error), retriable=False)
+        return None if error is None else Failure(f"its code cannot be brought here: {error}")
 
 
 def job_folder(root: Path, job: str) -> Path:

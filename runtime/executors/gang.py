@@ -7,12 +7,13 @@ from pathlib import Path
 from runtime.core import CheckpointWorkers, GangProgress, ScaleWorkers, StartWorkers, StopWorkers
 from runtime.core.messages import GangCompleted, GangFailed, GangStopped, Report
 from runtime.core.state import without
-from runtime.executors.fetching import Fetch
+from runtime.executors.fetching import CodeFetch, Fetch
 from runtime.executors.live_run import LiveRun, last_step
 from runtime.executors.local_checkpoints import newest_synced
 from runtime.executors.options import ProcessOptions
 from runtime.executors.orders import Order
-from runtime.executors.phases import WITH_WORKERS, Phase
+from runtime.executors.outputs import JobOutputs
+from runtime.executors.phases import BETWEEN_S, OVERDUE_S, WITH_WORKERS, Phase
 from runtime.executors.report_queue import ReportQueue
 from runtime.executors.resize_monitor import ResizeMonitor
 from runtime.executors.resize_request import ResizeRequest
@@ -20,10 +21,6 @@ from runtime.executors.resuming import origin_of, prepare_start, was_lost_with_m
 from runtime.executors.runs import Run, StopReason
 from runtime.executors.stopping import StopRequest
 from runtime.executors.uploading import CheckpointUploader, Uploaded
-
-#: Workers that should have been gone for this long are killed without their supervisor. A change of
-#: size that a restarted agent core does not order again within the second time has failed.
-_OVERDUE_S, _BETWEEN_S = 10.0, 60.0
 
 
 class Gang:
@@ -36,24 +33,21 @@ class Gang:
         self.live: LiveRun | None = None
         #: Earlier runs: their workers are gone; some checkpoints may not be durable yet.
         self.older: list[LiveRun] = []
-        #: What to do once the agent has stored the reports given so far.
-        self.after_stored: list[Callable[[], None]] = []
-        #: Changes of size in place that became restarts.
-        self.fallbacks = 0
+        self.after_stored: list[Callable[[], None]] = []  #: To do once the reports are stored.
+        self.fallbacks = 0  #: Changes of size in place that became restarts.
         self._options, self._spec = options, order.spec
         self.uploader = self._new_uploader(saved)
         self._now_s, self._due_s = -math.inf, math.inf  # the moment of the present call; the next
         self._reports = ReportQueue(order.job)
-        self._fetch: Fetch | None = None
+        self._fetch: Fetch | CodeFetch | None = None
         self._stop: StopRequest | None = None
         self._restart_order: StartWorkers | None = None
         self._monitor: ResizeMonitor | None = None
         self._save_by_s: float | None = None
         self._final: Callable[[], Report] | None = None
-        #: Whether it was lost with its machine, and not started again.
-        self._lost = False
-        #: A run whose first checkpoint may still have to be made durable.
-        self._began: Run | None = None
+        self._outputs = JobOutputs(options)
+        self._lost = False  #: Whether it was lost with its machine, and not started again.
+        self._began: Run | None = None  #: Its first checkpoint may have to be made durable yet.
 
     @classmethod
     def begun(cls, options: ProcessOptions, order: StartWorkers, now_s: float) -> "Gang":
@@ -81,7 +75,8 @@ class Gang:
         gang._lost, gang._began = was_lost_with_machine(run), run if run.this_boot else None
         gang.phase = "launching" if asked is None else "leaving"
         if asked is None and not run.was_started:
-            gang._launch_run(run)
+            gang.live = None
+            gang._launch(order.step, order.resume)
         elif (request := run.resize_request) is not None:
             gang.epoch, gang.placement = request.epoch, request.placement
             gang._reports.repeat_left(request.left, order.step)
@@ -176,6 +171,7 @@ class Gang:
     def abandon(self) -> None:
         """Give up transfers; the workers go on."""
         self.uploader.abandon()
+        self._outputs.stop()
         if self._fetch is not None:
             self._fetch.cancel.set()
 
@@ -196,7 +192,7 @@ class Gang:
             self.after_stored.append(lambda: self.uploader.reported(outcome))
         elif outcome is not None:
             self._checkpoint_lost(outcome.error)
-        if self.phase == "fetching" and self._fetch is not None:
+        if self.phase == "fetching" and self._fetch is not None and self._fetch.future.done():
             self._look_at_fetch(self._fetch)
         elif self.phase == "awaiting_scale" and self._now_s >= self._due_s:
             self._fail("the agent was restarted while the gang changed its size")
@@ -209,14 +205,14 @@ class Gang:
         elif self.live is not None and self._monitor is not None and self.phase == "resizing":
             self._look_at_resize(self.live, self._monitor)
 
-    def _look_at_fetch(self, fetch: Fetch) -> None:
-        if not fetch.future.done():
-            return
+    def _look_at_fetch(self, fetch: Fetch | CodeFetch) -> None:
         self._fetch = None
-        if (error := fetch.future.exception()) is None:
-            self._launch(self.uploader.step, fetch.future.result())
+        if (why := fetch.failure) is not None:
+            self._fail(why.error, retriable=why.retriable)
+        elif isinstance(fetch, CodeFetch):
+            self._launch_run(fetch.step, fetch.resume, fetch.future.result())
         else:
-            self._fail(f"its checkpoint cannot be brought here: {error}")
+            self._launch(self.uploader.step, fetch.future.result())
 
     def _look_at_workers(self, live: LiveRun) -> None:
         if live.run.gone():
@@ -264,10 +260,10 @@ class Gang:
         elif live.epoch < self.epoch:
             self._restart_with_new_gpus()
         else:
-            self.phase, self._due_s = "awaiting_scale", self._now_s + _BETWEEN_S
+            self.phase, self._due_s = "awaiting_scale", self._now_s + BETWEEN_S
 
     def _look_at_upload(self) -> None:
-        if self.uploader.busy and self._now_s < self._due_s:
+        if (self.uploader.busy or self._outputs.busy) and self._now_s < self._due_s:
             return
         if self.uploader.busy:
             self.uploader.abandon()
@@ -275,7 +271,7 @@ class Gang:
         if self._final == self._completed and not self.uploader.newest_is_durable:
             self._final = self._stopped  # it was stopped before its result was stored
         assert self._final is not None
-        self._reports.add(self._final())
+        self._reports.add(*self._outputs.take(self.epoch), self._final())
         self.phase = "over"
 
     # --- change of size ---
@@ -343,16 +339,19 @@ class Gang:
             self._launch(*(here or (order.step, order.resume)))
 
     def _launch(self, step: int, resume: Path | None) -> None:
+        if self._spec.program is None or self._spec.program.code is None:
+            self._launch_run(step, resume)
+        else:
+            self._fetch = CodeFetch(self._options, self.job, self._spec, step, resume)
+            self.phase = "fetching"
+
+    def _launch_run(self, step: int, resume: Path | None, code: Path | None = None) -> None:
         what = (self.job, self.epoch, self.placement, self._spec)
         order = Order(*what, step, self.uploader.step, resume, self._reports.left)
-        if self.live is not None:
-            self.older.append(self.live)
-            self.live = None
-        self._launch_run(Run(self._options, order))
-
-    def _launch_run(self, run: Run) -> None:
+        self.older += [] if self.live is None else [self.live]
+        self.live, run = None, Run(self._options, order)
         try:
-            run.launch()
+            run.launch(code)
         except (OSError, ValueError) as error:
             self._fail(f"its workers cannot be started: {error}")
         else:
@@ -363,12 +362,13 @@ class Gang:
 
     def _ask_to_leave(self, grace_s: float, *, kill: bool, why: StopReason) -> None:
         assert self.live is not None
-        self.phase, self._due_s = "leaving", self._now_s + grace_s + _OVERDUE_S
+        self.phase, self._due_s = "leaving", self._now_s + grace_s + OVERDUE_S
         self.live.run.stop(grace_s, kill=kill, why=why)
 
     def _end(self, final: Callable[[], Report], until_s: float) -> None:
         """Report `final` once the last checkpoint is durable, or its time is over."""
         self.uploader.retry_until(until_s)
+        self._outputs.begin(self.live, final == self._stopped, says_none=final == self._completed)
         self._final, self._due_s, self.phase = final, until_s, "uploading"
 
     def _complete(self) -> None:

@@ -1,6 +1,6 @@
 """The phases of a gang.
 
-fetching         its checkpoint is being fetched
+fetching         its checkpoint or its code is being fetched
 launching        its workers run, none has reported a step
 running          they train
 resizing         it is being resized in place
@@ -17,3 +17,6 @@ Phase = Literal[
 ]
 #: Phases in which there may be workers.
 WITH_WORKERS: tuple[Phase, ...] = ("launching", "running", "resizing", "leaving")
+#: Workers that should have been gone for this long are killed without their supervisor. A change of
+#: size that a restarted agent core does not order again within the second time has failed.
+OVERDUE_S, BETWEEN_S = 10.0, 60.0

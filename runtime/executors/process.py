@@ -31,8 +31,9 @@ from runtime.executors.local_checkpoints import has_unstored_result
 from runtime.executors.locks import Locked, take
 from runtime.executors.log_files import keep_end
 from runtime.executors.options import ProcessOptions
-from runtime.executors.tenants import allow_traversal
+from runtime.executors.tenants import FETCHED, allow_traversal
 from runtime.executors.uploading import in_thread
+from runtime.jobcode.fetching import CODE
 
 _log = logging.getLogger(__name__)
 #: How often gangs that are starting or stopping are polled, and running ones.
@@ -80,7 +81,8 @@ class ProcessExecutor:
         self._after_stored: list[Callable[[], None]] = []
         self._looked_s: float | None = None
         jobs = [path for path in (options.root / "runs").iterdir() if path.name not in self._gangs]
-        self._remove([path / "fetched" for path in jobs if (path / "fetched").exists()])
+        left = [path / name for path in jobs for name in (FETCHED, CODE)]
+        self._remove([path for path in left if path.exists()])
 
     # --- orders ---
 
@@ -227,7 +229,7 @@ class ProcessExecutor:
                 gang.live.run.close()
             if gang.job in self._gangs:
                 return  # it was resumed, from this folder
-            old = [folder / "fetched"]
+            old = [folder / FETCHED, folder / CODE]
             if gang.result_is_durable:
                 old += folder.glob(f"*/{CHECKPOINTS}")
             old += self._too_many()

@@ -19,9 +19,9 @@ class ReportQueue:
         reports, self._reports = self._reports, []
         return reports
 
-    def add(self, report: Report) -> None:
-        """Add a report."""
-        self._reports.append(report)
+    def add(self, *reports: Report) -> None:
+        """Add reports, in order."""
+        self._reports += reports
 
     def expect_release(self, epoch: int) -> None:
         """Note that the change to another size takes GPUs from this epoch's allocation."""

@@ -53,7 +53,7 @@ from runtime.executors.processes import (
     workers_of,
 )
 from runtime.executors.resize_request import ResizeRequest, ResizeStatus
-from runtime.executors.tenants import give_run_to_user
+from runtime.executors.tenants import give_run_to_user, user_of
 from runtime.executors.untrusted_files import NULL, fits
 from schemas.programs import Program
 
@@ -102,8 +102,11 @@ class Run:
 
     # --- begin ---
 
-    def launch(self) -> None:
+    def launch(self, code: Path | None = None) -> None:
         """Write the order down and start the supervisor.
+
+        Args:
+            code: What becomes the folder in which workers begin; None: an empty one.
 
         Raises:
             OSError: the disk or the kernel do not take it.
@@ -111,7 +114,10 @@ class Run:
         if self.folder.exists():
             shutil.rmtree(self.folder)  # of an attempt whose supervisor was never started
         self.checkpoints.mkdir(parents=True)
-        (self.folder / WORK).mkdir()
+        if code is None:
+            (self.folder / WORK).mkdir()
+        else:
+            code.rename(self.folder / WORK)
         self.progress.touch(0o600)
         if self._uid is not None:
             own = (self.checkpoints, self.folder / WORK, self.progress)
@@ -193,14 +199,7 @@ class Run:
     @property
     def _uid(self) -> int | None:
         """The user of its workers; None: the agent's own."""
-        tenants, tenant = self._options.tenants, self.order.spec.tenant
-        if tenants is None:
-            return None
-        if tenant is None:
-            raise ValueError(
-                "tenant: the scheduler does not name the job's tenant; update the scheduler"
-            )
-        return tenants.uid(tenant)
+        return user_of(self._options.tenants, self.order.spec.tenant)
 
     @property
     def _home(self) -> Path | None:

@@ -3,9 +3,28 @@
 Imports no store and no executor: every role reads the whole configuration.
 """
 
+import re
 from pathlib import Path
+from typing import Annotated
 
-from schemas.options import Count, Delay, Names, Rate, Seconds, Section
+from pydantic import AfterValidator, BeforeValidator
+
+from schemas.options import Count, Delay, Names, Rate, Seconds, Section, listed
+
+_is_place = re.compile(r"[a-z][a-z0-9+.-]*://[^@\s]+").fullmatch
+
+
+def _place(text: str) -> str:
+    if not _is_place(text) or ".." in text.split("/"):
+        raise ValueError(
+            f"{text!r} is no place to fetch from; write where addresses begin, without a login, "
+            "such as s3://bucket/code or file:///shared/code"
+        )
+    return text
+
+
+#: Places from which code may be fetched.
+Places = Annotated[tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(listed)]
 
 
 class WorkerOptions(Section):
@@ -46,3 +65,10 @@ class MachineOptions(WorkerOptions):
     log_max_mib: Count = 16
     #: How many log files of a worker stay.
     log_files: Count = 4
+    #: Where the code of jobs may be fetched from, by how its address begins; with `{tenant}` for
+    #: the job's own. None: no job has code fetched. The agent fetches with its own rights.
+    code: Places = ()
+    #: The most that a job's outputs may take, of which the rest is left out.
+    outputs_max_mib: Count = 1024
+    #: The most that the code of a job may take, packed and unpacked.
+    code_max_mib: Count = 512

@@ -7,6 +7,7 @@ agent keeps its folder, because its files are there.
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,19 +44,37 @@ class Tenants:
         os.setgroups([])  # else the agent could, as a job's user, read what these groups may
         self._path, self._first = root / _FILE, first_uid
         said = read_json(self._path) or {}
+        self._lock = threading.Lock()
         self._uids = {name: uid for name, uid in said.items() if type(uid) is int}
 
     def uid(self, tenant: str) -> int:
-        """Give the tenant's user id.
+        """Give the tenant's user id. From any thread.
 
         Raises:
             OSError: a new one cannot be stored.
         """
-        if tenant not in self._uids:
-            given = {**self._uids, tenant: max([self._first - 1, *self._uids.values()]) + 1}
-            write_json(self._path, given)
-            self._uids = given
-        return self._uids[tenant]
+        with self._lock:
+            if tenant not in self._uids:
+                given = {**self._uids, tenant: max([self._first - 1, *self._uids.values()]) + 1}
+                write_json(self._path, given)
+                self._uids = given
+            return self._uids[tenant]
+
+
+def user_of(tenants: Tenants | None, tenant: str | None) -> int | None:
+    """Give the user of a tenant's workers; None: the agent's own.
+
+    Raises:
+        ValueError: there is no tenant to keep apart.
+        OSError: a new one cannot be stored.
+    """
+    if tenants is None:
+        return None
+    if tenant is None:
+        raise ValueError(
+            "tenant: the scheduler does not name the job's tenant; update the scheduler"
+        )
+    return tenants.uid(tenant)
 
 
 def allow_traversal(folder: Path) -> None:

@@ -312,6 +312,7 @@ _REPORTS: dict[type[Any], Callable[[Turn, Any], None]] = {
     events.WorkerStopped: observe.worker_left,
     events.WorkerFailed: observe.worker_left,
     events.CheckpointCommitted: observe.checkpoint_saved,
+    events.OutputsKept: observe.outputs_kept,
     events.CheckpointFailed: observe.checkpoint_missed,
     events.CommandAcknowledged: observe.acknowledged,
     events.JobSubmitted: observe.submitted,

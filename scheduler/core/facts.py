@@ -294,6 +294,17 @@ class CheckpointSaved:
 
 
 @dataclass(slots=True)
+class OutputsKept:
+    """The job's outputs are in the store; the journal says where."""
+
+    job: str
+    uri: str
+    files: int
+    size_mib: int
+    left_out: str
+
+
+@dataclass(slots=True)
 class CheckpointMissed:
     """A checkpoint failed; the one before it counts."""
 

@@ -208,6 +208,11 @@ def _checkpoint_saved(state: ClusterState, fact: facts.CheckpointSaved) -> None:
         job.step = max(job.step, job.checkpoint_step)
 
 
+@folds(facts.OutputsKept)
+def _outputs_kept(state: ClusterState, fact: facts.OutputsKept) -> None:
+    job_of(state, fact)  # nothing is decided by it, and `why` reads the journal
+
+
 @folds(facts.CheckpointMissed)
 def _checkpoint_missed(state: ClusterState, fact: facts.CheckpointMissed) -> None:
     job = job_of(state, fact)

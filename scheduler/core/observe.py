@@ -217,6 +217,14 @@ def checkpoint_saved(turn: Turn, report: events.CheckpointCommitted) -> None:
         turn.emit(facts.CheckpointSaved(job.id, step, report.cost_s))
 
 
+def outputs_kept(turn: Turn, report: events.OutputsKept) -> None:
+    """Note where the outputs of a job are."""
+    job = _gang(turn, report.job, report.epoch)
+    if job is not None:
+        about = (report.uri, report.files, report.size_mib, report.left_out)
+        turn.emit(facts.OutputsKept(job.id, *about))
+
+
 def checkpoint_missed(turn: Turn, report: events.CheckpointFailed) -> None:
     """Remember that a checkpoint failed."""
     job = _gang(turn, report.job, report.epoch)

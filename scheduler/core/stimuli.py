@@ -20,6 +20,7 @@ from schemas.events import (
     JobSubmitted,
     NodeBorn,
     NodeDied,
+    OutputsKept,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
@@ -166,6 +167,7 @@ Input = (
     | WorkerStopped
     | WorkerFailed
     | CheckpointCommitted
+    | OutputsKept
     | CheckpointFailed
     | CommandAcknowledged
     | CurvesLearned

@@ -1,5 +1,6 @@
 """`tidegate submit job.yaml`: what a file says becomes one job, and what it should not is named."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_file_of_the_page_is_taken_and_flags_go_before_it(
     tidegate: Run, log: Path, tmp_path: Path
 ) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     file = written(tmp_path, block, "job.yml")
     ran = tidegate("submit", "--gpus", "2", "--job", "mine", file, "--log", log)
     assert ran.code == 0, ran.err
@@ -101,3 +102,68 @@ def test_of_submits_with_one_key_all_ask_for_the_same(tidegate: Run, log: Path) 
     assert first.out == second.out
     assert [one.id for one in said(log)] == ["dag-17", "dag-17"]
     assert tidegate("submit", "--key", "a b", "--log", log, "--", "true").code == 2
+
+
+def coded(tmp_path: Path) -> tuple[Path, str]:
+    """Make a folder of code; give it, and the address of a store for it."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("pass")
+    return tmp_path / "code", f"file://{tmp_path}/store"
+
+
+def test_a_folder_of_code_is_stored_once_and_named_by_its_digest(
+    tidegate: Run, log: Path, tmp_path: Path
+) -> None:
+    folder, store = coded(tmp_path)
+    file = written(tmp_path, "command: [python3, train.py]\ncode: ./code\n")
+    flags = ("submit", "--code-store", store, "--log", log)
+    first = tidegate.does(*flags, file)
+    again = tidegate.does(*flags, "--code", folder, "--", "python3", "train.py")
+    (stored,) = (tmp_path / "store").iterdir()
+    digest = hashlib.sha256(stored.read_bytes()).hexdigest()
+    assert "is now at" in first.err
+    assert "was there already" in again.err
+    for job in jobs(log):
+        assert job.program is not None
+        assert job.program.code == f"{store}/{digest}.tar.gz"
+        assert job.program.code_sha256 == digest
+
+
+def test_code_may_lie_somewhere_already(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    text = f"command: [a]\ncode: s3://bucket/a.zip\ncode_sha256: {'ab' * 32}\n"
+    tidegate.does("submit", written(tmp_path, text), "--log", log)
+    tidegate.does("submit", "--code", "s3://b/b.zip", written(tmp_path, text), "--log", log)
+    one, other = (job.program for job in jobs(log))
+    assert one is not None and other is not None  # noqa: PT018
+    assert (one.code, one.code_sha256) == ("s3://bucket/a.zip", "ab" * 32)
+    assert (other.code, other.code_sha256) == ("s3://b/b.zip", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "words"),
+    [
+        ("command: [a]\ncode: ./code", (), "--code-store is missing"),
+        ("command: [a]\ncode: ./none", ("--code-store", "file:///x"), "none: is no folder"),
+        ("command: [a]\ncode: s3://b/a.txt", (), "code: must end in .tar.gz, .tgz, .zip"),
+        ("command: [a]\ncode: s3://b/a.zip\nworkdir: /x", (), "workdir: leave it out"),
+        ("command: [a]\ncode_sha256: b", (), "code_sha256: "),
+        ("command: [a]\ncode: [b]", (), "code: "),
+        ("model: m\nrates: [{gpus: 1, samples_per_s: 2}]", ("--code", "c"), "program.code"),
+    ],
+)
+def test_code_that_cannot_be_is_named(
+    tidegate: Run, log: Path, tmp_path: Path, text: str, flags: tuple[str, ...], words: str
+) -> None:
+    coded(tmp_path)
+    ran = tidegate("submit", *flags, written(tmp_path, text), "--log", log)
+    assert ran.code == 2, ran
+    assert words in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_is_refused_stores_nothing(tidegate: Run, log: Path, tmp_path: Path) -> None:
+    folder, store = coded(tmp_path)
+    known = tidegate.tells("jobs", "--all", "--log", log)["jobs"][0]["job"]
+    flags = ("submit", "--code", folder, "--code-store", store, "--log", log, "--job", known)
+    assert f"{known} exists already" in tidegate.refuses(*flags, "--", "true")
+    assert not (tmp_path / "store").exists()

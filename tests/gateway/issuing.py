@@ -81,7 +81,7 @@ def identities(
 
     provider = None
     if issuer is not None:
-        client = Client(ISSUER, "tidegate", "", section.scopes, "tidegate",
+        client = Client(ISSUER, "tidegate", "", section.scopes, section.audiences,
                         "https://tidegate.example.org/callback")  # fmt: skip
         provider = Provider(client, clock, issuer.transport)
     return Identities(Rules(section, file, read, clock), provider, Seal(SECRET), clock, True)

@@ -1,5 +1,6 @@
 """What the page about jobs shows is whole: its configuration runs, and its job ends there."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -34,7 +35,24 @@ def test_the_machine_of_the_page_takes_the_job_of_the_page_to_its_end(tmp_path: 
         )
         named = tidegate("submit", "--log", log, "--job", "bad", "--", "pyton", "my.py")
         assert named.returncode == 0, named.stderr
+        # As the page says it: from a folder that the agent has never seen.
+        (tmp_path / "mine").mkdir()
+        text = "print('from my folder'); open('report', 'w').write('all is well')"
+        (tmp_path / "mine" / "lib.py").write_text(text)
+        flags = ("--code", tmp_path / "mine", "--code-store", f"file://{tmp_path}/code")
+        file = tmp_path / "coded.json"
+        command = [sys.executable, "-c", "import lib"]
+        file.write_text(json.dumps({"job": "coded", "command": command, "outputs": ["rep*"]}))
+        coded = tidegate("submit", "--log", log, *flags, file)
+        assert coded.returncode == 0, coded.stderr
         wait_until(lambda: state(log, "bad") == "failed")
+        wait_until(lambda: state(log, "coded") == "completed")
+        why = json.loads(tidegate("why", "coded", "--log", log, "--json", "-").stdout)
+    assert why["outputs"]["files"] == 1
+    kept = Path(why["outputs"]["uri"].removeprefix("file://")) / "report"
+    assert kept.read_text() == "all is well"
+    (said,) = (tmp_path / "runs").glob("runs/coded/*/logs/rank-0.log")
+    assert said.read_text() == "from my folder\n"
     assert (
         "No such file or directory: pyton"
         in tidegate("jobs", "--all", "--log", log, "--json", "-").stdout

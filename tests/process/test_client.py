@@ -183,7 +183,7 @@ def test_a_log_that_is_named_wins_over_the_context_for_verbs_that_ask(
     )
     assert "--sign: the gateway" in tidegate.refuses("pause", "--sign", "a=b")
     monkeypatch.setenv("TIDEGATE_TOKEN", "wrong")
-    assert "Put a token that is in force" in tidegate.refuses("pause")
+    assert "put a token that is in force" in tidegate.refuses("pause")
 
 
 def test_contexts_are_added_chosen_and_removed(

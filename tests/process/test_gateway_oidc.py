@@ -5,8 +5,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +19,10 @@ import pytest
 
 from console.main import main
 from tests.composed import lacks
+from tests.console.conftest import Run
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
+from tidegate_client import login
 
 SOURCE = Path(__file__).with_name("oidc")
 
@@ -44,7 +48,7 @@ class Pair:
         ports = free_port(), free_port()
         self.issuer, self.url = (f"http://127.0.0.1:{port}" for port in ports)
         self.provider = subprocess.Popen(
-            ["node", "provider.mjs", str(ports[0]), f"{self.url}/callback"],
+            ["node", "provider.mjs", str(ports[0]), f"{self.url}/callback", "300"],
             cwd=installed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -58,7 +62,7 @@ class Pair:
             f'[gateway]\nport = {ports[1]}\npublic_url = "{self.url}"\n'
             f'[gateway.auth]\nissuer = "{self.issuer}"\nclient_id = "tidegate"\n'
             f'client_secret_file = "{folder / "client"}"\nsecret_file = "{folder / "secret"}"\n'
-            'scopes = ["openid"]\n'
+            'scopes = ["openid"]\nterminal_client_id = "tidegate-terminal"\n'
             '[[gateway.auth.bindings]]\ngroup = "acme-team"\nrole = "tenant"\ntenant = "acme"\n'
             '[[gateway.auth.bindings]]\ngroup = "operators"\nrole = "operator"\n'
         )
@@ -118,15 +122,21 @@ def pair(_installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def sign_in(pair: Pair, browser: httpx.Client, name: str) -> httpx.Response:
     """Go from /login over the provider's pages back to the gateway, as a browser does."""
-    answer = browser.get(f"{pair.url}/login")
+    return browse(pair, browser, f"{pair.url}/login", name)
+
+
+def browse(pair: Pair, browser: httpx.Client, url: str, name: str) -> httpx.Response:
+    """Go over the provider's pages, filling them in as somebody, until they lead elsewhere."""
+    answer = browser.get(url)
     for _ in range(12):
         if answer.is_redirect:
             answer = browser.get(answer.next_request.url)  # type: ignore[union-attr]
             continue
-        form = re.search(r'<form[^>]*action="([^"]+)"[^>]*method="post"', answer.text)
+        form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
         if answer.url.port != httpx.URL(pair.issuer).port or form is None:
             return answer
-        fields = {"prompt": "login", "login": name, "password": "any"}
+        hidden = re.findall(r'name="(\w+)" value="([^"]*)"', answer.text)
+        fields = {"prompt": "login", "login": name, "password": "any", **dict(hidden)}
         if 'value="consent"' in answer.text:
             fields = {"prompt": "consent"}
         answer = browser.post(answer.url.join(form[1]), data=fields)
@@ -186,6 +196,74 @@ def test_the_providers_key_changes(pair: Pair) -> None:
         assert time.monotonic() < deadline_s
         time.sleep(0.5)
     assert pair.ask(old) == 401
+
+
+@pytest.fixture
+def terminal(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """A command line whose context is this gateway, and whose browser signs in as anna."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    run = Run(capsys)
+    run.does("context", "add", "prod", pair.url)
+
+    def opened(url: str) -> bool:
+        thread = threading.Thread(target=as_anna, args=(pair, url), daemon=True)
+        thread.start()
+        return True
+
+    monkeypatch.setattr("webbrowser.open", opened)
+    return run
+
+
+def as_anna(pair: Pair, url: str) -> None:
+    with httpx.Client() as browser:
+        browse(pair, browser, url, "anna")
+
+
+def test_people_sign_in_from_a_terminal(pair: Pair, terminal: Run, tmp_path: Path) -> None:
+    assert "tidegate context login prod" in terminal.refuses("jobs")
+    said = terminal.does("context", "login").out
+    assert said.startswith("prod: you are anna, tenant of acme, until ")
+    file = tmp_path / "tidegate" / "tokens" / "prod"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert terminal.tells("context", "list")["contexts"][0]["token_file"] == str(file)
+    terminal.does("jobs")
+    file.write_text(pair.token(exp=int(time.time()) - 60))
+    said = terminal.refuses("jobs")
+    assert "the token has expired" in said
+    assert "`tidegate context login prod`" in said
+    terminal.does("context", "login", "prod")  # over the old one
+    terminal.does("jobs")
+
+
+def test_people_sign_in_by_a_code_that_they_type_in_elsewhere(
+    pair: Pair, terminal: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def elsewhere(seconds: float) -> None:
+        """Once it has been asked in vain, somebody types the code in."""
+        waits.append(seconds)
+        if len(waits) == 2:
+            (address,) = addresses
+            as_anna(pair, address)
+
+    addresses: list[str] = []
+    plain = login.by_device
+
+    def patient(provider: Any, http: Any, show: Any) -> login.Token:
+        def shown(address: str, code: str) -> None:
+            addresses.append(address)
+            show(address, code)
+
+        return plain(provider, http, shown, elsewhere)
+
+    monkeypatch.setattr(login, "by_device", patient)
+    ran = terminal.does("context", "login", "--device")
+    assert "type in: " in ran.err
+    assert "you are anna, tenant of acme" in ran.out
+    assert len(waits) == 2
 
 
 def test_the_lock_file_names_one_registry() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from cloud_agent.clusters.executor import ClusterExecutor
 from cloud_agent.clusters.gang_record import GangRecord
-from runtime.core import GangCompleted, GangFailed, ScaleWorkers, StopWorkers
+from runtime.core import GangCompleted, GangFailed, ScaleWorkers, StartWorkers, StopWorkers
+from schemas.programs import Program
 from tests.driven import spec
 from tests.unit.test_clusters_folder import Agent
 from tests.workers import shell
@@ -69,3 +70,13 @@ def test_a_gang_that_has_no_record_fails_under_the_epoch_of_a_change_of_size(age
         executor,
         lambda: any(isinstance(one, GangFailed) and one.epoch == 4 for one in agent.said),
     )
+
+
+def test_code_that_no_cluster_fetches_is_refused_for_good_with_what_to_do(agent: Agent) -> None:
+    executor, _ = agent.begin()
+    program = Program(argv=["true"], code="s3://bucket/a.zip")
+    executor.start(StartWorkers("j", 1, {"n1": (0,)}, spec(program), 0, 0.0), time.time())
+    agent.until(executor, lambda: any(isinstance(one, GangFailed) for one in agent.said))
+    (failed,) = [one for one in agent.said if isinstance(one, GangFailed)]
+    assert failed.error.startswith("code: agents of clusters fetch none")
+    assert not failed.retriable

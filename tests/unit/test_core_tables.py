@@ -120,6 +120,7 @@ def _others(job: str) -> dict[str, Any]:
     return {
         "JobAdvanced": facts.JobAdvanced(job, 1, 1.0, 0, 1.0),
         "JobExplained": facts.JobExplained(job, {}),
+        "OutputsKept": facts.OutputsKept(job, "file:///o", 1, 1, ""),
         "TargetSet": facts.TargetSet(job, "train", {"n": [2]}, "starts"),
         "TargetDropped": facts.TargetDropped(job, "r"),
         "WorkerReady": facts.WorkerReady(job, 5, "n"),

@@ -1,18 +1,24 @@
 """Stories and documents of jobs, from entries alone and from a bus; and which cell is meant."""
 
+from typing import Any
+
 import orjson
 import pytest
 
 from bus.clock import PacedClock
 from bus.contract import Message
 from bus.memory import MemoryBus
+from console.panel import plain_panel
 from explain.answer import Answer, Reading
 from explain.documents import WhyDocument, why_document
+from explain.history import Kept
 from explain.reading import WhichCell, read_bus, read_story
 from explain.story import Failures, Story
+from scheduler.policies.interface import Target
+from schemas.events import OutputsKept
 from schemas.journal import JournalEntry, decode_entry
 from schemas.topics import JOURNAL
-from tests.console.stories import START_S, Teller, tell
+from tests.console.stories import START_S, Teller, job, node, sized, tell
 
 JOBS = ("grown", "victim", "mover", "done", "waiter", "dropped")
 
@@ -127,6 +133,46 @@ def failing() -> list[JournalEntry]:
     ]
     blank = recorded(tell())[0][1]
     return [blank.model_copy(update={"decision": {"facts": [fact]}}) for fact in facts]
+
+
+def finished(*, epoch: int = 0, **over: Any) -> Teller:
+    """Tell of one job that is done, and whose outputs were kept before it was."""
+    told = Teller()
+    told.feed(node("n0", "training", "training"))
+    told.feed(job("done"))
+    starts = Target("training", (("n0", 1),))
+    told.decides(sized("done", "starts", "market.price", 0, 1), targets={"done": starts})
+    told.up("done")
+    at = told.state.jobs["done"].epoch + epoch
+    fields = {"job": "done", "uri": "file:///o/done/outputs/1", "files": 2, "size_mib": 3}
+    told.feed(OutputsKept.model_validate({**fields, "epoch": at, **over}))
+    told.off("done", "completed", 1000)
+    return told
+
+
+def test_where_outputs_are_is_told_of_a_job_that_is_done() -> None:
+    told = finished(left_out="x.csv: there is none")
+    why = explained(reading_of(told), story_of(told, "done"))
+    assert (why.state, why.outputs) == (
+        "completed",
+        Kept("file:///o/done/outputs/1", 2, 3, "x.csv: there is none"),
+    )
+    (line,) = [line for line in why.history if line.what == "outputs kept"]
+    said = "2 files, 3 MiB, at file:///o/done/outputs/1; not kept: x.csv: there is none"
+    assert line.detail == said
+    answer = Answer.of(reading_of(told), story_of(told, "done"))
+    assert answer is not None
+    assert "outputs/1; not kept: x.csv" in plain_panel(answer, 200)
+
+
+@pytest.mark.parametrize("over", [{"epoch": 1}, {"epoch": -1}, {"job": "other"}])
+def test_outputs_of_another_gang_are_no_outputs_of_the_job(over: dict[str, Any]) -> None:
+    told = finished(**over)
+    assert explained(reading_of(told), story_of(told, "done")).outputs is None
+
+
+def test_a_job_without_outputs_says_nothing_of_them(told: Teller) -> None:
+    assert explained(reading_of(told), story_of(told, "done")).outputs is None
 
 
 def test_a_job_failed_by_what_its_last_gang_said_first() -> None:

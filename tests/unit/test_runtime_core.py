@@ -12,6 +12,7 @@ from runtime.core import (
     GangStopped,
     Limits,
     Outputs,
+    OutputsStored,
     ScaleWorkers,
     StartWorkers,
     StopWorkers,
@@ -25,6 +26,7 @@ from schemas.commands import (
 from schemas.events import (
     CheckpointCommitted,
     CheckpointFailed,
+    OutputsKept,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
@@ -248,5 +250,9 @@ def test_periodic_checkpoints_come_between_the_limits() -> None:
     assert not core.handle(Tick(), NOW_S + 901).actions, "one is being written"
     lost = core.handle(CheckpointLost("j", 1, "disk full"), NOW_S + 905)
     assert events(lost) == [CheckpointFailed(job="j", epoch=1, error="disk full")]
+    stored = core.handle(OutputsStored("j", 1, "file:///o", 2, 3, "x"), NOW_S + 905)
+    (kept,) = events(stored)
+    assert kept == OutputsKept(job="j", epoch=1, uri="file:///o", files=2, size_mib=3, left_out="x")
+    assert events(core.handle(OutputsStored("j", 2, "file:///o", 2, 3, "x"), NOW_S + 905)) == []
     assert not core.handle(Tick(), NOW_S + 906).actions, "not again at once"
     assert core.handle(Tick(), NOW_S + 905 + 900).actions

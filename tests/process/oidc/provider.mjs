@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { generateKeyPairSync, createPrivateKey, sign } from 'node:crypto';
 import Provider from 'oidc-provider';
 
-const [port, redirect] = process.argv.slice(2);
+const [port, redirect, lifetime] = process.argv.slice(2);
 const issuer = `http://127.0.0.1:${port}`;
 const groups = { anna: ['acme-team'], olga: ['operators'], nora: [] };
 let number = 0;
@@ -19,7 +19,13 @@ function serve() {
     clients: [{
       client_id: 'tidegate', client_secret: 'the-client-secret', redirect_uris: [redirect],
       response_types: ['code'], grant_types: ['authorization_code'],
+    }, {
+      client_id: 'tidegate-terminal', application_type: 'native', token_endpoint_auth_method: 'none',
+      redirect_uris: ['http://127.0.0.1/callback'], response_types: ['code'],
+      grant_types: ['authorization_code', 'urn:ietf:params:oauth:grant-type:device_code'],
     }],
+    features: { deviceFlow: { enabled: true } },
+    ttl: { IdToken: () => Number(lifetime) },
     jwks: { keys: [key] },
     claims: { openid: ['sub', 'groups'] },
     conformIdTokenClaims: false,

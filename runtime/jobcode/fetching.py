@@ -1,0 +1,188 @@
+"""Brings the code of a job to where its workers begin: fetched once, unpacked for each run.
+
+Whoever submits a job names its archive, and the agent fetches with its own rights, from its own
+network: so only from where its operator allows. It is unpacked by another process
+(`runtime.jobcode.unpacking`), as the user of the job.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import runtime
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.filesystem import Filesystem
+from runtime.executors.untrusted_files import open_regular_file
+from runtime.jobcode.unpacking import UNFIT
+from schemas.programs import Program
+
+#: Within the folder of a job: its archive, and what is unpacked and not yet a run's.
+CODE = "code"
+#: In a place from which code may be fetched, this stands for the name of the job's tenant.
+TENANT = "{tenant}"
+_MIB = 1024 * 1024
+_PIECE = _MIB
+#: Unpacking may take so long, in seconds.
+_UNPACK_S = 900.0
+_LOOK_S = 0.1
+
+
+class CodeRefused(Exception):
+    """The code is not fetched or not unpacked, and would not be another time; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Code to fetch, and what an agent allows."""
+
+    program: Program
+    tenant: str | None
+    #: The beginnings of the addresses that it may have.
+    allowed: Sequence[str]
+    #: Packed and unpacked it has at most so many MiB.
+    mib_max: int
+    #: As whom it is unpacked; None: as the agent's own user.
+    uid: int | None
+
+
+def place_of(url: str, tenant: str | None, allowed: Sequence[str]) -> tuple[str, str]:
+    """Split an address into the place that allows it, and the rest.
+
+    Raises:
+        CodeRefused: none does.
+    """
+    for place in allowed:
+        if TENANT in place and tenant is None:
+            continue
+        begin = place.replace(TENANT, str(tenant)).rstrip("/") + "/"
+        if url.startswith(begin):
+            return begin.rstrip("/"), url.removeprefix(begin)
+    own = [place.replace(TENANT, tenant or TENANT) for place in allowed]
+    if not own:
+        raise CodeRefused(
+            f"code: this agent fetches no code, so not {url}; its operator allows it by "
+            f'agent.workers.code = ["{url.rpartition("/")[0]}"]'
+        )
+    raise CodeRefused(
+        f"code: {url} is nowhere where this agent fetches from, which is {', '.join(own)}; put it "
+        "there, or ask its operator to add the place to agent.workers.code"
+    )
+
+
+def brought(wanted: Wanted, job: Path, stop: threading.Event) -> Path:
+    """Fetch the code and unpack it; give the folder with it, which is the caller's to move. Blocks.
+
+    Args:
+        wanted: What to fetch, and the limits.
+        job: The folder of all runs of the job.
+        stop: Set it to give up.
+
+    Raises:
+        CodeRefused: it is not allowed, is another than was named, or cannot be unpacked.
+        CheckpointError: it cannot be had now; perhaps later.
+        OSError: the disk does not take it.
+    """
+    folder = job / CODE
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    archive = _fetched(wanted, folder, stop)
+    into = Path(tempfile.mkdtemp(prefix="unpacked-", dir=folder))
+    try:
+        if wanted.uid is not None:
+            os.chown(into, wanted.uid, wanted.uid)
+        _unpack(wanted, archive, into, stop)
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+    return into
+
+
+def _fetched(wanted: Wanted, folder: Path, stop: threading.Event) -> Path:
+    """Give the archive: one whose digest is named is fetched once, another each time."""
+    url, digest = str(wanted.program.code), wanted.program.code_sha256
+    place, rest = place_of(url, wanted.tenant, wanted.allowed)
+    path = folder / ("archive" if digest is None else digest)
+    if digest is not None and _digest_of(path) == digest:
+        return path
+    draft, most, hashed, size = folder / "draft", wanted.mib_max * _MIB, hashlib.sha256(), 0
+    draft.unlink(missing_ok=True)
+    try:
+        with Filesystem(place).reading(rest) as stream, draft.open("xb") as file:
+            while piece := stream.read(_PIECE):
+                size += len(piece)
+                if stop.is_set():
+                    raise CheckpointError(f"{url}: stopped")
+                if size > most:
+                    raise CodeRefused(
+                        f"code: {url} has more than {wanted.mib_max} MiB, which is the most that "
+                        "this agent takes (agent.workers.code_max_mib); leave data out of it"
+                    )
+                hashed.update(piece)
+                file.write(piece)
+        if digest is not None and hashed.hexdigest() != digest:
+            raise CodeRefused(
+                f"code_sha256: {url} has {hashed.hexdigest()}, not {digest}; see who replaced it, "
+                "or name the new one"
+            )
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _digest_of(path: Path) -> str | None:
+    found = hashlib.sha256()
+    try:
+        with open_regular_file(path) as file:
+            while piece := file.read(_PIECE):
+                found.update(piece)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+def _unpack(wanted: Wanted, archive: Path, into: Path, stop: threading.Event) -> None:
+    url = str(wanted.program.code)
+    kind = "zip" if url.endswith(".zip") else "tar"
+    user = "-" if wanted.uid is None else str(wanted.uid)
+    with open_regular_file(archive) as file:
+        process = subprocess.Popen(
+            # Without site packages: it needs the standard library alone.
+            [sys.executable, "-P", "-S", "-X", "utf8", "-m", "runtime.jobcode.unpacking",
+             kind, user, str(wanted.mib_max * _MIB)],
+            cwd=into,
+            env={"PYTHONPATH": str(Path(runtime.__file__).parent.parent)},
+            stdin=file,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        with process:
+            said = _last_words(process, stop)
+    if process.returncode == UNFIT:
+        raise CodeRefused(f"code: {url} is not unpacked: {said}; pack it again without that")
+    if process.returncode != 0:
+        how = said or f"what unpacks it ended with {process.returncode}"
+        raise CheckpointError(f"{url}: could not be unpacked: {how}")
+
+
+def _last_words(process: "subprocess.Popen[bytes]", stop: threading.Event) -> str:
+    """Wait for its end; give the end of what it says. Kills it when stopped, or too slow."""
+    for _ in range(int(_UNPACK_S / _LOOK_S)):
+        try:
+            _, said = process.communicate(timeout=_LOOK_S)
+            break
+        except subprocess.TimeoutExpired:
+            if stop.is_set():
+                process.kill()
+    else:
+        process.kill()
+        _, said = process.communicate()
+    text = said.decode(errors="replace")
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())[-500:]
