@@ -59,7 +59,9 @@ def submit(
     edge: Annotated[
         bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose it is. [default: yours, or operator]")
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")
     ] = None,
@@ -113,6 +115,7 @@ def submit(
         fields["program"] = {"argv": command, **program}
     elif program:
         without_command(next(iter(program)), has_file=file is not None)
+    own = "tenant" not in fields
     complete(fields, key)
     in_file = fields.pop("deadline", None)
     where = "--deadline" if deadline is not None else f"{file}: deadline"
@@ -139,6 +142,7 @@ def submit(
         as_event=submission,
         life_s=LIFE_MAX_S,
         key=key,
+        own=own,
     )
 
 
