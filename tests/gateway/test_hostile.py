@@ -11,7 +11,7 @@ from gateway.sealing import Seal
 from gateway.subjects import Role, Sight
 from scheduler.core.engine import Engine
 from scheduler.core.state import ClusterState
-from scheduler.core.stimuli import Cause, LeaderStarted, Stimulus
+from scheduler.core.stimuli import Cause, Input, LeaderStarted, Stimulus
 from scheduler.journal import write_entry
 from scheduler.policies.registry import make_policy
 from schemas.journal import NO_DIGEST
@@ -72,7 +72,8 @@ async def test_what_a_hostile_log_says_comes_into_no_header(
         submitted("j0").model_copy(update={"job": name, "tenant": name, "model": name})
         for name in EVIL
     ]
-    for number, data in enumerate((begun, node_born("n0"), *evil)):
+    inputs: list[Input] = [begun, node_born("n0"), *evil]
+    for number, data in enumerate(inputs):
         stimulus = Stimulus(1e9 + number, data, Cause("/agents/a", 0, number))
         decision = engine.handle(stimulus)
         value, digest = write_entry(engine.state, stimulus, decision, digest)

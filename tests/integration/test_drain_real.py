@@ -56,7 +56,7 @@ service = ""
 #: What makes a demand of so many requests.
 BUSY, IDLE = 4.0, 0.0
 #: What owners need is forecast in seconds, not hours.
-QUICK = {"scheduler__policy": POLICY, "scheduler__settings__load_slot_s": 2}
+QUICK: dict[str, Any] = {"scheduler__policy": POLICY, "scheduler__settings__load_slot_s": 2}
 
 
 class Owner:
@@ -93,7 +93,7 @@ class Cell:
         self.folder, self._make = folder, make
         self.log = folder / "bus.db"
 
-    async def begin(self, name: str, role: str, config: str = "", **keys: object) -> Service:
+    async def begin(self, name: str, role: str, config: str = "", **keys: Any) -> Service:
         """Start a process with a configuration of its own; return when it has begun."""
         own = self.folder / f"of-{name}"
         own.mkdir()
