@@ -1,7 +1,8 @@
 """How quickly the gateway answers of any moment: index, seeks, and reads beside many streams.
 
 `python -m benchmarks gateway` measures a small log. Of a large one:
-`python -m benchmarks.gateway --entries 1000000 --streams 1000`.
+`python -m benchmarks.gateway --entries 1000000 --streams 1000`. Of a large cell:
+`python -m benchmarks.gateway --cell 10000x50000`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import httpx
 import numpy as np
 import uvicorn
 
+from benchmarks import gateway_cell
 from benchmarks.provenance import provenance
 from benchmarks.replay import journal
 from bus.clock import SystemClock
@@ -189,9 +191,15 @@ def main() -> int:
     )
     parser.add_argument("--entries", type=int, default=20_000)
     parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--cell", help="NODESxJOBS: instead, of a cell of this size")
+    parser.add_argument("--minutes", type=int, default=30, help="of the cell's work (30)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    figures = run(0.0, options.entries, options.streams)
+    if options.cell is not None:
+        nodes, _, jobs = options.cell.partition("x")
+        figures = gateway_cell.run(int(nodes), int(jobs), options.minutes)
+    else:
+        figures = run(0.0, options.entries, options.streams)
     text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
     if options.json is not None:
         options.json.write_text(text)

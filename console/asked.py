@@ -86,6 +86,9 @@ def hints(submission: JobSubmitted, nodes: Sequence[NodeRow]) -> Iterator[str]:
     for less, more in pairwise(submission.rates):
         if more.samples_per_s < less.samples_per_s:
             yield f"By its rates it is slower on {more.gpus} GPUs than on {less.gpus}; is that so?"
+        elif (gain := more.samples_per_s / less.samples_per_s) > 1.1 * more.gpus / less.gpus:
+            how = f"{more.gpus} GPUs are {gain:.3g} times as fast as {less.gpus}"
+            yield f"By its rates {how}; is that so?"
     program = submission.program
     if program is None or program.workdir is not None or program.code is not None:
         return

@@ -152,6 +152,8 @@ class GatewaySource:
         if wish.args is None:
             return Sent(document={"context": self.context})
         args = wish.args.model_dump(mode="json")
+        if wish.own:
+            del args["spec"]["tenant"]  # the gateway knows
         with self._asking() as client:
             done = client.ask(args.pop("verb"), reason=reason, key=wish.key, wait=_ANSWER_S, **args)
         heard = done.result == "done"

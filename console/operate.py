@@ -60,7 +60,9 @@ def submit(
     edge: Annotated[
         bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is. [default: operator]")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose it is. [default: yours, or operator]")
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")
     ] = None,
@@ -137,6 +139,7 @@ def submit(
     if code is not None and "program" not in fields:
         without_command("code", has_file=file is not None)
     archive = with_code(fields, code, file, code_store)
+    own = "tenant" not in fields
     complete(fields, key)
     in_file = fields.pop("deadline", None)
     where = "--deadline" if deadline is not None else f"{file}: deadline"
@@ -164,6 +167,7 @@ def submit(
         as_event=submission,
         life_s=LIFE_MAX_S,
         key=key,
+        own=own,
     )
 
 

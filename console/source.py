@@ -56,6 +56,7 @@ class Wish:
     as_event: JobSubmitted | JobCancelled | None = None  #: Over Kafka, where nothing signs.
     life_s: float = LIFE_S
     key: str | None = None  #: Of what is asked with one key, one is done.
+    own: bool = False  #: A job is for the tenant of who asks, where that is known.
 
 
 @dataclass(frozen=True, slots=True)

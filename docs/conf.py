@@ -28,6 +28,7 @@ BELOW = {
         "How to, for tenants": ["Submit and follow a job <jobs>"],
         "How to, for platform engineers": [
             "Deploy <deploy>",
+            "Run it for a team <team>",
             "Install an agent <install>",
             "Lend inference GPUs <lending>",
             "Meter GPUs and load <meters>",

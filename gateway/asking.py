@@ -225,11 +225,15 @@ class Asked:
         """
         entry = "none" if moment.entry is None else str(moment.entry)
         kept = moment.pinned and lasts
+        seen = self.seen(moment, document, own=own)
+        return tagged(self.request, self.who, moment.feed.cell, entry, seen, kept=kept)
+
+    def seen(self, moment: Moment, document: Any, *, own: str | None = None) -> Any:
+        """Give an answer as who asks sees it; `own` as for `answer`."""
         view = self.view(moment)
         if own is not None:
             view = replace(view, own_jobs=frozenset((own,)))
-        seen = view.of(document)
-        return tagged(self.request, self.who, moment.feed.cell, entry, seen, kept=kept)
+        return view.of(document)
 
     def view(self, *moments: Moment) -> View:
         """Give how who asks sees these moments."""

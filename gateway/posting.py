@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -37,6 +38,14 @@ _VIA = {"cookie": "console", "token": "api"}
 class _Turnstile:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+
+
+def _as_member(args: Any, tenant: str | None) -> Any:
+    """Have a submission that names no tenant be of the subject's own."""
+    spec = args.get("spec") if isinstance(args, dict) else None
+    if not isinstance(spec, dict) or args.get("verb") != "job.submit":
+        return args
+    return {**args, "spec": {"tenant": tenant or "operator", **spec}}
 
 
 @dataclass(slots=True)
@@ -80,7 +89,7 @@ class Desk:
             asked = Request.model_validate(
                 {
                     "id": name,
-                    "args": body.args,
+                    "args": _as_member(body.args, who.tenant),
                     "subject": who.name,
                     "role": who.role.value,
                     "tenant": who.tenant,

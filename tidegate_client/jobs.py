@@ -21,7 +21,8 @@ class Job(BaseModel):
 
     #: Its id; if left out, it follows from the key that it is submitted with, or is made up.
     id: str | None = None
-    tenant: str = "operator"
+    #: Whose it is; if left out, that of who submits it, or `operator`.
+    tenant: str | None = None
     model: str = "unnamed"
     #: A size, or the smallest and the largest.
     gpus: int | tuple[int, int] = 1
@@ -65,7 +66,6 @@ class Job(BaseModel):
             rates = {size: float(size) for size in (*sizes, high)}
         spec: dict[str, Any] = {
             "job": name,
-            "tenant": self.tenant,
             "model": self.model,
             "gpus_min": low,
             "gpus_max": high,
@@ -76,6 +76,8 @@ class Job(BaseModel):
             "edge_allowed": self.edge,
             "memory_mib": self.memory_mib,
         }
+        if self.tenant is not None:
+            spec["tenant"] = self.tenant
         if self.deadline is not None:
             spec["deadline_s"] = now_s + seconds_of(self.deadline)
         if self.command is not None:

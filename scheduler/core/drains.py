@@ -6,12 +6,16 @@ has not moved once it was asked is told to save its work and leave. A gang that 
 elsewhere may stay until a grace before the end.
 """
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
 from scheduler.core import facts
 from scheduler.core.leave import UP, end_gang, stop
 from scheduler.core.standing import Drain
 from scheduler.core.state import ClusterState, Job, Node
-from scheduler.core.transitions import JobState, NodeState
+from scheduler.core.transitions import JobState, LoanState, NodeState
 from scheduler.core.turn import Turn
+from scheduler.policies.interface import Figure, Reason
 
 
 def due_s(state: ClusterState) -> float | None:
@@ -37,6 +41,21 @@ def advance(turn: Turn) -> None:
             turn.emit(facts.DrainEnded(name, "empty"))
         elif late and not drain.force:
             turn.emit(facts.DrainEnded(name, "deadline"))
+
+
+def attributed(state: ClusterState, reasons: Iterable[Reason]) -> Iterator[Reason]:
+    """Say `operator.drain` of gangs that a policy moves for a drain.
+
+    A policy sees a node that may not be used, as is one that goes back to its owner, and says so.
+    """
+    for reason in reasons:
+        job = state.jobs.get(reason.subject) if reason.rule == "loans.reclaim" else None
+        nodes = [] if job is None else sorted(job.allocation)
+        ends_s = [state.standing.drains[n].by_s for n in nodes if n in state.standing.drains]
+        if ends_s and not any(state.nodes[n].loan_state is LoanState.RECLAIMING for n in nodes):
+            figures = (Figure("drain_by_s", min(ends_s)), *reason.figures)
+            reason = replace(reason, rule="operator.drain", figures=figures, lost_to=())
+        yield reason
 
 
 def _jobs(state: ClusterState, node: Node) -> list[Job]:

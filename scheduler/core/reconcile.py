@@ -9,6 +9,7 @@ from dataclasses import replace
 from scheduler.core import facts
 from scheduler.core.carry_out import advance
 from scheduler.core.claims import gives_nothing, stays, usable
+from scheduler.core.drains import attributed
 from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.loans import lend, start_reclaims
@@ -86,6 +87,8 @@ def _as_asked(turn: Turn, plan: Plan) -> Plan:
     if away:
         kept = (one for one in plan.reasons if one.verb != "keeps" or one.subject not in away)
         plan = replace(plan, reasons=tuple(kept))
+    if standing.drains:
+        plan = replace(plan, reasons=tuple(attributed(turn.state, plan.reasons)))
     return plan
 
 

@@ -13,7 +13,9 @@ from bus.signing import Signer, Verifier
 from bus.sqlite import SqliteBus
 from gateway.limits import WAITS_EACH
 from gateway.outbox import Outbox
+from gateway.posting import _as_member
 from schemas.topics import REQUESTS
+from tests.builders import submitted
 from tests.console.conftest import Run
 from tests.gateway.conftest import TOKEN, Serving
 from tests.gateway.test_access import problem
@@ -235,3 +237,14 @@ async def test_over_brokers_it_is_signed(tmp_path: Path, serving: Serving) -> No
             verifier = Verifier.of({"ops": key.public()})
             assert verifier.problem(record.value or b"", record.headers) is None
             assert orjson.loads(record.value or b"")["source"] == "/gateways/ops"
+
+
+async def test_a_job_of_no_tenant_is_of_who_submits_it(tmp_path: Path, serving: Serving) -> None:
+    async with working(tmp_path) as (desk, log), serving(log) as served:
+        spec = submitted("j5").model_dump(mode="json", exclude={"tenant"})
+        done = await during(desk, served.ask({"verb": "job.submit", "spec": spec}))
+        assert done["result"] == "done"
+        assert (await served.get("jobs/j5"))["job"]["tenant"] == "operator"
+    assert _as_member({"verb": "job.submit", "spec": spec}, "acme")["spec"]["tenant"] == "acme"
+    named = {"verb": "job.submit", "spec": {**spec, "tenant": "zeta"}}
+    assert _as_member(named, "acme") == named, "the rights refuse it"

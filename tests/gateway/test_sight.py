@@ -124,7 +124,8 @@ PATHS = {
     "jobs": ["jobs", "jobs?sort=-tenant", "jobs?tenant=zeta-corp", "jobs?text=zeta",
              "jobs?fields=job,tenant,model,why_in_words", "jobs?entry=4"],
     "job": ["jobs/acme-waits", "jobs/zeta-secret-run", "jobs/zeta-secret-ru"],
-    "why": ["jobs/acme-waits/why", "jobs/zeta-secret-run/why", "jobs/acme-waits/why?entry=4"],
+    "why": ["jobs/acme-waits/why", "jobs/zeta-secret-run/why", "jobs/acme-waits/why?entry=4",
+            "jobs/acme-waits/why?text=80", "jobs/zeta-secret-run/why?text=80"],
     "story": ["jobs/acme-waits/story", "jobs/zeta-secret-run/story"],
     "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
@@ -198,6 +199,10 @@ async def test_a_tenant_sees_its_own_whole_and_who_is_ahead(two: Path, serving: 
         assert set(node["holders"]) | set(node["claims"]) >= {ahead["job"]}, "one name everywhere"
         why = await served.get("jobs/acme-waits/why")
         assert why["spec"]["program"]["argv"] == ["train", "--password=acme-argv"]
+        text = (await served.get("jobs/acme-waits/why", text=80))["text"]
+        assert text.startswith("acme-waits: QUEUED for ")
+        assert why["because"]["rule"] in text
+        assert "zeta" not in text
         assert (await served.get(f"jobs/{ahead['job']}"))["job"]["job"] == ahead["job"]
         assert len((await served.get("jobs", tenant=ahead["tenant"]))["jobs"]) > 0
         assert (await served.get("jobs", tenant="zeta-corp"))["jobs"] == []

@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "for tests" in done.stderr
     assert certs(folder, "device", "edge-1").returncode == 0
+    assert certs(folder, "server", "gateway").returncode == 0
     return folder
 
 
@@ -32,12 +33,14 @@ def name_of(certificate: x509.Certificate) -> str:
     return str(attribute.value)
 
 
-@pytest.mark.parametrize("name", ["mosquitto", "kafka", "bridge-1", "bridge-2", "edge-1"])
+@pytest.mark.parametrize(
+    "name", ["mosquitto", "kafka", "gateway", "bridge-1", "bridge-2", "edge-1"]
+)
 def test_each_certificate_names_one_and_is_good_for_one_side(folder: Path, name: str) -> None:
     certificate = load(folder, name)
     certificate.verify_directly_issued_by(load(folder, "ca"))
     assert name_of(certificate) == name
-    is_server = name in ("mosquitto", "kafka")
+    is_server = name in ("mosquitto", "kafka", "gateway")
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [
         ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -69,7 +72,12 @@ def test_a_second_run_changes_nothing(folder: Path) -> None:
         }
 
     before = hashes()
-    for arguments in (("make",), ("device", "edge-1"), ("bridge", "bridge-1")):
+    for arguments in (
+        ("make",),
+        ("device", "edge-1"),
+        ("bridge", "bridge-1"),
+        ("server", "gateway"),
+    ):
         assert certs(folder, *arguments).returncode == 0
     assert hashes() == before
 

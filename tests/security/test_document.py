@@ -33,6 +33,20 @@ def test_every_threat_has_a_defence_and_a_test() -> None:
     assert all(len(row) == 3 and "tests/" in row[2] for row in rows)
 
 
+def test_what_a_client_of_the_gateway_may_try_has_an_answer_and_a_test() -> None:
+    table = PAGE.split("| it tries | what comes of it | held by |", 1)[1].split("\n\n", 1)[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines()[2:]]
+    assert all(len(row) == 3 and row[1].strip() and "tests/" in row[2] for row in rows)
+    tried = " ".join(row[0] for row in rows)
+    for what in (
+        *("no token", "forged", "ended", "revoked", "another issuer", "tampered", "host's name"),
+        *("CSRF", "another gateway's secret", "`subject`", "cancel another", "log", "pseudonyms"),
+        *("as a whole", "again", "another person's", "reads", "streams", "requests", "sign-ins"),
+        *("slowly", "huge body", "cursor", "header"),
+    ):
+        assert what in tried, what
+
+
 def test_every_fault_that_was_shown_has_a_test() -> None:
     table = FAULTS.split("| held by |\n", 1)[1].split("\n\n", 1)[0]
     rows = [line.strip("|").split("|") for line in table.splitlines()[1:]]

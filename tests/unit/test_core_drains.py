@@ -6,7 +6,7 @@ from scheduler.core import facts
 from scheduler.core.standing import TAKEN_MAX, Standing
 from scheduler.core.state import state_to_json
 from scheduler.core.stimuli import Decision, NodeSilent
-from scheduler.policies.interface import Phase
+from scheduler.policies.interface import Figure, Phase, Plan, Reason
 from schemas.commands import StopGang
 from schemas.events import NodeDied
 from schemas.requests import CordonNode, DrainNode, UncordonNode
@@ -145,6 +145,19 @@ def test_a_gang_that_the_policy_does_not_move_saves_and_waits() -> None:
     assert why is not None
     assert why["rule"] == "operator.drain"
     assert cell.seen().nodes.ids == ("n1",), "it stays cordoned"
+
+
+def test_that_a_policy_moves_a_gang_for_a_drain_is_not_taken_for_its_owners_wish() -> None:
+    cell = two_jobs()
+    cell.run("j0", n0=2)
+    cell.run("j1", n1=2)
+    drain(cell)
+    owner = [Reason(job, "preempts", "loans.reclaim", lost_to=("train",)) for job in ("j0", "j1")]
+    cell.adopt(Plan({"j0": None}, reasons=tuple(owner)))
+    first, second = (one for one in cell.last.reasons if one.verb == "preempts")
+    end_s = cell.state.standing.drains["n0"].by_s
+    assert first == Reason("j0", "preempts", "operator.drain", (Figure("drain_by_s", end_s),))
+    assert second == owner[1], "no drain is about it"
 
 
 def test_at_its_deadline_a_drain_ends_and_what_is_left_stays_cordoned() -> None:

@@ -39,6 +39,10 @@ def test_what_the_fleet_has_needs_no_word() -> None:
             {"rates": [{"gpus": 2, "samples_per_s": 300.0}, {"gpus": 4, "samples_per_s": 100.0}]},
             "By its rates it is slower on 4 GPUs than on 2; is that so?",
         ),
+        (
+            {"rates": [{"gpus": 2, "samples_per_s": 100.0}, {"gpus": 4, "samples_per_s": 300.0}]},
+            "By its rates 4 GPUs are 3 times as fast as 2; is that so?",
+        ),
     ],
 )
 def test_what_it_has_not_is_told(over: dict[str, Any], word: str) -> None:
