@@ -12,6 +12,7 @@ from rich.text import Text
 from console.bars import progress
 from explain.answer import Answer
 from explain.history import Line
+from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.spans import because, longest, missed, missed_because
@@ -155,6 +156,8 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
             text.append(f" was reported {duration(age_s)} ago", "dim")
     for piece in ending(job, answer.now_s, voice.origin_s):
         text.append(piece.text, None if piece.tone is None else TONES[piece.tone])
+    if job.metrics:
+        text.append(f"\n{in_words(job.metrics)}", "dim")
     return text
 
 

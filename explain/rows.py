@@ -56,6 +56,8 @@ class JobRow:
     waited_s: float | None  #: For its first start, or, if it waits now, since it does.
     # What a gateway of an earlier release does not say:
     start_epoch: int = 0  #: Of the newest start of its workers, whose log it names.
+    #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
+    metrics: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ def _job_row(job: Job, reading: Reading, failures: Mapping[str, str]) -> JobRow:
         migrations=job.migrations,
         failures=job.failures,
         start_epoch=job.start_epoch,
+        metrics=job.metrics,
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
         why=job.why,

@@ -12,6 +12,7 @@ from explain.answer import Answer
 from explain.cell import rules_of
 from explain.documents import WhyDocument, why_document
 from explain.measured import Measured
+from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
 from explain.reading import read_measured
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
@@ -68,10 +69,7 @@ async def tide(
     now = tide_of(moment.state)
     if moment.entries and begin_s <= now.at_s <= end_s:
         rows = [*(row for row in rows if row.at_s < now.at_s), now]
-    if len(rows) > points:
-        # The newest of each stride, so that the last row stays.
-        stride = -(-len(rows) // points)
-        rows = rows[::-1][::stride][::-1]
+    rows = list(thinned(rows, points))
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
     return at.answer(moment, document, lasts=complete)
@@ -252,6 +250,19 @@ async def stays(job: JobId, at: At) -> Response:
     moment, found = await telling.told(at, job)
     document = {**views.framed(moment), "job": job, "stays": list(stays_of(found[0]))}
     return at.answer(moment, document, own=job)
+
+
+@router.get("/jobs/{job}/curves", response_model=models.CurvesAnswer)
+async def curves(
+    job: JobId,
+    at: At,
+    points: Annotated[int, Query(description="Of each curve, at most.", ge=2, le=POINTS)] = POINTS,
+) -> Response:
+    """Give what a job reported of itself over time, such as its loss."""
+    moment, found = await telling.samples(at, job, points)
+    complete = moment.feed.index.entries >= moment.entries
+    document = {"job": job, "complete": complete, "curves": curves_of(found, points)}
+    return at.answer(moment, {**views.framed(moment), **document}, lasts=complete, own=job)
 
 
 @router.get("/loans", response_model=models.LoansAnswer)

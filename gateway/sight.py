@@ -59,6 +59,7 @@ SHOWS: Mapping[str, Shows] = {
     "why": Shows.NAMES,
     "story": Shows.NAMES,
     "stays": Shows.NAMES,
+    "curves": Shows.NAMES,
     "decisions": Shows.NAMES,
     "diff": Shows.NAMES,
     "ask": Shows.OWN,
@@ -184,6 +185,8 @@ class View:
         found = {name: self._seen(one, shown, name) for name, one in value.items()}
         if "job" in value and "tenant" in value and not self.who.owns(value["tenant"]):
             found["model"] = HIDDEN
+            if "metrics" in value:
+                found["metrics"] = None  # under names of its tenant's choice
             if value.get("why") is None and "why_in_words" in value:
                 found["why_in_words"] = None  # what its program said as it failed
             for asked in ("hold", "set_size"):

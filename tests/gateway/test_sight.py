@@ -127,6 +127,7 @@ PATHS = {
     "why": ["jobs/acme-waits/why", "jobs/zeta-secret-run/why", "jobs/acme-waits/why?entry=4"],
     "story": ["jobs/acme-waits/story", "jobs/zeta-secret-run/story"],
     "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
+    "curves": ["jobs/acme-waits/curves", "jobs/zeta-secret-run/curves"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
