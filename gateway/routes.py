@@ -58,8 +58,8 @@ async def tide(
     points: Annotated[int, Query(description="Rows, at most.", ge=2, le=5000)] = 600,
 ) -> Response:
     """Give over time what owners need and have, what is lent, unused and used, and the queue."""
-    begin_s = 0.0 if since is None else _named("since", since)
-    end_s = 2.0**62 if until is None else _named("until", until)
+    begin_s = 0.0 if since is None else moment_of(since, "since")
+    end_s = 2.0**62 if until is None else moment_of(until, "until")
     moment = await at.moment()
 
     async def find() -> list[Any]:
@@ -73,14 +73,6 @@ async def tide(
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
     return at.answer(moment, document, lasts=complete)
-
-
-def _named(name: str, text: str) -> float:
-    try:
-        return moment_of(text)
-    except Problem as problem:
-        detail = problem.detail.replace("at=", f"{name}=", 1)
-        raise Problem(400, detail, parameter=name) from None
 
 
 @router.get("/nodes", response_model=models.NodesPage)

@@ -67,6 +67,7 @@ SHOWS: Mapping[str, Shows] = {
     "output": Shows.OWN,
     "requests": Shows.OWN,
     "entry": Shows.JOURNAL,
+    "perfetto": Shows.JOURNAL,
     "dead_letters": Shows.RAW,
 }
 

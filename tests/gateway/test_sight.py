@@ -131,6 +131,7 @@ PATHS = {
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
+    "perfetto": ["perfetto", f"perfetto?since={START_S + 30}&until={START_S + 60}"],
     "diff": ["diff?entry=1&vs=7", "diff?entry=3&vs=4"],
     "dead_letters": ["dead-letters"],
     "request": ["requests/r1", "requests/r2", "requests/r3"],
