@@ -109,6 +109,8 @@ def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
         parts.append(Text(asked, "dim"))
     if job is not None and job.state not in TERMINAL:
         parts += [_progress(answer, job, voice), Text(length_line(job), "dim")]
+    if job is not None and job.metrics:
+        parts.append(Text(f"Reports {in_words(job.metrics)}.", "dim"))
     return parts
 
 
@@ -156,8 +158,6 @@ def _progress(answer: Answer, job: Job, voice: Voice) -> Text:
             text.append(f" was reported {duration(age_s)} ago", "dim")
     for piece in ending(job, answer.now_s, voice.origin_s):
         text.append(piece.text, None if piece.tone is None else TONES[piece.tone])
-    if job.metrics:
-        text.append(f"\n{in_words(job.metrics)}", "dim")
     return text
 
 

@@ -74,6 +74,8 @@ async def test_curves_are_those_of_the_log_at_any_moment(
     assert said["curves"] == {"simulated loss": points}
     said = await asyncio.to_thread(tidegate.tells, "why", job, "--log", log)
     assert said["metrics"] == {"simulated loss": points[-1][2]}
+    shown = (await asyncio.to_thread(tidegate.does, "why", job, "--log", log)).out
+    assert f"Reports simulated loss {points[-1][2]:.4g}." in shown
 
 
 def test_of_many_samples_so_many_are_given_and_the_newest_stays() -> None:
