@@ -15,6 +15,7 @@ from explain.acts import Act
 from explain.cell import CellRules
 from explain.documents import WhyDocument
 from explain.loan_history import PastLoan
+from explain.metrics import Curves
 from explain.moments import day_clock, is_simulated
 from explain.overview import Glance
 from explain.rows import JobRow, Jobs, Loans, Nodes
@@ -112,6 +113,15 @@ class GatewaySource:
         with self._asking() as client:
             found = client.stays(job)
             return self._seen(_read(list[Stay], [one.model_dump() for one in found]))
+
+    def curves(self, job: str) -> Curves:
+        from tidegate_client import NotFound
+
+        with self._asking() as client:
+            try:
+                return client.curves(job).curves
+            except NotFound:  # a gateway of an earlier release has none
+                return {}
 
     def nodes(self) -> Seen[Nodes]:
         # Of now, whatever was asked before: utilisation is known of no other moment.

@@ -20,8 +20,16 @@ from explain.answer import Answer, Reading
 from explain.cell import CellRules, rules_of
 from explain.documents import why_document
 from explain.loan_history import WANTED, PastLoan, loans_in
+from explain.metrics import Curves
 from explain.overview import Glance, overview
-from explain.reading import entries, pieces_for, read_failures, read_measured, read_story
+from explain.reading import (
+    entries,
+    pieces_for,
+    read_curves,
+    read_failures,
+    read_measured,
+    read_story,
+)
 from explain.rows import (
     JobRow,
     Jobs,
@@ -126,6 +134,11 @@ class LogSource:
         if not story.events:
             fail(_unknown(job, list(self.reading.state.jobs)))
         return self._seen(list(stays_of(story)))
+
+    def curves(self, job: str) -> Curves:
+        reading = self.reading
+        end = reading.state.number
+        return self._ask(lambda bus: read_curves(bus, reading.cell, job, end))
 
     def _story(self, job: str) -> Story:
         reading = self.reading

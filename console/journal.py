@@ -21,13 +21,15 @@ from bus.logfile import Progress, ReadLog, write_log
 from bus.reading import import_log
 from console.kafka import opened_log, resolved
 from console.output import JsonPath, emit_json, fail, out, plain
+from console.perfetto import perfetto
 from console.reading import DEFAULT_LOG
 from explain.moments import duration
 from explain.telling import fields
 from schemas.topics import ALL_TOPICS
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look into a log, or copy it: stats, verify, tail, export, import."
+    no_args_is_help=True,
+    help="Look into a log, or copy it: stats, verify, tail, export, import, perfetto.",
 )
 
 #: How often `--follow` looks, in seconds.
@@ -296,6 +298,9 @@ def import_(
     with opened_log(resolved(source)) as opened, _progress("Importing") as progress:
         count = import_log(opened, log, progress)
     _done("Imported", count, log, json_path)
+
+
+app.command()(perfetto)
 
 
 def _done(verb: str, count: int, path: Path, json_path: str | None) -> None:

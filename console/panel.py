@@ -12,6 +12,7 @@ from rich.text import Text
 from console.bars import progress
 from explain.answer import Answer
 from explain.history import Line
+from explain.metrics import in_words
 from explain.moments import day_clock, duration
 from explain.progress import ending, length_line, percent, share_done, speeds_of
 from explain.spans import because, longest, missed, missed_because
@@ -110,6 +111,8 @@ def _head(answer: Answer, voice: Voice) -> list[RenderableType]:
         parts.append(Text(asked, "dim"))
     if job is not None and job.state not in TERMINAL:
         parts += [_progress(answer, job, voice), Text(length_line(job), "dim")]
+    if job is not None and job.metrics:
+        parts.append(Text(f"Reports {in_words(job.metrics)}.", "dim"))
     return parts
 
 

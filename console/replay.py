@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
@@ -13,9 +12,9 @@ import typer
 from bus.clock import SystemClock
 from bus.logfile import ReadLog
 from console.kafka import opened_log, resolved
+from console.moment import moment_or_length
 from console.output import JsonPath, emit_json, fail, out
 from console.replayed import Answer, Sides
-from explain.moments import seconds_of
 from explain.telling import decision_lines
 from scheduler.compare import Comparison
 from scheduler.core.record import decision_to_dict
@@ -74,7 +73,7 @@ def replay(
     if quiet and step:
         fail("--step prints decisions; give --json a file, not -.")
     comparison = _comparison(policy, diff)
-    until_s, length_s = _moment(until)
+    until_s, length_s = moment_or_length("--until", until)
     story = None if job is None else Story(job)
     stepper = _Stepper() if step else None
 
@@ -135,24 +134,6 @@ def _comparison(policy: str | None, diff: bool) -> Comparison | None:
         return Comparison(make_policy, make_policy(policy))
     except ValueError as error:
         fail(f"--policy: {error}")
-
-
-def _moment(text: str | None) -> tuple[float | None, float | None]:
-    """Read `--until`: a moment in seconds since the Unix epoch, or seconds since the beginning."""
-    if text is None:
-        return None, None
-    try:
-        return None, seconds_of(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fail(
-            f"--until: {text!r} is no moment; write seconds or 6h30m since the log's beginning, "
-            "or a time such as 2026-01-05T06:30:00Z."
-        )
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), None
 
 
 # --- the work ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from explain.acts import Act
 from explain.cell import CellRules
 from explain.loan_history import PastLoan
+from explain.metrics import Curves
 from explain.overview import Glance
 from explain.rows import JobRow, Jobs, Loans, Nodes
 from explain.spans import Stay
@@ -145,6 +146,10 @@ class Source(Protocol):
 
     def stays(self, job: str) -> Seen[Sequence[Stay]]:
         """Give where a job ran; end if there is no such job."""
+        ...
+
+    def curves(self, job: str) -> Curves:
+        """Give what a job reported of itself, as `stays` found it."""
         ...
 
     def nodes(self) -> Seen[Nodes]:

@@ -13,12 +13,13 @@ from rich.text import Text
 from console.forms import Found, looks
 from console.output import fail, say
 from console.source import Source
+from explain.metrics import Curves
 from explain.moments import duration
 from explain.spans import Stay
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Written:
     """One value that the job wrote down about itself."""
 
     at_s: float
@@ -32,28 +33,51 @@ def timeline(
     loss: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What the job wrote: lines of a Unix time first, a value last."
+            metavar="FILE",
+            help="Instead of what is recorded, what the job wrote: lines of a Unix time first, a "
+            "value last.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="Which of the figures that the job reports is drawn; if left out, `loss`, else "
+            "the first."
         ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")
     ] = None,
 ) -> Found:
-    """Show where a job ran and how large; with --loss and --plot, its loss over its moves.
+    """Show where a job ran and how large; with --plot, its loss over its moves, if it reports it.
 
     Example: tidegate timeline job-0042 --log run.db --plot moves.png
     """
+    if loss is not None and metric is not None:
+        fail("--loss and --metric: each says what is drawn; leave one of the two out.")
     stays, now_s = at.stays(job).it, at.overview().it.now_s
-    samples = [] if loss is None else samples_of(loss)
+    curves = at.curves(job)
+    name = _chosen(job, curves, metric)
+    if loss is not None:
+        name, samples = "loss", samples_of(loss)
+    else:
+        samples = [Written(at_s, value) for at_s, _, value in curves.get(name, ())]
     if plot is not None:
         drawn = [one for one in samples if math.isfinite(one.value)]
-        _draw(job, stays, drawn, now_s, plot)
+        _draw(job, stays, name, drawn, now_s, plot)
         left_out = len(samples) - len(drawn)
         say(f"Drawn: {plot}." + (f" Left out: {left_out} losses, nan or inf." if left_out else ""))
-    return Found({"job": job, "stays": stays}, [_table(job, stays, now_s)])
+    return Found({"job": job, "stays": stays, "curves": curves}, [_table(job, stays, now_s)])
 
 
-def samples_of(path: Path) -> list[Sample]:
+def _chosen(job: str, curves: Curves, metric: str | None) -> str:
+    if metric is not None and metric not in curves:
+        known = f"it reports {', '.join(curves)}" if curves else "it reports none"
+        fail(f"--metric: {job} has no figure {metric!r}; {known}.")
+    return metric or ("loss" if "loss" in curves else next(iter(curves), "loss"))
+
+
+def samples_of(path: Path) -> list[Written]:
     """Read what a job wrote: the first field of each line is the moment, the last the value."""
     found = []
     try:
@@ -68,7 +92,7 @@ def samples_of(path: Path) -> list[Sample]:
                 raise ValueError(at_s)
         except (ValueError, IndexError):
             fail(f"--loss: {path}, line {number}: {line[:60]!r} does not begin and end in a number")
-        found.append(Sample(at_s, value))
+        found.append(Written(at_s, value))
     return sorted(found, key=lambda sample: sample.at_s)
 
 
@@ -91,7 +115,7 @@ def _table(job: str, stays: Sequence[Stay], now_s: float) -> Table:
 
 
 def _draw(
-    job: str, stays: Sequence[Stay], samples: Sequence[Sample], now_s: float, path: Path
+    job: str, stays: Sequence[Stay], name: str, samples: Sequence[Written], now_s: float, path: Path
 ) -> None:
     try:
         from simulator.timeline_plot import FORMATS, draw
@@ -104,6 +128,6 @@ def _draw(
         for stay in stays
     ]
     try:
-        draw(job, blocks, [(one.at_s, one.value) for one in samples], path)
+        draw(job, blocks, [(one.at_s, one.value) for one in samples], path, name)
     except OSError as error:
         fail(f"--plot: {path} cannot be written: {error.strerror or error}.")

@@ -59,7 +59,9 @@ def build_fleet(
     the scheduler goes on when it is back.
     """
     agents_dir.mkdir(parents=True, exist_ok=True)
-    physics = Physics(seed=scenario.seed, failures_per_gpu_hour=failures_per_gpu_hour)
+    physics = Physics(
+        seed=scenario.seed, failures_per_gpu_hour=failures_per_gpu_hour, reports_loss=True
+    )
     config = ServiceConfig(policy=policy, gather_s=GATHER_S, validate_ticks=1)
 
     def scheduler() -> SchedulerService:

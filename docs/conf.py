@@ -38,6 +38,7 @@ BELOW = {
             "Connect a device <mqtt-device>",
             "Live with bad links <offline>",
             "Upgrade and roll back <upgrade>",
+            "Draw a stretch of a log <perfetto>",
         ],
         "How to, for researchers": [
             "Write a policy <writing-a-policy>",

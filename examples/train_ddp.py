@@ -104,10 +104,12 @@ def main() -> None:
         stop, save = bool(said[0] > 0), bool(said[1] > 0)
         if rank == 0:
             taken_s = time.monotonic() - began
-            say(step=step, samples_per_s=round(BATCH / taken_s, 1), step_s=round(taken_s, 6))
+            mean = said[2].item() / world
+            pace = {"samples_per_s": round(BATCH / taken_s, 1), "step_s": round(taken_s, 6)}
+            say(step=step, **pace, metrics={"loss": mean})
             if options.loss:
                 with options.loss.open("a") as file:
-                    file.write(f"{time.time():.3f} {step} {world} {said[2].item() / world!r}\n")
+                    file.write(f"{time.time():.3f} {step} {world} {mean!r}\n")
             if stop or save or step % options.save_every == 0 or step == options.steps:
                 write(step, bare, optimiser)
         if stop and step < options.steps:

@@ -139,7 +139,8 @@ def main() -> None:
         step += 1
         if gang.rank == 0:
             taken_s = max(time.monotonic() - began, 1e-6)
-            job.say(step=step, samples_per_s=round(SHARDS * SHARD / taken_s, 1), at_s=time.time())
+            rate = round(SHARDS * SHARD / taken_s, 1)
+            job.say(step=step, samples_per_s=rate, metrics={"loss": mean}, at_s=time.time())
             if options.loss:
                 with options.loss.open("a") as file:
                     file.write(f"{time.time():.3f} {step} {gang.world} {mean!r}\n")

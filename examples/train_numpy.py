@@ -198,7 +198,8 @@ def main() -> None:
             pace = {"step_s": round(taken_s, 6), "pass_s": round(pass_s, 6)}
             if scale is not None:
                 pace["gradient_noise"] = round(scale, 1)
-            job.say(step=step, samples_per_s=round(SHARDS * SHARD / taken_s, 1), **pace)
+            rate = round(SHARDS * SHARD / taken_s, 1)
+            job.say(step=step, samples_per_s=rate, **pace, metrics={"loss": mean})
             if options.loss:
                 with options.loss.open("a") as file:
                     file.write(f"{time.time():.3f} {step} {job.world} {mean!r}\n")

@@ -122,6 +122,9 @@ class WhyDocument:
     waits: Sequence[WaitDocument]
     reasons: Sequence[ReasonDocument]
     history: Sequence[LineDocument]
+    # What a gateway of an earlier release does not say:
+    #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
+    metrics: Mapping[str, float] | None = None
 
 
 def why_document(answer: Answer) -> WhyDocument:
@@ -162,6 +165,7 @@ def why_document(answer: Answer) -> WhyDocument:
         waits=[_wait(one, voice) for one in waits(answer.story)],
         reasons=[reason_document(one, voice) for one in answer.story.reasons[-_REASONS:]],
         history=[_line(one, voice) for one in answer.lines],
+        metrics=None if job is None else job.metrics,
     )
 
 

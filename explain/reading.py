@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
 from explain.measured import Measured
+from explain.metrics import WANTED, Curves, curves_of, samples_in
 from explain.story import Failures, Story
 from scheduler.journal import recover
 from schemas.codec import decode_event
@@ -85,6 +86,18 @@ async def read_failures(bus: Bus, cell: str, jobs: Collection[str], end: int) ->
     async for entry in entries(bus, cell, failures.wanted, end):
         failures.take(entry)
     return failures.found
+
+
+async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
+    """Read what a job reported of itself, before its cell's entry of number `end`.
+
+    Raises:
+        Unreadable: an entry that tells of it cannot be read.
+    """
+    found = []
+    async for entry in entries(bus, cell, WANTED, end):
+        found += [one for name, one in samples_in(entry.at_s, entry.decision) if name == job]
+    return curves_of(found)
 
 
 async def read_measured(bus: Bus, nodes: int) -> dict[str, Measured]:

@@ -59,6 +59,8 @@ class JobRow:
     #: In the policy's own order of those that wait, from 1, if that was asked for; None: it waits
     #: for something else than its turn, or the policy keeps no order (`explain.turns`).
     position: int | None = None
+    #: The newest values of what it reports of itself, such as its loss; None: it reports nothing.
+    metrics: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ def _job_row(
         failures=job.failures,
         start_epoch=job.start_epoch,
         position=positions.get(job.id),
+        metrics=job.metrics,
         hold=reading.state.standing.holds.get(job.id),
         set_size=reading.state.standing.sizes.get(job.id),
         why=job.why,

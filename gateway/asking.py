@@ -270,8 +270,8 @@ def plain(document: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(document), media_type="application/json")
 
 
-def moment_of(text: str) -> float:
-    """Read a moment.
+def moment_of(text: str, name: str = "at") -> float:
+    """Read a moment, the value of the parameter of this name.
 
     Raises:
         Problem: 400, it is none.
@@ -287,8 +287,8 @@ def moment_of(text: str) -> float:
     if not math.isfinite(found):
         raise Problem(
             400,
-            f"at={text!r} is no moment; write seconds since the Unix epoch, or ISO 8601 such as "
-            "2026-01-05T06:30:00Z (a + must be written %2B)",
-            parameter="at",
+            f"{name}={text!r} is no moment; write seconds since the Unix epoch, or ISO 8601 such "
+            "as 2026-01-05T06:30:00Z (a + must be written %2B)",
+            parameter=name,
         )
     return found

@@ -40,7 +40,7 @@ class Answered(BaseModel):
 #: What the client reads; what these are made of comes with them.
 _READ = (
     "Overview", "RulesAnswer", "JobAnswer", "WhyInWords", "StaysAnswer", "PiecesAnswer", "NodeRow",
-    "LoansAnswer", "LoanHistoryAnswer", "Decided", "Act",
+    "LoansAnswer", "LoanHistoryAnswer", "CurvesAnswer", "Decided", "Act",
 )  # fmt: skip
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 
@@ -107,6 +107,8 @@ def _type(schema: Mapping[str, Any], known: set[str]) -> str:
         return " | ".join(
             [*(one for one in kinds if one != "None"), *(["None"] * ("None" in kinds))]
         )
+    if "prefixItems" in schema:
+        return f"tuple[{', '.join(_type(one, known) for one in schema['prefixItems'])}]"
     kind = schema.get("type")
     if kind == "null":
         return "None"

@@ -10,6 +10,7 @@ import sqlite3
 import orjson
 
 from bus.contract import Record, Unreadable
+from explain.metrics import samples_in
 from explain.reading import entries
 from gateway import sidecar
 from gateway.index import Index, Mark, Place, about, open_index
@@ -78,7 +79,8 @@ class Fold:
                     await asyncio.sleep(0)
             if index is not None:
                 size = len(record.value or b"")
-                index.take(self.state, entry, subjects, record.offset, size)
+                samples = dict(samples_in(entry.at_s, decision))
+                index.take(self.state, entry, subjects, record.offset, size, samples)
                 await index.mark_if_due(self.state)
             turn += 1
             if turn % _TURN == 0:

@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 import zstandard
 
+from explain.metrics import Sample
 from gateway import sidecar
 from gateway.about import Kind, Tide, mentions, slot_of, tide_of
 from scheduler.core.restore import state_in_steps
@@ -117,6 +119,7 @@ class Index:
         about: Collection[tuple[Kind, str]],
         offset: int,
         size: int,
+        samples: Mapping[str, Sample] = MappingProxyType({}),
     ) -> None:
         """Go on with an entry.
 
@@ -126,11 +129,19 @@ class Index:
             about: What it mentions.
             offset: Where it is in the log.
             size: Its bytes.
+            samples: What jobs report of themselves in it.
         """
         number = entry.number
         rows = [(int(kind), name, number, offset - number) for kind, name in about]
         self._db.executemany("INSERT INTO mentions VALUES (?, ?, ?, ?)", rows)
         self._sum += sidecar.summed(rows)
+        if samples:
+            told = [
+                (job, number, one.at_s, one.step, orjson.dumps(one.metrics).decode())
+                for job, one in samples.items()
+            ]
+            self._db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", told)
+            self._sum += sidecar.summed(told)
         if number % PLACE_EVERY == 0:
             row = (number, offset, self.place.digest, float(entry.at_s))
             self._db.execute("INSERT INTO places VALUES (?, ?, ?, ?)", row)
@@ -254,6 +265,16 @@ class Index:
             (before, since_s, until_s),
         )
         return [Tide(*row) for row in rows]
+
+    def samples(self, job: str, before: int, most: int) -> list[Sample]:
+        """Give what a job reported of itself before an entry: at most so many, the newest stays."""
+        rows = self._db.execute(
+            "SELECT at_s, step, metrics FROM (SELECT *, row_number() OVER (ORDER BY number DESC)"
+            " - 1 AS place, count(*) OVER () AS total FROM samples WHERE job = ? AND number < ?)"
+            " WHERE place % ((total + ? - 1) / ?) = 0 ORDER BY number",
+            (job, before, most, most),
+        )
+        return [Sample(at_s, step, orjson.loads(metrics)) for at_s, step, metrics in rows]
 
     @property
     def bytes(self) -> int:

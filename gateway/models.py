@@ -210,6 +210,17 @@ class StaysAnswer(Framed):
     stays: list[Stay]
 
 
+class CurvesAnswer(Framed):
+    """What a job reported of itself over time, such as its loss."""
+
+    job: str
+    complete: bool = Field(description="False while the index is being built.")
+    curves: dict[str, list[tuple[float, int, float]]] = Field(
+        description="By name: moment, step and value of each point. Steps fall where it began "
+        "again from a checkpoint."
+    )
+
+
 class PiecesAnswer(BaseModel):
     """Pieces of what a worker wrote."""
 

@@ -6,7 +6,9 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import orjson
 
 from bus.contract import BusError, Unreadable
 from explain.reading import entries, entry_of
@@ -16,7 +18,7 @@ from gateway.feed import Feed, Fold, from_mark
 from gateway.index import PLACE_EVERY
 from gateway.problems import Problem, later
 from scheduler.core.state import ClusterState
-from scheduler.journal import JournalReader
+from scheduler.journal import JournalReader, folding
 from schemas.journal import JournalEntry, RawEntry
 from schemas.topics import JOURNAL
 
@@ -218,6 +220,35 @@ async def _chained(feed: Feed, number: int) -> AsyncGenerator[RawEntry, None]:
             if entry is not None:
                 yield entry
         await asyncio.sleep(0)
+
+
+async def folded(
+    feed: Feed, begin: int, end: int
+) -> AsyncGenerator[tuple[ClusterState, RawEntry | None, dict[str, Any]], None]:
+    """Give the state before an entry, then after each, up to before that of number `end`.
+
+    The state is the caller's alone, and goes on from one to the next.
+
+    Raises:
+        Unreadable: the log cannot be read so far any more.
+    """
+    mark = feed.index.mark_before(begin)
+    reachable(feed, begin - (feed.index.entries if mark is None else mark.place.number))
+    fold = await from_mark(feed.cell, mark)
+    await fold.go_on(feed.log, feed.end, until=begin)
+    state = fold.state
+    if state.number != begin:
+        raise Unreadable(f"it has no entry {state.number} any more")
+    yield state, None, {}
+    async with contextlib.aclosing(_chained(feed, begin)) as entries:
+        async for entry in entries:
+            if entry.number >= end:
+                return
+            if entry.number >= begin:
+                decision = orjson.loads(entry.decision)
+                for _ in folding(state, entry, decision):
+                    await asyncio.sleep(0)
+                yield state, entry, decision
 
 
 async def mentioning(

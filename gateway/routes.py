@@ -12,6 +12,7 @@ from explain.answer import Answer
 from explain.cell import rules_of
 from explain.documents import WhyDocument, why_document
 from explain.measured import Measured
+from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
 from explain.plain import plain_why
 from explain.reading import read_measured
@@ -59,8 +60,8 @@ async def tide(
     points: Annotated[int, Query(description="Rows, at most.", ge=2, le=5000)] = 600,
 ) -> Response:
     """Give over time what owners need and have, what is lent, unused and used, and the queue."""
-    begin_s = 0.0 if since is None else _named("since", since)
-    end_s = 2.0**62 if until is None else _named("until", until)
+    begin_s = 0.0 if since is None else moment_of(since, "since")
+    end_s = 2.0**62 if until is None else moment_of(until, "until")
     moment = await at.moment()
 
     async def find() -> list[Any]:
@@ -70,21 +71,10 @@ async def tide(
     now = tide_of(moment.state)
     if moment.entries and begin_s <= now.at_s <= end_s:
         rows = [*(row for row in rows if row.at_s < now.at_s), now]
-    if len(rows) > points:
-        # The newest of each stride, so that the last row stays.
-        stride = -(-len(rows) // points)
-        rows = rows[::-1][::stride][::-1]
+    rows = list(thinned(rows, points))
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
     return at.answer(moment, document, lasts=complete)
-
-
-def _named(name: str, text: str) -> float:
-    try:
-        return moment_of(text)
-    except Problem as problem:
-        detail = problem.detail.replace("at=", f"{name}=", 1)
-        raise Problem(400, detail, parameter=name) from None
 
 
 @router.get("/nodes", response_model=models.NodesPage)
@@ -268,6 +258,19 @@ async def loan_history(
     moment, loans = await at.settled(telling.loan_history)
     shown = [one for one in loans if one.late_s > 0.0 or not late]
     return at.answer(moment, {**views.framed(moment), "loans": shown})
+
+
+@router.get("/jobs/{job}/curves", response_model=models.CurvesAnswer)
+async def curves(
+    job: JobId,
+    at: At,
+    points: Annotated[int, Query(description="Of each curve, at most.", ge=2, le=POINTS)] = POINTS,
+) -> Response:
+    """Give what a job reported of itself over time, such as its loss."""
+    moment, found = await telling.samples(at, job, points)
+    complete = moment.feed.index.entries >= moment.entries
+    document = {"job": job, "complete": complete, "curves": curves_of(found, points)}
+    return at.answer(moment, {**views.framed(moment), **document}, lasts=complete, own=job)
 
 
 @router.get("/loans", response_model=models.LoansAnswer)

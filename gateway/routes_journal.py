@@ -1,12 +1,14 @@
 """The routes of `/api/v1` about the journal, two moments, and the gateway itself."""
 
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, models, telling, views
+from gateway import cursors, drawing, models, telling, views
 from gateway.asking import (
     Asked,
     CellName,
@@ -15,6 +17,7 @@ from gateway.asking import (
     Limit,
     Who,
     known_parameters,
+    moment_of,
     plain,
     tagged,
     view_of,
@@ -92,6 +95,47 @@ async def entry(
     }
     seen = View(who, ()).of(document)
     return tagged(request, who, feed.cell, str(number), seen, kept=True)
+
+
+_TRACE = {"content": {"application/json": {"schema": {"type": "object"}}}}
+
+
+@router.get("/perfetto", response_class=StreamingResponse, responses={200: _TRACE})
+async def perfetto(
+    request: Request,
+    here: Here,
+    who: Who,
+    since: Annotated[str | None, Query(description="From this moment on.", max_length=64)] = None,
+    until: Annotated[str | None, Query(description="Up to this moment.", max_length=64)] = None,
+    cell: CellName = None,
+) -> Response:
+    """Give a stretch of the log as a file for ui.perfetto.dev: who was on which GPU, and why."""
+    since_s = None if since is None else moment_of(since, "since")
+    until_s = None if until is None else moment_of(until, "until")
+    feed = here.cells.live(cell)
+    with here.limits.seek(who.name):  # refused later, it would be a file that breaks off
+        begin, end = await drawing.stretch(feed, since_s, until_s)
+        pieces = drawing.drawn(feed, begin, end, since_s, until_s)
+        first = await anext(pieces)
+
+    async def rest() -> AsyncGenerator[bytes, None]:
+        with here.limits.seek(who.name):
+            async with contextlib.aclosing(pieces):
+                yield first
+                async for piece in pieces:
+                    yield piece
+
+    packs = "gzip" in request.headers.get("accept-encoding", "")
+    name = f"tidegate-{feed.cell}-{begin}-{end - 1}.json"
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Vary": "Accept-Encoding, Authorization, Cookie",
+        **({"Content-Encoding": "gzip"} if packs else {}),
+    }
+    return StreamingResponse(
+        drawing.packed(rest()) if packs else rest(), media_type="application/json", headers=headers
+    )
 
 
 @router.get("/diff", response_model=models.DiffAnswer)

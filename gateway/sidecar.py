@@ -26,10 +26,14 @@ CREATE TABLE tide (
     owned INTEGER NOT NULL, lent INTEGER NOT NULL, unused INTEGER NOT NULL, used INTEGER NOT NULL,
     queue INTEGER NOT NULL
 );
+CREATE TABLE samples (
+    job TEXT NOT NULL, number INTEGER NOT NULL, at_s REAL NOT NULL, step INTEGER NOT NULL,
+    metrics TEXT NOT NULL, PRIMARY KEY (job, number)
+) WITHOUT ROWID;
 """
 #: What the sum of an index covers: all but the marks, which zstd checks, and the entries after
 #: them, whose digests must go on from theirs.
-_SUMMED = ("places", "mentions", "tide")
+_SUMMED = ("places", "mentions", "tide", "samples")
 
 
 class Damaged(Exception):

@@ -60,6 +60,7 @@ SHOWS: Mapping[str, Shows] = {
     "why": Shows.NAMES,
     "story": Shows.NAMES,
     "stays": Shows.NAMES,
+    "curves": Shows.NAMES,
     "decisions": Shows.NAMES,
     "diff": Shows.NAMES,
     "ask": Shows.OWN,
@@ -67,6 +68,7 @@ SHOWS: Mapping[str, Shows] = {
     "output": Shows.OWN,
     "requests": Shows.OWN,
     "entry": Shows.JOURNAL,
+    "perfetto": Shows.JOURNAL,
     "dead_letters": Shows.RAW,
 }
 
@@ -185,6 +187,8 @@ class View:
         found = {name: self._seen(one, shown, name) for name, one in value.items()}
         if "job" in value and "tenant" in value and not self.who.owns(value["tenant"]):
             found["model"] = HIDDEN
+            if "metrics" in value:
+                found["metrics"] = None  # under names of its tenant's choice
             if value.get("why") is None and "why_in_words" in value:
                 found["why_in_words"] = None  # what its program said as it failed
             for asked in ("hold", "set_size"):

@@ -11,6 +11,7 @@ from bus.contract import Record
 from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
 from explain.loan_history import PastLoan, loans_in
+from explain.metrics import Sample
 from explain.story import Failures, Given, Story
 from explain.voice import Voice, reason_from
 from gateway.about import ALL, SUBJECTS, Kind
@@ -126,6 +127,28 @@ async def story(asked: Asked, job: str) -> tuple[Moment, list[_Document]]:
                 }
             )
         done = count
+    return moment, found
+
+
+async def samples(asked: Asked, job: str, most: int) -> tuple[Moment, list[Sample]]:
+    """Give what a job reported of itself: at most so many samples, at even distances.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+
+    async def gather(moment: Moment) -> tuple[bool, list[Sample]]:
+        async def find() -> tuple[bool, list[Sample]]:
+            index, before = moment.feed.index, moment.entries
+            known = index.mentioned((Kind.JOB,), job, before=before, newest=1)
+            return bool(known), index.samples(job, before, most)
+
+        return await guarded(moment.feed, find)
+
+    moment, (known, found) = await asked.settled(gather)
+    await _own(asked, moment, job)
+    if not known and job not in moment.state.jobs:
+        raise no_job(asked, moment, job)
     return moment, found
 
 

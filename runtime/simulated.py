@@ -36,6 +36,8 @@ from schemas.events import RatePoint
 _NEVER = math.inf
 #: Guards whole steps against the rounding of a product of floats.
 _ROUNDING = 1e-6
+#: What simulated gangs call the loss that they report.
+LOSS = "simulated loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Physics:
     checkpoint_failure_share: float = 0.0
     #: A resize of a gang that keeps its workers, as a share of the start cost.
     resize_share: float = 0.1
+    #: Whether gangs report a loss, under a name that says that it is simulated.
+    reports_loss: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rate_noise", "checkpoint_failure_share", "resize_share"):
@@ -85,6 +89,12 @@ def hidden_steps(spec: GangSpec, seed: int, job: str) -> float:
     hours *= 0.8 + 0.4 * draw(seed, "steps", spec.model, job)
     steps = 3600.0 * hours * spec.rates[0].samples_per_s / spec.samples_per_step
     return float(math.ceil(steps))
+
+
+def simulated_loss(seed: int, job: str, share: float) -> float:
+    """Give a loss that falls smoothly with the share of the steps done; it means nothing."""
+    begins, ends = 2.0 + 0.5 * draw(seed, "from", job), 0.1 + 0.5 * draw(seed, "to", job)
+    return round(ends + (begins - ends) / math.pow(1.0 + 30.0 * share, 0.8), 4)
 
 
 def resize_pause_s(spec: GangSpec, old: Placement, new: Placement, resize_share: float) -> float:
@@ -233,10 +243,17 @@ class SimulatedExecutor:
                 gang.epoch,
                 _whole(gang.steps(now_s)),
                 gang.rate * gang.spec.samples_per_step,
+                metrics=self._metrics(gang, now_s),
             )
             for job, gang in sorted(self._gangs.items())
             if gang.has_run and gang.ready_s == _NEVER and gang.stop_s == _NEVER
         ]
+
+    def _metrics(self, gang: _Gang, now_s: float) -> dict[str, float] | None:
+        if not self._physics.reports_loss:
+            return None
+        share = gang.steps(now_s) / gang.total
+        return {LOSS: simulated_loss(self._physics.seed, gang.job, share)}
 
     def trains_from_s(self, job: str) -> float:
         """When a gang trains, or trains on after its pause; inf while it leaves."""

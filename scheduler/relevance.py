@@ -29,6 +29,10 @@ from schemas.events import (
 RATE_CHANGE = 0.05
 #: Progress is passed on at least this often, so that extrapolation stays honest.
 PROGRESS_S = 900.0
+#: What a job reports of itself is passed on oftener, as long as the job is young: no more often
+#: than this, and for about a hundred points of a curve by its present age.
+METRICS_S = 10.0
+METRICS_SHARE = 0.01
 
 
 def stimulus_of(state: ClusterState, data: EventData, at_s: float) -> Input | None:
@@ -78,6 +82,10 @@ def _progress_matters(state: ClusterState, data: JobProgressed, at_s: float) -> 
     # What waited in a spool comes all at once: of hours, a word for each stretch of work is taken.
     quiet_s, steps_per_s = at_s - job.step_at_s, job.samples_per_s / job.samples_per_step
     held_s = job.held_s + at_s - job.attained_at_s
+    # Simulated figures are not worth an entry of their own.
+    if data.metrics and job.program is not None and data.metrics != job.metrics:
+        if quiet_s >= max(METRICS_S, METRICS_SHARE * held_s):
+            return True
     if held_s > 0.0:  # one that says less than it does is ahead of its word all the time
         steps_per_s = max(steps_per_s, data.step / held_s)
     if data.step > job.step + steps_per_s * (quiet_s + PROGRESS_S):

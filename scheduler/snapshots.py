@@ -16,8 +16,9 @@ from typing import Any
 import orjson
 
 from bus.contract import Record, Unreadable
+from scheduler.core.canonical import canonical, recorded
 from scheduler.core.restore import state_from_dict
-from scheduler.core.state import ClusterState, canonical, document_of, state_hash
+from scheduler.core.state import ClusterState, document_of, state_hash
 from schemas.journal import (
     SnapshotPiece,
     SnapshotTaken,
@@ -121,7 +122,7 @@ class Writing:
                 continue
             table, between = getattr(state, key), b"{"
             for name in sorted(table):
-                record = canonical(orjson.loads(orjson.dumps(table[name])))
+                record = canonical(recorded(table[name]))
                 update(between + orjson.dumps(name) + b":" + record)
                 between = b","
                 yield key, name, record

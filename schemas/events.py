@@ -18,6 +18,7 @@ from schemas.values import (
     GpuCount,
     Gpus,
     MemoryMib,
+    Metrics,
     MomentS,
     Name,
     Note,
@@ -247,6 +248,10 @@ class JobProgressed(Strict):
     )
     pass_s: Taken | None = Field(
         default=None, description="Of it, until gradients are exchanged, if known."
+    )
+    metrics: Metrics | None = Field(
+        default=None,
+        description="The newest values of what the job names itself, such as its loss.",
     )
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ Units end the name (`duration_s`, `memory_mib`, `power_w`). A field that a machi
 able to measure is null, never zero. NaN and infinities are refused everywhere.
 """
 
+import re
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -60,6 +61,21 @@ Positive = Annotated[
         description="Dimensionless and non-negative (the gradient noise scale, a speed factor).",
     ),
 ]
+
+#: A job may report so many figures of its own.
+MAX_METRICS = 8
+METRIC_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 _./@%:=+()-]{0,38}[A-Za-z0-9_%)])?", re.ASCII)
+MetricName = Annotated[
+    str,
+    Field(
+        pattern=f"^{METRIC_NAME.pattern}$",
+        description="What a job calls a figure of its own, such as loss or val/accuracy.",
+    ),
+]
+METRIC_LIMIT = 1e300
+MetricValue = Annotated[float, Field(ge=-METRIC_LIMIT, le=METRIC_LIMIT)]
+#: What a job reports of itself; nothing is decided by it.
+Metrics = Annotated[dict[MetricName, MetricValue], Field(min_length=1, max_length=MAX_METRICS)]
 
 
 class Strict(BaseModel):

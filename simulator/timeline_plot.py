@@ -14,7 +14,11 @@ Block = tuple[float, float, int, str, str]
 
 
 def draw(
-    job: str, blocks: Sequence[Block], samples: Sequence[tuple[float, float]], path: Path
+    job: str,
+    blocks: Sequence[Block],
+    samples: Sequence[tuple[float, float]],
+    path: Path,
+    name: str = "loss",
 ) -> None:
     """Draw where a job ran, and values that it wrote over the same time.
 
@@ -23,6 +27,7 @@ def draw(
         blocks: Stretches on the same GPUs.
         samples: Moment and value, both finite; none: no such panel.
         path: A file that ends in one of `FORMATS`.
+        name: Of these values.
 
     Raises:
         OSError: The file cannot be written.
@@ -64,7 +69,7 @@ def draw(
                 va="top",
                 ha="right",
             )
-        curve.set(ylabel="loss", title=job)
+        curve.set(ylabel=name, title=job)
         # A log scale would leave out what is not above 0, without a word.
         curve.set_yscale("log" if min(value for _, value in samples) > 0.0 else "linear")
     else:

@@ -167,6 +167,11 @@ def stays(at: Moment, job: str) -> Flow[list[Stay]]:
     return answer.stays
 
 
+def curves(at: Moment, job: str) -> Flow[models.CurvesAnswer]:
+    """Give what a job reported of itself over time, such as its loss."""
+    return read(models.CurvesAnswer, f"{_job(job)}/curves", at)
+
+
 def job_row(at: Moment, job: str) -> Flow[JobRow]:
     """Give what is known of a job now.
 

@@ -148,6 +148,7 @@ class Client(_Waits):
     loan_history = carried(asking.loan_history)
     why = carried(asking.why)
     stays = carried(asking.stays)
+    curves = carried(asking.curves)
     pieces = carried(asking.pieces)
     log_now_s = carried(asking.log_now_s)
     nodes = listed(asking.nodes)
@@ -238,6 +239,7 @@ class JobHandle(_Waits):
 
     why = of_job(asking.why)
     stays = of_job(asking.stays)
+    curves = of_job(asking.curves)
     ask = of_job(asking.ask_of)
     cancel = of_job(asking.cancel)
     hold = of_job(asking.hold)

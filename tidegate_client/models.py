@@ -54,6 +54,18 @@ class Act(Answered):
     via: str
 
 
+class CurvesAnswer(Answered):
+    """What a job reported of itself over time, such as its loss."""
+
+    cell: str
+    complete: bool
+    curves: dict[str, list[tuple[float, int, float]]]
+    entry: int | None = None
+    job: str
+    now_s: float
+    origin_s: float
+
+
 class Decided(Answered):
     """A decision, in short; `entries/N` has all of it."""
 
@@ -191,6 +203,7 @@ class WhyInWords(Answered):
     job: str
     left_s: float | None = None
     length: Length | None = None
+    metrics: dict[str, float] | None = None
     needs_s: float | None = None
     now_s: float
     origin_s: float

@@ -111,6 +111,7 @@ class JobRow(Answered):
     job: str
     left_s: float | None = None
     length: Length
+    metrics: dict[str, float] | None = None
     migrations: int
     model: str
     needs_s: float | None = None

@@ -63,6 +63,11 @@ class Progress:
         said = [file.pace(samples_per_step) for file in self._files]
         return next((one for one in said if one != Pace()), Pace())
 
+    @property
+    def metrics(self) -> dict[str, float] | None:
+        """The newest figures of its own of the first worker that reports any; None: nobody does."""
+        return next((dict(file.metrics) for file in self._files if file.metrics), None)
+
 
 class Attempt(Protocol):
     """The run of one epoch. All calls come from one thread."""

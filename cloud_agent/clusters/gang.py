@@ -153,7 +153,7 @@ class Gang:
         if said.step is None or rate is None:
             return None
         pace = said.pace(self.record.spec.samples_per_step)
-        return GangProgress(self.record.job, self.record.epoch, said.step, rate, pace)
+        return GangProgress(self.record.job, self.record.epoch, said.step, rate, pace, said.metrics)
 
     def repeat(self) -> None:
         """Report again, after a restart, what the agent may not have stored."""

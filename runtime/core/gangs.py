@@ -250,6 +250,7 @@ class Gangs:
             step_s=report.pace.step_s,
             pass_s=report.pace.pass_s,
             gradient_noise=report.pace.gradient_noise,
+            metrics=None if report.metrics is None else dict(report.metrics),
         )
         turn.say(progress)
 

@@ -109,6 +109,8 @@ class GangProgress:
     step: int
     samples_per_s: float
     pace: Pace = Pace()
+    #: The newest values of what the job names itself; None: it names nothing.
+    metrics: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

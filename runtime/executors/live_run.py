@@ -111,7 +111,8 @@ class LiveRun:
         rate = self.file.samples_per_s(spec.samples_per_step)
         if self.file.step is None or rate is None:
             return None
-        return GangProgress(self.run.order.job, epoch, self.step, rate, pace)
+        metrics = dict(self.file.metrics) or None
+        return GangProgress(self.run.order.job, epoch, self.step, rate, pace, metrics)
 
     def failure(self) -> Failure | None:
         """Why it failed; None if all its workers ended well. Only once it is gone."""

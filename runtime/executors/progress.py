@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeGuard
 
 from runtime.core import Pace
 from runtime.executors.untrusted_files import open_regular_file
+from schemas.values import MAX_METRICS, METRIC_LIMIT, METRIC_NAME
 
 _LINE_MAX = 64 * 1024
 #: The most that is read at once, in much less than a second; the rest is read later.
@@ -27,6 +28,7 @@ _RATE_MAX = 1e12
 _PAUSE_MAX_S = 86_400.0
 #: The rate is learned from this many of the last step intervals.
 _MOMENTS = 32
+_is_metric = METRIC_NAME.fullmatch
 
 #: What a line may report of a step, with the bounds of `JobProgressed`; means are passed on.
 PACE: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -44,6 +46,7 @@ Fault = Literal[
     "bad_step",
     "bad_rate",
     "bad_pace",
+    "bad_metric",
     "bad_checkpoint",
     "step_back",
     "cut",
@@ -77,6 +80,8 @@ class ProgressFile:
         self._step_s: float | None = None
         self._moments: deque[tuple[float, int]] = deque(maxlen=_MOMENTS)
         self._pace: dict[str, _Mean] = {}
+        #: The newest values of what the job names itself.
+        self.metrics: dict[str, float] = {}
         #: The last step reported; None before the first.
         self.step: int | None = None
         #: The last generation that all workers joined, as the job reports; None: none.
@@ -233,6 +238,8 @@ class ProgressFile:
                 self._pace.setdefault(name, _Mean()).add(float(said[name]))
             else:
                 self.faults["bad_pace"] += 1
+        if "metrics" in said:
+            self._take_metrics(said["metrics"])
         if type(said.get("generation")) is int:  # of another type it is a key of the job's own
             self.generation = said["generation"]
             self._pace.clear()  # it was measured at another size
@@ -250,6 +257,20 @@ class ProgressFile:
         else:
             self.step = step
         return self._announced(said, step) if "checkpoint" in said else None
+
+    def _take_metrics(self, said: Any) -> None:
+        """Take what can be reported of a job's own figures; the rest is counted."""
+        if not isinstance(said, dict):
+            self.faults["bad_metric"] += 1
+            return
+        for name, value in said.items():
+            known = _is_metric(name) and (name in self.metrics or len(self.metrics) < MAX_METRICS)
+            if known and _is_number(value) and abs(value) <= METRIC_LIMIT:
+                self.metrics[name] = float(value)
+            else:
+                # A loss that is no number any more is not reported as the last one that was.
+                self.metrics.pop(name, None)
+                self.faults["bad_metric"] += 1
 
     def _announced(self, said: dict[str, Any], step: int) -> AnnouncedCheckpoint | None:
         name, pause_s = said["checkpoint"], said.get("pause_s")

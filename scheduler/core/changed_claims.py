@@ -11,7 +11,13 @@ from scheduler.core import facts
 from scheduler.core.state import ClusterState
 
 #: These change nothing that a claim depends on.
-_IDLE = (facts.JobExplained, facts.JobAdvanced, facts.CommandIssued, facts.JobAccepted)
+_IDLE = (
+    facts.JobExplained,
+    facts.JobAdvanced,
+    facts.JobMeasured,
+    facts.CommandIssued,
+    facts.JobAccepted,
+)
 
 
 class ChangedClaims:

@@ -6,11 +6,11 @@ decides nothing: what a fact means must not depend on the version that reads it.
 
 from typing import Any
 
-from scheduler.core import fold_cell, fold_fleet, fold_jobs, fold_requests
+from scheduler.core import fold_cell, fold_fleet, fold_jobs, fold_metrics, fold_requests
 from scheduler.core.registry import FOLDS
 from scheduler.core.state import ClusterState
 
-__all__ = ["apply", "fold_cell", "fold_fleet", "fold_jobs", "fold_requests"]
+__all__ = ["apply", "fold_cell", "fold_fleet", "fold_jobs", "fold_metrics", "fold_requests"]
 
 
 def apply(state: ClusterState, fact: Any) -> None:

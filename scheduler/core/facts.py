@@ -160,6 +160,15 @@ class JobAdvanced:
 
 
 @dataclass(slots=True)
+class JobMeasured:
+    """What a running job reports of itself at a step, by the names that it gives; for people."""
+
+    job: str
+    step: int
+    metrics: dict[str, float]
+
+
+@dataclass(slots=True)
 class JobsNoted:
     """What the policy of this name wrote on jobs, to be shown to it again."""
 

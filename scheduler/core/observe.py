@@ -102,6 +102,8 @@ def progressed(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:
             report.checkpoint_cost_s,
         )
     )
+    if report.metrics:
+        turn.emit(facts.JobMeasured(job.id, report.step, report.metrics))
 
 
 def _runs_unknown(turn: Turn, report: events.JobProgressed, cause: Cause) -> None:

@@ -72,10 +72,11 @@ def state_in_steps(document: dict[str, Any]) -> Iterator[ClusterState | None]:
 
 def _made(cls: type[Any], names: tuple[str, ...], written: dict[str, Any]) -> Any:
     """Make a record of all its fields, in their order; of an earlier release, of those it has."""
-    if len(written) == len(names):
+    if len(written) <= len(names):
         try:
-            # By place: by name, Python compares each of sixty names with sixty others.
-            return cls(*[written[name] for name in names])
+            # By place: by name, Python compares each of sixty names with sixty others. What may be
+            # left out is last.
+            return cls(*[written[name] for name in names[: len(written)]])
         except KeyError:
             pass
     return cls(**_brought_up(cls, written))

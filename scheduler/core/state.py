@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from scheduler.core.canonical import canonical, leave_out
 from scheduler.core.facts import Allocation
 from scheduler.core.standing import Standing, standing_document
 from scheduler.core.transitions import CommandState, JobState, LoanState, NodeState
@@ -94,6 +95,8 @@ class Job:
     length_step: int = 0
     why: dict[str, Any] | None = None  #: The latest reason given for it.
     why_at_s: float = 0.0
+    #: The newest values of what it reports of itself; last, since it is left out if there is none.
+    metrics: dict[str, float] | None = None
 
     @property
     def size(self) -> int:
@@ -355,19 +358,13 @@ def state_to_json(state: ClusterState) -> bytes:
 def document_of(state: ClusterState) -> dict[str, Any]:
     """Give the state as JSON has it; what no request left standing is left out."""
     document: dict[str, Any] = orjson.loads(orjson.dumps(state))
+    for job in document["jobs"].values():
+        leave_out(job)
     standing = standing_document(state.standing)
     document["standing"] = standing
     if not standing:
         del document["standing"]
     return document
-
-
-def canonical(document: dict[str, Any]) -> bytes:
-    """Write a state that was read from JSON in the canonical form.
-
-    What a later version adds to the state does not change the form of what an earlier one wrote.
-    """
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
 def state_hash(state: ClusterState) -> str:

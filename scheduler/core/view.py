@@ -18,6 +18,7 @@ from scheduler.policies.registry import KEEP_QUOTAS
 #: These leave a job the GPUs that it has and claims.
 _IN_PLACE = (
     facts.JobAdvanced,
+    facts.JobMeasured,
     facts.GangRunning,
     facts.CheckpointSaved,
     facts.CheckpointMissed,

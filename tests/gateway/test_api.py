@@ -55,7 +55,7 @@ def test_every_read_takes_a_moment_and_every_error_is_a_problem() -> None:
     document = openapi.make().openapi()
     assert document["openapi"].startswith("3.1")
     momentless = {"/me", "/cells", "/health", "/stream", "/entries/{number}", "/diff"}
-    momentless |= {"/requests/{request_id}", "/jobs/{job}/output"}
+    momentless |= {"/requests/{request_id}", "/jobs/{job}/output", "/perfetto"}
     for path, operations in document["paths"].items():
         posts = path == "/api/v1/requests"
         assert set(operations) == ({"get", "post"} if posts else {"get"})

@@ -28,6 +28,12 @@ def learned(folder: Path) -> None:
     why = json.loads(tidegate("why", "train", "--log", log, "--json", "-").stdout)
     assert why["output"]["agents"] == ["machine"]
     assert (folder / "runs" / why["output"]["folder"]).is_dir()
+    told = json.loads(tidegate("timeline", "train", "--log", log, "--json", "-").stdout)
+    wrote = {int(step): float(loss) for _, step, _, loss in lines}
+    curve = told["curves"]["loss"]
+    assert len(curve) >= 5
+    assert all(wrote[step] == loss for _, step, loss in curve)
+    assert why["metrics"] == {"loss": curve[-1][2]}
     points = {point["gpus"]: point for point in why["curve"]["points"]}
     for world in (2, 4):
         assert points[world]["measured"]

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.public_data import DATA
+from runtime.executors.progress import ProgressFile
 from runtime.metering.exposition import names_of, parse
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
@@ -127,6 +129,20 @@ def test_the_run_that_nobody_disturbs_has_the_environment_of_workers(
     )
     np.savez(tmp_path / "weights.npz", 0.0)
     assert example("verdict").weights_apart(tmp_path, [sys.executable, "-c", show], 1) == 0.0
+
+
+@pytest.mark.parametrize("name", ["train_numpy", "train_elastic"])
+def test_a_job_says_its_loss(name: str, tmp_path: Path) -> None:
+    said = tmp_path / "progress.jsonl"
+    environment = {**os.environ, "TIDEGATE_PROGRESS": str(said)}
+    environment["TIDEGATE_CHECKPOINT_DIR"] = str(tmp_path)
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "5"]
+    subprocess.run([*command, "--loss", str(tmp_path / "loss")], env=environment, check=True)
+    losses = [line.split()[-1] for line in (tmp_path / "loss").read_text().splitlines()]
+    file = ProgressFile(said, tmp_path)
+    file.read(1.0)
+    assert (file.step, file.metrics, dict(file.faults)) == (5, {"loss": float(losses[-1])}, {})
+    assert len(losses) == 5
 
 
 @pytest.mark.data

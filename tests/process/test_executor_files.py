@@ -137,6 +137,34 @@ def test_the_pace_is_a_mean_of_what_was_said_since_it_was_asked(tmp_path: Path) 
         JobProgressed.model_validate(word | asdict(say(json.dumps(line))))
 
 
+def test_figures_of_its_own_are_the_newest_that_can_be_reported(tmp_path: Path) -> None:
+    def say(line: str) -> dict[str, float]:
+        _say(tmp_path, f"{line}\n".encode())
+        file.read(2.0)
+        return file.metrics
+
+    file, _ = _follow(tmp_path, b'{"step": 1, "metrics": {"loss": 3}}\n')
+    assert file.metrics == {"loss": 3.0}
+    assert say('{"step": 2, "metrics": {"loss": 2.5, "val/accuracy": 0.5}}') == {
+        "loss": 2.5,
+        "val/accuracy": 0.5,
+    }
+    assert say('{"metrics": {"loss": 2}}') == {"loss": 2.0, "val/accuracy": 0.5}
+    assert (file.step, dict(file.faults)) == (2, {})
+    bad = ('"a"', "7", "null", '{"loss": NaN}', '{"<b>": 1}', '{"val/accuracy": "high"}')
+    for line in bad:
+        say(f'{{"step": 3, "metrics": {line}}}')
+    assert file.metrics == {}, "what is no number any more is not reported as what it was"
+    assert (file.step, dict(file.faults)) == (3, {"bad_metric": len(bad)})
+    say(json.dumps({"step": 4, "metrics": {f"m{n}": n for n in range(20)}}))
+    assert file.metrics == {f"m{n}": float(n) for n in range(8)}
+    assert (file.step, file.faults["bad_metric"]) == (4, len(bad) + 12)
+    say('{"metrics": {"m0": 1' + "0" * 400 + ', "m1": 1e300}}')
+    assert file.metrics["m1"] == 1e300
+    # What is let through, the schema must let through, or the agent ends.
+    JobProgressed.model_validate(progressed(1).model_dump() | {"metrics": file.metrics})
+
+
 def test_logs_keep_the_newest_within_their_bounds(tmp_path: Path) -> None:
     log = RotatingLog(tmp_path / "x.log", max_bytes=100, files=3)
     for number in range(100):

@@ -119,6 +119,7 @@ def test_facts_about_unknown_jobs(kind: str) -> None:
 def _others(job: str) -> dict[str, Any]:
     return {
         "JobAdvanced": facts.JobAdvanced(job, 1, 1.0, 0, 1.0),
+        "JobMeasured": facts.JobMeasured(job, 1, {"loss": 0.5}),
         "JobExplained": facts.JobExplained(job, {}),
         "OutputsKept": facts.OutputsKept(job, "file:///o", 1, 1, ""),
         "TargetSet": facts.TargetSet(job, "train", {"n": [2]}, "starts"),
@@ -162,6 +163,7 @@ def test_facts_of_what_people_asked_need_what_they_end_and_a_job_that_goes_on() 
     ("kind", "allowed"),
     [
         ("JobAdvanced", HOLDING),
+        ("JobMeasured", HOLDING),
         ("JobExplained", tuple(JobState)),
         ("TargetSet", (JobState.QUEUED, JobState.RUNNING)),
         ("WorkerReady", HOLDING),
