@@ -13,6 +13,7 @@ from gateway import routes, routes_journal, routes_requests
 from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import ProblemDocument, RequestBody
+from gateway.pages import add_pages
 from gateway.problems import MEDIA_TYPE, Problem, response
 from gateway.signing_in import add_signing_in
 
@@ -67,6 +68,7 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
     for router in (routes.router, routes_journal.router, routes_requests.router):
         app.include_router(router, prefix=API, responses=_responses())
     add_signing_in(app)
+    add_pages(app)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

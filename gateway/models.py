@@ -64,12 +64,17 @@ class Me(BaseModel):
     tenant: str | None
     via: str
     limits: Allowed
+    verbs: list[str] = Field(
+        description="What it may ask for; a tenant of its own jobs alone. Empty where nobody can."
+    )
+    signs_out: bool = Field(description="Whether it has a session that POST /logout ends.")
 
 
 class CellRow(BaseModel):
     """A cell, in short."""
 
     cell: str
+    first: int = Field(description="The first entry that the log still has.")
     entry: int | None
     now_s: float | None
     leader: str | None

@@ -20,6 +20,7 @@ from gateway.asking import (
     view_of,
 )
 from gateway.feed import Feed
+from gateway.identities import Identities
 from gateway.limits import (
     READS_BURST,
     READS_PER_S,
@@ -33,6 +34,7 @@ from gateway.past import Moment, beyond, raw
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
+from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 At = Annotated[Asked, Depends(Asked)]
@@ -150,14 +152,18 @@ async def dead_letters(
 
 
 @router.get("/me", response_model=models.Me)
-async def me(who: Who) -> Response:
-    """Say who asks, and how much it may ask for."""
+async def me(here: Here, who: Who) -> Response:
+    """Say who asks, what it may ask for, and how much."""
+    writes = here.desk.outbox is not None or bool(here.desk.others)
+    verbs = [verb for verb, roles in MAY.items() if writes and who.role.value in roles]
     return plain(
         {
             "name": who.name,
             "role": who.role,
             "tenant": who.tenant,
             "via": who.via,
+            "verbs": verbs,
+            "signs_out": who.via == "cookie" and isinstance(here.authority, Identities),
             "limits": {
                 "reads_per_s": READS_PER_S,
                 "reads_burst": READS_BURST,
@@ -181,6 +187,7 @@ def _cell(feed: Feed) -> dict[str, object]:
     state = None if feed.live is None else feed.live.state
     return {
         "cell": feed.cell,
+        "first": feed.index.first,
         "entry": feed.entries - 1 if feed.entries else None,
         "now_s": None if state is None else state.now_s,
         "leader": None if state is None else state.leader.name,

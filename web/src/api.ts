@@ -1,0 +1,104 @@
+/** What the gateway answers: typed by its OpenAPI document, kept by ETag, errors in words. */
+import type { components, paths } from "./openapi.d.ts";
+
+export type Schemas = components["schemas"];
+export type Params = Readonly<Record<string, string | number | null | undefined>>;
+type Reads = { [P in keyof paths]: paths[P] extends { get: object } ? P : never }[keyof paths];
+/** A path that can be read, as the OpenAPI document has it. */
+export type Path = Reads;
+/** What a path answers. */
+export type Answer<P extends Path> = paths[P] extends {
+  get: { responses: { 200: { content: { "application/json": infer A } } } };
+}
+  ? A
+  : never;
+
+/** An error that the gateway told; its text says what to do next. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    detail: string,
+    readonly parameter: string | null = null,
+    readonly retryAfter: number | null = null,
+  ) {
+    super(detail);
+  }
+}
+
+interface Kept {
+  tag: string;
+  data: unknown;
+}
+const KEPT_MOST = 400;
+const kept = new Map<string, Kept>();
+
+/** Fill the path's {names} from params; the rest goes into the query. */
+export function address(path: string, params: Params): string {
+  const query = new URLSearchParams();
+  const used = new Set<string>();
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    used.add(name);
+    return encodeURIComponent(String(params[name]));
+  });
+  for (const [name, value] of Object.entries(params)) {
+    if (!used.has(name) && value !== null && value !== undefined && value !== "") {
+      query.set(name, String(value));
+    }
+  }
+  const text = query.toString();
+  return text === "" ? filled : `${filled}?${text}`;
+}
+
+/**
+ * Read an address. What has not changed is given as the very same object.
+ * Throws a Problem; its text is for people.
+ */
+export async function read(url: string, signal?: AbortSignal): Promise<unknown> {
+  const known = kept.get(url);
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (known !== undefined) headers["If-None-Match"] = known.tag;
+  const answer = await asked(url, { headers, ...(signal ? { signal } : {}) });
+  if (answer.status === 304 && known !== undefined) return known.data;
+  if (!answer.ok) throw await problemOf(answer);
+  const data: unknown = await answer.json();
+  const tag = answer.headers.get("ETag");
+  if (tag !== null) {
+    kept.delete(url);
+    kept.set(url, { tag, data });
+    for (const oldest of kept.keys()) {
+      if (kept.size <= KEPT_MOST) break;
+      kept.delete(oldest);
+    }
+  }
+  return data;
+}
+
+/** Read a path of the API, such as get("/api/v1/jobs/{job}", { job: "job-1" }). */
+export async function get<P extends Path>(
+  path: P,
+  params: Params = {},
+  signal?: AbortSignal,
+): Promise<Answer<P>> {
+  return (await read(address(path, params), signal)) as Answer<P>;
+}
+
+export async function asked(url: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, { credentials: "same-origin", ...init });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Problem(0, "The gateway does not answer. Is `tidegate serve` still running?");
+  }
+}
+
+export async function problemOf(answer: Response): Promise<Problem> {
+  const after = Number(answer.headers.get("Retry-After"));
+  const retry = Number.isFinite(after) && after > 0 ? after : null;
+  try {
+    const told = (await answer.json()) as Partial<Schemas["ProblemDocument"]>;
+    const text = told.detail ?? told.title ?? `The gateway answered ${answer.status}.`;
+    return new Problem(answer.status, text, told.parameter ?? null, retry);
+  } catch {
+    return new Problem(answer.status, `The gateway answered ${answer.status}.`, null, retry);
+  }
+}

@@ -1,0 +1,3 @@
+export function Scrubber() {
+  return <footer class="scrubber" aria-label="Moment of the log" />;
+}

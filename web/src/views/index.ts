@@ -1,0 +1,36 @@
+/** Every view of the console, in the order of the navigation. */
+import type { ComponentType } from "preact";
+import { Coming } from "./coming.tsx";
+import { Job } from "./job.tsx";
+import { Jobs } from "./jobs.tsx";
+import { Tide } from "./tide.tsx";
+
+export interface View {
+  /** The first part of its address. */
+  path: string;
+  title: string;
+  List: ComponentType;
+  /** What is shown at path/ID; without it, List is shown there too. */
+  One?: ComponentType<{ id: string }>;
+  /** Roles that may open it; without it, everybody. */
+  roles?: readonly string[];
+}
+
+const OPERATORS = ["operator", "admin"];
+
+export const VIEWS: readonly View[] = [
+  { path: "tide", title: "Tide", List: Tide },
+  { path: "fleet", title: "Fleet", List: Coming },
+  { path: "jobs", title: "Jobs", List: Jobs, One: Job },
+  { path: "loans", title: "Loans", List: Coming },
+  { path: "decisions", title: "Decisions", List: Coming },
+  { path: "what-if", title: "What-if", List: Coming },
+  { path: "tenants", title: "Tenants", List: Coming },
+  { path: "health", title: "Health", List: Coming },
+  { path: "dead-letters", title: "Dead letters", List: Coming, roles: OPERATORS },
+  { path: "audit", title: "Audit", List: Coming },
+];
+
+export function viewOf(path: string): View | undefined {
+  return VIEWS.find((one) => one.path === path);
+}
