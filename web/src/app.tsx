@@ -1,11 +1,13 @@
 /** The shell around every view: navigation, cell, who you are, and the moment below. */
 import { useEffect } from "preact/hooks";
+import icon from "./icon.svg";
 import { connection, head } from "./live.ts";
 import { learnWho, me } from "./me.ts";
 import { Empty, Name } from "./parts.tsx";
 import { href, isPast, route } from "./route.ts";
 import { Scrubber } from "./scrubber.tsx";
 import { scheme, switchTheme } from "./theme.ts";
+import { Confirm } from "./verbs.tsx";
 import { VIEWS, viewOf } from "./views/index.ts";
 
 export function App() {
@@ -34,6 +36,7 @@ export function App() {
         )}
       </main>
       <Scrubber />
+      <Confirm />
     </div>
   );
 }
@@ -45,6 +48,7 @@ function Top() {
   return (
     <header class="top">
       <a class="brand" href={href({ view: "tide" })}>
+        <img src={icon} alt="" />
         Tidegate
       </a>
       <nav aria-label="Views">
