@@ -227,6 +227,7 @@ class Index:
         *,
         before: int,
         newest: int | None = None,
+        after: int = -1,
     ) -> list[tuple[int, int]]:
         """List (number, offset) of the entries that mention a subject, ascending.
 
@@ -235,16 +236,33 @@ class Index:
             subject: The subject, or a rule.
             before: Only entries before that of this number.
             newest: At most so many, the newest; all if None.
+            after: Only entries after that of this number.
         """
         marks = ",".join("?" * len(kinds))
         limit = "" if newest is None else f" LIMIT {int(newest)}"
         rows = self._db.execute(
             "SELECT DISTINCT number, ahead FROM mentions"  # noqa: S608
             f" WHERE kind IN ({marks}) AND subject = ? AND number < ?"
-            f" ORDER BY number DESC{limit}",
-            (*map(int, kinds), subject, before),
+            f" AND number > ? ORDER BY number DESC{limit}",
+            (*map(int, kinds), subject, before, after),
         ).fetchall()
         return [(number, number + ahead) for number, ahead in reversed(rows)]
+
+    def loans(self, *, before: int, newest: int, node: str | None = None) -> list[int]:
+        """List the newest entries before a number that call nodes back or end loans, descending.
+
+        Args:
+            before: Only entries before that of this number.
+            newest: At most so many.
+            node: Only about this node.
+        """
+        one = "" if node is None else " AND subject = ?"
+        rows = self._db.execute(
+            f"SELECT DISTINCT number FROM mentions WHERE kind = ?{one} AND number < ?"  # noqa: S608
+            " ORDER BY number DESC LIMIT ?",
+            (int(Kind.LOAN), *([] if node is None else [node]), before, newest),
+        )
+        return [number for (number,) in rows]
 
     def tide(self, before: int, since_s: float, until_s: float) -> list[Tide]:
         """Give what was sampled between two moments, before the entry of a number."""

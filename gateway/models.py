@@ -235,6 +235,32 @@ class DecisionsPage(Framed):
     next: str | None
 
 
+class ReclaimRow(BaseModel):
+    """A node that goes back to its owner, or went."""
+
+    node: str
+    pool: str | None = Field(description="Null: the state does not know the node any more.")
+    gpus: int | None
+    state: Literal["going", "back", "lost"] = Field(description="`lost`: it died on loan.")
+    entry: int = Field(description="Where it was called back.")
+    called_s: float
+    due_s: float = Field(description="When its owner is expected to need it.")
+    saved_s: float | None = Field(description="When the last job that left it had saved its work.")
+    empty_s: float | None = Field(description="When its agent was told to hand it back.")
+    end_s: float | None = Field(description="When its owner had it; null: not by this moment.")
+    end_entry: int | None
+    late_s: float = Field(description="How much later than due, so far if it still goes.")
+    jobs: int = Field(description="How many jobs left it for that.")
+    because: ReasonDocument | None
+
+
+class ReclaimsPage(Framed):
+    """Reclaims, newest first."""
+
+    reclaims: list[ReclaimRow]
+    next: str | None
+
+
 class EntryAnswer(BaseModel):
     """An entry of the journal."""
 

@@ -32,6 +32,7 @@ from gateway.limits import (
 )
 from gateway.past import Moment, beyond, raw
 from gateway.problems import Problem
+from gateway.reclaims import reclaims as told_reclaims
 from gateway.sight import View
 from gateway.stream import heads
 from scheduler.core.rights import MAY
@@ -64,6 +65,23 @@ async def decisions(
     rows, more = await telling.decisions(moment.feed, before, limit, subject, rule)
     after = await at.next(moment, asked, more)
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
+
+
+@router.get("/reclaims", response_model=models.ReclaimsPage)
+async def reclaims(
+    at: At,
+    node: Annotated[str | None, Query(description="Only of this node.", max_length=256)] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List nodes that were called back, newest first: when each was saved, empty, back, and due."""
+    asked = cursors.question("reclaims", at.cell, node)
+    page = await at.page(cursor, asked, of_entries=True)
+    moment = await at.moment(None if page is None else page.entries)
+    before = moment.entries if page is None else page.position
+    rows, more = await told_reclaims(moment, before, limit, node)
+    after = await at.next(moment, asked, more)
+    return at.answer(moment, {**views.framed(moment), "reclaims": rows, "next": after})
 
 
 @router.get("/entries/{number}", response_model=models.EntryAnswer)

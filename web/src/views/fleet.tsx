@@ -125,8 +125,8 @@ function Choices({ colouring, asTable }: { colouring: Colouring; asTable: boolea
 function Pools({ of }: { of: ReturnType<typeof sums> }) {
   return (
     <Card title="By pool">
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Figures by pool">
-        <table class="plain">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Figures by pool">
+        <table>
           <thead>
             <tr>
               <th scope="col">pool</th>

@@ -1,6 +1,9 @@
 /** Every view of the console, in the order of the navigation. */
 import type { ComponentType } from "preact";
 import { Coming } from "./coming.tsx";
+import { Decisions } from "./decisions.tsx";
+import { Entry } from "./entry.tsx";
+import { Fleet } from "./fleet.tsx";
 import { Job } from "./job.tsx";
 import { Jobs } from "./jobs.tsx";
 import { Tide } from "./tide.tsx";
@@ -20,10 +23,10 @@ const OPERATORS = ["operator", "admin"];
 
 export const VIEWS: readonly View[] = [
   { path: "tide", title: "Tide", List: Tide },
-  { path: "fleet", title: "Fleet", List: Coming },
+  { path: "fleet", title: "Fleet", List: Fleet },
   { path: "jobs", title: "Jobs", List: Jobs, One: Job },
   { path: "loans", title: "Loans", List: Coming },
-  { path: "decisions", title: "Decisions", List: Coming },
+  { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
   { path: "what-if", title: "What-if", List: Coming },
   { path: "tenants", title: "Tenants", List: Coming },
   { path: "health", title: "Health", List: Coming },
