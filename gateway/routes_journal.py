@@ -30,6 +30,7 @@ from gateway.limits import (
     WRITES_BURST,
     WRITES_PER_S,
 )
+from gateway.moments import PLACES, remembered
 from gateway.past import Moment, beyond, raw
 from gateway.problems import Problem
 from gateway.sight import View
@@ -64,6 +65,17 @@ async def decisions(
     rows, more = await telling.decisions(moment.feed, before, limit, subject, rule)
     after = await at.next(moment, asked, more)
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
+
+
+@router.get("/moments", response_model=models.MomentsAnswer)
+async def moments(at: At) -> Response:
+    """List what whoever looks back looks for: loans, reclaims, leaders, what people asked for."""
+    moment = await at.moment()
+    frame = views.framed(moment)
+    rows, complete = await remembered(moment.feed, moment.entries)
+    places = moment.feed.index.places(moment.entries, PLACES)
+    document = {**frame, "first": moment.feed.index.first, "complete": complete}
+    return at.answer(moment, {**document, "moments": rows, "places": places}, lasts=complete)
 
 
 @router.get("/entries/{number}", response_model=models.EntryAnswer)
