@@ -28,6 +28,7 @@ class Kind(IntEnum):
     ASKER = 10  #: Who asks.
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
+    MOMENT = 20  #: Something happens that whoever looks back looks for; the subject says what.
 
 
 #: The ways in which an entry may be about a job, node or lender.
@@ -36,6 +37,16 @@ SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
 ACTS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
+#: By fact, what happens that whoever looks back looks for.
+MOMENTS = {
+    "LoanGranted": "lent",
+    "ReclaimStarted": "reclaim",
+    "LoanReturned": "returned",
+    "LoanLost": "lost",
+    "LeaderChanged": "leader",
+    "DrainStarted": "drain",
+    "CellPaused": "pause",
+}
 _ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 
 
@@ -55,6 +66,8 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
             found[Kind.NODE, name] = None
             if fact in _LOANS:
                 found[Kind.LOAN, name] = None
+        if fact in MOMENTS:
+            found[Kind.MOMENT, MOMENTS[fact]] = None
         if (name := fields.get("lender")) is not None:
             found[Kind.LENDER, name] = None
     for reason in decision.get("reasons", ()):

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from gateway import routes, routes_journal, routes_requests
+from gateway import routes, routes_journal, routes_reclaims, routes_requests
 from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import ProblemDocument, RequestBody
@@ -65,8 +65,8 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
         redirect_slashes=False,
     )
     app.state.gateway = gateway
-    for router in (routes.router, routes_journal.router, routes_requests.router):
-        app.include_router(router, prefix=API, responses=_responses())
+    for module in (routes, routes_journal, routes_reclaims, routes_requests):
+        app.include_router(module.router, prefix=API, responses=_responses())
     add_signing_in(app)
     add_pages(app)
     app.add_exception_handler(Problem, _problem)

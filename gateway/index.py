@@ -264,6 +264,14 @@ class Index:
         )
         return [number for (number,) in rows]
 
+    def places(self, before: int, most: int) -> list[tuple[int, float]]:
+        """List (number, when) of at most so many entries before that of a number, ascending."""
+        apart = PLACE_EVERY * max(1, -(-before // (PLACE_EVERY * most)))
+        return self._db.execute(
+            "SELECT number, at_s FROM places WHERE number < ? AND number % ? = 0 ORDER BY 1",
+            (before, apart),
+        ).fetchall()
+
     def tide(self, before: int, since_s: float, until_s: float) -> list[Tide]:
         """Give what was sampled between two moments, before the entry of a number."""
         rows = self._db.execute(

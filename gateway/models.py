@@ -124,6 +124,31 @@ class TideAnswer(Framed):
     rows: list[TideRow]
 
 
+class MomentRow(BaseModel):
+    """Something that whoever looks back looks for."""
+
+    entry: int
+    at_s: float
+    kind: str = Field(
+        description="`lent`, `reclaim`, `returned`, `late`, `lost`, `leader`, `drain`, `pause`, or "
+        "`people`: somebody asked for something other than a new job."
+    )
+    about: str = Field(description="The node, the leader or the verb; or empty.")
+
+
+class MomentsAnswer(Framed):
+    """What whoever looks back looks for, and when entries were."""
+
+    first: int = Field(description="The first entry that the log still has.")
+    complete: bool = Field(
+        description="False while the index is being built, or if some are left out."
+    )
+    moments: list[MomentRow] = Field(description="Ascending; of each kind the newest 500.")
+    places: list[tuple[int, float]] = Field(
+        description="Entries and when they were, ascending; between two, time is about straight."
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyInWords(WhyDocument):
     """Why a job is as it is, and the same as a terminal shows it."""
@@ -232,32 +257,6 @@ class DecisionsPage(Framed):
     """Decisions, newest first."""
 
     decisions: list[Decided]
-    next: str | None
-
-
-class ReclaimRow(BaseModel):
-    """A node that goes back to its owner, or went."""
-
-    node: str
-    pool: str | None = Field(description="Null: the state does not know the node any more.")
-    gpus: int | None
-    state: Literal["going", "back", "lost"] = Field(description="`lost`: it died on loan.")
-    entry: int = Field(description="Where it was called back.")
-    called_s: float
-    due_s: float = Field(description="When its owner is expected to need it.")
-    saved_s: float | None = Field(description="When the last job that left it had saved its work.")
-    empty_s: float | None = Field(description="When its agent was told to hand it back.")
-    end_s: float | None = Field(description="When its owner had it; null: not by this moment.")
-    end_entry: int | None
-    late_s: float = Field(description="How much later than due, so far if it still goes.")
-    jobs: int = Field(description="How many jobs left it for that.")
-    because: ReasonDocument | None
-
-
-class ReclaimsPage(Framed):
-    """Reclaims, newest first."""
-
-    reclaims: list[ReclaimRow]
     next: str | None
 
 

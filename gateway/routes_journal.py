@@ -30,9 +30,9 @@ from gateway.limits import (
     WRITES_BURST,
     WRITES_PER_S,
 )
+from gateway.moments import PLACES, remembered
 from gateway.past import Moment, beyond, raw
 from gateway.problems import Problem
-from gateway.reclaims import reclaims as told_reclaims
 from gateway.sight import View
 from gateway.stream import heads
 from scheduler.core.rights import MAY
@@ -67,21 +67,15 @@ async def decisions(
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
 
 
-@router.get("/reclaims", response_model=models.ReclaimsPage)
-async def reclaims(
-    at: At,
-    node: Annotated[str | None, Query(description="Only of this node.", max_length=256)] = None,
-    limit: Limit = 100,
-    cursor: CursorText = None,
-) -> Response:
-    """List nodes that were called back, newest first: when each was saved, empty, back, and due."""
-    asked = cursors.question("reclaims", at.cell, node)
-    page = await at.page(cursor, asked, of_entries=True)
-    moment = await at.moment(None if page is None else page.entries)
-    before = moment.entries if page is None else page.position
-    rows, more = await told_reclaims(moment, before, limit, node)
-    after = await at.next(moment, asked, more)
-    return at.answer(moment, {**views.framed(moment), "reclaims": rows, "next": after})
+@router.get("/moments", response_model=models.MomentsAnswer)
+async def moments(at: At) -> Response:
+    """List what whoever looks back looks for: loans, reclaims, leaders, what people asked for."""
+    moment = await at.moment()
+    frame = views.framed(moment)
+    rows, complete = await remembered(moment.feed, moment.entries)
+    places = moment.feed.index.places(moment.entries, PLACES)
+    document = {**frame, "first": moment.feed.index.first, "complete": complete}
+    return at.answer(moment, {**document, "moments": rows, "places": places}, lasts=complete)
 
 
 @router.get("/entries/{number}", response_model=models.EntryAnswer)

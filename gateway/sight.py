@@ -47,6 +47,7 @@ class Shows(Enum):
 SHOWS: Mapping[str, Shows] = {
     "overview": Shows.SUMS,
     "tide": Shows.SUMS,
+    "moments": Shows.SUMS,
     "rules": Shows.NAMES,
     "loans": Shows.SUMS,
     "me": Shows.SUMS,

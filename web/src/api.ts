@@ -1,4 +1,5 @@
 /** What the gateway answers: typed by its OpenAPI document, kept by ETag, errors in words. */
+import { signal as signalOf } from "@preact/signals";
 import type { components, paths } from "./openapi.d.ts";
 
 export type Schemas = components["schemas"];
@@ -29,6 +30,16 @@ interface Kept {
   tag: string;
   data: unknown;
 }
+/** The moment of the newest answer about a state. */
+export const lastFrame = signalOf<{ entry: number; now_s: number } | null>(null);
+
+function noteFrame(data: unknown): void {
+  const { entry, now_s } = data as { entry?: unknown; now_s?: unknown };
+  if (typeof entry !== "number" || typeof now_s !== "number") return;
+  const was = lastFrame.peek();
+  if (was?.entry !== entry) lastFrame.value = { entry, now_s };
+}
+
 const KEPT_MOST = 400;
 const kept = new Map<string, Kept>();
 
@@ -58,9 +69,13 @@ export async function read(url: string, signal?: AbortSignal): Promise<unknown> 
   const headers: Record<string, string> = { Accept: "application/json" };
   if (known !== undefined) headers["If-None-Match"] = known.tag;
   const answer = await asked(url, { headers, ...(signal ? { signal } : {}) });
-  if (answer.status === 304 && known !== undefined) return known.data;
+  if (answer.status === 304 && known !== undefined) {
+    noteFrame(known.data);
+    return known.data;
+  }
   if (!answer.ok) throw await problemOf(answer);
   const data: unknown = await answer.json();
+  if (typeof data === "object" && data !== null) noteFrame(data);
   const tag = answer.headers.get("ETag");
   if (tag !== null) {
     kept.delete(url);
