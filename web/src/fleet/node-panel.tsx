@@ -46,7 +46,7 @@ export function NodePanel({ node, close }: { node: string; close: () => void }) 
 
 function Row({ of, now_s }: { of: NodeRow; now_s: number }) {
   return (
-    <>
+    <div class="stack">
       <Standing of={of} now_s={now_s} />
       <Gpus of={of} />
       <dl class="pairs">
@@ -71,7 +71,7 @@ function Row({ of, now_s }: { of: NodeRow; now_s: number }) {
         <a href={href({ view: "decisions", query: { subject: of.node } })}>Decisions about it</a>
       </p>
       <Verbs of={of} now_s={now_s} />
-    </>
+    </div>
   );
 }
 
@@ -86,6 +86,7 @@ function Pair({ label, children }: { label: string; children: ComponentChildren 
 
 /** What somebody decided about the node, with name and reason. */
 function Standing({ of, now_s }: { of: NodeRow; now_s: number }) {
+  if (of.loan === null && of.drain === null && of.cordon === null && of.freeze === null) return null;
   return (
     <ul class="standing">
       {of.loan !== null && (

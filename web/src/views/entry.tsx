@@ -1,5 +1,6 @@
 /** One entry of the journal: what came, what was decided, what was ordered, and why. */
 import type { ComponentChildren } from "preact";
+import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
 import { stimulusInWords, valueInWords, words } from "../journal-words.ts";
@@ -108,32 +109,48 @@ function Reasons({ number }: { number: number }) {
             return <p class="quiet">No reason was recorded: it only took note.</p>;
           }
           const more = row.reasons_total - row.reasons.length;
+          const [first, rest] = [row.reasons.slice(0, SHOWN), row.reasons.slice(SHOWN)];
           return (
             <>
-              <ul class="reasons">
-                {row.reasons.map((reason, at) => (
-                  <li key={at}>
-                    <strong>
-                      <Name of={reason.subject} />
-                    </strong>{" "}
-                    <span class="tag">{words(reason.verb.replace(/_/g, " "))}</span>{" "}
-                    <bdi class="text">{reason.sentence}</bdi>{" "}
-                    <a
-                      class="rule"
-                      href={href({ view: "decisions", query: { rule: reason.rule } })}
-                      title="Other decisions by this rule"
-                    >
-                      {reason.rule}
-                    </a>
-                  </li>
-                ))}
-              </ul>
+              <ReasonList of={first} />
+              {rest.length > 0 && (
+                <details class="rest">
+                  <summary>{plural(rest.length, "more reason")}</summary>
+                  <ReasonList of={rest} />
+                </details>
+              )}
               {more > 0 && <p class="quiet">and {plural(more, "more reason")}, below as recorded.</p>}
             </>
           );
         }}
       </Loaded>
     </Card>
+  );
+}
+
+/** So many reasons are shown; the rest is folded. */
+const SHOWN = 8;
+
+function ReasonList({ of }: { of: readonly Schemas["ReasonDocument"][] }) {
+  return (
+    <ul class="reasons">
+      {of.map((reason, at) => (
+        <li key={at}>
+          <strong>
+            <Name of={reason.subject} />
+          </strong>{" "}
+          <span class="tag">{reason.verb.replace(/_/g, " ")}</span>{" "}
+          <bdi class="text">{reason.sentence}</bdi>{" "}
+          <a
+            class="rule"
+            href={href({ view: "decisions", query: { rule: reason.rule } })}
+            title="Other decisions by this rule"
+          >
+            {reason.rule}
+          </a>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -6,6 +6,7 @@ import { Entry } from "./entry.tsx";
 import { Fleet } from "./fleet.tsx";
 import { Job } from "./job.tsx";
 import { Jobs } from "./jobs.tsx";
+import { Loans } from "./loans.tsx";
 import { Tide } from "./tide.tsx";
 
 export interface View {
@@ -25,7 +26,7 @@ export const VIEWS: readonly View[] = [
   { path: "tide", title: "Tide", List: Tide },
   { path: "fleet", title: "Fleet", List: Fleet },
   { path: "jobs", title: "Jobs", List: Jobs, One: Job },
-  { path: "loans", title: "Loans", List: Coming },
+  { path: "loans", title: "Loans", List: Loans },
   { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
   { path: "what-if", title: "What-if", List: Coming },
   { path: "tenants", title: "Tenants", List: Coming },
