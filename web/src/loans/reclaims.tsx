@@ -134,9 +134,10 @@ function Bar({ of, longest, now_s }: Shown) {
   const scale = (at_s: number) => (WIDE * Math.max(0, at_s - of.called_s)) / longest;
   const end_s = of.end_s ?? now_s;
   const empty_s = of.empty_s ?? end_s;
-  const saved_s = Math.min(of.saved_s ?? of.called_s, empty_s);
+  // While it still goes, nobody knows which save will be the last.
+  const saved_s = of.empty_s === null ? end_s : Math.min(of.saved_s ?? of.called_s, empty_s);
   const parts: [string, number, number][] = [
-    ["seg-saving", of.called_s, of.empty_s === null && of.state === "going" ? end_s : saved_s],
+    ["seg-saving", of.called_s, saved_s],
     ["seg-emptying", saved_s, empty_s],
     ["seg-returning", empty_s, end_s],
   ];

@@ -7,6 +7,10 @@ import { Fleet } from "./fleet.tsx";
 import { Job } from "./job.tsx";
 import { Jobs } from "./jobs.tsx";
 import { Loans } from "./loans.tsx";
+import { Tenants } from "./tenants.tsx";
+import { Health } from "./health.tsx";
+import { DeadLetters } from "./dead-letters.tsx";
+import { Audit } from "./audit.tsx";
 import { Tide } from "./tide.tsx";
 
 export interface View {
@@ -29,10 +33,10 @@ export const VIEWS: readonly View[] = [
   { path: "loans", title: "Loans", List: Loans },
   { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
   { path: "what-if", title: "What-if", List: Coming },
-  { path: "tenants", title: "Tenants", List: Coming },
-  { path: "health", title: "Health", List: Coming },
-  { path: "dead-letters", title: "Dead letters", List: Coming, roles: OPERATORS },
-  { path: "audit", title: "Audit", List: Coming },
+  { path: "tenants", title: "Tenants", List: Tenants },
+  { path: "health", title: "Health", List: Health },
+  { path: "dead-letters", title: "Dead letters", List: DeadLetters, roles: OPERATORS },
+  { path: "audit", title: "Audit", List: Audit },
 ];
 
 export function viewOf(path: string): View | undefined {
