@@ -81,7 +81,7 @@ function options(props: ChartProps, width: number, latest: { current: ChartProps
     width,
     height: props.height,
     tzDate: utc,
-    padding: [8, 10, props.times ? 0 : 8, 0],
+    padding: [8, 22, props.times ? 0 : 8, 0],
     legend: { show: false },
     ...(props.group === undefined
       ? { cursor: cursorOf() }
@@ -131,7 +131,7 @@ function clocks(_: uPlot, splits: number[], __: number, ___: number, step: numbe
   return splits.map((at_s) => {
     const text = new Date(at_s * 1000).toISOString();
     const today = text.slice(0, 10);
-    const month = new Date(at_s * 1000).toLocaleString("en", {
+    const month = new Date(at_s * 1000).toLocaleString("en-GB", {
       day: "numeric", month: "short", timeZone: "UTC",
     });
     const shown = step >= 86_400 || (before !== "" && before !== today) ? month : text.slice(11, 16);

@@ -81,7 +81,7 @@ function area(
   brush.moveTo(x(of.begin_s), bottom);
   let before = bottom;
   for (const row of of.tide) {
-    // A row is of the end of its slot: what it says held until then.
+    // What a row says holds until the next.
     brush.lineTo(x(row.at_s), before);
     before = y(value(row));
     brush.lineTo(x(row.at_s), before);
