@@ -82,7 +82,7 @@ export function Audit() {
             <a href={href({ query: { subject: undefined, verb: undefined, about: undefined } })}>Show all</a>
           ) : (
             <>
-              Each verb is kept here with who asked and why: <code>tidegate hold JOB --reason …</code>
+              Each verb is kept here with who asked and why: <code>tidegate job hold job-0042 --reason "its data is wrong"</code>
             </>
           )}
         </Empty>

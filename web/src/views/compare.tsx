@@ -4,6 +4,7 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { count, duration, figure, moment, plural } from "../format.ts";
 import { valueInWords } from "../journal-words.ts";
+import { head } from "../live.ts";
 import { Card, Empty, JobLink, Loaded, NodeLink } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
 import "../journal.css";
@@ -12,7 +13,8 @@ type Diff = Schemas["DiffAnswer"];
 type Changed = Schemas["Changed"];
 
 export function Compare() {
-  const { entry, vs } = route.value;
+  const { vs } = route.value;
+  const entry = route.value.entry ?? (vs === null ? null : (head.value?.entry ?? null));
   const off = entry === null || vs === null;
   const found = useData(
     "/api/v1/diff",

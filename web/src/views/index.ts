@@ -1,6 +1,6 @@
 /** Every view of the console, in the order of the navigation. */
 import type { ComponentType } from "preact";
-import { Coming } from "./coming.tsx";
+import { Compare } from "./compare.tsx";
 import { Decisions } from "./decisions.tsx";
 import { Entry } from "./entry.tsx";
 import { Fleet } from "./fleet.tsx";
@@ -11,6 +11,7 @@ import { Tenants } from "./tenants.tsx";
 import { Health } from "./health.tsx";
 import { DeadLetters } from "./dead-letters.tsx";
 import { Audit } from "./audit.tsx";
+import { OneBranch, WhatIf } from "./what-if.tsx";
 import { Tide } from "./tide.tsx";
 
 export interface View {
@@ -32,7 +33,8 @@ export const VIEWS: readonly View[] = [
   { path: "jobs", title: "Jobs", List: Jobs, One: Job },
   { path: "loans", title: "Loans", List: Loans },
   { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
-  { path: "what-if", title: "What-if", List: Coming },
+  { path: "what-if", title: "What-if", List: WhatIf, One: OneBranch },
+  { path: "compare", title: "Compare", List: Compare },
   { path: "tenants", title: "Tenants", List: Tenants },
   { path: "health", title: "Health", List: Health },
   { path: "dead-letters", title: "Dead letters", List: DeadLetters, roles: OPERATORS },
