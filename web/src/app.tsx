@@ -156,12 +156,12 @@ function Past() {
   if (!isPast.value || at === null) return null;
   const what = happened(at);
   return (
-    <p class="banner">
+    <section class="banner" aria-label="A past moment">
       <strong>
         As it was on {moment(timeOf(at)).replace(/ \d\d:\d\d$/, "")} at {clock(timeOf(at))}
       </strong>
       {what !== "" && <span class="text">{what}</span>}
       <a href={href({ entry: null })}>Go to now</a>
-    </p>
+    </section>
   );
 }

@@ -18,6 +18,8 @@ export interface Asking {
   requests: readonly { name: string; args: Args }[];
   /** Whether it takes something away. */
   danger?: boolean;
+  /** A number that is asked for, and goes into the arguments. */
+  number?: { field: string; label: string; value: number; least: number; most: number };
   done?: () => void;
 }
 
@@ -74,6 +76,7 @@ function Dialog({ of }: { of: Asking }) {
   const [reason, setReason] = useState("");
   const [results, setResults] = useState<readonly Result[] | null>(null);
   const [refusals, setRefusals] = useState<ReadonlyMap<string, string>>(new Map());
+  const [number, setNumber] = useState(of.number?.value ?? 0);
   const keys = useRef(of.requests.map(newKey));
   useEffect(() => {
     dialog.current?.showModal();
@@ -103,7 +106,8 @@ function Dialog({ of }: { of: Asking }) {
     for (const [place, { name, args }] of of.requests.entries()) {
       try {
         const key = keys.current[place] ?? newKey();
-        const told = await post(args, reason.trim(), { key });
+        const given = of.number === undefined ? args : { ...args, [of.number.field]: number };
+        const told = await post(given, reason.trim(), { key });
         const said = told.result === "pending" ? "pending" : "done";
         found[place] = { name, said, entry: told.entry };
       } catch (error) {
@@ -131,6 +135,19 @@ function Dialog({ of }: { of: Asking }) {
             </li>
           ))}
         </ul>
+        {results === null && of.number !== undefined && (
+          <label class="reason">
+            {of.number.label}
+            <input
+              type="number"
+              required
+              min={of.number.least}
+              max={of.number.most}
+              value={number}
+              onInput={(event) => setNumber(event.currentTarget.valueAsNumber)}
+            />
+          </label>
+        )}
         {results === null ? (
           <label class="reason">
             Why? It is kept in the log beside your name.

@@ -91,7 +91,7 @@ function columns(now_s: number): readonly Column<JobRow>[] {
       cell: (row) => <Share of={row.progress} label={percent(row.progress)} />,
     },
     {
-      name: "slack", title: "slack", width: "6.5rem", sort: "slack", number: true,
+      name: "slack", title: "slack", width: "8rem", sort: "slack", number: true,
       cell: (row) => <Slack of={row} />,
     },
     {
