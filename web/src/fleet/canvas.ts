@@ -34,6 +34,7 @@ export function schemeOf(element: Element): Scheme {
       freeInk: of("--fleet-free-ink", "#999999"),
       owner: of("--fleet-owner", "#cccccc"),
       ownerInk: of("--fleet-owner-ink", "#888888"),
+      own: of("--fleet-own", "#9aabba"),
       ink: of("--fleet-ink", "#ffffff"),
       good: of("--fleet-good", "#009e73"),
       warn: of("--fleet-warn", "#e69f00"),

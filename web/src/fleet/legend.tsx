@@ -60,7 +60,7 @@ function Swatch({ look }: { look: Look }) {
   useLayoutEffect(() => {
     if (canvas.current) swatch(canvas.current, look, devicePixelRatio || 1);
   }, [look.fill, look.ink, look.hatch]);
-  return <canvas ref={canvas} class="swatch" aria-hidden="true" />;
+  return <canvas ref={canvas} class="fleet-swatch" aria-hidden="true" />;
 }
 
 function FrameSwatch({ frame }: { frame: Frame }) {
@@ -69,5 +69,5 @@ function FrameSwatch({ frame }: { frame: Frame }) {
   useLayoutEffect(() => {
     if (canvas.current) frameSwatch(canvas.current, frame, devicePixelRatio || 1);
   }, [frame, inForce]);
-  return <canvas ref={canvas} class="swatch wide" aria-hidden="true" />;
+  return <canvas ref={canvas} class="fleet-swatch wide" aria-hidden="true" />;
 }

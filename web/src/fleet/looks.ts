@@ -18,6 +18,8 @@ export interface FleetColours {
   /** A GPU on which its owner serves. */
   owner: number;
   ownerInk: number;
+  /** A GPU of a training pool with a job, where only loans matter. */
+  own: number;
   /** Hatches on any of the series. */
   ink: number;
   good: number;
@@ -172,10 +174,10 @@ function byKind(
 }
 
 function loanKinds(colours: FleetColours): Kind[] {
-  const { lent, warn, owner, ownerInk, free, freeInk, series, ink } = colours;
+  const { lent, warn, own, owner, ownerInk, free, freeInk, ink } = colours;
   return [
     { label: "own pool, free", look: { fill: free, ink: freeInk, hatch: "plain" } },
-    { label: "own pool, used", look: { fill: series[0] as number, ink, hatch: "plain" } },
+    { label: "own pool, used", look: { fill: own, ink, hatch: "plain" } },
     { label: "its owner's", look: { fill: owner, ink: ownerInk, hatch: "dots" } },
     { label: "lent and used", look: { fill: lent, ink, hatch: "plain" } },
     { label: "lent but unused", look: { fill: free, ink: lent, hatch: "rising" } },

@@ -168,7 +168,7 @@ function Verbs({ of, now_s }: { of: NodeRow; now_s: number }) {
   if (!may("node.cordon") && !isPast.value) return null;
   const tried = { verb: "node.drain", node, by_s: minutes * 60, force };
   return (
-    <section class="verbs" aria-label="What can be asked of it">
+    <section class="node-verbs" aria-label="What can be asked of it">
       {may("node.cordon") && (
         <div class="row">
           {closed ? (

@@ -38,7 +38,7 @@ export function PolicyCard({ of }: { of: Rules }) {
       <Pauses of={pauses} />
       {sets && (
         <form
-          class="filters"
+          class="filters policy-form"
           onSubmit={(event) => {
             event.preventDefault();
             ask({

@@ -39,7 +39,7 @@ const COLUMNS: readonly Column<Act>[] = [
   { name: "result", title: "came of it", width: "9rem", cell: (row) => <State of={row.result} /> },
   {
     name: "why",
-    title: "reason given, or why it was refused",
+    title: "why, or why refused",
     cell: (row) => <Why of={row} />,
   },
   {

@@ -94,7 +94,7 @@ function Totals({ of }: { of: Diff["totals"] }) {
         <dl class="totals">
           {rows.map(([name, value]) => (
             <div key={name}>
-              <dt>{name.replace(/_s$/, "").replace(/_/g, " ")}</dt>
+              <dt>{SUMS[name] ?? name.replace(/_s$/, "").replace(/_/g, " ")}</dt>
               <dd>{grown(name, value)}</dd>
             </div>
           ))}
@@ -105,6 +105,21 @@ function Totals({ of }: { of: Diff["totals"] }) {
     </Card>
   );
 }
+
+/** Sums whose names say too little. */
+const SUMS: Readonly<Record<string, string>> = {
+  jct_s: "from submission to end, all jobs",
+  queueing_s: "waited for the first start",
+  inference_shortfall_gpu_s: "owners were short by",
+  loaned_gpu_s: "on loan",
+  gpu_s: "GPUs there were",
+  training_gpu_s: "used by jobs",
+  serving_gpu_s: "used by owners",
+  deadlines_total: "jobs with a deadline, ended",
+  scale_outs: "gangs made larger",
+  scale_ins: "gangs made smaller",
+  claims_timed_out: "claims nobody answered",
+};
 
 /** Sums of seconds are told as hours: of GPUs, or of jobs. */
 function grown(name: string, value: number): string {
@@ -132,7 +147,7 @@ function Changes({ title, kind, rows, total }: ChangesOf) {
       {!rows.length ? (
         <p class="quiet">None does.</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={`${title} that differ`}>
+        <div class="scroll" tabIndex={0} role="region" aria-label={`${title}, field by field`}>
           <table>
             <thead>
               <tr>
@@ -164,7 +179,7 @@ function Changes({ title, kind, rows, total }: ChangesOf) {
 function What({ of }: { of: Changed }) {
   if (of.change !== "changed") return <span class="tag">{of.change === "added" ? "only later" : "only earlier"}</span>;
   return (
-    <ul class="changes">
+    <ul class="field-changes">
       {Object.entries(of.fields).map(([name, values]) => {
         const [was, is] = values as [unknown, unknown];
         return (

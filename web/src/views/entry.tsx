@@ -63,7 +63,7 @@ function Head(props: { number: number; at_s: number; policy: string; stimulus: S
   return (
     <header class="entry-head">
       <div>
-        <p class="entry-title">Entry {number}</p>
+        <h1>Entry {number}</h1>
         <p class="quiet">
           {day(at_s)} {clock(at_s)} · on {stimulusInWords(stimulus.kind)} from{" "}
           <Name of={stimulus.cause[0]} wide /> · decided by <Name of={policy} wide />
@@ -133,7 +133,7 @@ const SHOWN = 8;
 
 function ReasonList({ of }: { of: readonly Schemas["ReasonDocument"][] }) {
   return (
-    <ul class="reasons">
+    <ul class="given-reasons">
       {of.map((reason, at) => (
         <li key={at}>
           <strong>
@@ -201,7 +201,7 @@ function Facts({ of, error }: { of: Decision["facts"]; error: string | null }) {
       {error !== null && <p class="problem">The policy failed: {error}</p>}
       {groups.size === 0 && <p class="quiet">Nothing changed.</p>}
       {[...groups].map(([kind, rows]) => (
-        <section key={kind} class="facts">
+        <section key={kind} class="fact-group">
           <h3>
             {words(kind)}
             {rows.length > 1 && <span class="quiet"> ×{count(rows.length)}</span>}

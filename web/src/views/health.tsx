@@ -21,8 +21,8 @@ export function Health() {
 }
 
 const STATUS: Readonly<Record<string, string>> = {
-  ok: "reads",
-  starting: "starts",
+  ok: "reading",
+  starting: "starting",
   unreadable: "cannot read",
 };
 

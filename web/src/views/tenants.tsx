@@ -65,7 +65,7 @@ function Quotas({ rows, partly }: { rows: readonly TenantRow[]; partly: boolean 
           <code>tidegate quota set vision 16</code> gives one, <code>tidegate submit --help</code> a job.
         </Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Tenants">
+        <div class="scroll" tabIndex={0} role="region" aria-label="Table of tenants">
           <table>
             <thead>
               <tr>

@@ -91,12 +91,12 @@ export function Form() {
             <input type="number" min="0" max="100" step="any" {...text("demand")} />
           </label>
           <label>
-            jobs more
-            <input type="number" min="1" max="1000" step="1" {...text("count")} disabled={given.like === ""} />
+            more jobs like
+            <input type="text" placeholder="none" spellcheck={false} {...text("like")} />
           </label>
           <label>
-            each like job
-            <input type="text" placeholder="none" spellcheck={false} {...text("like")} />
+            how many
+            <input type="number" min="1" max="1000" step="1" {...text("count")} disabled={given.like === ""} />
           </label>
         </Part>
         <Requests value={given.requests} set={(requests) => set({ requests })} isWrong={wrong?.field === "requests"} />

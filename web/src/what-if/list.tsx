@@ -23,7 +23,7 @@ export function Branches() {
       {data !== null && !rows.length ? (
         <Empty title="None yet.">They are kept until the gateway ends; a saved one is a log of its own.</Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Branches run before">
+        <div class="scroll" tabIndex={0} role="region" aria-label="Table of branches">
           <table>
             <thead>
               <tr>

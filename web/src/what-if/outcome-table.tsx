@@ -6,7 +6,7 @@ import { ROWS, isWithinError, signed, value } from "./words.ts";
 export function OutcomeTable({ of }: { of: Result }) {
   const partly = of.recorded !== null && of.recorded_until_s < of.until_s;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="What came of it">
+    <div class="scroll" tabIndex={0} role="region" aria-label="Outcomes">
       <table class="outcome">
         <thead>
           <tr>

@@ -33,9 +33,9 @@ function Head({ of, again }: { of: Branch; again: () => void }) {
   return (
     <header class="entry-head">
       <div>
-        <p class="entry-title">
+        <h1>
           What if: <bdi class="text">{parts.length ? parts.join(" · ") : "nothing is changed"}</bdi>
-        </p>
+        </h1>
         <p class="quiet">
           From entry{" "}
           {of.asked.entry === null ? (
@@ -183,7 +183,7 @@ function Row({ of }: { of: Deed }) {
       </button>
       <span class="tag">only in the {of.only_in}</span>
       <span>
-        <Name of={of.subject} /> <bdi class="text">{of.what}</bdi>{" "}
+        <Name of={of.subject} /> {of.kind} <bdi class="text">{of.what}</bdi>{" "}
         <span class="quiet small">entry {of.entry} of that side</span>
       </span>
     </li>

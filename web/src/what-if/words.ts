@@ -74,7 +74,7 @@ export function errorInWords(result: Result): string[] {
   compare("deadlines_met", (is, was) => `${is} deadlines met for ${was}`);
   compare("short_gpu_h", (is, was) => `owners short by ${is} GPU h for ${was}`);
   compare("used_gpu_h", (is, was) => `${is} GPU h used for ${was}`);
-  compare("reclaims", (is, was) => `${is} nodes given back for ${was}`);
+  compare("reclaims", (is, was) => `nodes given back: ${is} for ${was}`);
   return told;
 }
 
