@@ -1,7 +1,7 @@
 /** The fleet on a canvas: the image of pixels, names over it, and the ring around one node. */
 
 import { type Fleet, type Layout, layOut } from "./layout.ts";
-import { type Coloured, coloured, type Colouring, type FleetColours } from "./looks.ts";
+import type { Coloured, FleetColours } from "./looks.ts";
 import { type Frame, type FramePalette, type Look, paint, pixel } from "./paint.ts";
 import { isolated } from "./words.ts";
 
@@ -58,27 +58,25 @@ export function schemeOf(element: Element): Scheme {
 /** A fleet that is painted: what moves over it needs only the ring drawn anew. */
 export class FleetPicture {
   readonly layout: Layout;
-  readonly shown: Coloured;
   /** How long the newest repaint took, in milliseconds. */
   took = 0;
+  private scheme: Scheme | null = null;
   private image: ImageData | null = null;
   private pixels = new Uint32Array(0);
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
     readonly fleet: Fleet,
-    colouring: Colouring,
-    private readonly scheme: Scheme,
     width: number,
     height: number,
     private readonly scale: number,
   ) {
     this.layout = layOut(fleet, width, height, scale);
-    this.shown = coloured(fleet, this.layout, colouring, scheme.colours);
   }
 
   /** Paint all of it, with a ring around a node if one is named. */
-  repaint(focused: number | null): void {
+  repaint(shown: Coloured, scheme: Scheme, focused: number | null): void {
+    this.scheme = scheme;
     const begun = performance.now();
     const { width, height } = this.layout;
     if (this.canvas.width !== width || this.canvas.height !== height) {
@@ -92,8 +90,8 @@ export class FleetPicture {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     const line = Math.max(1, Math.round(this.scale));
-    const { looks, lookOf } = this.shown;
-    const { frames, ground } = this.scheme;
+    const { looks, lookOf } = shown;
+    const { frames, ground } = scheme;
     paint(this.pixels, this.fleet, this.layout, looks, lookOf, frames, ground, line);
     this.drawn(context, focused);
     this.took = performance.now() - begun;
@@ -106,13 +104,13 @@ export class FleetPicture {
   }
 
   private drawn(context: CanvasRenderingContext2D, focused: number | null): void {
-    if (!this.image) return;
+    if (!this.image || !this.scheme) return;
     context.putImageData(this.image, 0, 0);
-    this.names(context);
-    if (focused !== null) this.ring(context, focused);
+    this.names(context, this.scheme);
+    if (focused !== null) this.ring(context, focused, this.scheme.ring);
   }
 
-  private names(context: CanvasRenderingContext2D): void {
+  private names(context: CanvasRenderingContext2D, scheme: Scheme): void {
     const { fleet, layout, scale } = this;
     context.direction = "ltr";
     context.textBaseline = "middle";
@@ -120,12 +118,12 @@ export class FleetPicture {
       const pool = fleet.pools[place.pool];
       const middle = place.top + 14 * scale;
       context.font = `600 ${13 * scale}px system-ui, sans-serif`;
-      context.fillStyle = this.scheme.text;
+      context.fillStyle = scheme.text;
       const name = fitted(context, pool?.pool ?? "", layout.width / 2);
       context.fillText(name, layout.gap, middle);
       const after = layout.gap + context.measureText(name).width + 8 * scale;
       context.font = `${12 * scale}px system-ui, sans-serif`;
-      context.fillStyle = this.scheme.muted;
+      context.fillStyle = scheme.muted;
       const count = place.nodes.length.toLocaleString("en");
       context.fillText(`${pool?.kind ?? ""} · ${count} nodes`, after, middle);
       if (!layout.label) continue;
@@ -138,14 +136,14 @@ export class FleetPicture {
     }
   }
 
-  private ring(context: CanvasRenderingContext2D, node: number): void {
+  private ring(context: CanvasRenderingContext2D, node: number, colour: string): void {
     const place = this.layout.pools[this.layout.place[node] ?? 0];
     if (!place) return;
     const line = Math.max(2, Math.round(2 * this.scale));
     const away = Math.max(line, Math.floor(this.layout.gap / 2));
     const rows = Math.ceil((this.fleet.nodes.gpus[node] ?? 1) / place.across);
     const columns = Math.min(this.fleet.nodes.gpus[node] ?? 1, place.across);
-    context.strokeStyle = this.scheme.ring;
+    context.strokeStyle = colour;
     context.lineWidth = line;
     context.strokeRect(
       (this.layout.x[node] ?? 0) - away,

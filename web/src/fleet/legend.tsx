@@ -3,9 +3,9 @@ import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { count } from "../format.ts";
 import { Name } from "../parts.tsx";
 import { scheme } from "../theme.ts";
-import { frameSwatch, schemeOf, swatch } from "./canvas.ts";
-import { type Fleet, layOut } from "./layout.ts";
-import { type Colouring, coloured } from "./looks.ts";
+import { frameSwatch, swatch } from "./canvas.ts";
+import type { Fleet } from "./layout.ts";
+import type { Coloured, Colouring } from "./looks.ts";
 import { type Frame, frameOf, type Look } from "./paint.ts";
 
 const FRAMES: readonly [Frame, string][] = [
@@ -16,12 +16,14 @@ const FRAMES: readonly [Frame, string][] = [
   ["silent", "silent"],
 ];
 
-export function FleetLegend({ fleet, colouring }: { fleet: Fleet; colouring: Colouring }) {
-  const inForce = scheme.value;
-  const { legend, more } = useMemo(() => {
-    const layout = layOut(fleet, 800, 600, 1);
-    return coloured(fleet, layout, colouring, schemeOf(document.documentElement).colours);
-  }, [fleet, colouring, inForce]);
+interface Shown {
+  fleet: Fleet;
+  colouring: Colouring;
+  shown: Coloured;
+}
+
+export function FleetLegend({ fleet, colouring, shown }: Shown) {
+  const { legend, more } = shown;
   const framed = useMemo(() => {
     const counts = new Map<Frame, number>();
     fleet.nodes.name.forEach((_, node) => {

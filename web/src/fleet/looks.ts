@@ -1,6 +1,6 @@
 /** What the colours of the fleet mean: by job, tenant, loan, use or health, and the legend of it. */
 
-import type { Fleet, Layout } from "./layout.ts";
+import type { Fleet } from "./layout.ts";
 import { frameOf, type Hatch, HATCHES, type Look, mixed } from "./paint.ts";
 
 export const COLOURINGS = ["job", "tenant", "loan", "use", "health"] as const;
@@ -51,26 +51,25 @@ const HATCHED: Hatch[] = HATCHES.filter((one) => one !== "dots");
 /** Colour a fleet's GPUs by one of its properties. */
 export function coloured(
   fleet: Fleet,
-  layout: Layout,
   colouring: Colouring,
   colours: FleetColours,
 ): Coloured {
   switch (colouring) {
     case "job":
-      return byHolder(fleet, layout, colours, fleet.jobs.map((one) => one.job), slotOfName);
+      return byHolder(fleet, colours, fleet.jobs.map((one) => one.job), slotOfName);
     case "tenant": {
       const names = [...new Set(fleet.jobs.map((one) => one.tenant))].sort();
       const rank = new Map(names.map((name, at) => [name, at]));
-      return byHolder(fleet, layout, colours, fleet.jobs.map((one) => one.tenant), (name) =>
+      return byHolder(fleet, colours, fleet.jobs.map((one) => one.tenant), (name) =>
         rank.get(name) ?? 0,
       );
     }
     case "loan":
-      return byKind(fleet, layout, loanKinds(colours), (node, held) => loanOf(fleet, node, held));
+      return byKind(fleet, loanKinds(colours), (node, held) => loanOf(fleet, node, held));
     case "use":
-      return byKind(fleet, layout, useKinds(colours), (node) => useOf(fleet, node));
+      return byKind(fleet, useKinds(colours), (node) => useOf(fleet, node));
     case "health":
-      return byKind(fleet, layout, healthKinds(colours), (node) => healthOf(fleet, node));
+      return byKind(fleet, healthKinds(colours), (node) => healthOf(fleet, node));
   }
 }
 
@@ -106,7 +105,6 @@ function isOwners(fleet: Fleet, node: number): boolean {
 
 function byHolder(
   fleet: Fleet,
-  layout: Layout,
   colours: FleetColours,
   names: string[],
   slotOf: (name: string) => number,
@@ -124,20 +122,21 @@ function byHolder(
     return at;
   });
   const lookOf = new Uint16Array(fleet.gpus.length);
-  const counts = new Map<string, number>();
+  const held = new Uint32Array(names.length);
   let free = 0;
   let owners = 0;
-  eachGpu(fleet, layout, (node, at) => {
+  eachGpu(fleet, (node, at) => {
     const job = fleet.gpus[at] as number;
     if (job >= 0) {
       lookOf[at] = placeOf[job] as number;
-      const name = names[job] as string;
-      counts.set(name, (counts.get(name) ?? 0) + 1);
+      held[job] = (held[job] as number) + 1;
     } else if (isOwners(fleet, node)) {
       lookOf[at] = 1;
       owners++;
     } else free++;
   });
+  const counts = new Map<string, number>();
+  names.forEach((name, job) => counts.set(name, (counts.get(name) ?? 0) + (held[job] as number)));
   const found = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
   const lookOfName = new Map(names.map((name, at) => [name, looks[placeOf[at] as number] as Look]));
   const legend: LegendRow[] = found.slice(0, LISTED).map(([label, gpus]) => ({
@@ -155,14 +154,13 @@ interface Kind {
 
 function byKind(
   fleet: Fleet,
-  layout: Layout,
   kinds: Kind[],
   kindOf: (node: number, held: boolean) => number,
 ): Coloured {
   const looks = kinds.map((one) => one.look);
   const lookOf = new Uint16Array(fleet.gpus.length);
   const counts = kinds.map(() => 0);
-  eachGpu(fleet, layout, (node, at) => {
+  eachGpu(fleet, (node, at) => {
     const kind = kindOf(node, (fleet.gpus[at] as number) >= 0);
     lookOf[at] = kind;
     counts[kind] = (counts[kind] as number) + 1;
@@ -233,11 +231,11 @@ function healthOf(fleet: Fleet, node: number): number {
   return frame === "cordoned" ? 4 : 0;
 }
 
-function eachGpu(fleet: Fleet, layout: Layout, visit: (node: number, at: number) => void): void {
+function eachGpu(fleet: Fleet, visit: (node: number, at: number) => void): void {
   const count = fleet.nodes.name.length;
+  let at = 0;
   for (let node = 0; node < count; node++) {
-    const first = layout.offset[node] as number;
-    const end = first + (fleet.nodes.gpus[node] as number);
-    for (let at = first; at < end; at++) visit(node, at);
+    const end = at + (fleet.nodes.gpus[node] as number);
+    for (; at < end; at++) visit(node, at);
   }
 }

@@ -1,15 +1,15 @@
 /** The picture of the fleet in the page: sized to it, walked by keys, told in words. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { clock } from "../format.ts";
-import { scheme } from "../theme.ts";
-import { FleetPicture, schemeOf } from "./canvas.ts";
+import { FleetPicture, type Scheme } from "./canvas.ts";
 import { type Fleet, hitAt, moved } from "./layout.ts";
-import type { Colouring } from "./looks.ts";
+import type { Coloured } from "./looks.ts";
 import { nodeWords, stateWords } from "./words.ts";
 
 interface Shown {
   fleet: Fleet;
-  colouring: Colouring;
+  shown: Coloured;
+  inForce: Scheme;
   opened: string | null;
   open: (node: string | null) => void;
 }
@@ -33,7 +33,7 @@ function useSize(box: { current: HTMLDivElement | null }): { width: number; scal
   return size;
 }
 
-export function FleetMap({ fleet, colouring, opened, open }: Shown) {
+export function FleetMap({ fleet, shown, inForce, opened, open }: Shown) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { width, scale } = useSize(box);
@@ -41,22 +41,21 @@ export function FleetMap({ fleet, colouring, opened, open }: Shown) {
   const [pointed, setPointed] = useState<number | null>(null);
   const places = useMemo(() => new Map(fleet.nodes.name.map((name, at) => [name, at])), [fleet]);
   const at = focused === null ? null : (places.get(focused) ?? null);
-  const inForce = scheme.value;
   const picture = useMemo(() => {
     if (!canvas.current || !width) return null;
-    const colours = schemeOf(canvas.current);
     const height = Math.max(280, innerHeight * HIGHEST);
-    return new FleetPicture(canvas.current, fleet, colouring, colours, width, height, scale);
-  }, [fleet, colouring, width, scale, inForce]);
+    return new FleetPicture(canvas.current, fleet, width, height, scale);
+  }, [fleet, width, scale]);
+  const label = useMemo(() => summary(fleet), [fleet]);
   const ring = at ?? (opened === null ? null : (places.get(opened) ?? null));
 
   useLayoutEffect(() => {
     if (!picture || !canvas.current) return;
     canvas.current.style.width = `${picture.layout.width / scale}px`;
     canvas.current.style.height = `${picture.layout.height / scale}px`;
-    picture.repaint(ring);
+    picture.repaint(shown, inForce, ring);
     canvas.current.dataset["took"] = picture.took.toFixed(1);
-  }, [picture]);
+  }, [picture, shown, inForce]);
   useEffect(() => picture?.focus(ring), [ring]);
 
   const show = (node: number) => {
@@ -98,7 +97,7 @@ export function FleetMap({ fleet, colouring, opened, open }: Shown) {
         tabIndex={0}
         role="application"
         aria-roledescription="picture of the fleet"
-        aria-label={summary(fleet)}
+        aria-label={label}
         aria-describedby="fleet-told fleet-keys"
         onKeyDown={keys}
         onFocus={() => {

@@ -1,16 +1,18 @@
 /** The fleet: every GPU of every node on one picture, and a panel for one of them. */
 import { useMemo } from "preact/hooks";
 import { useRead } from "../data.ts";
+import { schemeOf } from "../fleet/canvas.ts";
 import { FleetLegend } from "../fleet/legend.tsx";
 import { FleetMap } from "../fleet/map.tsx";
 import { FleetTable } from "../fleet/table.tsx";
 import type { Fleet as Columns } from "../fleet/layout.ts";
-import { type Colouring, COLOURINGS } from "../fleet/looks.ts";
+import { type Colouring, COLOURINGS, coloured } from "../fleet/looks.ts";
 import { NodePanel } from "../fleet/node-panel.tsx";
 import { sums } from "../fleet/words.ts";
 import { count } from "../format.ts";
 import { Card, Empty, type Figure, Figures, Loaded } from "../parts.tsx";
 import { go, route } from "../route.ts";
+import { scheme } from "../theme.ts";
 import "../fleet/fleet.css";
 
 function colouringOf(text: string | undefined): Colouring {
@@ -43,6 +45,12 @@ interface Shown {
 
 function Drawn({ fleet, colouring, opened, asTable }: Shown) {
   const pools = useMemo(() => sums(fleet), [fleet]);
+  const light = scheme.value;
+  const inForce = useMemo(() => schemeOf(document.documentElement), [light]);
+  const shown = useMemo(
+    () => coloured(fleet, colouring, inForce.colours),
+    [fleet, colouring, inForce],
+  );
   if (!fleet.nodes.name.length) {
     return (
       <Empty title="No nodes yet.">
@@ -61,8 +69,8 @@ function Drawn({ fleet, colouring, opened, asTable }: Shown) {
             <FleetTable fleet={fleet} open={open} opened={opened} />
           ) : (
             <>
-              <FleetMap fleet={fleet} colouring={colouring} opened={opened} open={open} />
-              <FleetLegend fleet={fleet} colouring={colouring} />
+              <FleetMap fleet={fleet} shown={shown} inForce={inForce} opened={opened} open={open} />
+              <FleetLegend fleet={fleet} colouring={colouring} shown={shown} />
             </>
           )}
         </Card>
