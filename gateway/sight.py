@@ -61,6 +61,7 @@ SHOWS: Mapping[str, Shows] = {
     "story": Shows.NAMES,
     "stays": Shows.NAMES,
     "decisions": Shows.NAMES,
+    "reclaims": Shows.NAMES,
     "diff": Shows.NAMES,
     "ask": Shows.OWN,
     "request": Shows.OWN,

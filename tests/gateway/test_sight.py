@@ -129,6 +129,7 @@ PATHS = {
     "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
+    "reclaims": ["reclaims", "reclaims?node=n0"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
     "diff": ["diff?entry=1&vs=7", "diff?entry=3&vs=4"],
     "dead_letters": ["dead-letters"],
@@ -141,7 +142,8 @@ PATHS = {
 def test_each_route_says_what_it_shows() -> None:
     found = {
         route.name
-        for router in (routes.router, routes_journal.router, routes_requests.router)
+        for module in (routes, routes_journal, routes_reclaims, routes_requests)
+            for router in (module.router,)
         for route in router.routes
         if isinstance(route, APIRoute)
     }
