@@ -159,6 +159,7 @@ def test_what_an_entry_is_about() -> None:
         (Kind.STEP, "b"),
         (Kind.NODE, "n0"),
         (Kind.LOAN, "n0"),
+        (Kind.MOMENT, "reclaim"),
         (Kind.LENDER, "serving"),
         (Kind.RULE, "market.price"),
         (Kind.REASON, "c"),

@@ -60,15 +60,50 @@ export function address(path: string, params: Params): string {
   return text === "" ? filled : `${filled}?${text}`;
 }
 
+interface Flight {
+  answer: Promise<unknown>;
+  users: number;
+  abort: AbortController;
+}
+const flights = new Map<string, Flight>();
+
 /**
- * Read an address. What has not changed is given as the very same object.
- * Throws a Problem; its text is for people.
+ * Read an address. What has not changed is given as the very same object; who asks for what is
+ * asked for already shares the answer. Throws a Problem; its text is for people.
  */
 export async function read(url: string, signal?: AbortSignal): Promise<unknown> {
+  let flight = flights.get(url);
+  if (flight === undefined) {
+    const abort = new AbortController();
+    const begun: Flight = { answer: fetched(url, abort.signal), users: 0, abort };
+    flight = begun;
+    flights.set(url, begun);
+    const over = (): void => {
+      if (flights.get(url) === begun) flights.delete(url);
+    };
+    begun.answer.then(over, over);
+  }
+  const joined = flight;
+  joined.users += 1;
+  signal?.addEventListener("abort", () => {
+    joined.users -= 1;
+    // Nobody waits for it any more: its connection is free for what is asked next.
+    if (joined.users === 0) {
+      if (flights.get(url) === joined) flights.delete(url);
+      joined.abort.abort();
+    }
+  });
+  const data = await joined.answer;
+  if (signal?.aborted) throw new DOMException("not wanted any more", "AbortError");
+  return data;
+}
+
+async function fetched(url: string, signal: AbortSignal): Promise<unknown> {
+  await turn(signal);
   const known = kept.get(url);
   const headers: Record<string, string> = { Accept: "application/json" };
   if (known !== undefined) headers["If-None-Match"] = known.tag;
-  const answer = await asked(url, { headers, ...(signal ? { signal } : {}) });
+  const answer = await asked(url, { headers, signal });
   if (answer.status === 304 && known !== undefined) {
     noteFrame(known.data);
     return known.data;
@@ -86,6 +121,27 @@ export async function read(url: string, signal?: AbortSignal): Promise<unknown> 
     }
   }
   return data;
+}
+
+/** Somewhat less than the gateway allows one subject, so that it need not refuse. */
+const PER_S = 16;
+const BURST = 40;
+let free = BURST;
+let freeAt = performance.now();
+
+/** Wait until one more may be asked for; while one scrubs, what is asked for in vain goes first. */
+async function turn(signal: AbortSignal): Promise<void> {
+  for (;;) {
+    const now = performance.now();
+    free = Math.min(BURST, free + ((now - freeAt) / 1000) * PER_S);
+    freeAt = now;
+    if (free >= 1) {
+      free -= 1;
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000 / PER_S));
+    if (signal.aborted) throw new DOMException("not wanted any more", "AbortError");
+  }
 }
 
 /** Read a path of the API, such as get("/api/v1/jobs/{job}", { job: "job-1" }). */

@@ -1,5 +1,5 @@
 /** The shell around every view: navigation, cell, who you are, and the moment below. */
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { asked } from "./api.ts";
 import { useData } from "./data.ts";
 import { clock, moment } from "./format.ts";
@@ -61,13 +61,21 @@ function Top() {
   const role = me.value?.role ?? "viewer";
   const views = VIEWS.filter((one) => one.roles === undefined || one.roles.includes(role));
   const dark = scheme.value === "dark";
+  const links = useRef<HTMLElement>(null);
+  const { view } = route.value;
+  // On a narrow screen the navigation scrolls: the view one is in stays in sight.
+  useEffect(() => {
+    const bar = links.current;
+    const here = bar?.querySelector<HTMLElement>("[aria-current]");
+    if (bar && here) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - (bar.clientWidth - here.clientWidth) / 2;
+  }, [view]);
   return (
     <header class="top">
       <a class="brand" href={href({ view: "tide" })}>
         <img src={icon} alt="" />
         Tidegate
       </a>
-      <nav aria-label="Views">
+      <nav aria-label="Views" ref={links}>
         {views.map((one) => (
           <a
             key={one.path}

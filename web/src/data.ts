@@ -15,11 +15,16 @@ export interface Data<T> {
   old: boolean;
 }
 
+/** So long the moment has to be the same for what is `calm`. */
+const CALM_MS = 300;
+
 interface Options {
   /** Paths whose answers do not depend on the moment. */
   timeless?: boolean;
   /** Read again so often at most, in ms; views refetch twice a second at most. */
   apartMs?: number;
+  /** Asked only once the moment has been the same for a while: what stands beside, or costs much. */
+  calm?: boolean;
   /** Not asked at all. */
   off?: boolean;
   /** Read again when this changes, beside new entries. */
@@ -62,12 +67,21 @@ export function useRead<T>(path: string, params: Params = {}, options: Options =
         (error: unknown) => {
           if (ended || (error instanceof DOMException && error.name === "AbortError")) return;
           const problem = error instanceof Problem ? error : new Problem(0, String(error));
-          setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
-          if (problem.retryAfter !== null) timer = setTimeout(begin, problem.retryAfter * 1000);
+          // Asked too often, as by several tabs: that passes, and is nothing to tell.
+          const passes = problem.status === 429;
+          if (!passes) setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
+          if (passes || problem.retryAfter !== null) {
+            timer = setTimeout(begin, (problem.retryAfter ?? 1) * 1000);
+          }
         },
       );
     };
-    const wait = state.url === url ? lastAt.current + apart - performance.now() : 0;
+    const again = state.url === url;
+    const wait = again
+      ? lastAt.current + apart - performance.now()
+      : options.calm && state.url !== null && entry !== null
+        ? CALM_MS
+        : 0;
     let timer = setTimeout(begin, Math.max(0, wait));
     return () => {
       ended = true;

@@ -1,5 +1,7 @@
 /** Times, lengths and numbers as people read them. */
 
+/** A number and its unit stay on one line. */
+const NB = "\u00a0";
 const MINUTE = 60;
 const HOUR = 3600;
 const DAY = 86_400;
@@ -28,13 +30,13 @@ export function duration(length_s: number | null | undefined): string {
   if (length_s === null || length_s === undefined || !Number.isFinite(length_s)) return "–";
   const sign = length_s < 0 ? "−" : "";
   const s = Math.abs(length_s);
-  if (s < MINUTE) return `${sign}${Math.round(s)} s`;
-  if (s < HOUR) return `${sign}${Math.floor(s / MINUTE)} min`;
+  if (s < MINUTE) return `${sign}${Math.round(s)}${NB}s`;
+  if (s < HOUR) return `${sign}${Math.floor(s / MINUTE)}${NB}min`;
   if (s < DAY) {
     const minutes = String(Math.floor((s % HOUR) / MINUTE)).padStart(2, "0");
-    return `${sign}${Math.floor(s / HOUR)} h ${minutes} min`;
+    return `${sign}${Math.floor(s / HOUR)}${NB}h${NB}${minutes}${NB}min`;
   }
-  return `${sign}${Math.floor(s / DAY)} d ${Math.floor((s % DAY) / HOUR)} h`;
+  return `${sign}${Math.floor(s / DAY)}${NB}d${NB}${Math.floor((s % DAY) / HOUR)}${NB}h`;
 }
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -42,18 +44,18 @@ const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 
 /** A count: "1,204". */
 export function count(value: number | null | undefined): string {
-  return value === null || value === undefined ? "–" : plain.format(value);
+  return value === null || value === undefined ? "–" : plain.format(value).replace("-", "−");
 }
 
 /** A figure of at most two decimals. */
 export function figure(value: number | null | undefined): string {
-  return value === null || value === undefined ? "–" : fine.format(value);
+  return value === null || value === undefined ? "–" : fine.format(value).replace("-", "−");
 }
 
 /** A share of one: "42 %". */
 export function percent(share: number | null | undefined): string {
   if (share === null || share === undefined) return "–";
-  return `${share > 0 && share < 0.01 ? "<1" : Math.floor(share * 100)} %`;
+  return `${share > 0 && share < 0.01 ? "<1" : Math.floor(share * 100)}${NB}%`;
 }
 
 /** Bytes: "1.2 MB". */

@@ -31,7 +31,7 @@ function types(target: EventTarget | null): boolean {
 
 /** Space presses what has the focus, if that can be pressed. */
 function presses(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && target.closest("button, a, summary, input") !== null;
+  return target instanceof HTMLElement && target.closest("button, a, summary, input:not([type=range])") !== null;
 }
 
 export function listenToKeys(): void {

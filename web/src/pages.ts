@@ -62,6 +62,7 @@ export function usePages<Row>(path: string, field: string, params: Params = {}):
 
   useEffect(() => {
     const abort = new AbortController();
+    let later: ReturnType<typeof setTimeout> | undefined;
     const wait = fresh ? 0 : Math.max(0, lastAt.current + APART_MS - performance.now());
     const timer = setTimeout(() => {
       lastAt.current = performance.now();
@@ -81,6 +82,10 @@ export function usePages<Row>(path: string, field: string, params: Params = {}):
         },
         (error: unknown) => {
           if (error instanceof DOMException && error.name === "AbortError") return;
+          if (error instanceof Problem && error.status === 429) {
+            later = setTimeout(() => setAsked((was) => was + 1), (error.retryAfter ?? 1) * 1000);
+            return;
+          }
           setProblem(error instanceof Problem ? error : new Problem(0, String(error)));
           setLoading(false);
         },
@@ -88,6 +93,7 @@ export function usePages<Row>(path: string, field: string, params: Params = {}):
     }, wait);
     return () => {
       clearTimeout(timer);
+      clearTimeout(later);
       abort.abort();
     };
   }, [question, asked, follows ? newest : null]);

@@ -16,15 +16,15 @@ const SHOWN = 5;
 
 export function Attention() {
   const overview = useData("/api/v1/overview").data;
-  const rules = useData("/api/v1/rules", {}, { apartMs: 2000 }).data;
-  const loans = useData("/api/v1/loans", {}, { apartMs: 1000 }).data;
+  const rules = useData("/api/v1/rules", {}, { apartMs: 2000, calm: true }).data;
+  const loans = useData("/api/v1/loans", {}, { apartMs: 1000, calm: true }).data;
   const late = useData(
     "/api/v1/jobs",
     { state: LIVING.join(), sort: "slack", limit: 50, fields: "job,slack_s,state" },
-    { apartMs: 2000 },
+    { apartMs: 2000, calm: true },
   ).data;
   const operates = ["operator", "admin"].includes(me.value?.role ?? "");
-  const letters = useData("/api/v1/dead-letters", { limit: 100 }, { off: !operates, apartMs: 10_000 }).data;
+  const letters = useData("/api/v1/dead-letters", { limit: 100 }, { off: !operates, apartMs: 10_000, calm: true }).data;
   if (overview === null) return null;
   const now_s = overview.now_s;
   const needs: Need[] = [];

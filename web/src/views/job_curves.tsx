@@ -12,7 +12,7 @@ interface CurvesAnswer {
 }
 
 export function Curves({ id }: { id: string }) {
-  const { data, problem } = useRead<CurvesAnswer>("/api/v1/jobs/{job}/curves", { job: id }, { apartMs: 2000 });
+  const { data, problem } = useRead<CurvesAnswer>("/api/v1/jobs/{job}/curves", { job: id }, { apartMs: 2000, calm: true });
   const curves = Object.entries(data?.curves ?? {}).filter(([, points]) => points.length > 0);
   return (
     <Card title="What it reports">

@@ -18,7 +18,7 @@ const AFTER = 0.03;
 export function Life({ id, why }: { id: string; why: Why }) {
   const { cell } = route.value;
   const newest = { timeless: true, again: head.value?.entry } as const;
-  const pools = useData("/api/v1/overview", {}, { apartMs: 10_000 }).data?.pools;
+  const pools = useData("/api/v1/overview", {}, { apartMs: 10_000, calm: true }).data?.pools;
   const stays = useData("/api/v1/jobs/{job}/stays", { job: id, cell }, newest).data;
   // In the past, what the waits of the whole log were is asked for as well.
   const later = useData("/api/v1/jobs/{job}/why", { job: id, cell }, { ...newest, off: !isPast.value }).data;

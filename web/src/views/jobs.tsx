@@ -159,7 +159,7 @@ function Nothing({ filtered }: { filtered: boolean }) {
 
 function Filters() {
   const { query } = route.value;
-  const pools = useData("/api/v1/overview", {}, { apartMs: 5000 }).data;
+  const pools = useData("/api/v1/overview", {}, { apartMs: 5000, calm: true }).data;
   const [text, setText] = useState(query["text"] ?? "");
   useEffect(() => setText(query["text"] ?? ""), [query["text"]]);
   useEffect(() => {
