@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
-from gateway import routes, routes_journal, routes_requests
+from gateway import routes, routes_journal, routes_reclaims, routes_requests
 from gateway.sight import SHOWS, Shows
 from gateway.subjects import Authority, Role, Sight, Subject
 from scheduler.core.engine import Engine
@@ -129,6 +129,7 @@ PATHS = {
     "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
+    "moments": ["moments"],
     "reclaims": ["reclaims", "reclaims?node=n0"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
     "diff": ["diff?entry=1&vs=7", "diff?entry=3&vs=4"],
@@ -143,8 +144,7 @@ def test_each_route_says_what_it_shows() -> None:
     found = {
         route.name
         for module in (routes, routes_journal, routes_reclaims, routes_requests)
-            for router in (module.router,)
-        for route in router.routes
+        for route in module.router.routes
         if isinstance(route, APIRoute)
     }
     assert found == SHOWS.keys(), "say in gateway.sight.SHOWS what the route shows of tenants"

@@ -1,4 +1,5 @@
 /** Entries of the journal in words. */
+import { isolated } from "./bidi.ts";
 import { count, duration, figure } from "./format.ts";
 
 /** "GangCheckpointing" as "gang checkpointing". */
@@ -55,9 +56,9 @@ export function valueInWords(name: string, value: unknown): string {
   }
   if (typeof value === "string") return value === "" ? "–" : value;
   if (Array.isArray(value)) {
-    return value.length ? value.map((one) => valueInWords("", one)).join(", ") : "–";
+    return value.length ? value.map((one) => isolated(valueInWords("", one))).join(", ") : "–";
   }
   const parts = Object.entries(value as Record<string, unknown>);
   if (!parts.length) return "–";
-  return parts.map(([key, one]) => `${key}: ${valueInWords(key, one)}`).join("; ");
+  return parts.map(([key, one]) => `${isolated(key)}: ${isolated(valueInWords(key, one))}`).join("; ");
 }

@@ -1,9 +1,9 @@
 /** The fleet on a canvas: the image of pixels, names over it, and the ring around one node. */
 
+import { isolated } from "../bidi.ts";
 import { type Fleet, type Layout, layOut } from "./layout.ts";
 import type { Coloured, FleetColours } from "./looks.ts";
 import { type Frame, type FramePalette, type Look, paint, pixel } from "./paint.ts";
-import { isolated } from "./words.ts";
 
 /** Colours as the page's style sheet has them. */
 export interface Scheme {

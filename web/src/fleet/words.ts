@@ -1,5 +1,6 @@
 /** A fleet in words: what a node is like, for who hears the page, and sums by pool. */
 
+import { isolated } from "../bidi.ts";
 import type { Fleet, Layout } from "./layout.ts";
 import { frameOf } from "./paint.ts";
 
@@ -93,9 +94,4 @@ export function nodeWords(
   } else parts.push(`no job on its ${gpus} GPUs`);
   if (used != null) parts.push(`${Math.round(used * 100)} % busy`);
   return { name: fleet.nodes.name[node] ?? "", rest: parts.join(" · ") };
-}
-
-/** Keep a name's direction of writing to itself, within a line of text. */
-export function isolated(name: string): string {
-  return `\u2068${name}\u2069`;
 }

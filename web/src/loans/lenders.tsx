@@ -68,7 +68,7 @@ export function LenderTable({ rows, freezes, now_s }: Shown) {
         </p>
       )}
       <div class="scroll" tabIndex={0} role="region" aria-label="Lenders">
-        <table>
+        <table class="lenders">
           <thead>
             <tr>
               <th scope="col">lender</th>

@@ -1,4 +1,5 @@
 /** What a tenant may have: the form before the question. */
+import { isolated } from "../bidi.ts";
 import { ask } from "../verbs.tsx";
 import type { TenantRow } from "./tenants.ts";
 
@@ -34,7 +35,7 @@ export function QuotaForm({ of, close }: { of: TenantRow | null; close: () => vo
         };
         ask({
           title: "Set this quota",
-          about: `${tenant} may hold ${args.gpus} GPUs. What runs goes on; more is not started.`,
+          about: `${isolated(tenant)} may hold ${args.gpus} GPUs. What runs goes on; more is not started.`,
           requests: [{ name: tenant, args }],
           done: close,
         });
