@@ -12,7 +12,7 @@ import { ask } from "../verbs.tsx";
 type NodeRow = Schemas["NodeRow"];
 
 export function NodePanel({ node, close }: { node: string; close: () => void }) {
-  const found = useData("/api/v1/nodes", { text: node, limit: 100 });
+  const found = useData("/api/v1/nodes", { text: node.slice(0, 256), limit: 100 });
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus(), []);
   return (

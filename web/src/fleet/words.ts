@@ -1,6 +1,6 @@
 /** A fleet in words: what a node is like, for who hears the page, and sums by pool. */
 
-import { isolated } from "../bidi.ts";
+import { shortened } from "../bidi.ts";
 import type { Fleet, Layout } from "./layout.ts";
 import { frameOf } from "./paint.ts";
 
@@ -85,13 +85,13 @@ export function nodeWords(
   const pool = fleet.pools[fleet.nodes.pool[node] ?? 0]?.pool ?? "";
   const held = holders(fleet, layout, node);
   const gpus = fleet.nodes.gpus[node] ?? 0;
-  const parts = [`pool ${isolated(pool)}`, stateWords(fleet, node, clock)];
+  const parts = [`pool ${shortened(pool)}`, stateWords(fleet, node, clock)];
   const used = fleet.nodes.used[node];
   if (held.length) {
-    const jobs = held.slice(0, 3).map((one) => `${isolated(fleet.jobs[one.job]?.job ?? "?")} ×${one.gpus}`);
+    const jobs = held.slice(0, 3).map((one) => `${shortened(fleet.jobs[one.job]?.job ?? "?")} ×${one.gpus}`);
     if (held.length > 3) jobs.push(`${held.length - 3} more`);
     parts.push(jobs.join(", "));
   } else parts.push(`no job on its ${gpus} GPUs`);
   if (used != null) parts.push(`${Math.round(used * 100)} % busy`);
-  return { name: fleet.nodes.name[node] ?? "", rest: parts.join(" · ") };
+  return { name: shortened(fleet.nodes.name[node] ?? ""), rest: parts.join(" · ") };
 }

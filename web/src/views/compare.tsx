@@ -1,7 +1,7 @@
 /** Two moments of one log side by side: which jobs and nodes differ, and by how much the sums. */
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
-import { isolated } from "../bidi.ts";
+import { shortened } from "../bidi.ts";
 import { useData } from "../data.ts";
 import { count, duration, figure, moment, plural } from "../format.ts";
 import { valueInWords } from "../journal-words.ts";
@@ -202,11 +202,11 @@ function shortly(name: string, value: unknown): string {
       const key = one ?? "free";
       counts.set(key, (counts.get(key) ?? 0) + 1);
     }
-    return [...counts].map(([key, times]) => `${isolated(key)} ×${times}`).join(", ");
+    return [...counts].map(([key, times]) => `${shortened(key)} ×${times}`).join(", ");
   }
   if ((name === "allocation" || name === "target") && value !== null && typeof value === "object") {
     const parts = Object.entries(value as Record<string, number[]>);
-    return parts.length ? parts.map(([node, gpus]) => `${isolated(node)} ×${gpus.length}`).join(", ") : "nowhere";
+    return parts.length ? parts.map(([node, gpus]) => `${shortened(node)} ×${gpus.length}`).join(", ") : "nowhere";
   }
-  return valueInWords(name, value);
+  return shortened(valueInWords(name, value), 400);
 }

@@ -1,5 +1,5 @@
 /** Branches in words: what is changed, how far the method is off, what to be wary of. */
-import { isolated } from "../bidi.ts";
+import { shortened } from "../bidi.ts";
 import { clock, count, duration, figure, plural } from "../format.ts";
 import type { Change, Outcome, Part, Result } from "./branches.ts";
 
@@ -32,15 +32,15 @@ export function signed(of: number): string {
 /** What is done otherwise, part by part; empty: nothing, the control alone. */
 export function changeInWords(change: Change): string[] {
   const parts: string[] = [];
-  if (change.policy) parts.push(`policy ${isolated(change.policy)}`);
-  for (const [name, of] of Object.entries(change.settings ?? {})) parts.push(`${isolated(name)} = ${of}`);
+  if (change.policy) parts.push(`policy ${shortened(change.policy)}`);
+  for (const [name, of] of Object.entries(change.settings ?? {})) parts.push(`${shortened(name)} = ${of}`);
   for (const [pool, nodes] of Object.entries(change.add_nodes ?? {})) {
-    if (nodes) parts.push(`${plural(nodes, "node")} more in ${isolated(pool)}`);
+    if (nodes) parts.push(`${plural(nodes, "node")} more in ${shortened(pool)}`);
   }
   const lost = change.lose ?? [];
-  if (lost.length) parts.push(lost.length > 3 ? `${lost.length} nodes lost` : `${lost.map(isolated).join(", ")} lost`);
+  if (lost.length) parts.push(lost.length > 3 ? `${lost.length} nodes lost` : `${lost.map(shortened).join(", ")} lost`);
   if (change.demand !== undefined && change.demand !== 1) parts.push(`owners need ×${change.demand}`);
-  for (const one of change.jobs ?? []) parts.push(`${plural(one.count, "job")} like ${isolated(one.like)}`);
+  for (const one of change.jobs ?? []) parts.push(`${plural(one.count, "job")} like ${shortened(one.like)}`);
   for (const one of change.requests ?? []) parts.push(requestInWords(one));
   return parts;
 }
@@ -54,7 +54,7 @@ export function requestInWords(args: Record<string, unknown>): string {
       if (name === "by_s") return `within ${duration(Number(of))}`;
       if (name === "until_s") return `for ${duration(Number(of))}`;
       if (of === true) return name.replace(/_/g, " ");
-      return ["job", "node", "lender", "tenant", "line"].includes(name) ? isolated(String(of)) : `${name} ${isolated(String(of))}`;
+      return ["job", "node", "lender", "tenant", "line"].includes(name) ? shortened(String(of)) : `${name} ${shortened(String(of))}`;
     });
   return `${String(verb)} ${parts.join(", ")}`.trim();
 }
