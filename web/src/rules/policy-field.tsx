@@ -11,9 +11,10 @@ interface Shown {
   value: string;
   label: string;
   onInput: (line: string) => void;
+  isWrong?: boolean;
 }
 
-export function PolicyField({ value, label, onInput }: Shown) {
+export function PolicyField({ value, label, onInput, isWrong = false }: Shown) {
   const list = useId();
   return (
     <label class="policy-field">
@@ -23,6 +24,7 @@ export function PolicyField({ value, label, onInput }: Shown) {
         value={value}
         list={list}
         maxLength={4096}
+        aria-invalid={isWrong}
         placeholder="tide:patience_s=7200"
         spellcheck={false}
         autocomplete="off"

@@ -25,8 +25,7 @@ export function Form() {
       const branch = await begin(cell, askedOf(given));
       go({ view: "what-if", id: branch.branch });
     } catch (error) {
-      const field = error instanceof Wrong ? error.field : error instanceof Problem ? (error.parameter ?? "") : "";
-      setWrong({ field, text: (error as Error).message });
+      setWrong(wrongOf(error));
     } finally {
       setBusy(false);
     }
@@ -57,7 +56,7 @@ export function Form() {
           </p>
         </Part>
         <Part title="Decide otherwise">
-          <PolicyField value={given.policy} onInput={(policy) => set({ policy })} label="policy, with options" />
+          <PolicyField value={given.policy} onInput={(policy) => set({ policy })} label="policy, with options" isWrong={wrong?.field === "policy"} />
           <label class="wide">
             settings of the engine
             <input type="text" placeholder="cycle_s=30" spellcheck={false} {...text("settings")} />
@@ -102,7 +101,7 @@ export function Form() {
         <Requests value={given.requests} set={(requests) => set({ requests })} isWrong={wrong?.field === "requests"} />
         {wrong !== null && (
           <p class="problem" role="alert">
-            {wrong.field !== "" && <code>{wrong.field}</code>} {wrong.text}
+            {wrong.text}
           </p>
         )}
         <div class="row">
@@ -116,6 +115,17 @@ export function Form() {
       </form>
     </Card>
   );
+}
+
+/** The gateway's names of fields whose names differ here. */
+const FIELDS: Readonly<Record<string, keyof Given>> = { add_nodes: "add", jobs: "like" };
+
+function wrongOf(error: unknown): { field: string; text: string } {
+  const text = error instanceof Error ? error.message : String(error);
+  if (error instanceof Wrong) return { field: error.field, text };
+  const parameter = error instanceof Problem ? (error.parameter ?? "") : "";
+  const name = parameter.replace(/^change\./, "").split(/[.[]/)[0] ?? "";
+  return { field: FIELDS[name] ?? name, text };
 }
 
 type TextField = "entry" | "hours" | "runs" | "settings" | "lose" | "demand" | "count" | "like";

@@ -34,7 +34,7 @@ export function OutcomeTable({ of }: { of: Result }) {
         </tbody>
       </table>
       {of.ranges !== null && (
-        <p class="quiet small">In parentheses: the least and the most of {of.runs} runs.</p>
+        <p class="quiet small">In parentheses: the least and the most of {of.runs} runs, where they differ.</p>
       )}
     </div>
   );
@@ -50,7 +50,7 @@ function Cell({ of, part, ranges }: { of: Outcome; part: Part; ranges: Ranges | 
 }
 
 function Range({ of, sign }: { of: [number, number] | null | undefined; sign?: boolean }) {
-  if (of === null || of === undefined) return null;
+  if (of === null || of === undefined || of[0] === of[1]) return null;
   const told = sign ? signed : value;
   return (
     <small class="range">
