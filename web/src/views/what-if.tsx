@@ -10,7 +10,7 @@ import "../what-if/what-if.css";
 export function WhatIf() {
   const { query, entry } = route.value;
   // Another preview is another form.
-  const asked = [query["change"], query["request"], query["policy"], query["at"], entry].join(" ");
+  const asked = [query["change"], query["request"], query["policy"], query["at"], query["job"], entry].join(" ");
   return (
     <div class="stack">
       <Form key={asked} />

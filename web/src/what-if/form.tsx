@@ -7,14 +7,19 @@ import { go, route } from "../route.ts";
 import { PolicyField } from "../rules/policy-field.tsx";
 import { begin } from "./branches.ts";
 import { type Given, Wrong, askedOf, givenOf } from "./given.ts";
+import { Presets } from "./presets.tsx";
 import { requestInWords } from "./words.ts";
 
 export function Form() {
   const { query, entry, cell } = route.value;
+  const job = query["job"];
   const [given, setGiven] = useState<Given>(() => givenOf(query, entry));
   const [wrong, setWrong] = useState<{ field: string; text: string } | null>(null);
   const [busy, setBusy] = useState(false);
   const overview = useData("/api/v1/overview");
+  const training = (overview.data?.pools ?? [])
+    .filter((pool) => pool.kind === "training")
+    .map((pool) => pool.pool);
   const set = (part: Partial<Given>): void => setGiven((was) => ({ ...was, ...part }));
 
   async function run(event: Event): Promise<void> {
@@ -23,7 +28,7 @@ export function Form() {
     setBusy(true);
     try {
       const branch = await begin(cell, askedOf(given));
-      go({ view: "what-if", id: branch.branch });
+      go({ view: "what-if", id: branch.branch, query: { job } });
     } catch (error) {
       setWrong(wrongOf(error));
     } finally {
@@ -37,6 +42,9 @@ export function Form() {
   });
   return (
     <Card title="What if…">
+      {job !== undefined && (
+        <Presets job={job} entry={given.entry} pools={training} choose={set} />
+      )}
       <form class="what-if" onSubmit={(event) => void run(event)}>
         <Part title="From">
           <label>

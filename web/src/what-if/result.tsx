@@ -2,7 +2,7 @@
 import { clock, count, duration, moment, percent } from "../format.ts";
 import { showTime } from "../moments.ts";
 import { Card, Empty, Name, ProblemNote } from "../parts.tsx";
-import { go, href } from "../route.ts";
+import { go, href, route } from "../route.ts";
 import { type Branch, type Deed, type Result, end, logOf, useBranch } from "./branches.ts";
 import { OutcomeTable } from "./outcome-table.tsx";
 import { Tides } from "./tides.tsx";
@@ -57,7 +57,7 @@ function Head({ of, again }: { of: Branch; again: () => void }) {
         )}
         <a
           class="button"
-          href={href({ view: "what-if", id: null, query: { change: JSON.stringify(of.asked) } })}
+          href={href({ view: "what-if", id: null, query: { change: JSON.stringify(of.asked), job: route.value.query["job"] } })}
         >
           Change it…
         </a>
@@ -89,6 +89,7 @@ function Progress({ of }: { of: Branch }) {
 
 function Found({ of }: { of: Result }) {
   const told = warnings(of);
+  const job = route.value.query["job"];
   return (
     <div class="stack">
       <MethodError of={of} />
@@ -99,6 +100,7 @@ function Found({ of }: { of: Result }) {
           ))}
         </ul>
       )}
+      {job !== undefined && of.branch !== null && <OfJob of={of} job={job} />}
       <Card title="The tide, in GPUs" aside={<span>one cursor over all</span>}>
         <Tides of={of} />
       </Card>
@@ -133,6 +135,30 @@ function MethodError({ of }: { of: Result }) {
         </>
       )}
     </section>
+  );
+}
+
+/** What the two sides did with the job that it was tried for. */
+function OfJob({ of, job }: { of: Result; job: string }) {
+  const deeds = of.deeds.filter((deed) => deed.subject === job);
+  return (
+    <Card
+      title={
+        <>
+          What became of <Name of={job} />
+        </>
+      }
+    >
+      {deeds.length ? (
+        <ol class="deeds">
+          {deeds.map((deed, at) => (
+            <Row key={at} of={deed} />
+          ))}
+        </ol>
+      ) : (
+        <p>Nothing differs for it among the first {count(of.deeds.length)} that differ.</p>
+      )}
+    </Card>
   );
 }
 
