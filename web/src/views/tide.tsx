@@ -37,7 +37,7 @@ export function Tide() {
               </Empty>
             </Card>
           ) : (
-            <Picture rows={data.rows} now_s={isPast.value ? (overview.data?.now_s ?? null) : null} />
+            <Picture rows={data.rows} complete={data.complete} now_s={isPast.value ? (overview.data?.now_s ?? null) : null} />
           )
         }
       </Loaded>
@@ -60,7 +60,7 @@ function Strip({ of }: { of: Schemas["Overview"] }) {
     { label: "GPUs on loan", value: count(gpus.loaned) },
     { label: "loans · back again", value: `${count(loans.loans_granted)} · ${count(loans.loans_reclaimed)}` },
     { label: "back late", value: count(loans.reclaims_late), tone: loans.reclaims_late > 0 ? "bad" : "quiet" },
-    { label: "owners short, GPU h", value: figure(short_h), tone: short_h >= 0.005 ? "bad" : "quiet" },
+    { label: "owners short of", value: figure(short_h), note: "GPU h", tone: short_h >= 0.005 ? "bad" : "quiet" },
     { label: "deadlines kept", value: count(deadlines.met), note: `of ${count(deadlines.total)}` },
   ];
   return (
@@ -82,7 +82,7 @@ function rowAt(rows: Rows, at_s: number | null): number {
   return found;
 }
 
-function Picture({ rows, now_s }: { rows: Rows; now_s: number | null }) {
+function Picture({ rows, complete, now_s }: { rows: Rows; complete: boolean; now_s: number | null }) {
   const [pointed, setPointed] = useState<number | null>(null);
   const at = rows[Math.min(pointed ?? rowAt(rows, now_s), rows.length - 1)] ?? rows[0];
   const columns = useMemo(() => {
@@ -103,6 +103,7 @@ function Picture({ rows, now_s }: { rows: Rows; now_s: number | null }) {
   const before = pointed === null ? (now_s === null ? "now" : "then") : clock(at.at_s, false);
   return (
     <Card title="The tide" aside={<span>GPUs of owners and of training, {before} · click for that moment, drag to zoom</span>}>
+      {!complete && <p class="quiet">The index of the log is being built: what was earlier comes when it is done.</p>}
       <PanelTitle title="Owners’ GPUs">
         <Key kind="need line" name="need" value={figure(Math.round(at.need))} />
         <Key kind="owned" name="theirs now" value={count(at.owned)} />
