@@ -24,6 +24,8 @@ export function Tide() {
     { cell, points: 700 },
     { timeless: true, again: head.value?.entry, apartMs: 1000 },
   );
+  // Rows are five minutes apart; the last one of an answer is of its very moment.
+  const then = useData("/api/v1/tide", { points: 2 }, { off: !isPast.value });
   return (
     <div class="stack">
       <Loaded of={overview}>{(data) => <Strip of={data} />}</Loaded>
@@ -37,7 +39,7 @@ export function Tide() {
               </Empty>
             </Card>
           ) : (
-            <Picture rows={data.rows} complete={data.complete} now_s={isPast.value ? (overview.data?.now_s ?? null) : null} />
+            <Picture rows={data.rows} complete={data.complete} then={isPast.value ? (then.data?.rows.at(-1) ?? null) : null} />
           )
         }
       </Loaded>
@@ -74,17 +76,11 @@ function living(jobs: Readonly<Record<string, number>>): number {
   return Object.entries(jobs).reduce((sum, [state, n]) => sum + (ended(state) ? 0 : n), 0);
 }
 
-/** The last row at or before a moment. */
-function rowAt(rows: Rows, at_s: number | null): number {
-  if (at_s === null) return rows.length - 1;
-  let found = 0;
-  for (const [place, row] of rows.entries()) if (row.at_s <= at_s) found = place;
-  return found;
-}
-
-function Picture({ rows, complete, now_s }: { rows: Rows; complete: boolean; now_s: number | null }) {
+function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"] | null }) {
+  const { rows, complete, then } = props;
+  const now_s = then?.at_s ?? null;
   const [pointed, setPointed] = useState<number | null>(null);
-  const at = rows[Math.min(pointed ?? rowAt(rows, now_s), rows.length - 1)] ?? rows[0];
+  const at = pointed === null ? (then ?? rows.at(-1)) : rows[pointed];
   const columns = useMemo(() => {
     const of = (value: (row: Schemas["TideRow"]) => number): number[] => rows.map(value);
     const owned = of((row) => row.owned);
