@@ -98,7 +98,7 @@ function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"
   const shared = { x: columns.x, group: GROUP, now_s, onPoint: setPointed, onPick: (s: number) => showTime(s, false) };
   const before = pointed === null ? (now_s === null ? "now" : "then") : clock(at.at_s, false);
   return (
-    <Card title="The tide" aside={<span>GPUs of owners and of training, {before} · click for that moment, drag to zoom</span>}>
+    <Card title="The tide" aside={<span>GPUs of owners and of training, {before} · click for that moment, drag to zoom, twice for all</span>}>
       {!complete && <p class="quiet">The index of the log is being built: what was earlier comes when it is done.</p>}
       <PanelTitle title="Owners’ GPUs">
         <Key kind="need line" name="need" value={figure(Math.round(at.need))} />
