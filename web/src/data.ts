@@ -17,6 +17,8 @@ export interface Data<T> {
 
 /** So long the moment has to be the same for what is `calm`. */
 const CALM_MS = 300;
+/** A gateway that is away is asked again so often. */
+const AWAY_S = 3;
 
 interface Options {
   /** Paths whose answers do not depend on the moment. */
@@ -70,8 +72,9 @@ export function useRead<T>(path: string, params: Params = {}, options: Options =
           // Asked too often, as by several tabs: that passes, and is nothing to tell.
           const passes = problem.status === 429;
           if (!passes) setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
-          if (passes || problem.retryAfter !== null) {
-            timer = setTimeout(begin, (problem.retryAfter ?? 1) * 1000);
+          const away = problem.status === 0;
+          if (passes || away || problem.retryAfter !== null) {
+            timer = setTimeout(begin, (problem.retryAfter ?? (away ? AWAY_S : 1)) * 1000);
           }
         },
       );

@@ -114,12 +114,14 @@ export function Loaded<T>(props: {
   empty?: ComponentChildren;
 }) {
   const { data, problem, old } = props.of;
+  // While the gateway is away the bar above says how old what is drawn is.
+  const told = problem !== null && (data === null || problem.status !== 0);
   return (
-    <>
-      {problem !== null && <ProblemNote of={problem} />}
+    <div class={old ? "loaded was" : "loaded"}>
+      {told && <ProblemNote of={problem} />}
       {data === null && problem === null && <Waiting />}
-      {data !== null && <div class={old ? "was" : ""}>{props.children(data)}</div>}
-    </>
+      {data !== null && props.children(data)}
+    </div>
   );
 }
 

@@ -53,10 +53,10 @@ export function Scrubber() {
       </div>
       <Track now_s={now_s} />
       <div class="scrubber-said">
-        <span class="when" title={what}>
+        <span class="when" title={what === "" ? "In the log’s own time, UTC" : what}>
           <strong>{now_s === null ? "–" : clock(now_s)}</strong>
           <small>
-            {now_s === null ? "" : moment(now_s).replace(/ \d\d:\d\d$/, "")} · entry{" "}
+            {now_s === null ? "" : moment(now_s).replace(/ \d\d:\d\d$/, "")} UTC · entry{" "}
             {at === null ? "–" : count(at)}
             {past && whole !== null ? ` of ${count(whole.last)}` : ""}
           </small>

@@ -11,7 +11,7 @@ export function Connection() {
   const old = useNow(state !== "live");
   if (signedOut.value) {
     return (
-      <a class="dot offline" href="/">
+      <a class="dot offline" href="/" target="_self">
         signed out: sign in again
       </a>
     );

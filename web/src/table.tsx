@@ -39,6 +39,7 @@ export function LongTable<Row>(props: Props<Row>) {
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   const [current, setCurrent] = useState(0);
+  const [moved, setMoved] = useState(false);
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
@@ -58,6 +59,7 @@ export function LongTable<Row>(props: Props<Row>) {
   function move(to: number): void {
     const next = Math.max(0, Math.min(total - 1, to));
     setCurrent(next);
+    setMoved(true);
     const element = box.current;
     if (element === null) return;
     const above = next * ROW;
@@ -90,8 +92,13 @@ export function LongTable<Row>(props: Props<Row>) {
     event.stopPropagation();
   }
 
+  const here = rows[current];
   const all = onChoose ? rows.filter(can) : [];
   return (
+    <>
+    <p class="hidden" aria-live="polite">
+      {moved && here !== undefined ? `row ${current + 1} of ${total}: ${id(here)}` : ""}
+    </p>
     <div
       class="long"
       ref={box}
@@ -158,6 +165,7 @@ export function LongTable<Row>(props: Props<Row>) {
         </tbody>
       </table>
     </div>
+    </>
   );
 }
 

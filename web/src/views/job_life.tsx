@@ -6,7 +6,7 @@ import { clock, count, duration, moment, plural } from "../format.ts";
 import { type Bar, Gantt, type Mark } from "../gantt.tsx";
 import { head } from "../live.ts";
 import { showTime } from "../moments.ts";
-import { Card, Empty } from "../parts.tsx";
+import { Card, Empty, ProblemNote, Waiting } from "../parts.tsx";
 import { isPast, route } from "../route.ts";
 
 type Why = Schemas["WhyDocument"];
@@ -19,7 +19,7 @@ export function Life({ id, why }: { id: string; why: Why }) {
   const { cell } = route.value;
   const newest = { timeless: true, again: head.value?.entry } as const;
   const pools = useData("/api/v1/overview", {}, { apartMs: 10_000, calm: true }).data?.pools;
-  const stays = useData("/api/v1/jobs/{job}/stays", { job: id, cell }, newest).data;
+  const { data: stays, problem } = useData("/api/v1/jobs/{job}/stays", { job: id, cell }, newest);
   // In the past, what the waits of the whole log were is asked for as well.
   const later = useData("/api/v1/jobs/{job}/why", { job: id, cell }, { ...newest, off: !isPast.value }).data;
   const whole = isPast.value && later !== null ? later : why;
@@ -28,10 +28,17 @@ export function Life({ id, why }: { id: string; why: Why }) {
     const lenders = new Set((pools ?? []).filter((one) => one.kind !== "training").map((one) => one.pool));
     return picture(stays.stays, whole, lenders);
   }, [stays, whole, pools]);
-  if (stays === null || drawn === null) return null;
+  if (stays === null || drawn === null) {
+    return (
+      <Card title="Where it was" class="life">
+        {problem === null ? <Waiting /> : <ProblemNote of={problem} />}
+      </Card>
+    );
+  }
   return (
     <Card
       title="Where it was"
+      class="life"
       aside={
         <ul class="legend">
           <li>

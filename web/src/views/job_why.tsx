@@ -68,10 +68,7 @@ function Changes({ of, row }: { of: WhyDocument; row: JobRow | null }) {
   const rivals = reason?.lost_to ?? [];
   const held = row?.hold ?? null;
   if (needs.length === 0 && rivals.length === 0 && held === null) return null;
-  const tryIt = href({
-    view: "what-if",
-    query: { job: of.job, ...(route.value.entry === null ? {} : { at: String(route.value.entry) }) },
-  });
+  const tryIt = href({ view: "what-if", query: { job: of.job } });
   return (
     <>
       <h3>What would change it</h3>

@@ -24,6 +24,8 @@ export function Tide() {
     { cell, points: 700 },
     { timeless: true, again: head.value?.entry, apartMs: 1000 },
   );
+  // Rows are five minutes apart; the last one of an answer is of its very moment.
+  const then = useData("/api/v1/tide", { points: 2 }, { off: !isPast.value });
   return (
     <div class="stack">
       <Loaded of={overview}>{(data) => <Strip of={data} />}</Loaded>
@@ -37,7 +39,7 @@ export function Tide() {
               </Empty>
             </Card>
           ) : (
-            <Picture rows={data.rows} now_s={isPast.value ? (overview.data?.now_s ?? null) : null} />
+            <Picture rows={data.rows} complete={data.complete} then={isPast.value ? (then.data?.rows.at(-1) ?? null) : null} />
           )
         }
       </Loaded>
@@ -60,7 +62,7 @@ function Strip({ of }: { of: Schemas["Overview"] }) {
     { label: "GPUs on loan", value: count(gpus.loaned) },
     { label: "loans · back again", value: `${count(loans.loans_granted)} · ${count(loans.loans_reclaimed)}` },
     { label: "back late", value: count(loans.reclaims_late), tone: loans.reclaims_late > 0 ? "bad" : "quiet" },
-    { label: "owners short, GPU h", value: figure(short_h), tone: short_h >= 0.005 ? "bad" : "quiet" },
+    { label: "owners short of", value: figure(short_h), note: "GPU h", tone: short_h >= 0.005 ? "bad" : "quiet" },
     { label: "deadlines kept", value: count(deadlines.met), note: `of ${count(deadlines.total)}` },
   ];
   return (
@@ -74,17 +76,11 @@ function living(jobs: Readonly<Record<string, number>>): number {
   return Object.entries(jobs).reduce((sum, [state, n]) => sum + (ended(state) ? 0 : n), 0);
 }
 
-/** The last row at or before a moment. */
-function rowAt(rows: Rows, at_s: number | null): number {
-  if (at_s === null) return rows.length - 1;
-  let found = 0;
-  for (const [place, row] of rows.entries()) if (row.at_s <= at_s) found = place;
-  return found;
-}
-
-function Picture({ rows, now_s }: { rows: Rows; now_s: number | null }) {
+function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"] | null }) {
+  const { rows, complete, then } = props;
+  const now_s = then?.at_s ?? null;
   const [pointed, setPointed] = useState<number | null>(null);
-  const at = rows[Math.min(pointed ?? rowAt(rows, now_s), rows.length - 1)] ?? rows[0];
+  const at = pointed === null ? (then ?? rows.at(-1)) : rows[pointed];
   const columns = useMemo(() => {
     const of = (value: (row: Schemas["TideRow"]) => number): number[] => rows.map(value);
     const owned = of((row) => row.owned);
@@ -102,7 +98,8 @@ function Picture({ rows, now_s }: { rows: Rows; now_s: number | null }) {
   const shared = { x: columns.x, group: GROUP, now_s, onPoint: setPointed, onPick: (s: number) => showTime(s, false) };
   const before = pointed === null ? (now_s === null ? "now" : "then") : clock(at.at_s, false);
   return (
-    <Card title="The tide" aside={<span>GPUs of owners and of training, {before} · click for that moment, drag to zoom</span>}>
+    <Card title="The tide" aside={<span>GPUs of owners and of training, {before} · click for that moment, drag to zoom, twice for all</span>}>
+      {!complete && <p class="quiet">The index of the log is being built: what was earlier comes when it is done.</p>}
       <PanelTitle title="Owners’ GPUs">
         <Key kind="need line" name="need" value={figure(Math.round(at.need))} />
         <Key kind="owned" name="theirs now" value={count(at.owned)} />
