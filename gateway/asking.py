@@ -15,6 +15,7 @@ from fastapi import Depends, Query, Request, Response
 from bus.clock import Clock
 from explain.answer import Answer
 from gateway import cursors, sight
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.cursors import Cursor
 from gateway.limits import Limits
@@ -23,6 +24,7 @@ from gateway.posting import Desk
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.subjects import Authority, Subject
+from gateway.verifying import Verifying
 
 _Found = TypeVar("_Found")
 #: Lays an answer out as text, so many columns wide.
@@ -70,6 +72,8 @@ class Gateway:
     authority: Authority
     clock: Clock
     version: str
+    branches: Branches
+    verifying: Verifying
     desk: Desk = field(default_factory=Desk)
     #: How a terminal shows why a job is as it is.
     lay_out: LayOut | None = None

@@ -14,6 +14,7 @@ from explain.reading import entries
 from gateway import sidecar
 from gateway.index import Index, Mark, Place, about, open_index
 from gateway.log import ServedLog
+from gateway.meter import Meter
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import InvalidTransition
 from scheduler.journal import JournalReader, folding, recover
@@ -116,6 +117,7 @@ class Feed:
         self.end = 0  #: Of the journal, as far as it was looked at.
         self.generation = 0  #: Higher with each log that is another one than before.
         self.problem = ""  #: Why the cell cannot be read now.
+        self.meter = Meter()  #: What its nodes measured last.
         self._keeps = keep_index
         self._past: Fold | None = None  #: Folds what the index does not have yet.
         self._begun = self._failed = False
@@ -264,6 +266,7 @@ class Feed:
         self.live = self._past = None
         self._begun = False
         self.generation += 1
+        self.meter = Meter()
         self.origin_s, self.identity = 0.0, ""
 
 
