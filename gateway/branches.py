@@ -306,7 +306,7 @@ def change_of(body: ChangeBody) -> Change:
     """
     for number, verb in enumerate(body.requests):
         if isinstance(verb, (SubmitJob, ReadLog)):
-            field_ = f"change.requests.{number}"
+            field_ = f"change.requests[{number}]"
             raise Problem(422, f"{field_}: {verb.verb} is not for a branch; name another verb, or "
                           "add jobs by change.jobs", parameter=field_)  # fmt: skip
     return Change(

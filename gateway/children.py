@@ -44,7 +44,20 @@ async def work(task: Task, told: Told) -> Any:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and those that it started
-        await asyncio.shield(process.wait())
+        await _gone(process)
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Let go of all that is left of a process that was killed."""
+    given, said = process.stdin, process.stdout
+    assert given is not None
+    assert said is not None
+    given.close()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        await given.wait_closed()
+    while await said.read(64 * 1024):
+        pass
+    await process.wait()
 
 
 async def _frames(

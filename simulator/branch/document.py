@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bus.clock import SystemClock
 from explain.tide import Tide
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed, differences, first_difference
@@ -94,17 +95,22 @@ def tried(
 
         return saw
 
+    clock = SystemClock()
+    began_s = clock.now_s()
     control = branch(origin, None, watch=passed(0, watch if change.is_none else None))
     changed = control
     if not change.is_none:
         changed = branch(origin, change, watch=passed(1, watch))
+    each_s = (clock.now_s() - began_s) / len(sides)
     cases = [(side, seed) for seed in range(1, runs) for side in sides]
 
     def one_more(count: int) -> None:
         if told is not None:
             told((len(sides) + count) / parts)
 
-    more = run_all(origin, cases, submit=submit, told=one_more) if cases else []
+    more: list[Ran] = []
+    if cases:
+        more = run_all(origin, cases, each_s=each_s, submit=submit, told=one_more)
     return Tried(
         origin=origin,
         change=change,

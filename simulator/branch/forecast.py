@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bus.clock import SystemClock
 from simulator.branch.origin import Origin
 from simulator.branch.run import branch
 from simulator.branch.runs import Ran, Submit, run_all
@@ -32,7 +33,10 @@ def forecast(
     Raises:
         BranchError: it cannot be.
     """
+    clock = SystemClock()
+    began_s = clock.now_s()
     first = branch(origin)
+    each_s = clock.now_s() - began_s
     plain = [Ran(first.outcome, first.violations, first.deeds)]
 
     def one_more(count: int) -> None:
@@ -42,7 +46,7 @@ def forecast(
     one_more(0)
     if runs > 1:
         cases = [(None, seed) for seed in range(1, runs)]
-        plain += run_all(origin, cases, submit=submit, told=one_more)
+        plain += run_all(origin, cases, each_s=each_s, submit=submit, told=one_more)
     return {
         "starts": _ranges(plain, ("starts on",)),
         "ends": _ranges(plain, ("is done", "is declined")),

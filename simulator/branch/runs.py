@@ -18,6 +18,8 @@ from simulator.branch.deeds import Deed
 from simulator.branch.origin import BranchError, Origin
 from simulator.branch.run import Outcome, branch
 
+#: Work of so many seconds is worth the start of processes.
+_WORTH_S = 4.0
 #: What is run: a change, None being none, and a seed.
 Case = tuple[Change | None, int]
 
@@ -54,6 +56,7 @@ def run_all(
     origin: Origin,
     cases: Sequence[Case],
     *,
+    each_s: float,
     submit: Submit | None = None,
     told: Callable[[int], None] | None = None,
 ) -> list[Ran]:
@@ -62,6 +65,7 @@ def run_all(
     Args:
         origin: The moment that they go on from.
         cases: What is run.
+        each_s: How long a case takes, about.
         submit: Where else; `simulator.remote.DaskCluster` is one.
         told: Told how many are done, each time that there is one more.
 
@@ -70,7 +74,8 @@ def run_all(
     """
     if submit is None:
         count = min(len(cases), cores())
-        submit = map if count <= 1 else partial(_processes, count)
+        alone = count <= 1 or each_s * len(cases) < _WORTH_S
+        submit = map if alone else partial(_processes, count)
     found: dict[int, Ran] = {}
     for at, one in submit(partial(ran, origin), list(enumerate(cases))):
         found[at] = one
@@ -94,8 +99,8 @@ def _processes(count: int, work: Callable[[Any], Any], cases: Sequence[Any]) -> 
                 yield future.result()
         except BrokenProcessPool as error:
             raise BranchError(
-                "--runs: a process that made runs was ended before they were made, perhaps for "
-                "want of memory; ask for fewer hours"
+                "--runs: a process that made runs was ended before they were made, for want of "
+                "memory or of time; ask for fewer hours or runs"
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -100,7 +100,8 @@ def url(
     desk = Desk(Outbox(lambda clock: SqliteBus.open(log, clock), log))
     cells = Cells(served, clock)
     opening = partial(opened, log)
-    branches, verifying = Branches(opening), Verifying(opening)
+    branches, verifying = Branches(opening, 0), Verifying(opening)
+    branches.patience_s = 0.0  # nothing runs here: tests/process has that
     asking = _ASKING[request.param]
     gateway = Gateway(
         cells, Past(), Limits(clock), asking, clock, "test", branches, verifying, desk

@@ -79,17 +79,23 @@ def told() -> list[tuple[str, Input]]:
 
 async def write_two_tenants(path: Path) -> int:
     """Write a log in which one of two tenants runs, and the other waits."""
+    state = await write_told(path, told())
+    assert set(state.jobs) >= {"zeta-secret-run", "acme-waits"}
+    return state.number
+
+
+async def write_told(path: Path, said: list[tuple[str, Input]]) -> ClusterState:
+    """Write the log of an engine that is told something each ten seconds; give its state."""
     clock = SystemClock()
     bus = SqliteBus.open(path, clock)
     engine, digest = Engine(ClusterState(cell="default"), make_policy), NO_DIGEST
-    for number, (source, data) in enumerate(told()):
+    for number, (source, data) in enumerate(said):
         stimulus = Stimulus(START_S + 10 * number, data, Cause(source, 0, number))
         decision = engine.handle(stimulus)
         value, digest = write_entry(engine.state, stimulus, decision, digest)
         await bus.publish(Message(JOURNAL.name, "default", value))
     await bus.close()
-    assert set(engine.state.jobs) >= {"zeta-secret-run", "acme-waits"}
-    return engine.state.number
+    return engine.state
 
 
 @pytest.fixture
