@@ -44,6 +44,7 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        gateway.branches.forgotten = gateway.cells.drop
         following = asyncio.create_task(gateway.cells.run())
         try:
             yield

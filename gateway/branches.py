@@ -31,6 +31,8 @@ from schemas.requests import ReadLog, SubmitJob
 from simulator.branch.change import Change
 from simulator.branch.origin import BranchError
 
+#: What a branch is called where it is asked for as a cell, with its id.
+BRANCH = "branch-"
 #: Branches that are kept, and forecasts; of more, the oldest that is over goes.
 KEPT_MOST = 20
 FORECASTS_MOST = 50
@@ -147,6 +149,8 @@ class Branches:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._foretold: OrderedDict[tuple[Any, ...], Foretold] = OrderedDict()
         self._folder: Path | None = None
+        #: Told the name of each branch that is forgotten, as a cell.
+        self.forgotten: Callable[[str], None] = lambda _: None
 
     async def close(self) -> None:
         """End all works, and forget all."""
@@ -192,7 +196,7 @@ class Branches:
         """List the branches that somebody may see, newest first."""
         return [one for one in reversed(self._kept.values()) if _sees(who, one)]
 
-    def one(self, who: Subject, name: str) -> Kept:
+    def one(self, who: Subject, name: str, parameter: str = "branch_id") -> Kept:
         """Give a branch.
 
         Raises:
@@ -204,7 +208,7 @@ class Branches:
                 404,
                 f"there is no branch {name[:64]!r}; the gateway keeps {KEPT_MOST}, until it ends: "
                 "GET /api/v1/branches lists yours",
-                parameter="branch_id",
+                parameter=parameter,
             )
         return found
 
@@ -242,6 +246,7 @@ class Branches:
 
     def _forget(self, kept: Kept) -> None:
         del self._kept[kept.id]
+        self.forgotten(f"{BRANCH}{kept.id}")
         for path in (kept.tail, kept.log):
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -107,9 +107,18 @@ async def from_mark(cell: str, mark: Mark | None) -> Fold:
 class Feed:
     """A cell. `live` is None until it is level with the log for the first time."""
 
-    def __init__(self, log: ServedLog, cell: str, *, keep_index: bool = True) -> None:
-        """Begin with nothing; `advance` does the rest. Without `keep_index` it has no file."""
-        self.log, self.cell = log, cell
+    def __init__(
+        self, log: ServedLog, cell: str, *, keep_index: bool = True, name: str | None = None
+    ) -> None:
+        """Begin with nothing; `advance` does the rest.
+
+        Args:
+            log: Where it is.
+            cell: What its records call it.
+            keep_index: Without it the index has no file.
+            name: What it is called here, if not as there: a branch is of a cell, too.
+        """
+        self.log, self.cell, self.name = log, cell, name or cell
         self.live: Fold | None = None
         self.index = Index(sidecar.in_memory())
         self.origin_s = 0.0

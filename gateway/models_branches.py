@@ -143,7 +143,9 @@ _ASKED = WithJsonSchema(
 class BranchAnswer(BaseModel):
     """A branch: how far it is, and what came of it."""
 
-    branch: str = Field(description="Its id.")
+    branch: str = Field(
+        description="Its id. Once it is done, reads take `cell=branch-ID` and answer of it."
+    )
     cell: str
     state: Literal["waiting", "running", "done", "failed", "ended"]
     done: float = Field(description="0 to 1.")

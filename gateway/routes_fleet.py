@@ -42,7 +42,7 @@ async def fleet(at: At) -> Response:
     # Its names are as who asks sees them already: to look through it all would be slow.
     document = fleet_of(moment, at.view(moment), heard)
     entry = "none" if moment.entry is None else str(moment.entry)
-    return tagged(at.request, at.who, moment.feed.cell, entry, document, kept=moment.pinned)
+    return tagged(at.request, at.who, moment.feed.name, entry, document, kept=moment.pinned)
 
 
 @router.get("/agents", response_model=models.AgentsPage)

@@ -78,6 +78,8 @@ class Workshop:
 
     def end(self, work: Work) -> None:
         """End a work that waits or runs."""
+        if work.is_over:
+            return  # its process may be ending: it is left to that
         work.end("ended")
         if work in self._waiting:
             self._waiting.remove(work)

@@ -141,6 +141,7 @@ async def serve(
     if at_once == 0:  # nothing would come
         gateway.branches.patience_s = 0.0
     app = make_app(gateway)
+    gateway.branches.forgotten = cells.drop
     following = asyncio.create_task(cells.run())
     async with client_of(app, {"Authorization": f"Bearer {TOKEN}"}) as client:
         served = Served(gateway, app, client)

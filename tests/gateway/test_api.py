@@ -58,10 +58,11 @@ def test_every_read_takes_a_moment_and_every_error_is_a_problem() -> None:
     document = openapi.make().openapi()
     assert document["openapi"].startswith("3.1")
     momentless = {"/me", "/cells", "/health", "/stream", "/entries/{number}", "/diff"}
-    momentless |= {"/requests/{request_id}", "/jobs/{job}/output"}
+    momentless |= {"/requests/{request_id}", "/jobs/{job}/output", "/verified", "/branches"}
+    momentless |= {"/branches/{branch_id}", "/branches/{branch_id}/log"}
+    verbs = {"/requests": {"post"}, "/branches": {"post"}, "/branches/{branch_id}": {"delete"}}
     for path, operations in document["paths"].items():
-        posts = path == "/api/v1/requests"
-        assert set(operations) == ({"get", "post"} if posts else {"get"})
+        assert set(operations) == {"get"} | verbs.get(path.removeprefix("/api/v1"), set())
         names = {one["name"] for one in operations["get"].get("parameters", ())}
         if path.removeprefix("/api/v1") not in momentless:
             assert {"entry", "at", "cell"} <= names, path

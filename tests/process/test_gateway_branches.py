@@ -77,6 +77,7 @@ async def test_a_branch_is_what_the_command_says(log: Path, capsys: Capture) -> 
         (listed,) = (await served.get("branches"))["branches"]
         assert (listed["branch"], listed["result"]) == (begun["branch"], None)
         saved = (await served.raw(f"branches/{begun['branch']}/log")).content
+        await _views_are_of_the_branch(served, begun["branch"], entry, result, like)
     command = ("branch", log, "--entry", entry, "--policy", "fifo", "--job", f"{like}=2")
     code, shown, _ = await asyncio.to_thread(
         ran, capsys, *command, "--hours", 0.4, "--runs", 2, "--json", "-"
@@ -105,9 +106,32 @@ async def test_a_branch_is_what_the_command_says(log: Path, capsys: Capture) -> 
     assert sum(name.startswith(f"{like}-like-") for name in names) == 2
 
 
+async def _views_are_of_the_branch(
+    served: Served, name: str, entry: int, result: dict[str, Any], like: str
+) -> None:
+    cell = f"branch-{name}"
+    ends = await served.get("overview", cell=cell)
+    assert (ends["cell"], ends["policy"]) == (cell, "fifo")
+    begins = await served.get("overview", cell=cell, entry=entry)
+    before = await served.get("overview", entry=entry)
+    assert begins == before | {"cell": cell}, "they share a past"
+    done = "jobs_completed"
+    assert ends["totals"][done] - begins["totals"][done] == result["branch"]["done"]
+    why = await served.get(f"jobs/{like}-like-1/why", cell=cell)
+    assert why["job"] == f"{like}-like-1"
+    await served.get(f"jobs/{like}-like-1", 404)
+    diff = await served.get("diff", cell=cell, entry=entry, vs=ends["entry"])
+    assert f"{like}-like-1" in {one["name"] for one in diff["jobs"]}
+    assert cell not in str(await served.get("cells"))
+    for asked_ in ("jobs/x/forecast", "verified"):
+        assert (await served.get(asked_, 422, cell=cell))["parameter"] == "cell"
+    await served.get("overview", 404, cell="branch-of-nobody")
+
+
 async def test_one_runs_at_a_time_and_each_ends_when_it_is_told(log: Path) -> None:
     async with serve(log) as served:
         first = (await asked(served, **LONG))["branch"]
+        await served.get("overview", 409, cell=f"branch-{first}")
         second = (await asked(served, **LONG))["branch"]
         await until(children, "no process began")
         assert (await served.get(f"branches/{second}"))["state"] == "waiting"
