@@ -1,13 +1,10 @@
-"""What an entry of the journal is about, and what a state says of the tide: pure functions."""
+"""What an entry of the journal is about, and slots of the tide: pure functions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from explain.acts import act_of
-from scheduler.core.state import ClusterState
-from scheduler.core.transitions import JobState, LoanState, NodeState
 
 #: Length of a slot of the tide, in seconds.
 SLOT_S = 300.0
@@ -28,6 +25,7 @@ class Kind(IntEnum):
     ASKER = 10  #: Who asks.
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
+    LEADER = 13  #: Somebody begins to lead; the subject is always `LEADERS`.
     MOMENT = 20  #: Something happens that whoever looks back looks for; the subject says what.
 
 
@@ -35,6 +33,8 @@ class Kind(IntEnum):
 SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
 #: The subject of all that people ask for.
 ACTS = "*"
+#: The subject of all who lead.
+LEADERS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
 #: By fact, what happens that whoever looks back looks for.
@@ -47,7 +47,6 @@ MOMENTS = {
     "DrainStarted": "drain",
     "CellPaused": "pause",
 }
-_ON_LOAN = (LoanState.LENT, LoanState.RECLAIMING, LoanState.RETURNING)
 
 
 def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[tuple[Kind, str]]:
@@ -75,6 +74,8 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         name = reason["subject"]
         if not any((kind, name) in found for kind in SUBJECTS):
             found[Kind.REASON, name] = None
+    if stimulus["kind"] == "LeaderStarted":
+        found[Kind.LEADER, LEADERS] = None
     if (act := act_of(0, 0.0, stimulus, decision)) is not None:
         asked = {
             Kind.ACT: ACTS,
@@ -85,42 +86,6 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         }
         found |= {(kind, name): None for kind, name in asked.items() if name}
     return list(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Tide:
-    """What owners need and have, what is on loan and what training uses, in GPUs."""
-
-    at_s: float
-    need: float  #: What owners need by their newest reports.
-    owned: int  #: Of their nodes in contact, GPUs that are theirs now.
-    lent: int  #: On loan.
-    unused: int  #: Of those on loan, without a job.
-    used: int  #: GPUs that jobs hold, on loan or not.
-    queue: int  #: Jobs that wait.
-
-
-def tide_of(state: ClusterState) -> Tide:
-    """Look at the tide of a state."""
-    lenders = {pool.id for pool in state.pools.values() if pool.kind != "training"}
-    owned = lent = unused = 0
-    for node in state.nodes.values():
-        if node.pool not in lenders or node.state is not NodeState.ALIVE:
-            continue
-        if node.loan_state in _ON_LOAN:
-            lent += node.gpu_count
-            unused += node.holder.count(None)
-        else:
-            owned += node.gpu_count
-    return Tide(
-        at_s=float(state.now_s),
-        need=float(sum(lender.gpus_needed for lender in state.lenders.values())),
-        owned=owned,
-        lent=lent,
-        unused=unused,
-        used=state.gpus_held,
-        queue=sum(job.state is JobState.QUEUED for job in state.jobs.values()),
-    )
 
 
 def slot_of(at_s: float) -> int:

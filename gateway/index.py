@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 import zstandard
 
+from explain.tide import Tide, tide_of
 from gateway import sidecar
-from gateway.about import Kind, Tide, mentions, slot_of, tide_of
+from gateway.about import Kind, mentions, slot_of
 from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
 from schemas.journal import NO_DIGEST, RawEntry

@@ -70,7 +70,7 @@ class Past:
         """Give a state that is at hand; the live one is."""
         if feed.live is not None and feed.live.state.number == number:
             return feed.live.state
-        key = (feed.cell, feed.generation, number)
+        key = (feed.name, feed.generation, number)
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
@@ -82,7 +82,7 @@ class Past:
         Raises:
             Problem: it cannot be found now.
         """
-        key = (feed.cell, feed.generation, number)
+        key = (feed.name, feed.generation, number)
         if (kept := self.known(feed, number)) is not None:
             return kept
         if key not in self._sought:
@@ -108,7 +108,7 @@ class Past:
             return found, 0 if mark is None else mark.size
 
         found, size = await guarded(feed, find)
-        self._keep((feed.cell, feed.generation, number), found.state, size)
+        self._keep((feed.name, feed.generation, number), found.state, size)
         return found.state
 
     def _keep(self, key: _Key, state: ClusterState, size: int) -> None:

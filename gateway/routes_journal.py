@@ -96,7 +96,7 @@ async def entry(
                       parameter="number")  # fmt: skip
     found = await raw(feed, number)
     document = {
-        "cell": feed.cell,
+        "cell": feed.name,
         "entry": number,
         "at_s": found.at_s,
         "policy": found.policy,
@@ -105,7 +105,7 @@ async def entry(
         "digest": found.digest,
     }
     seen = View(who, ()).of(document)
-    return tagged(request, who, feed.cell, str(number), seen, kept=True)
+    return tagged(request, who, feed.name, str(number), seen, kept=True)
 
 
 @router.get("/diff", response_model=models.DiffAnswer)
@@ -136,7 +136,7 @@ async def diff(
             state = await here.past.state(feed, moment.entries)
             moments[place] = Moment(feed, state, moment.entries, pinned=True)
     document = view_of(who, *moments).of(views.diff(moments[0], moments[1], limit))
-    return tagged(request, who, feed.cell, f"{entry}-{vs}", document, kept=True)
+    return tagged(request, who, feed.name, f"{entry}-{vs}", document, kept=True)
 
 
 @router.get("/dead-letters", response_model=models.LettersAnswer)

@@ -1,10 +1,11 @@
 """One branch: the real engine, the one driver, and what came of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import orjson
 
+from explain.tide import Tide
 from scheduler.core.facts import RequestRefused
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import settings_from
@@ -16,6 +17,7 @@ from simulator.branch.deeds import Deed, Deeds
 from simulator.branch.drawn import Drawn
 from simulator.branch.field import Branched
 from simulator.branch.origin import BranchError, Origin, waiting
+from simulator.branch.tides import Tides
 from simulator.driver import Driver
 
 Watch = Callable[[ClusterState, Stimulus, Decision], None]
@@ -48,6 +50,7 @@ class Branch:
     outcome: Outcome
     at_record_end: Outcome  #: The same, until the log ends that it began from.
     violations: int
+    tide: list[Tide] = field(default_factory=list)
 
 
 def outcome(
@@ -135,8 +138,9 @@ def branch(
         policies=make_policy,
         state=state,
     )
-    seen = _Seen(state)
+    seen, tides = _Seen(state), Tides(origin.at_s, origin.until_s)
     driver.watches.append(seen.saw)
+    driver.watches.append(lambda _stimulus, _decision: tides.look(state))
     if watch is not None:
         driver.watches.append(lambda stimulus, decision: watch(state, stimulus, decision))
     driver.resume()
@@ -150,7 +154,8 @@ def branch(
         waits = waiting(state)
         outcomes.append(outcome(before, state, field_.short.until(end_s), waits))
     driver.check()
-    return Branch(state, seen.deeds, outcomes[1], outcomes[0], driver.violations)
+    tides.close(state)
+    return Branch(state, seen.deeds, outcomes[1], outcomes[0], driver.violations, tides.rows)
 
 
 class _Seen:
