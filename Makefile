@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test quick check check-lint check-format check-types check-imports \
-	client docs bench chaos chaos-real soak simulate-faults format lock clean
+	client console docs bench chaos chaos-real soak simulate-faults format lock clean
 
 help: ## Show this list
 	@echo "Tidegate: an event-driven GPU scheduler"
@@ -98,8 +98,17 @@ client: $(UV) ## Build the distribution tidegate-client into dist/
 	@cp -r client/pyproject.toml tidegate_client build/client/
 	@$(UV) build --quiet --wheel --out-dir dist build/client && ls dist
 
+# Node builds it and is needed for nothing else; no script of a package is run.
+console: ## Build the console in a browser into gateway/static (needs Node 18 or newer)
+	@node -e 'process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)' 2>/dev/null || { \
+		echo "The console is built by Node 18 or newer with npm: install nodejs and npm, then make console." >&2; \
+		exit 1; }
+	@cd web && npm ci --ignore-scripts --no-audit --no-fund --silent \
+		&& npm run --silent types && npm run --silent check && npm run --silent build -- --logLevel warn
+	@echo "Built: tidegate serve LOG opens it"
+
 clean: ## Remove .venv, .uv and every cache
-	@rm -rf .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf web/node_modules gateway/static .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup: $(READY) ## Only set up .venv

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -24,16 +25,18 @@ from benchmarks import gateway_cell
 from benchmarks.provenance import provenance
 from benchmarks.replay import journal
 from bus.clock import SystemClock
-from bus.contract import Message, Record
+from bus.contract import Bus, Message, Record
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import INSERT, encode
 from gateway.app import make_app
 from gateway.asking import Gateway
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
 from gateway.log import ServedLog
 from gateway.past import Past
 from gateway.subjects import LocalToken, Role
+from gateway.verifying import Verifying
 from schemas.journal import chain, decode_entry, encode_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL
@@ -86,6 +89,10 @@ class Unlimited(Limits):
         yield
 
 
+def _opened(path: Path, _: str) -> Bus:
+    return SqliteBus.open_readonly(path, SystemClock())
+
+
 @contextlib.asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     """Serve a log on a port, as `tidegate serve` does."""
@@ -93,7 +100,10 @@ async def serving(path: Path) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]
     log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
     authority = LocalToken(Role.OPERATOR, 0)
     limits = Unlimited(clock)
-    gateway = Gateway(Cells(log, clock), Past(), limits, authority, clock, "")
+    opening = partial(_opened, path)
+    branches, verifying = Branches(opening), Verifying(opening)
+    cells = Cells(log, clock)
+    gateway = Gateway(cells, Past(), limits, authority, clock, "", branches, verifying)
     server = uvicorn.Server(
         uvicorn.Config(make_app(gateway), port=0, log_level="critical", timeout_graceful_shutdown=1)
     )

@@ -1,9 +1,7 @@
 """`tidegate branch`: go on from any entry of a log, as it was and with a change."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -15,10 +13,13 @@ from schemas.requests import VerbData
 from schemas.topics import JOURNAL
 from simulator.branch.asked import verb_of
 from simulator.branch.change import Change
-from simulator.branch.deeds import Deed, first_difference
+from simulator.branch.deeds import Deed
+from simulator.branch.document import document, owners_need, tried
 from simulator.branch.origin import BranchError, Origin, origin
-from simulator.branch.run import Branch, Outcome, Range, branch as run, ranges, recorded
+from simulator.branch.run import Outcome, Range
+from simulator.branch.runs import Submit
 from simulator.branch.save import Recorder
+from simulator.remote import ClusterError, DaskCluster
 
 _ROWS = (
     ("done", "jobs done"),
@@ -64,6 +65,12 @@ def branch(
             help="What an operator asks for at the entry; its moments count from there.",
         ),
     ] = None,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job", metavar="LIKE=N", help="Jobs like one of the log, submitted at the entry."
+        ),
+    ] = None,
     hours: Annotated[float, typer.Option(min=0.1, max=744.0, help="How long to go on.")] = 6.0,
     runs: Annotated[
         int,
@@ -71,6 +78,10 @@ def branch(
             min=1, max=100, help="How often. All but the first draw what nobody has measured."
         ),
     ] = 1,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Make the runs on this Dask cluster, not here: tcp://HOST:PORT."),
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.db", help="Keep the branch as a log that replays.")
     ] = None,
@@ -94,6 +105,7 @@ def branch(
         lose=tuple(lose or []),
         demand=demand,
         requests=tuple(_verb(one) for one in requests or []),
+        jobs=tuple(_job(one) for one in jobs or []),
     )
     if save is not None and save.exists():
         fail(f"--save: {save} exists; name a new file.")
@@ -102,49 +114,33 @@ def branch(
         try:
             begin = origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
             recorder = Recorder(begin)
-            control = run(begin, None, watch=recorder.saw if change.is_none else None)
-            changed = control if change.is_none else run(begin, change, watch=recorder.saw)
-            controls = [control, *(run(begin, None, seed) for seed in range(1, runs))]
-            branches = [changed]
-            if not change.is_none:
-                branches += [run(begin, change, seed) for seed in range(1, runs)]
+            submit = None if dask is None or runs == 1 else _cluster(dask)
+            found = tried(begin, change, runs, watch=recorder.saw, submit=submit)
         except BranchError as error:
             fail(f"{error}.")
+        except ClusterError as error:
+            fail(f"--dask: {error}.")
         if save is not None:
             recorder.save(opened.records(JOURNAL.name), save)
-    ranged = _ranges(controls, [] if change.is_none else branches) if runs > 1 else None
-    differs = first_difference(control.deeds, changed.deeds)
-    record = recorded(begin) if begin.record.goes_on else None
     if json_path != "-":
-        _show(begin, record, control.at_record_end)
+        control, changed, ranged = found.control, found.changed, found.ranged
+        _show(begin, found.record, control.at_record_end)
         _table(control.outcome, None if change.is_none else changed.outcome, ranged)
         if ranged is not None:
             out().print(f"In parentheses: the least and the most of {runs} runs.", markup=False)
         if not change.is_none:
-            _first(begin, differs)
+            _first(begin, found.differs)
         if save is not None:
             out().print(f"Saved: tidegate replay {save}", markup=False, soft_wrap=True)
     if json_path is not None:
-        emit_json(
-            {
-                "log": log,
-                "cell": begin.cell,
-                "entry": begin.entry,
-                "at_s": begin.at_s,
-                "until_s": begin.until_s,
-                "recorded_until_s": begin.record.until_s,
-                "owners_need": _need(begin),
-                "recorded": None if record is None else asdict(record),
-                "control_until_recorded_end": asdict(control.at_record_end),
-                "control": asdict(control.outcome),
-                "branch": None if change.is_none else asdict(changed.outcome),
-                "runs": runs,
-                "ranges": ranged,
-                "first_difference": _document(differs),
-                "violations": sum(one.violations for one in [*controls, *branches]),
-            },
-            json_path,
-        )
+        emit_json(document(found, log), json_path)
+
+
+def _cluster(address: str) -> Submit:
+    try:
+        return DaskCluster(address)
+    except ModuleNotFoundError as error:
+        fail(f"--dask: needs {error.name}; install `tidegate[dask]` here and on its workers.")
 
 
 def _settings(given: list[str]) -> dict[str, float]:
@@ -165,6 +161,13 @@ def _nodes(text: str) -> tuple[str, int]:
     return pool, int(count)
 
 
+def _job(text: str) -> tuple[str, int]:
+    job, _, count = text.rpartition("=")
+    if not (job and count.isascii() and count.isdigit() and len(count) < 6):
+        fail(f"--job: {text!r} is not LIKE=N, as in job-0042=3.")
+    return job, int(count)
+
+
 def _verb(text: str) -> VerbData:
     try:
         return verb_of(text)
@@ -172,26 +175,12 @@ def _verb(text: str) -> VerbData:
         fail(f"{error}.")
 
 
-def _ranges(controls: Sequence[Branch], branches: Sequence[Branch]) -> dict[str, dict[str, Range]]:
-    """Give the ranges of the control and, if there is any, of the branch and the differences."""
-    plain = [one.outcome for one in controls]
-    found = {"control": ranges(plain)}
-    if branches:
-        changed = [one.outcome for one in branches]
-        found |= {"branch": ranges(changed), "difference": ranges(changed, plain)}
-    return found
-
-
-def _need(begin: Origin) -> str:
-    if begin.is_past:
-        return "recorded"
-    return "recorded, then as the day before" if begin.record.goes_on else "as the day before"
-
-
 def _show(begin: Origin, record: Outcome | None, control: Outcome) -> None:
     at = day_clock(begin.at_s, begin.origin_s)
     until = day_clock(begin.until_s, begin.origin_s)
-    out().print(f"From entry {begin.entry}, {at}, until {until}. Owners need: {_need(begin)}.")
+    out().print(
+        f"From entry {begin.entry}, {at}, until {until}. Owners need: {owners_need(begin)}."
+    )
     if record is None:
         out().print("The log ends here: nothing says how far the control is from what will be.")
         return
@@ -243,12 +232,6 @@ def _first(begin: Origin, differs: tuple[Deed, bool] | None) -> None:
         markup=False,
         soft_wrap=True,
     )
-
-
-def _document(differs: tuple[Deed, bool] | None) -> dict[str, Any] | None:
-    if differs is None:
-        return None
-    return {**asdict(differs[0]), "only_in": "control" if differs[1] else "branch"}
 
 
 def _number(value: float | None) -> str:

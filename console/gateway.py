@@ -5,6 +5,7 @@ import re
 import sys
 import webbrowser
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
@@ -91,11 +92,6 @@ def serve(
     def read() -> AuthSection:
         return load(config, flags).gateway.auth
 
-    def opening(cell: str) -> Bus:
-        if kafka is not None:
-            return kafka_bus(kafka, SystemClock(), cell)
-        return SqliteBus.open_readonly(name, SystemClock())
-
     def writing(clock: Clock, cell: str) -> Bus:
         if kafka is not None:
             return kafka_bus(kafka, clock, cell)
@@ -113,7 +109,7 @@ def serve(
         number = "(not installed)"
     place = Place(
         name,
-        opening,
+        partial(_of_file, name) if kafka is None else partial(kafka_bus, kafka, SystemClock()),
         Path(name) if kafka is None else None,
         () if kafka is None else kafka.cells,
         section=section,
@@ -126,6 +122,12 @@ def serve(
         lay_out=plain_panel,
     )
     raise typer.Exit(serve_(place, announce))
+
+
+def _of_file(path: str, cell: str) -> Bus:
+    """Open a log that is a file, which holds all cells."""
+    del cell
+    return SqliteBus.open_readonly(path, SystemClock())
 
 
 gateway = typer.Typer(no_args_is_help=True, help="Let robots into a gateway.")

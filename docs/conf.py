@@ -32,6 +32,7 @@ BELOW = {
             "Install an agent <install>",
             "Lend inference GPUs <lending>",
             "Meter GPUs and load <meters>",
+            "Look at it in a browser <console>",
             "Ask a log over HTTP <gateway>",
             "Who may ask for what <gateway-rights>",
             "Use it from Python <client>",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from schemas.journal import JournalEntry
 
 #: Facts of a loan's life.
-FACTS = ("LoanGranted", "ReclaimStarted", "ReturnOrdered", "LoanReturned", "LoanLost")
+FACTS = ("LoanGranted", "ReclaimStarted", "LoanReturned", "LoanLost")
 #: Bytes of which an entry that tells of a loan holds one.
 WANTED = tuple(f'"{fact}"'.encode() for fact in FACTS)
 
@@ -21,7 +21,6 @@ class PastLoan:
     called_s: float | None = None
     called_entry: int | None = None  #: The entry that called it back first.
     due_s: float | None = None  #: When its owner was expected to need it.
-    empty_s: float | None = None  #: Its gangs had left.
     back_s: float | None = None
     lost_s: float | None = None  #: It died on loan.
 
@@ -49,8 +48,6 @@ def loans_in(entries: Iterable[JournalEntry], pools: Mapping[str, str]) -> list[
                 if loan.called_s is None:
                     loan.called_s, loan.called_entry = at_s, entry.number
                 loan.due_s = fields["due_s"]
-            elif kind == "ReturnOrdered":
-                loan.empty_s = at_s
             elif kind == "LoanReturned":
                 loan.back_s = at_s
                 loan.late_s = max(0.0, at_s - (at_s if loan.due_s is None else loan.due_s))

@@ -1,14 +1,10 @@
-"""What an entry of the journal is about, and in which slot of the tide a moment is."""
+"""What an entry of the journal is about, and slots of the tide: pure functions."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
 from explain.acts import act_of
-from explain.loan_history import FACTS
-from explain.tide import Tide, tide_of
-
-__all__ = ["ALL", "SLOT_S", "SUBJECTS", "Kind", "Tide", "mentions", "slot_of", "tide_of"]
 
 #: Length of a slot of the tide, in seconds.
 SLOT_S = 300.0
@@ -24,20 +20,33 @@ class Kind(IntEnum):
     LOAN = 5  #: A node is called back, or its loan ends.
     REASON = 6  #: A reason is about it, and no fact is.
     RULE = 7  #: The rule of a reason.
-    ACT = 8  #: Somebody asks for something; the subject is always `ALL`.
+    ACT = 8  #: Somebody asks for something; the subject is always `ACTS`.
     REQUEST = 9  #: The id of a request.
     ASKER = 10  #: Who asks.
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
-    LOANS = 13  #: A fact of any loan's life; the subject is always `ALL`.
+    LEADER = 13  #: Somebody begins to lead; the subject is always `LEADERS`.
+    MOMENT = 20  #: Something happens that whoever looks back looks for; the subject says what.
 
 
 #: The ways in which an entry may be about a job, node or lender.
 SUBJECTS = (Kind.JOB, Kind.STEP, Kind.NODE, Kind.LENDER, Kind.REASON)
-#: The subject of all that people ask for, and of all loans.
-ALL = "*"
+#: The subject of all that people ask for.
+ACTS = "*"
+#: The subject of all who lead.
+LEADERS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
+#: By fact, what happens that whoever looks back looks for.
+MOMENTS = {
+    "LoanGranted": "lent",
+    "ReclaimStarted": "reclaim",
+    "LoanReturned": "returned",
+    "LoanLost": "lost",
+    "LeaderChanged": "leader",
+    "DrainStarted": "drain",
+    "CellPaused": "pause",
+}
 
 
 def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[tuple[Kind, str]]:
@@ -56,8 +65,8 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
             found[Kind.NODE, name] = None
             if fact in _LOANS:
                 found[Kind.LOAN, name] = None
-            if fact in FACTS:
-                found[Kind.LOANS, ALL] = None
+        if fact in MOMENTS:
+            found[Kind.MOMENT, MOMENTS[fact]] = None
         if (name := fields.get("lender")) is not None:
             found[Kind.LENDER, name] = None
     for reason in decision.get("reasons", ()):
@@ -65,9 +74,11 @@ def mentions(stimulus: Mapping[str, Any], decision: Mapping[str, Any]) -> list[t
         name = reason["subject"]
         if not any((kind, name) in found for kind in SUBJECTS):
             found[Kind.REASON, name] = None
+    if stimulus["kind"] == "LeaderStarted":
+        found[Kind.LEADER, LEADERS] = None
     if (act := act_of(0, 0.0, stimulus, decision)) is not None:
         asked = {
-            Kind.ACT: ALL,
+            Kind.ACT: ACTS,
             Kind.REQUEST: act.request,
             Kind.ASKER: act.subject,
             Kind.VERB: act.verb,

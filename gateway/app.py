@@ -9,14 +9,25 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from gateway import routes, routes_journal, routes_requests
+from gateway import (
+    routes,
+    routes_branches,
+    routes_fleet,
+    routes_journal,
+    routes_reclaims,
+    routes_requests,
+)
 from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import ProblemDocument, RequestBody
+from gateway.models_branches import BranchBody
+from gateway.pages import add_pages
 from gateway.problems import MEDIA_TYPE, Problem, response
 from gateway.signing_in import add_signing_in
 
 API = "/api/v1"
+#: Modules of routes below it.
+PARTS = (routes, routes_branches, routes_fleet, routes_journal, routes_reclaims, routes_requests)
 _SAME = "You have this answer already: its ETag is that of If-None-Match."
 _ANSWERS = {
     400: "A parameter is wrong; the problem names it.",
@@ -28,6 +39,7 @@ _ANSWERS = {
     500: "The gateway failed.",
     503: "The log cannot be read now, or not so far; Retry-After says when to ask again.",
 }
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
 #: Of a request that asks for something, besides.
 _WRITTEN = {
     409: "The scheduler refused it; the problem names the field, the request and the entry.",
@@ -42,6 +54,7 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        gateway.branches.forgotten = gateway.cells.drop
         following = asyncio.create_task(gateway.cells.run())
         try:
             yield
@@ -50,6 +63,8 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
             following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await following
+            await gateway.branches.close()
+            await gateway.verifying.close()
             await gateway.desk.close()
 
     app = FastAPI(
@@ -64,9 +79,10 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
         redirect_slashes=False,
     )
     app.state.gateway = gateway
-    for router in (routes.router, routes_journal.router, routes_requests.router):
-        app.include_router(router, prefix=API, responses=_responses())
+    for part in PARTS:
+        app.include_router(part.router, prefix=API, responses=_responses())
     add_signing_in(app)
+    add_pages(app)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -99,10 +115,8 @@ def _responses() -> dict[int | str, dict[str, Any]]:
 
 
 def _problems(answers: Mapping[int, str]) -> dict[str, dict[str, Any]]:
-    schema = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
-        str(status): {"description": text, "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status, text in answers.items()
+        str(status): {"description": text, "content": _PROBLEM} for status, text in answers.items()
     }
 
 
@@ -110,16 +124,20 @@ def _described(document: dict[str, Any]) -> dict[str, Any]:
     """Say what FastAPI does not know: how one is let in, and how errors look."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema(mode="serialization")
-    # The routes read this body themselves, so FastAPI does not know its model.
-    body = RequestBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas |= body.pop("$defs") | {"RequestBody": body}
+    # The routes read these bodies themselves, so FastAPI does not know their models.
+    for model in (RequestBody, BranchBody):
+        body = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= body.pop("$defs") | {model.__name__: body}
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for path in document["paths"].values():
         for method, operation in path.items():
             operation["responses"].pop("422", None)
             if method == "post":
-                operation["responses"] |= _problems(_WRITTEN)
+                operation["responses"] = _problems(_WRITTEN) | operation["responses"]
+            for status, said in operation["responses"].items():
+                if status >= "400":
+                    said.setdefault("content", _PROBLEM)
     document["components"]["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "tidegate-8321"},

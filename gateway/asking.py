@@ -15,6 +15,7 @@ from fastapi import Depends, Query, Request, Response
 from bus.clock import Clock
 from explain.answer import Answer
 from gateway import cursors, sight
+from gateway.branches import BRANCH, Branches
 from gateway.cells import Cells
 from gateway.cursors import Cursor
 from gateway.limits import Limits
@@ -23,8 +24,11 @@ from gateway.posting import Desk
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.subjects import Authority, Subject
+from gateway.verifying import Verifying
 
 _Found = TypeVar("_Found")
+#: Routes that act on a cell, or work on its log.
+_NOT_OF_BRANCHES = ("ask", "request", "output", "begin_branch", "forecast", "verified")
 #: Lays an answer out as text, so many columns wide.
 LayOut = Callable[[Answer, int], str]
 #: Tries to answer of the live state while it goes on; then one apart is made.
@@ -34,7 +38,11 @@ _is_whole = re.compile(r"-?[0-9]{1,19}", re.ASCII).fullmatch
 _is_seconds = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII).fullmatch
 CellName = Annotated[
     str | None,
-    Query(description="Which cell; if not given, `default`, or the only one.", max_length=256),
+    Query(
+        description="Which cell; if not given, `default`, or the only one. `branch-ID` is a branch "
+        "that is done.",
+        max_length=256,
+    ),
 ]
 EntryNumber = Annotated[
     int | None,
@@ -70,6 +78,8 @@ class Gateway:
     authority: Authority
     clock: Clock
     version: str
+    branches: Branches
+    verifying: Verifying
     desk: Desk = field(default_factory=Desk)
     #: How a terminal shows why a job is as it is.
     lay_out: LayOut | None = None
@@ -89,11 +99,13 @@ def subject_of(request: Request) -> Subject:
     return found
 
 
-def known_parameters(request: Request) -> None:
+async def known_parameters(request: Request) -> None:
     """Refuse parameters that a route does not have: a misspelt `entry` would mean now.
 
+    A cell that is a branch is opened, for who may see it.
+
     Raises:
-        Problem: 400, naming the parameter.
+        Problem: 400, naming the parameter; 404 or 409, there is no such branch, or not yet.
     """
     sight.allow(request.scope["route"].name, subject_of(request))
     known = request.app.state.parameters[request.scope["route"].name]
@@ -111,6 +123,25 @@ def known_parameters(request: Request) -> None:
                           parameter=name[:64])  # fmt: skip
         if names.count(name) > 1:
             raise Problem(400, f"{name} is given more than once; give it once", parameter=name)
+    cell = request.query_params.get("cell", "")
+    here = gateway_of(request)
+    if cell.startswith(BRANCH) and cell not in here.cells.feeds:
+        await _open_branch(here, subject_of(request), request.scope["route"].name, cell)
+
+
+async def _open_branch(here: Gateway, who: Subject, route: str, cell: str) -> None:
+    kept = here.branches.one(who, cell.removeprefix(BRANCH), parameter="cell")
+    if route in _NOT_OF_BRANCHES:
+        raise Problem(
+            422,
+            "a branch is only to be looked at; ask this of the cell that was branched: leave cell "
+            "out, or name another",
+            parameter="cell",
+        )
+    path = await here.branches.log(kept, who)
+    if cell not in here.cells.branches:
+        here.cells.add_branch(cell, path, kept.cell)
+    await here.cells.has_read(cell)
 
 
 Here = Annotated[Gateway, Depends(gateway_of)]
@@ -226,7 +257,7 @@ class Asked:
         entry = "none" if moment.entry is None else str(moment.entry)
         kept = moment.pinned and lasts
         seen = self.seen(moment, document, own=own)
-        return tagged(self.request, self.who, moment.feed.cell, entry, seen, kept=kept)
+        return tagged(self.request, self.who, moment.feed.name, entry, seen, kept=kept)
 
     def seen(self, moment: Moment, document: Any, *, own: str | None = None) -> Any:
         """Give an answer as who asks sees it; `own` as for `answer`."""

@@ -33,6 +33,15 @@ async def read_body(request: Request) -> Body:
     Raises:
         Problem: 413, 415, 400 or 422: it is too large, no JSON, or has a wrong field.
     """
+    return _checked(await read_json(request))
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """Read a body that is a JSON object.
+
+    Raises:
+        Problem: 413, 415 or 400: it is too large, or no JSON object.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(
@@ -49,7 +58,7 @@ async def read_body(request: Request) -> Body:
         raise Problem(400, f"the body: {wrong.field} {wrong.reason}".replace("  ", " "),
                       parameter=wrong.field or None)  # fmt: skip
     assert isinstance(found, dict)
-    return _checked(found)
+    return found
 
 
 def _checked(found: dict[str, Any]) -> Body:

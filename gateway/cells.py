@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 import orjson
 
 from bus.clock import Clock
 from bus.contract import BusError
+from bus.sqlite import SqliteBus
 from explain.reading import CELL
 from gateway.feed import Feed
 from gateway.log import ServedLog
@@ -55,6 +57,10 @@ class Cells:
                 self._add(one, one.cell)
         #: Why nothing can be read now; of one cell alone its feed says so.
         self.problem = "" if others else "the log is being opened"
+        #: Logs that people made here, each as a cell more, by its name; not in `feeds`.
+        self.branches: dict[str, Feed] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._looked_s = -_DISCOVER_S
         self._changed: dict[str, asyncio.Event] = {}
         self._told: dict[str, tuple[int, int, str]] = {}
@@ -66,6 +72,9 @@ class Cells:
                 for log in self._logs:  # a part that is away keeps nobody else waiting
                     following.create_task(self._follow(log))
         finally:
+            for name in [*self.branches]:
+                self.drop(name)
+            await asyncio.gather(*self._leaving, return_exceptions=True)
             for feed in self.feeds.values():
                 feed.index.close()
             for log in self._logs:
@@ -132,6 +141,25 @@ class Cells:
             blank.index.close()
             del self.feeds[CELL]
 
+    def add_branch(self, name: str, path: Path, cell: str) -> None:
+        """Take on a log that never changes, as one more cell; it is read in the background."""
+        clock = self.clock
+        log = ServedLog(name, lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
+        feed = self.branches[name] = Feed(log, cell, keep_index=False, name=name)
+        self._reading[name] = asyncio.create_task(_read_through(feed))
+
+    def drop(self, name: str) -> None:
+        """Let go of a branch, if it is here."""
+        reading, feed = self._reading.pop(name, None), self.branches.pop(name, None)
+        if reading is not None and feed is not None:
+            leaving = asyncio.create_task(_let_go(reading, feed))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def has_read(self, name: str) -> None:
+        """Wait until a branch can be asked, for a while."""
+        await asyncio.wait([self._reading[name]], timeout=_LEVEL_S)
+
     def _tell(self) -> None:
         """Wake those who wait, where something is new."""
         for cell, feed in self.feeds.items():
@@ -161,7 +189,7 @@ class Cells:
             end = await feed.log.bus.end(JOURNAL.name)
             async with asyncio.timeout(_LEVEL_S):
                 while feed.live is not None and feed.live.offset < end:
-                    await self.changed(feed.cell, _POLL_S)
+                    await self.changed(feed.name, _POLL_S)
         except (TimeoutError, *KNOWN):
             return  # what is folded is what can be answered of
 
@@ -172,6 +200,8 @@ class Cells:
             Problem: there is no such cell, or there are several.
         """
         names = ", ".join(self.feeds)
+        if cell in self.branches:
+            return self.branches[cell]
         if cell is None:
             only = len(self.feeds) == 1
             cell = next(iter(self.feeds)) if only else CELL
@@ -192,7 +222,7 @@ class Cells:
             Problem: there is none, or it cannot be read now.
         """
         feed = self.feed(cell)
-        problem = feed.problem or self.problem
+        problem = feed.problem or ("" if feed.name in self.branches else self.problem)
         if problem:
             raise later(f"the log cannot be read now: {problem}. See GET /api/v1/health", _RETRY_S)
         if feed.live is None:
@@ -202,12 +232,29 @@ class Cells:
         return feed
 
 
+async def _read_through(feed: Feed) -> None:
+    """Read a log that never changes, and keep it open."""
+    try:
+        await feed.log.keep_open()
+        while await feed.advance():
+            pass
+    except KNOWN as error:
+        feed.problem = str(error)
+
+
+async def _let_go(reading: asyncio.Task[None], feed: Feed) -> None:
+    reading.cancel()
+    await asyncio.wait([reading])
+    feed.index.close()
+    await feed.log.close()
+
+
 def head(feed: Feed) -> bytes:
     """Say where a cell is, as an event's data."""
     state = None if feed.live is None else feed.live.state
     return orjson.dumps(
         {
-            "cell": feed.cell,
+            "cell": feed.name,
             "entry": feed.entries - 1 if feed.entries else None,
             "now_s": None if state is None else state.now_s,
             "problem": feed.problem or None,

@@ -15,6 +15,7 @@ from explain.reading import entries
 from gateway import sidecar
 from gateway.index import Index, Mark, Place, about, open_index
 from gateway.log import ServedLog
+from gateway.meter import Meter
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import InvalidTransition
 from scheduler.journal import JournalReader, folding, recover
@@ -108,9 +109,18 @@ async def from_mark(cell: str, mark: Mark | None) -> Fold:
 class Feed:
     """A cell. `live` is None until it is level with the log for the first time."""
 
-    def __init__(self, log: ServedLog, cell: str, *, keep_index: bool = True) -> None:
-        """Begin with nothing; `advance` does the rest. Without `keep_index` it has no file."""
-        self.log, self.cell = log, cell
+    def __init__(
+        self, log: ServedLog, cell: str, *, keep_index: bool = True, name: str | None = None
+    ) -> None:
+        """Begin with nothing; `advance` does the rest.
+
+        Args:
+            log: Where it is.
+            cell: What its records call it.
+            keep_index: Without it the index has no file.
+            name: What it is called here, if not as there: a branch is of a cell, too.
+        """
+        self.log, self.cell, self.name = log, cell, name or cell
         self.live: Fold | None = None
         self.index = Index(sidecar.in_memory())
         self.origin_s = 0.0
@@ -118,6 +128,7 @@ class Feed:
         self.end = 0  #: Of the journal, as far as it was looked at.
         self.generation = 0  #: Higher with each log that is another one than before.
         self.problem = ""  #: Why the cell cannot be read now.
+        self.meter = Meter()  #: What its nodes measured last.
         self._keeps = keep_index
         self._past: Fold | None = None  #: Folds what the index does not have yet.
         self._begun = self._failed = False
@@ -266,6 +277,7 @@ class Feed:
         self.live = self._past = None
         self._begun = False
         self.generation += 1
+        self.meter = Meter()
         self.origin_s, self.identity = 0.0, ""
 
 

@@ -60,7 +60,7 @@ class Guard:
                 begun = True
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in _HEADERS.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
                 message["headers"] = headers.raw
             await send(message)

@@ -17,8 +17,9 @@ import orjson
 import zstandard
 
 from explain.metrics import Sample
+from explain.tide import Tide, tide_of
 from gateway import sidecar
-from gateway.about import Kind, Tide, mentions, slot_of, tide_of
+from gateway.about import Kind, mentions, slot_of
 from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
 from schemas.journal import NO_DIGEST, RawEntry
@@ -238,6 +239,7 @@ class Index:
         *,
         before: int,
         newest: int | None = None,
+        after: int = -1,
     ) -> list[tuple[int, int]]:
         """List (number, offset) of the entries that mention a subject, ascending.
 
@@ -246,16 +248,41 @@ class Index:
             subject: The subject, or a rule.
             before: Only entries before that of this number.
             newest: At most so many, the newest; all if None.
+            after: Only entries after that of this number.
         """
         marks = ",".join("?" * len(kinds))
         limit = "" if newest is None else f" LIMIT {int(newest)}"
         rows = self._db.execute(
             "SELECT DISTINCT number, ahead FROM mentions"  # noqa: S608
             f" WHERE kind IN ({marks}) AND subject = ? AND number < ?"
-            f" ORDER BY number DESC{limit}",
-            (*map(int, kinds), subject, before),
+            f" AND number > ? ORDER BY number DESC{limit}",
+            (*map(int, kinds), subject, before, after),
         ).fetchall()
         return [(number, number + ahead) for number, ahead in reversed(rows)]
+
+    def loans(self, *, before: int, newest: int, node: str | None = None) -> list[int]:
+        """List the newest entries before a number that call nodes back or end loans, descending.
+
+        Args:
+            before: Only entries before that of this number.
+            newest: At most so many.
+            node: Only about this node.
+        """
+        one = "" if node is None else " AND subject = ?"
+        rows = self._db.execute(
+            f"SELECT DISTINCT number FROM mentions WHERE kind = ?{one} AND number < ?"  # noqa: S608
+            " ORDER BY number DESC LIMIT ?",
+            (int(Kind.LOAN), *([] if node is None else [node]), before, newest),
+        )
+        return [number for (number,) in rows]
+
+    def places(self, before: int, most: int) -> list[tuple[int, float]]:
+        """List (number, when) of at most so many entries before that of a number, ascending."""
+        apart = PLACE_EVERY * max(1, -(-before // (PLACE_EVERY * most)))
+        return self._db.execute(
+            "SELECT number, at_s FROM places WHERE number < ? AND number % ? = 0 ORDER BY 1",
+            (before, apart),
+        ).fetchall()
 
     def tide(self, before: int, since_s: float, until_s: float) -> list[Tide]:
         """Give what was sampled between two moments, before the entry of a number."""

@@ -65,12 +65,17 @@ class Me(BaseModel):
     tenant: str | None
     via: str
     limits: Allowed
+    verbs: list[str] = Field(
+        description="What it may ask for; a tenant of its own jobs alone. Empty where nobody can."
+    )
+    signs_out: bool = Field(description="Whether it has a session that POST /logout ends.")
 
 
 class CellRow(BaseModel):
     """A cell, in short."""
 
     cell: str
+    first: int = Field(description="The first entry that the log still has.")
     entry: int | None
     now_s: float | None
     leader: str | None
@@ -118,6 +123,31 @@ class TideAnswer(Framed):
     slot_s: float
     complete: bool = Field(description="False while the index is being built.")
     rows: list[TideRow]
+
+
+class MomentRow(BaseModel):
+    """Something that whoever looks back looks for."""
+
+    entry: int
+    at_s: float
+    kind: str = Field(
+        description="`lent`, `reclaim`, `returned`, `late`, `lost`, `leader`, `drain`, `pause`, or "
+        "`people`: somebody asked for something other than a new job."
+    )
+    about: str = Field(description="The node, the leader or the verb; or empty.")
+
+
+class MomentsAnswer(Framed):
+    """What whoever looks back looks for, and when entries were."""
+
+    first: int = Field(description="The first entry that the log still has.")
+    complete: bool = Field(
+        description="False while the index is being built, or if some are left out."
+    )
+    moments: list[MomentRow] = Field(description="Ascending; of each kind the newest 500.")
+    places: list[tuple[int, float]] = Field(
+        description="Entries and when they were, ascending; between two, time is about straight."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ python -m gateway.openapi --check    exit 1 if it is not what the code says
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -14,11 +15,13 @@ from bus.clock import SystemClock
 from bus.memory import MemoryBus
 from gateway.app import make_app
 from gateway.asking import Gateway
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
 from gateway.log import ServedLog
 from gateway.past import Past
 from gateway.subjects import LocalToken, Role
+from gateway.verifying import Verifying
 from schemas.pages import keep
 
 FILE = Path(__file__).resolve().parents[1] / "schemas" / "openapi.json"
@@ -29,7 +32,17 @@ def make() -> FastAPI:
     clock = SystemClock()
     log = ServedLog("memory:", lambda: MemoryBus(clock), None, Path())
     authority = LocalToken(Role.VIEWER, 8321)
-    gateway = Gateway(Cells(log, clock), Past(), Limits(clock), authority, clock, "")
+    opening = partial(MemoryBus, clock)
+    gateway = Gateway(
+        Cells(log, clock),
+        Past(),
+        Limits(clock),
+        authority,
+        clock,
+        "",
+        Branches(opening),
+        Verifying(opening),
+    )
     return make_app(gateway)
 
 

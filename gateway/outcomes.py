@@ -7,7 +7,7 @@ import orjson
 
 from explain.acts import Act, act_of, refused
 from explain.reading import entry_of
-from gateway.about import ALL, Kind
+from gateway.about import ACTS, Kind
 from gateway.feed import Feed
 from gateway.mailbox import Letter, Mailbox
 from gateway.past import guarded, mentioning
@@ -151,7 +151,7 @@ async def acts(
             "GET /api/v1/health says that it is done",
             2.0,
         )
-    chosen = [(kind, name) for kind, name in wanted.items() if name] or [(Kind.ACT, ALL)]
+    chosen = [(kind, name) for kind, name in wanted.items() if name] or [(Kind.ACT, ACTS)]
     newest = limit + 1 if len(chosen) == 1 else None
 
     async def find() -> list[JournalEntry]:

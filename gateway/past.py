@@ -72,7 +72,7 @@ class Past:
         """Give a state that is at hand; the live one is."""
         if feed.live is not None and feed.live.state.number == number:
             return feed.live.state
-        key = (feed.cell, feed.generation, number)
+        key = (feed.name, feed.generation, number)
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
@@ -84,7 +84,7 @@ class Past:
         Raises:
             Problem: it cannot be found now.
         """
-        key = (feed.cell, feed.generation, number)
+        key = (feed.name, feed.generation, number)
         if (kept := self.known(feed, number)) is not None:
             return kept
         if key not in self._sought:
@@ -110,7 +110,7 @@ class Past:
             return found, 0 if mark is None else mark.size
 
         found, size = await guarded(feed, find)
-        self._keep((feed.cell, feed.generation, number), found.state, size)
+        self._keep((feed.name, feed.generation, number), found.state, size)
         return found.state
 
     def _keep(self, key: _Key, state: ClusterState, size: int) -> None:
@@ -252,11 +252,15 @@ async def folded(
 
 
 async def mentioning(
-    feed: Feed, wanted: Sequence[tuple[Collection[Kind], str]], before: int
+    feed: Feed,
+    wanted: Sequence[tuple[Collection[Kind], str]],
+    before: int,
+    words: Collection[bytes] | None = None,
 ) -> list[JournalEntry]:
     """Give the entries before a number that mention one of some subjects, ascending.
 
-    The index names those that it knows of; what came after it is read through.
+    The index names those that it knows of; what came after it is read through, for entries that
+    hold one of `words`: if not given, the names of the subjects.
 
     Raises:
         Problem: they cannot be read now.
@@ -284,7 +288,7 @@ async def mentioning(
             if count % 20 == 0:
                 await asyncio.sleep(0)
         if known < before:
-            names = [f'"{subject}"'.encode() for _, subject in wanted]
+            names = words or [f'"{subject}"'.encode() for _, subject in wanted]
             async for record in feed.log.read(JOURNAL.name, begin, feed.end):
                 value = record.value or b""
                 if record.key == feed.cell and any(name in value for name in names):

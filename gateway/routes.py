@@ -18,9 +18,10 @@ from explain.plain import plain_why
 from explain.reading import read_measured
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
+from explain.tide import tide_of
 from explain.turns import positions
 from gateway import cursors, models, telling, views
-from gateway.about import SLOT_S, tide_of
+from gateway.about import SLOT_S
 from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem

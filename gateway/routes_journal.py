@@ -23,6 +23,7 @@ from gateway.asking import (
     view_of,
 )
 from gateway.feed import Feed
+from gateway.identities import Identities
 from gateway.limits import (
     READS_BURST,
     READS_PER_S,
@@ -32,10 +33,12 @@ from gateway.limits import (
     WRITES_BURST,
     WRITES_PER_S,
 )
+from gateway.moments import PLACES, remembered
 from gateway.past import Moment, beyond, raw
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
+from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 At = Annotated[Asked, Depends(Asked)]
@@ -67,6 +70,17 @@ async def decisions(
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
 
 
+@router.get("/moments", response_model=models.MomentsAnswer)
+async def moments(at: At) -> Response:
+    """List what whoever looks back looks for: loans, reclaims, leaders, what people asked for."""
+    moment = await at.moment()
+    frame = views.framed(moment)
+    rows, complete = await remembered(moment.feed, moment.entries)
+    places = moment.feed.index.places(moment.entries, PLACES)
+    document = {**frame, "first": moment.feed.index.first, "complete": complete}
+    return at.answer(moment, {**document, "moments": rows, "places": places}, lasts=complete)
+
+
 @router.get("/entries/{number}", response_model=models.EntryAnswer)
 async def entry(
     number: Annotated[int, Path(description="The entry's number, from 0.", ge=0, le=2**53)],
@@ -85,7 +99,7 @@ async def entry(
                       parameter="number")  # fmt: skip
     found = await raw(feed, number)
     document = {
-        "cell": feed.cell,
+        "cell": feed.name,
         "entry": number,
         "at_s": found.at_s,
         "policy": found.policy,
@@ -94,7 +108,7 @@ async def entry(
         "digest": found.digest,
     }
     seen = View(who, ()).of(document)
-    return tagged(request, who, feed.cell, str(number), seen, kept=True)
+    return tagged(request, who, feed.name, str(number), seen, kept=True)
 
 
 _TRACE = {"content": {"application/json": {"schema": {"type": "object"}}}}
@@ -166,7 +180,7 @@ async def diff(
             state = await here.past.state(feed, moment.entries)
             moments[place] = Moment(feed, state, moment.entries, pinned=True)
     document = view_of(who, *moments).of(views.diff(moments[0], moments[1], limit))
-    return tagged(request, who, feed.cell, f"{entry}-{vs}", document, kept=True)
+    return tagged(request, who, feed.name, f"{entry}-{vs}", document, kept=True)
 
 
 @router.get("/dead-letters", response_model=models.LettersAnswer)
@@ -194,14 +208,18 @@ async def dead_letters(
 
 
 @router.get("/me", response_model=models.Me)
-async def me(who: Who) -> Response:
-    """Say who asks, and how much it may ask for."""
+async def me(here: Here, who: Who) -> Response:
+    """Say who asks, what it may ask for, and how much."""
+    writes = here.desk.outbox is not None or bool(here.desk.others)
+    verbs = [verb for verb, roles in MAY.items() if writes and who.role.value in roles]
     return plain(
         {
             "name": who.name,
             "role": who.role,
             "tenant": who.tenant,
             "via": who.via,
+            "verbs": verbs,
+            "signs_out": who.via == "cookie" and isinstance(here.authority, Identities),
             "limits": {
                 "reads_per_s": READS_PER_S,
                 "reads_burst": READS_BURST,
@@ -225,6 +243,7 @@ def _cell(feed: Feed) -> dict[str, object]:
     state = None if feed.live is None else feed.live.state
     return {
         "cell": feed.cell,
+        "first": feed.index.first,
         "entry": feed.entries - 1 if feed.entries else None,
         "now_s": None if state is None else state.now_s,
         "leader": None if state is None else state.leader.name,

@@ -25,6 +25,7 @@ from bus.signing import Signer
 from explain.reading import CELL
 from gateway.app import make_app
 from gateway.asking import Gateway, LayOut
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.guard import LOOPBACK_HOSTS
 from gateway.identities import Identities, Rules
@@ -36,6 +37,7 @@ from gateway.posting import Desk
 from gateway.provider import Client, Provider
 from gateway.sealing import Seal, read_secret
 from gateway.subjects import Authority, LocalToken, Role
+from gateway.verifying import Verifying
 from scheduler import garbage
 from services.gateway_section import SECRET_BYTES, AuthSection, GatewaySection
 
@@ -53,7 +55,9 @@ class Place:
     """Where a gateway listens, and what it serves."""
 
     log: str
-    opening: Callable[[str], Bus]  #: Opens a cell of the log for reading; of a file, all of it.
+    #: Opens a cell of the log for reading; of a file, all of it. Other processes do, too: it is a
+    #: plain function, or a part of one.
+    opening: Callable[[str], Bus]
     path: Path | None
     cells: tuple[str, ...] = ()  #: Where each is stored apart, as on Kafka; not in a file.
     section: GatewaySection = field(default_factory=GatewaySection)
@@ -105,6 +109,8 @@ def serve(place: Place, announce: Callable[[str], None]) -> int:
             authority,
             clock,
             place.version,
+            Branches(place.opening),
+            Verifying(place.opening),
             Desk(outboxes.pop(place.cells[0] if place.cells else CELL, None), outboxes),
             place.lay_out,
         )

@@ -1,71 +1,31 @@
-"""Signing in and out by a browser: `/login`, `/callback`, `/logout`, and the page at `/`.
+"""Signing in and out by a browser: `/login`, `/callback`, `/logout`.
 
 And what a terminal needs to sign in by itself: `/.well-known/tidegate`.
 """
 
 import hmac
 import secrets
-from html import escape
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 
 from gateway.identities import Identities
 from gateway.problems import Problem
 from gateway.provider import Provider
-from gateway.subjects import LocalToken, cookies_of
+from gateway.subjects import cookies_of
 
 _SIGN_IN = "sign-in"
-_SESSION = "session"
+SESSION = "session"
 #: A sign-in is to be done in so many seconds.
 _SIGN_IN_S = 600
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Tidegate</title></head>
-<body><h1>Tidegate</h1>{}</body></html>
-"""
-_API = "<p>The API is at <a href='/api/v1/overview'>/api/v1</a>; docs/gateway.md tells it.</p>"
-_OUT = "<form method='post' action='/logout'><button>Sign out</button></form>"
 
 
 def add_signing_in(app: FastAPI) -> None:
     """Add the paths."""
-    app.add_api_route("/", home, include_in_schema=False)
     app.add_api_route("/login", login, include_in_schema=False)
     app.add_api_route("/callback", callback, include_in_schema=False)
     app.add_api_route("/.well-known/tidegate", well_known, include_in_schema=False)
     app.add_api_route("/logout", logout, methods=["POST"], include_in_schema=False)
-
-
-async def home(request: Request, token: str | None = None) -> Response:
-    """Greet; take the token of the address for a cookie, so that no history or log keeps it."""
-    authority = request.app.state.gateway.authority
-    if isinstance(authority, LocalToken):
-        if token is None:
-            return _page(_API)
-        if not authority.opens(token):
-            raise Problem(
-                401, "this token is not the gateway's; open the address that it printed last"
-            )
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(
-            authority.cookie_name, authority.cookie, httponly=True, samesite="strict", path="/"
-        )
-        return answer
-    assert isinstance(authority, Identities)
-    cookies = cookies_of(request.headers)
-    if authority.cookie_name(_SESSION) not in cookies:
-        return _page("<p><a href='/login'>Sign in</a></p>" if authority.provider else _API)
-    try:
-        who = await authority.subject({}, cookies)
-    except Problem as problem:
-        return _page(f"<p>{escape(problem.detail)}</p>{_OUT}")
-    if who is None:
-        return _page("<p>You are signed out. <a href='/login'>Sign in</a></p>")
-    return _page(f"<p>You are {escape(who.name)}, {who.role}.</p>{_API}{_OUT}")
-
-
-def _page(body: str) -> Response:
-    return HTMLResponse(_PAGE.format(body))
 
 
 def _known(request: Request) -> tuple[Identities, Provider]:
@@ -136,7 +96,7 @@ async def callback(request: Request, code: str = "", state: str = "", error: str
     claims = await provider.end(code, said["nonce"], said["verifier"])
     session, lasts_s = authority.session(claims)
     answer = RedirectResponse("/", 303)
-    _keep(answer, authority, _SESSION, session, int(lasts_s))
+    _keep(answer, authority, SESSION, session, int(lasts_s))
     answer.delete_cookie(authority.cookie_name(_SIGN_IN), path="/", secure=authority.secure)
     return answer
 
@@ -152,7 +112,7 @@ async def logout(request: Request) -> Response:
         raise Problem(403, "signing out is asked for by the gateway's own page: open /")
     authority.end(cookies_of(request.headers))
     answer = RedirectResponse("/", 303)
-    answer.delete_cookie(authority.cookie_name(_SESSION), path="/", secure=authority.secure)
+    answer.delete_cookie(authority.cookie_name(SESSION), path="/", secure=authority.secure)
     return answer
 
 

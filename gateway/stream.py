@@ -36,7 +36,7 @@ async def heads(
                 seen = feed.problem or current
                 yield _event(feed)
                 await asyncio.sleep(_APART_S)
-            elif not await here.cells.changed(feed.cell, _SILENT_S):
+            elif not await here.cells.changed(feed.name, _SILENT_S):
                 yield b": nothing new\n\n"
             if here.clock.now_s() - checked_s >= _CHECK_S:
                 checked_s = here.clock.now_s()

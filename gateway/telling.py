@@ -10,11 +10,11 @@ import orjson
 from bus.contract import Record
 from explain.answer import Answer
 from explain.documents import ReasonDocument, reason_document
-from explain.loan_history import PastLoan, loans_in
+from explain.loan_history import FACTS, WANTED, PastLoan, loans_in
 from explain.metrics import Sample
 from explain.story import Failures, Given, Story
 from explain.voice import Voice, reason_from
-from gateway.about import ALL, SUBJECTS, Kind
+from gateway.about import MOMENTS, SUBJECTS, Kind
 from gateway.asking import Asked
 from gateway.feed import Feed
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
@@ -163,7 +163,8 @@ async def failures(feed: Feed, jobs: Sequence[Job], before: int) -> dict[str, st
 
 async def loan_history(moment: Moment) -> list[PastLoan]:
     """Tell all loans until a moment."""
-    entries = await mentioning(moment.feed, [((Kind.LOANS,), ALL)], moment.entries)
+    wanted = [((Kind.MOMENT,), name) for fact, name in MOMENTS.items() if fact in FACTS]
+    entries = await mentioning(moment.feed, wanted, moment.entries, WANTED)
     pools = {name: node.pool for name, node in moment.state.nodes.items()}
     return loans_in(entries, pools)
 

@@ -45,13 +45,13 @@ _NODE_COMPARED = (
 def reading_of(moment: Moment) -> Reading:
     """Give a moment as `explain` reads states."""
     now_s = moment.state.now_s
-    return Reading(moment.feed.cell, moment.state, moment.feed.origin_s, now_s, now_s)
+    return Reading(moment.feed.name, moment.state, moment.feed.origin_s, now_s, now_s)
 
 
 def framed(moment: Moment) -> _Document:
     """Say which state an answer is about."""
     return {
-        "cell": moment.feed.cell,
+        "cell": moment.feed.name,
         "entry": moment.entry,
         "now_s": moment.state.now_s,
         "origin_s": moment.feed.origin_s,
@@ -168,7 +168,7 @@ def diff(before: Moment, after: Moment, most: int) -> _Document:
     nodes = _changed(old.nodes, new.nodes, _NODE_COMPARED)
     sums, past = asdict(new.totals), asdict(old.totals)
     return {
-        "cell": before.feed.cell,
+        "cell": before.feed.name,
         "entry": before.entry,
         "vs": after.entry,
         "entry_s": old.now_s,

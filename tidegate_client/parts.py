@@ -225,7 +225,6 @@ class PastLoan(Answered):
     called_entry: int | None = None
     called_s: float | None = None
     due_s: float | None = None
-    empty_s: float | None = None
     late_s: float = 0.0
     lost_s: float | None = None
     node: str

@@ -11,6 +11,8 @@ from simulator.branch.origin import BranchError
 from simulator.branch.places import Places
 
 NODES_MAX = 1000
+#: Jobs like one that may be added.
+LIKE_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Change:
     lose: tuple[str, ...] = ()  #: Nodes that are lost at once, and stay so.
     demand: float = 1.0  #: Times what owners need.
     requests: tuple[VerbData, ...] = ()  #: What operators ask for (`asked.verb_of`).
+    jobs: tuple[tuple[str, int], ...] = ()  #: (a job, how many like it are submitted).
 
     @property
     def is_none(self) -> bool:
@@ -57,6 +60,13 @@ class Change:
         for node in self.lose:
             if node not in state.nodes:
                 raise BranchError(f"--lose: there is no node {node}; `tidegate nodes` lists them")
+        for job, count in self.jobs:
+            if job not in state.jobs:
+                raise BranchError(
+                    f"--job: there is no job {job} at this entry; `tidegate jobs --all` lists them"
+                )
+            if not 1 <= count <= LIKE_MAX:
+                raise BranchError(f"--job: {count} is not between 1 and {LIKE_MAX}")
         if not 0.0 <= self.demand <= 100.0:
             raise BranchError(f"--demand: {self.demand} is not between 0 and 100")
 

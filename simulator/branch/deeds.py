@@ -76,6 +76,37 @@ def places_of(deed: Deed) -> dict[str, int]:
     return {node: gpus.count(",") + 1 for node, gpus in parts}
 
 
+def differences(ours: Sequence[Deed], theirs: Sequence[Deed], most: int) -> list[tuple[Deed, bool]]:
+    """List the first deeds that only one side has, or has at another time, and if of `ours`.
+
+    Of equal deeds each is compared with the earliest of the other side that is left.
+    """
+    alone: list[tuple[float, int, int, Deed]] = []
+    for mine, others in _paired(ours, theirs):
+        left, right = 0, 0
+        while left < len(mine) or right < len(others):
+            ours_s = mine[left].at_s if left < len(mine) else float("inf")
+            theirs_s = others[right].at_s if right < len(others) else float("inf")
+            if abs(ours_s - theirs_s) <= SAME_S:
+                left, right = left + 1, right + 1
+                continue
+            side = 0 if ours_s < theirs_s else 1
+            deed = others[right] if side else mine[left]
+            alone.append((deed.at_s, side, deed.entry, deed))
+            left, right = left + (side == 0), right + (side == 1)
+    alone.sort(key=lambda one: one[:3])
+    return [(deed, side == 0) for _, side, _, deed in alone[:most]]
+
+
+def _paired(ours: Sequence[Deed], theirs: Sequence[Deed]) -> list[tuple[list[Deed], list[Deed]]]:
+    """Give by key the deeds of both sides, in the order in which keys come up."""
+    found: dict[tuple[str, str, str], tuple[list[Deed], list[Deed]]] = {}
+    for side, deeds in enumerate((ours, theirs)):
+        for deed in deeds:
+            found.setdefault(deed.key, ([], []))[side].append(deed)
+    return list(found.values())
+
+
 def first_difference(ours: Sequence[Deed], theirs: Sequence[Deed]) -> tuple[Deed, bool] | None:
     """Find the first deed that only one side has, or has at another time, and if it is of `ours`.
 

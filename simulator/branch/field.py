@@ -31,6 +31,7 @@ from schemas.events import (
     WorkerFailed,
 )
 from schemas.requests import SubmitJob
+from simulator.branch.added import jobs_like, known_like
 from simulator.branch.asked import requested
 from simulator.branch.change import Change
 from simulator.branch.drawn import Drawn
@@ -60,10 +61,12 @@ class Branched:
                 named.add(said.job)
                 coming.append((one.at_s, said, one.data, one.cause))
         taken = {id(data) for _, _, data, _ in coming}
+        found_out = dict(origin.record.jobs)
+        added = list(jobs_like(state, change.jobs, named | found_out.keys()))
+        found_out |= {one[1].job: known_like(found_out, one[1].job, like) for one, like in added}
+        coming = [*(one for one, _ in added), *coming]
         self._future = deque(one for one in origin.future if id(one.data) not in taken)
-        self._running = Running(
-            state, coming, origin.record.jobs, self.places, origin.manner, drawn
-        )
+        self._running = Running(state, coming, found_out, self.places, origin.manner, drawn)
         self._heap: list[tuple[float, int, _Act]] = []
         self._pushed = 0
         self._serves: dict[str, bool] = {}

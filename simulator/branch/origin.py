@@ -12,8 +12,10 @@ from statistics import fmean
 import orjson
 
 from bus.contract import Record, Unreadable
+from explain.tide import Tide
 from scheduler.core import facts
 from scheduler.core.record import UnknownRecord, facts_from_dict
+from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState, Job, Totals, state_to_json
 from scheduler.core.stimuli import (
     CurvesLearned,
@@ -38,6 +40,7 @@ from schemas.events import (
 from schemas.requests import ReadLog
 from simulator.branch.deeds import Deed, Deeds
 from simulator.branch.owners import Shortfall
+from simulator.branch.tides import Tides
 from simulator.gangs import ESTIMATOR
 
 _OUTSIDE = (
@@ -76,6 +79,7 @@ class Recorded:
     deeds: list[Deed] = field(default_factory=list)
     short_gpu_s: float = 0.0
     waiting: int = 0  #: Jobs that wait at the end.
+    tide: list[Tide] = field(default_factory=list)
 
     @property
     def goes_on(self) -> bool:
@@ -106,8 +110,22 @@ class Origin:
         return self.record.until_s >= self.until_s - 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A state of the log's past, from which it is read on instead of from its beginning."""
+
+    state: bytes  #: As JSON.
+    digest: str  #: Of its last entry.
+    origin_s: float  #: When the log began.
+
+
 def origin(
-    records: Iterable[Record], entry: int | None, hours: float, *, cell: str | None = None
+    records: Iterable[Record],
+    entry: int | None,
+    hours: float,
+    *,
+    cell: str | None = None,
+    begun: Begun | None = None,
 ) -> Origin:
     """Read a journal: the state after an entry, and what came until the branch's end.
 
@@ -116,14 +134,21 @@ def origin(
         entry: Number of the entry; None: the newest.
         hours: How long branches are.
         cell: Which cell; None if there is only one.
+        begun: What `records` go on from. How agents work is measured from there on.
 
     Raises:
         BranchError: there is no such entry.
         Unreadable: the journal is missing, damaged, incomplete or of a newer version.
     """
-    reader = JournalReader(cell)
     state, taken, began_s = ClusterState(), None, 0.0
-    seen = _Seen()
+    reader = JournalReader(cell)
+    if begun is not None:
+        state, began_s = state_from_dict(orjson.loads(begun.state)), begun.origin_s
+        reader = JournalReader(cell or state.cell, state.number, begun.digest)
+    seen, tides = _Seen(), Tides(0.0, 0.0)
+    if begun is not None and state.number - 1 == entry:
+        taken = _taken(state, begun.digest, began_s, hours)
+        tides = Tides(taken.at_s, taken.until_s)
     for one, stimulus in stimuli(entries(records, reader, None, None)):
         if not state.number:
             state.cell, began_s = reader.cell or "", one.at_s
@@ -135,9 +160,12 @@ def origin(
         if taken is not None:
             taken.record.deeds += seen.deeds.of(stimulus.at_s, one.number, facts_now)
             _outside(taken, stimulus)
+            tides.look(state)
         elif one.number == entry:
             taken = _taken(state, one.digest, began_s, hours)
             seen.shortfall.begin(state)
+            tides = Tides(taken.at_s, taken.until_s)
+            tides.look(state)
     if not state.number:
         of = "" if reader.cell is None else f" of cell {reader.cell}"
         raise Unreadable(f"the log has no journal{of}: there is nothing to branch from")
@@ -148,6 +176,7 @@ def origin(
             )
         taken = _taken(state, reader.digest, began_s, hours)
     _close(taken, state, seen)
+    taken.record.tide = tides.rows if taken.record.goes_on else []
     return taken
 
 

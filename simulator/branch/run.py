@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 import orjson
 
+from explain.tide import Tide
 from scheduler.core.facts import GpusReleased, JobCompleted, RequestRefused
 from scheduler.core.restore import state_from_dict
 from scheduler.core.settings import settings_from
@@ -16,6 +17,7 @@ from simulator.branch.deeds import Deed, Deeds
 from simulator.branch.drawn import Drawn
 from simulator.branch.field import Branched
 from simulator.branch.origin import BranchError, Origin, waiting
+from simulator.branch.tides import Tides
 from simulator.driver import Driver
 
 Watch = Callable[[ClusterState, Stimulus, Decision], None]
@@ -52,6 +54,7 @@ class Branch:
     ended: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     #: By node that gangs left, when its last one first did.
     emptied: dict[str, float] = field(default_factory=dict)
+    tide: list[Tide] = field(default_factory=list)
 
 
 def outcome(
@@ -139,8 +142,9 @@ def branch(
         policies=make_policy,
         state=state,
     )
-    seen = _Seen(state)
+    seen, tides = _Seen(state), Tides(origin.at_s, origin.until_s)
     driver.watches.append(seen.saw)
+    driver.watches.append(lambda _stimulus, _decision: tides.look(state))
     if watch is not None:
         driver.watches.append(lambda stimulus, decision: watch(state, stimulus, decision))
     driver.resume()
@@ -154,6 +158,7 @@ def branch(
         waits = waiting(state)
         outcomes.append(outcome(before, state, field_.short.until(end_s), waits))
     driver.check()
+    tides.close(state)
     return Branch(
         state,
         seen.deeds,
@@ -162,6 +167,7 @@ def branch(
         driver.violations,
         ended=seen.ended,
         emptied=seen.emptied,
+        tide=tides.rows,
     )
 
 

@@ -1,7 +1,9 @@
 """A branch as a log: the entries of the log until the entry, then those of the branch."""
 
 import asyncio
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from bus.clock import SystemClock
@@ -14,6 +16,7 @@ from schemas.topics import JOURNAL
 from simulator.branch.origin import Origin
 
 _BATCH = 500
+_LENGTH = struct.Struct(">Q")
 
 
 class Recorder:
@@ -39,20 +42,45 @@ class Recorder:
         Raises:
             BusError: the file cannot be written.
         """
-        asyncio.run(self._save(records, path))
+        write_log(path, self._origin.cell, records, self._origin.entry + 1, self.entries)
 
-    async def _save(self, records: Iterable[Record], path: Path) -> None:
-        cell, left = self._origin.cell, self._origin.entry + 1
-        values: list[bytes] = []
-        for record in records:
-            if left and record.key == cell and record.value is not None:
-                values.append(record.value)
-                left -= 1
-        values += self.entries
+
+def write_log(
+    path: Path, cell: str, records: Iterable[Record], count: int, entries: Iterable[bytes]
+) -> None:
+    """Write a new SQLite log.
+
+    Args:
+        path: Where; there must be nothing yet.
+        cell: Whose entries.
+        records: The records of the journal of the log that was branched.
+        count: How many entries of it.
+        entries: Those that follow.
+
+    Raises:
+        BusError: the file cannot be written.
+    """
+    before = (record.value for record in records if record.key == cell and record.value is not None)
+    values = chain(islice(before, count), entries)
+    with asyncio.Runner() as runner:
         bus = SqliteBus.open(path, SystemClock(), durability="process_crash")
         try:
-            for begin in range(0, len(values), _BATCH):
-                batch = values[begin : begin + _BATCH]
-                await bus.publish(*(Message(JOURNAL.name, cell, value) for value in batch))
+            # Read between its turns: records may come from a bus that has a loop of its own.
+            while batch := [*islice(values, _BATCH)]:
+                runner.run(bus.publish(*(Message(JOURNAL.name, cell, one) for one in batch)))
         finally:
-            await bus.close()
+            runner.run(bus.close())
+
+
+def write_tail(entries: Iterable[bytes], path: Path) -> None:
+    """Keep the entries of a branch alone, to be made a log of later."""
+    with path.open("wb") as file:
+        for value in entries:
+            file.write(_LENGTH.pack(len(value)) + value)
+
+
+def read_tail(path: Path) -> Iterator[bytes]:
+    """Give the entries that were kept."""
+    with path.open("rb") as file:
+        while head := file.read(_LENGTH.size):
+            yield file.read(_LENGTH.unpack(head)[0])

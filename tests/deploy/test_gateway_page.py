@@ -76,5 +76,5 @@ def test_what_the_page_asks_is_answered(token: tuple[str, str]) -> None:
 def test_the_page_names_every_path() -> None:
     named = set(re.findall(r"`([\w/-]+)(?:\?[^`]*)?`", PAGE))
     for path in make().openapi()["paths"]:
-        short = re.sub(r"\{(job|request_id)\}", "ID", path.removeprefix("/api/v1/"))
+        short = re.sub(r"\{(job|request_id|branch_id)\}", "ID", path.removeprefix("/api/v1/"))
         assert re.sub(r"\{number\}", "N", short) in named, path

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from fastapi import FastAPI
 
 from bus.clock import SystemClock
+from bus.contract import Bus
 from bus.sqlite import SqliteBus
 from console.panel import plain_panel
 from gateway.app import make_app
 from gateway.asking import Gateway
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.feed import Feed
 from gateway.limits import Limits
@@ -24,6 +27,7 @@ from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
 from gateway.subjects import Authority, LocalToken, Role
+from gateway.verifying import Verifying
 from tests.console.conftest import Run
 from tests.demo_log import _demo, log
 from tests.patience import PATIENCE_S
@@ -113,6 +117,7 @@ async def serve(
     role: Role = Role.OPERATOR,
     outbox: Outbox | None = None,
     authority: Authority | None = None,
+    at_once: int | None = None,
 ) -> AsyncIterator[Served]:
     """Serve a log as `tidegate serve` does, without a socket."""
     clock = Frozen()
@@ -120,8 +125,23 @@ async def serve(
     cells = Cells(log, clock, keep_index=keep_index)
     known = authority or LocalToken(role, PORT, TOKEN)
     outbox = outbox or Outbox(lambda clock: SqliteBus.open(path, clock, busy_timeout_s=0.5), path)
-    gateway = Gateway(cells, Past(), Limits(clock), known, clock, "test", Desk(outbox), plain_panel)
+    opening = partial(opened, path)
+    gateway = Gateway(
+        cells,
+        Past(),
+        Limits(clock),
+        known,
+        clock,
+        "test",
+        Branches(opening, at_once),
+        Verifying(opening),
+        Desk(outbox),
+        plain_panel,
+    )
+    if at_once == 0:  # nothing would come
+        gateway.branches.patience_s = 0.0
     app = make_app(gateway)
+    gateway.branches.forgotten = cells.drop
     following = asyncio.create_task(cells.run())
     async with client_of(app, {"Authorization": f"Bearer {TOKEN}"}) as client:
         served = Served(gateway, app, client)
@@ -134,7 +154,15 @@ async def serve(
             following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await following
+            await gateway.branches.close()
+            await gateway.verifying.close()
             await outbox.close()
+
+
+def opened(path: Path, cell: str) -> Bus:
+    """Open a log as the processes of a gateway do."""
+    del cell
+    return SqliteBus.open_readonly(path, SystemClock())
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,14 @@ import httpx
 from fastapi import FastAPI
 
 from gateway import openapi
+from gateway.branches import Kept
+from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
+from gateway.task import Bounds, Task
+from gateway.work import Journal, branched
+from gateway.workshop import Work
 from scheduler.core.rights import MAY
-from tests.gateway.conftest import PORT, Served, client_of, serve
+from tests.gateway.conftest import PORT, Served, client_of, opened, serve
 from tests.gateway.test_sight import START_S, As, job, write_two_tenants
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gateway-rights.md"
@@ -35,7 +41,8 @@ test asks again and compares. What the roles are, and how people come to have th
 - A number is the status of the refusal: 401, nobody knows who asks; 403, who asks may not; 404, as
   if it were not there.
 - *its own* and *another's* say whose job is asked for, or looked for in the answer. The request of
-  `GET requests/{request_id}` is another's in each column.
+  `GET requests/{request_id}` is another's in each column, and so is the branch of
+  `branches/{branch_id}`.
 """
 
 
@@ -68,7 +75,7 @@ def _columns() -> list[_Column]:
 
 #: Parameters of reads that cannot be asked without, and those of their paths.
 _NEEDED = {"diff": "entry=1&vs=7", "jobs/{job}/output": "reader=r"}
-_PATH = {"{number}": "2", "{request_id}": "r2"}
+_PATH = {"{number}": "2", "{request_id}": "r2", "{branch_id}": "b1"}
 
 
 def _reads() -> list[str]:
@@ -137,8 +144,19 @@ async def _stream(app: FastAPI, headers: Mapping[str, str]) -> str:
     return "yes" if status == 200 else str(status)
 
 
+def keep_branch(served: Served) -> None:
+    """Have the gateway know a branch of an operator's, which waits."""
+    branches, feed = served.gateway.branches, served.feed
+    journal = Journal(partial(opened, Path()), feed.cell, feed.origin_s)
+    work = Work("boss", Task(branched, (), Bounds()))
+    branches._kept["b1"] = Kept(
+        "b1", feed.cell, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
+    )
+
+
 async def _asked(served: Served, client: httpx.AsyncClient, column: _Column) -> dict[str, str]:
     found = {}
+    keep_branch(served)
     for path in _reads():
         served.gateway.limits._reads.clear()
         row = f"`GET {path}`"
@@ -152,6 +170,11 @@ async def _asked(served: Served, client: httpx.AsyncClient, column: _Column) -> 
             asked += "?" + _NEEDED[path]
         answer = await client.get(f"/api/v1/{asked}")
         found[row] = _said(answer, column, names=path in _NAMING)
+    for method, path in (("POST", "branches"), ("DELETE", "branches/{branch_id}")):
+        served.gateway.limits._writes.clear()
+        asked = path.replace("{branch_id}", "b1")
+        answer = await client.request(method, f"/api/v1/{asked}", json={})
+        found[f"`{method} {path}`"] = _said(answer, column, names=False)
     for verb, args in _verbs(column).items():
         served.gateway.limits._writes.clear()
         body = {"args": args, "dry_run": True}
@@ -162,7 +185,7 @@ async def _asked(served: Served, client: httpx.AsyncClient, column: _Column) -> 
 
 #: Reads whose answer names jobs or tenants to who sees everything.
 _NAMING = {"jobs", "jobs/{job}", "jobs/{job}/why", "jobs/{job}/story", "nodes", "decisions",
-           "diff", "entries/{number}", "requests", "requests/{request_id}"}  # fmt: skip
+           "diff", "entries/{number}", "requests", "requests/{request_id}", "fleet"}  # fmt: skip
 
 
 async def page(log: Path) -> str:
@@ -170,17 +193,20 @@ async def page(log: Path) -> str:
     columns, found = _columns(), []
     for column in columns:
         if column.who is None:
-            async with serve(log) as served:
+            async with serve(log, at_once=0) as served:
                 found.append(await _asked(served, client_of(served.app, {}), column))
         else:
-            async with serve(log, authority=column.who) as served:
+            async with serve(log, authority=column.who, at_once=0) as served:
                 found.append(await _asked(served, served.client, column))
     text = _HEAD
-    for title, verbs in (("Reads", False), ("Requests of people, by `POST requests`", True)):
+    for title, verbs in (
+        ("Reads and branches", False),
+        ("Requests of people, by `POST requests`", True),
+    ):
         text += f"\n## {title}\n\n| | " + " | ".join(one.title for one in columns) + " |\n"
         text += "|---|" + "---|" * len(columns) + "\n"
         for row in found[0]:
-            if row.startswith("`GET") is not verbs:
+            if row.startswith(("`GET", "`POST", "`DELETE")) is not verbs:
                 text += f"| {row} | " + " | ".join(said[row] for said in found) + " |\n"
     return text
 

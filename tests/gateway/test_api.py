@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bus.sqlite import SqliteBus
 from gateway import openapi
 from gateway.app import make_app
 from gateway.asking import Gateway
+from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
 from gateway.log import ServedLog
@@ -30,8 +32,9 @@ from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
 from gateway.subjects import Authority, LocalToken, Role, Sight
+from gateway.verifying import Verifying
 from schemas.requests import VERB_NAMES
-from tests.gateway.conftest import TOKEN
+from tests.gateway.conftest import TOKEN, opened
 from tests.gateway.test_sight import As
 from tests.patience import PATIENCE_S
 from tests.ports import answers, free_port
@@ -55,10 +58,11 @@ def test_every_read_takes_a_moment_and_every_error_is_a_problem() -> None:
     document = openapi.make().openapi()
     assert document["openapi"].startswith("3.1")
     momentless = {"/me", "/cells", "/health", "/stream", "/entries/{number}", "/diff"}
-    momentless |= {"/requests/{request_id}", "/jobs/{job}/output", "/perfetto"}
+    momentless |= {"/requests/{request_id}", "/jobs/{job}/output", "/perfetto", "/verified"}
+    momentless |= {"/branches", "/branches/{branch_id}", "/branches/{branch_id}/log"}
+    verbs = {"/requests": {"post"}, "/branches": {"post"}, "/branches/{branch_id}": {"delete"}}
     for path, operations in document["paths"].items():
-        posts = path == "/api/v1/requests"
-        assert set(operations) == ({"get", "post"} if posts else {"get"})
+        assert set(operations) == {"get"} | verbs.get(path.removeprefix("/api/v1"), set())
         names = {one["name"] for one in operations["get"].get("parameters", ())}
         if path.removeprefix("/api/v1") not in momentless:
             assert {"entry", "at", "cell"} <= names, path
@@ -96,7 +100,13 @@ def url(
     served = ServedLog(str(log), lambda: SqliteBus.open_readonly(log, clock), log, log.parent)
     desk = Desk(Outbox(lambda clock: SqliteBus.open(log, clock), log))
     cells = Cells(served, clock)
-    gateway = Gateway(cells, Past(), Limits(clock), _ASKING[request.param], clock, "test", desk)
+    opening = partial(opened, log)
+    branches, verifying = Branches(opening, 0), Verifying(opening)
+    branches.patience_s = 0.0  # nothing runs here: tests/process has that
+    asking = _ASKING[request.param]
+    gateway = Gateway(
+        cells, Past(), Limits(clock), asking, clock, "test", branches, verifying, desk
+    )
     config = uvicorn.Config(make_app(gateway), port=port, log_level="critical")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway import cursors, views
-from gateway.about import ALL, Kind, mentions
+from gateway.about import ACTS, Kind, mentions
 from gateway.limits import Limits
 from gateway.problems import Problem
 from scheduler.core.state import Job
@@ -159,11 +159,11 @@ def test_what_an_entry_is_about() -> None:
         (Kind.STEP, "b"),
         (Kind.NODE, "n0"),
         (Kind.LOAN, "n0"),
-        (Kind.LOANS, ALL),
+        (Kind.MOMENT, "reclaim"),
         (Kind.LENDER, "serving"),
         (Kind.RULE, "market.price"),
         (Kind.REASON, "c"),
-        (Kind.ACT, ALL),
+        (Kind.ACT, ACTS),
         (Kind.ASKER, "/tenants/t"),
         (Kind.VERB, "job.cancel"),
         (Kind.ASKED_OF, "a"),

@@ -143,6 +143,15 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*.py")
     }
     assert {name for name in names if name.endswith(".py")} == sources
+    # The console is there if the checkout has it built, and nothing of what it is made from.
+    console = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "gateway" / "static").rglob("*")
+        if path.is_file()
+    }
+    found = {name for name in names if name.startswith("gateway/static/") and name[-1] != "/"}
+    assert found == console
+    assert not [name for name in names if name.endswith((".ts", ".tsx"))]
 
 
 @pytest.mark.slow

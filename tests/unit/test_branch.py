@@ -14,8 +14,8 @@ from schemas.events import GangHeld, NodeDied
 from schemas.topics import JOURNAL
 from simulator.branch.asked import verb_of
 from simulator.branch.change import Change
-from simulator.branch.deeds import first_difference
-from simulator.branch.origin import Origin, origin
+from simulator.branch.deeds import differences, first_difference
+from simulator.branch.origin import Begun, BranchError, Origin, origin
 from simulator.branch.places import Places
 from simulator.branch.run import branch
 from tests.golden.alter import Capture, ran
@@ -88,6 +88,66 @@ def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
     assert drained.violations == 0
 
 
+def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path) -> None:
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+    state = state_from_dict(orjson.loads(begin.state))
+    like = next(job for job in state.jobs.values() if job.state is JobState.RUNNING)
+    asked = Change(jobs=((like.id, 2),))
+    named: list[facts.JobAccepted] = []
+    found = branch(
+        begin,
+        asked,
+        watch=lambda _state, stimulus, decision: named.extend(
+            fact
+            for fact in decision.facts
+            if isinstance(fact, facts.JobAccepted) and stimulus.at_s == begin.at_s
+        ),
+    )
+    assert [one.job for one in named] == [f"{like.id}-like-1", f"{like.id}-like-2"]
+    for name in (one.job for one in named):
+        job = found.state.jobs[name]
+        assert (job.tenant, job.gpus_min, job.gpus_max, job.total_steps, job.rates) == (
+            like.tenant, like.gpus_min, like.gpus_max, like.total_steps, like.rates)  # fmt: skip
+        if like.deadline_s is not None:
+            assert job.deadline_s == begin.at_s + like.deadline_s - like.submit_s
+    assert found.violations == 0
+    with pytest.raises(BranchError, match="--job: there is no job nobody"):
+        branch(begin, Change(jobs=(("nobody", 1),)))
+
+
+def test_a_log_that_is_read_from_its_middle_gives_the_same_branch(night: Path) -> None:
+    with open_log(night) as opened:
+        records = list(opened.records(JOURNAL.name))
+    whole, middle = origin(records, 2600, 0.5), origin(records, 2500, 0.5)
+    at = Begun(middle.state, middle.digest, middle.origin_s)
+    for entry, of in ((2600, whole), (2500, middle)):
+        later = origin(records[2501:], entry, 0.5, begun=at)
+        assert (later.state, later.digest, later.origin_s) == (of.state, of.digest, of.origin_s)
+        assert later.future == of.future
+        assert later.record.deeds == of.record.deeds
+
+
+def test_deeds_that_differ_are_listed_in_order_beginning_with_the_first(night: Path) -> None:
+    with open_log(night) as opened:
+        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+    control, changed = branch(begin).deeds, branch(begin, Change(policy="fifo")).deeds
+    found = differences(control, changed, 10**6)
+    assert found[0] == first_difference(control, changed)
+    assert [deed.at_s for deed, _ in found] == sorted(deed.at_s for deed, _ in found)
+    assert differences(control, changed, 3) == found[:3]
+    assert differences(control, control, 10) == []
+    # What is left of each side is the same, one by one.
+    alone = {id(deed) for deed, _ in found}
+    left = [
+        sorted((deed.key, deed.at_s) for deed in side if id(deed) not in alone)
+        for side in (control, changed)
+    ]
+    for (key, at_s), (other, other_s) in zip(*left, strict=True):
+        assert key == other
+        assert abs(at_s - other_s) <= 1.0
+
+
 def test_runs_draw_what_nobody_measured_and_meet_the_same_failures(
     night: Path, capsys: Capture
 ) -> None:
@@ -157,6 +217,8 @@ def test_an_old_log_is_branched(name: str) -> None:
         (("--request", '{"verb": "job.logs", "job": "j"'), "--request"),
         (("--entry", 2600, "--request", '{"verb": "node.cordon", "node": "nobody"}'), "--request"),
         (("--entry", 2600, "--demand", "-1"), "--demand"),
+        (("--entry", 2600, "--job", "nobody=1"), "--job"),
+        (("--entry", 2600, "--job", "nobody"), "--job"),
     ],
 )
 def test_what_cannot_be_is_refused(

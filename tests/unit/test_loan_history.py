@@ -25,13 +25,12 @@ def test_a_loan_from_beginning_to_end() -> None:
         entry(2, "LoanGranted", "other"),
         entry(5, "ReclaimStarted", due_s=80.0),
         entry(6, "ReclaimStarted", due_s=70.0),  # the owner needs it sooner than it said
-        entry(8, "ReturnOrdered"),
         entry(9, "LoanReturned"),
         entry(10, "LoanGranted"),
         entry(11, "LoanLost", "other"),
     ]
     assert loans_in(told, {"n": "serve"}) == [
-        PastLoan("n", "serve", 10.0, 50.0, 5, 70.0, 80.0, 90.0, late_s=20.0),
+        PastLoan("n", "serve", 10.0, 50.0, 5, 70.0, 90.0, late_s=20.0),
         PastLoan("other", "", 20.0, lost_s=110.0),
         PastLoan("n", "serve", 100.0),
     ]

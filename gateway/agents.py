@@ -1,0 +1,119 @@
+"""Who speaks for nodes, and who led: what the state and the journal tell of them, and no more."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import orjson
+
+from gateway.about import LEADERS, Kind
+from gateway.feed import Feed
+from gateway.meter import Heard
+from gateway.past import Moment, guarded, raw, reachable
+from scheduler.core.state import ClusterState, Node
+from scheduler.core.transitions import NodeState
+from schemas.journal import decode_entry
+from schemas.parse import Rejected
+from schemas.topics import JOURNAL
+
+#: Entries that mention a node in which its silence is looked for, newest first.
+_LOOKED_MOST = 50
+_Document = dict[str, Any]
+
+
+def agents_of(state: ClusterState, text: str | None) -> list[tuple[str, list[Node]]]:
+    """Give agents, by name, each with its nodes; only those whose names hold a text."""
+    found: dict[str, list[Node]] = {}
+    for node in state.nodes.values():
+        found.setdefault(node.agent, []).append(node)
+    wanted = None if text is None else text.casefold()
+    return [
+        (agent, sorted(nodes, key=lambda node: node.id))
+        for agent, nodes in sorted(found.items())
+        if wanted is None or wanted in agent.casefold()
+    ]
+
+
+async def agent_rows(
+    moment: Moment, agents: Sequence[tuple[str, list[Node]]], heard: Mapping[str, Heard]
+) -> list[_Document]:
+    """Give agents as rows; of one that is silent, since when, as far as the journal tells."""
+    open_ = Counter(command.agent for command in moment.state.commands.values())
+    return [await _row(moment, agent, nodes, heard, open_[agent]) for agent, nodes in agents]
+
+
+async def _row(
+    moment: Moment, agent: str, nodes: list[Node], heard: Mapping[str, Heard], commands: int
+) -> _Document:
+    silent = [node for node in nodes if node.state is NodeState.UNKNOWN]
+    newest = max((heard[one.id] for one in nodes if one.id in heard), key=_stored, default=None)
+    born = max(nodes, key=lambda node: (node.bootid, node.said_s))
+    ends = [node.lease_end_s for node in silent if node.lease_end_s is not None]
+    since = await _silent_since(moment, silent[0].id) if silent else None
+    dead = all(node.state is NodeState.DEAD for node in nodes)
+    return {
+        "agent": agent,
+        "nodes": [node.id for node in nodes],
+        "pools": sorted({node.pool for node in nodes}),
+        "state": "unknown" if silent else "dead" if dead else "alive",
+        "boot": born.bootid,
+        "born_s": born.said_s,
+        "silent_since_s": since,
+        "lease_end_s": max(ends, default=None),
+        "heard_s": None if newest is None else newest.at_s,
+        "delay_s": None if newest is None else newest.at_s - newest.said_s,
+        "commands": commands,
+    }
+
+
+def _stored(one: Heard) -> float:
+    return one.at_s
+
+
+async def _silent_since(moment: Moment, node: str) -> float | None:
+    feed = moment.feed
+
+    async def find() -> float | None:
+        before = min(moment.entries, feed.index.entries)
+        rows = feed.index.mentioned((Kind.NODE,), node, before=before, newest=_LOOKED_MOST)
+        for _, offset in reversed(rows):
+            record = await feed.log.record(JOURNAL.name, offset)
+            entry = None if record is None or record.value is None else decode_entry(record.value)
+            if entry is None or isinstance(entry, Rejected):
+                return None
+            for kind, fields in entry.decision.get("facts", ()):
+                if kind == "NodeSilenced" and fields["node"] == node:
+                    return float(entry.at_s)
+        return None
+
+    return await guarded(feed, find)
+
+
+async def leaders(feed: Feed, before: int, limit: int) -> tuple[list[_Document], int | None]:
+    """Give who led before an entry, newest first, and before which the next page is."""
+
+    async def find() -> list[int]:
+        reachable(feed, before - feed.index.entries)
+        # One more than is shown: each is told apart from the one before it.
+        rows = feed.index.mentioned((Kind.LEADER,), LEADERS, before=before, newest=limit + 1)
+        return [number for number, _ in reversed(rows)]
+
+    numbers = await guarded(feed, find)
+    found = []
+    for number in numbers:
+        entry = await raw(feed, number)
+        data = orjson.loads(entry.stimulus)["data"]
+        found.append(
+            {
+                "entry": number,
+                "at_s": entry.at_s,
+                "leader": data["leader"],
+                "leader_epoch": data["leader_epoch"],
+                "policy": data["policy"],
+                "another": True,
+            }
+        )
+    for newer, older in pairwise(found):
+        newer["another"] = newer["leader"] != older["leader"]
+    return found[:limit], numbers[limit - 1] if len(numbers) > limit else None

@@ -1,0 +1,171 @@
+"""The routes of `/api/v1/branches`: what would come of a change; and when a job will end."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.responses import FileResponse
+from pydantic import ValidationError
+
+from gateway import models_branches as models, telling
+from gateway.asking import Asked, CellName, Here, Who, known_parameters, plain, tagged
+from gateway.body import read_json
+from gateway.branches import change_of, check, nobody_leads
+from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
+from gateway.past import beyond
+from gateway.problems import Problem, later
+from gateway.subjects import Sight, Subject
+from scheduler.core.transitions import TERMINAL
+from schemas.parse import first_error
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
+At = Annotated[Asked, Depends(Asked)]
+BranchId = Annotated[str, Path(description="The branch's id.", max_length=64)]
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/BranchBody"}}},
+    }
+}
+_CANNOT: dict[int | str, dict[str, Any]] = {409: {"description": "It cannot be branched there."}}
+_COMING: dict[int | str, dict[str, Any]] = {
+    202: {"model": models.ForecastComing, "description": "It is being worked out."},
+    **_CANNOT,
+}
+_LOG: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string"}}}},
+    409: {"description": "It is not done, or cannot be a log."},
+}
+
+
+@router.post(
+    "/branches",
+    status_code=202,
+    response_model=models.BranchAnswer,
+    openapi_extra=_BODY,
+    responses=_CANNOT,
+)
+async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = None) -> Response:
+    """Try something: go on from an entry with a change, beside a control. `202`, and where to look.
+
+    The real engine decides, with ideal agents, in a process of its own; nothing is written to the
+    log. One of yours runs at a time, others wait. What is kept ends with the gateway.
+    """
+    _may_branch(who)
+    body = _body(await read_json(request))
+    feed = here.cells.live(cell)
+    if body.entry is not None:
+        await here.cells.reach(feed, body.entry + 1)
+    entry = feed.entries - 1 if body.entry is None else body.entry
+    if not 0 <= entry < feed.entries:
+        raise beyond(feed, "entry", body.entry)
+    if entry < feed.index.first:
+        raise Problem(404, f"the log begins at entry {feed.index.first}; name a later one",
+                      parameter="entry")  # fmt: skip
+    with here.limits.seek(who.name):
+        state = await here.past.state(feed, entry + 1)
+    check(change_of(body.change), state)
+    kept = await here.branches.ask(feed, who, body, entry, here.clock.now_s())
+    answer = plain(kept.document(whole=True))
+    answer.status_code = 202
+    answer.headers["Location"] = f"/api/v1/branches/{kept.id}"
+    return answer
+
+
+def _may_branch(who: Subject) -> None:
+    if who.sight is Sight.OWN_NAMES:
+        raise Problem(
+            403,
+            "a branch decides on the jobs of all tenants and tells what comes of them, so it is "
+            "not for who sees only its own; GET /api/v1/jobs/ID/forecast says when yours will end",
+        )
+
+
+def _body(found: dict[str, Any]) -> BranchBody:
+    try:
+        return BranchBody.model_validate(found)
+    except ValidationError as error:
+        wrong = first_error(error)
+        raise Problem(
+            422, f"{wrong.field}: {wrong.reason}", parameter=wrong.field or None
+        ) from None
+
+
+@router.get("/branches", response_model=models.BranchesAnswer)
+async def branches(here: Here, who: Who) -> Response:
+    """List your branches, newest first; operators and admins see everybody's."""
+    seen = here.branches.seen(who)
+    return plain({"branches": [one.document(whole=False) for one in seen]})
+
+
+@router.get("/branches/{branch_id}", response_model=models.BranchAnswer)
+async def branch(branch_id: BranchId, here: Here, who: Who) -> Response:
+    """Say how far a branch is, and what came of it."""
+    return plain(here.branches.one(who, branch_id).document(whole=True))
+
+
+@router.delete("/branches/{branch_id}", response_model=models.BranchAnswer)
+async def end_branch(branch_id: BranchId, here: Here, who: Who) -> Response:
+    """End a branch that waits or runs; forget one that is over. The answer is as it was last."""
+    kept = here.branches.one(who, branch_id)
+    here.branches.end(kept)
+    return plain(kept.document(whole=True))
+
+
+@router.get("/branches/{branch_id}/log", response_class=FileResponse, responses=_LOG)
+async def branch_log(branch_id: BranchId, here: Here, who: Who) -> Response:
+    """Give a branch as a log: the entries before, then its own. `tidegate replay` takes it."""
+    kept = here.branches.one(who, branch_id)
+    path = await here.branches.log(kept, who)
+    return FileResponse(
+        path, media_type="application/octet-stream", filename=f"branch-{kept.id}.db"
+    )
+
+
+@router.get("/jobs/{job}/forecast", response_model=models.ForecastAnswer, responses=_COMING)
+async def forecast(
+    job: Annotated[str, Path(description="The job's id.", max_length=256)],
+    at: At,
+    runs: Annotated[
+        int,
+        Query(description="Runs; all but the first draw what nobody measured.", ge=1, le=RUNS_MOST),
+    ] = 8,
+    hours: Annotated[
+        float, Query(description="How far to look.", ge=HOURS_LEAST, le=HOURS_MOST)
+    ] = 12.0,
+) -> Response:
+    """Say when a job will start and end: a range over several runs of a branch without change.
+
+    It is worked out for all jobs of the moment at once. Without `entry`, it may be a minute old.
+    """
+    moment = await at.moment()
+    view, state, feed = at.view(moment), moment.state, moment.feed
+    name = view.named(job)
+    if at.who.sight is Sight.OWN_NAMES and name is not None and not view.own(name):
+        raise Problem(403, "this is another tenant's job: its tenant and operators may ask when it "
+                      "will end")  # fmt: skip
+    known = None if name is None else state.jobs.get(name)
+    if known is None:
+        raise telling.no_job(at, moment, job)
+    if moment.entry is None or not state.leader.policy:
+        raise nobody_leads()
+    frame = {"cell": feed.cell, "origin_s": feed.origin_s, "job": job, "runs": runs,
+             "hours": hours}  # fmt: skip
+    if known.state in TERMINAL:
+        document = {**frame, "entry": moment.entry, "now_s": state.now_s, "starts": None,
+                    "ends": None, "took_s": 0.0}  # fmt: skip
+        return tagged(at.request, at.who, feed.cell, str(moment.entry), document, kept=False)
+    found = await at.here.branches.foretold(
+        feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
+    )
+    if not await found.work.over(at.here.branches.patience_s):
+        coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
+                        "done": found.work.done})  # fmt: skip
+        coming.status_code = 202
+        coming.headers["Retry-After"] = "1"
+        return coming
+    if found.work.state == "failed":
+        raise Problem(409, f"it cannot be foretold: {found.work.problem}")
+    if found.work.state == "ended":
+        raise later("the gateway ends", 5.0)
+    document = {**frame, **found.of(known.id)}
+    return tagged(at.request, at.who, feed.cell, str(found.entry), document, kept=False)

@@ -1,0 +1,91 @@
+"""The routes of `/api/v1` about the fleet as a whole, and about who speaks for it and leads it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from gateway import cursors, models_fleet as models, views
+from gateway.agents import agent_rows, agents_of, leaders as leaders_of
+from gateway.asking import (
+    Asked,
+    CellName,
+    CursorText,
+    Here,
+    Limit,
+    known_parameters,
+    plain,
+    tagged,
+)
+from gateway.fleet import fleet_of
+from gateway.meter import Heard
+from gateway.past import Moment, guarded
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
+At = Annotated[Asked, Depends(Asked)]
+
+
+async def _heard(moment: Moment) -> dict[str, Heard]:
+    """Read what nodes measured last; of a moment of the past nothing is known."""
+    if moment.pinned or moment.entries != moment.feed.entries:
+        return {}
+
+    async def find() -> dict[str, Heard]:
+        return await moment.feed.meter.read(moment.feed.log.bus, [*moment.state.nodes])
+
+    return await guarded(moment.feed, find)
+
+
+@router.get("/fleet", response_model=models.FleetAnswer)
+async def fleet(at: At) -> Response:
+    """Give all nodes and who is on each GPU, as columns for a drawing; `nodes` has rows."""
+    moment, heard = await at.settled(_heard)
+    # Its names are as who asks sees them already: to look through it all would be slow.
+    document = fleet_of(moment, at.view(moment), heard)
+    entry = "none" if moment.entry is None else str(moment.entry)
+    return tagged(at.request, at.who, moment.feed.name, entry, document, kept=moment.pinned)
+
+
+@router.get("/agents", response_model=models.AgentsPage)
+async def agents(
+    at: At,
+    text: Annotated[
+        str | None,
+        Query(description="Only those whose names hold this, in any case.", max_length=256),
+    ] = None,
+    limit: Limit = 100,
+    cursor: CursorText = None,
+) -> Response:
+    """List agents: their nodes, newest start, contact, and, asked of now, when they were heard."""
+    asked = cursors.question("agents", at.cell, text)
+    page = await at.page(cursor, asked)
+    begin = 0 if page is None else page.position
+
+    async def gather(moment: Moment) -> tuple[int, list[dict[str, object]]]:
+        found = agents_of(moment.state, text)
+        heard = await _heard(moment)
+        return len(found), await agent_rows(moment, found[begin : begin + limit], heard)
+
+    moment, (total, rows) = await at.settled(gather, None if page is None else page.entries)
+    more = begin + limit if begin + limit < total else None
+    after = await at.next(moment, asked, more)
+    document = {**views.framed(moment), "total": total, "next": after, "agents": rows}
+    return at.answer(moment, document, lasts=moment.feed.index.entries >= moment.entries)
+
+
+@router.get("/leaders", response_model=models.LeadersAnswer)
+async def leaders(at: At, limit: Limit = 100, cursor: CursorText = None) -> Response:
+    """List who led the cell, newest first: each start of a leader, with its entry and policy."""
+    asked = cursors.question("leaders", at.cell)
+    page = await at.page(cursor, asked, of_entries=True)
+    moment = await at.moment(None if page is None else page.entries)
+    frame = views.framed(moment)
+    before = moment.entries if page is None else page.position
+    rows, more = await leaders_of(moment.feed, before, limit)
+    after = await at.next(moment, asked, more)
+    return at.answer(moment, {**frame, "leaders": rows, "next": after})
+
+
+@router.get("/verified", response_model=models.VerifiedAnswer)
+async def verified(here: Here, cell: CellName = None) -> Response:
+    """Say whether the log decides the same again, byte for byte; the first question begins it."""
+    return plain(here.verifying.said(here.cells.live(cell)))

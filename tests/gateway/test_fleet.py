@@ -1,0 +1,144 @@
+"""The fleet as columns, agents and leaders: what the state and the journal have, and no more."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.subjects import Role, Sight
+from scheduler.core.stimuli import Input, LeaderStarted, NodeHeard, NodeSilent, TimePassed
+from schemas.requests import CordonNode
+from tests.builders import node_born, request_of
+from tests.gateway.conftest import Served, Serving
+from tests.gateway.test_sight import START_S, As, two, write_told
+
+__all__ = ["two"]
+
+
+async def rows(served: Served, name: str, **asked: Any) -> list[dict[str, Any]]:
+    """Give all rows of a list, page by page."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = await served.get(name, **asked)
+        found += page[name]
+        if page["next"] is None:
+            return found
+        asked["cursor"] = page["next"]
+
+
+async def test_columns_are_what_rows_are(log: Path, serving: Serving) -> None:
+    async with serving(log) as served:
+        last = served.feed.entries - 1
+        for entry in (None, last, last // 2, 3, 0):
+            asked = {} if entry is None else {"entry": entry}
+            fleet = await served.get("fleet", **asked)
+            nodes = await rows(served, "nodes", limit=100, **asked)
+            columns = fleet["nodes"]
+            assert columns["name"] == [node["node"] for node in nodes]
+            pools = [fleet["pools"][place] for place in columns["pool"]]
+            assert [(one["pool"], one["kind"]) for one in pools] == [
+                (node["pool"], node["kind"]) for node in nodes
+            ]
+            for column, field in (("gpus", "gpu_count"), ("state", "state"), ("due_s", "due_s"),
+                                  ("loan", "loan_state"), ("used", "gpu_utilisation")):  # fmt: skip
+                assert columns[column] == [node[field] for node in nodes], column
+            assert columns["cordoned"] == [node["cordon"] is not None for node in nodes]
+            assert columns["draining"] == [node["drain"] is not None for node in nodes]
+            holders = [holder for node in nodes for holder in node["holders"]]
+            jobs = [None if place < 0 else fleet["jobs"][place]["job"] for place in fleet["gpus"]]
+            assert jobs == holders
+            tenants = {job["job"]: job["tenant"] for job in await rows(served, "jobs", **asked)}
+            assert {one["job"]: one["tenant"] for one in fleet["jobs"]}.items() <= tenants.items()
+        assert any(one is not None for one in (await served.get("fleet"))["nodes"]["used"])
+
+
+async def test_measurements_are_read_once(log: Path, serving: Serving) -> None:
+    async with serving(log) as served:
+        first = await served.get("fleet")
+        reads: list[int] = []
+        bus = served.gateway.cells.log.bus
+        read = bus.read
+
+        def counted(topic: str, offset: int = 0, end: int | None = None) -> Any:
+            reads.append(offset)
+            return read(topic, offset, end)
+
+        bus.read = counted  # type: ignore[method-assign]
+        assert await served.get("fleet") == first
+        assert reads == [], "nothing is new"
+
+
+async def test_who_sees_only_its_own_sees_the_same_pseudonyms_everywhere(
+    two: Path, serving: Serving
+) -> None:
+    shy = As(Role.TENANT, Sight.OWN_NAMES, "acme")
+    async with serving(two, authority=shy) as served:
+        fleet = await served.get("fleet")
+        nodes = await rows(served, "nodes")
+        jobs = {row["job"]: row["tenant"] for row in await rows(served, "jobs")}
+        (held,) = fleet["jobs"]
+        assert held["job"].startswith("job-x")
+        assert held["tenant"] == jobs[held["job"]]
+        assert {held["job"]} == {one for node in nodes for one in node["holders"] if one}
+
+
+def _told() -> list[tuple[str, Input]]:
+    """Two leaders, one of them twice; an agent that is silent, and one that was."""
+    return [
+        ("/schedulers/a", LeaderStarted("a", 1, "fifo", {})),
+        ("/agents/one", node_born("n0", agent="one")),
+        ("/agents/one", node_born("n1", agent="one")),
+        ("/agents/two", node_born("m0", agent="two")),
+        ("/schedulers/b", LeaderStarted("b", 2, "fifo", {})),
+        ("/schedulers/b", NodeSilent("m0", START_S + 31.0)),
+        ("/schedulers/b", NodeHeard("m0")),
+        ("/schedulers/b", NodeSilent("n1", START_S + 55.0)),
+        ("/schedulers/b", LeaderStarted("b", 3, "sjf", {})),
+        ("/gateways/g", request_of(START_S + 90, CordonNode(node="n0"), "r1")),
+        ("/schedulers/b", TimePassed()),
+    ]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    path = tmp_path / "fleet.db"
+    asyncio.run(write_told(path, _told()))
+    return path
+
+
+async def test_agents_are_told_with_what_is_known_of_them(fleet: Path, serving: Serving) -> None:
+    async with serving(fleet) as served:
+        one, two = await rows(served, "agents", limit=1)
+        assert (one["agent"], one["nodes"], one["pools"]) == ("one", ["n0", "n1"], ["train"])
+        assert (one["state"], one["silent_since_s"]) == ("unknown", START_S + 70)
+        assert one["lease_end_s"] > START_S + 70
+        assert (two["state"], two["silent_since_s"], two["lease_end_s"]) == ("alive", None, None)
+        assert one["heard_s"] is one["delay_s"] is None, "nobody measured anything"
+        (then,) = await rows(served, "agents", text="TWO", entry=5)
+        assert (then["state"], then["silent_since_s"]) == ("unknown", START_S + 50)
+        columns = (await served.get("fleet"))["nodes"]
+        assert columns["state"] == ["alive", "alive", "unknown"]
+        assert columns["cordoned"] == [False, True, False]
+
+
+async def test_agents_were_heard_when_they_measured(log: Path, serving: Serving) -> None:
+    async with serving(log) as served:
+        found = await rows(served, "agents")
+        assert found
+        for one in found:
+            assert one["heard_s"] > one["born_s"]
+            assert one["delay_s"] == pytest.approx(0.0, abs=1.0)
+        past = await rows(served, "agents", entry=served.feed.entries // 2)
+        assert {one["heard_s"] for one in past} == {None}
+
+
+async def test_leaders_are_told_newest_first(fleet: Path, serving: Serving) -> None:
+    async with serving(fleet) as served:
+        found = await rows(served, "leaders", limit=2)
+        told_ = [(one["entry"], one["leader"], one["policy"], one["another"]) for one in found]
+        assert told_ == [(8, "b", "sjf", False), (4, "b", "fifo", True), (0, "a", "fifo", True)]
+        assert [one["leader_epoch"] for one in found] == [3, 2, 1]
+        assert [one["at_s"] for one in found] == [START_S + 80, START_S + 40, START_S]
+        (first,) = await rows(served, "leaders", entry=3)
+        assert first["entry"] == 0

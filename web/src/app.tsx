@@ -1,0 +1,175 @@
+/** The shell around every view: navigation, cell, who you are, and the moment below. */
+import { useEffect, useRef } from "preact/hooks";
+import { asked } from "./api.ts";
+import { useData } from "./data.ts";
+import { clock, moment } from "./format.ts";
+import { Help } from "./help.tsx";
+import { Icon } from "./icons.tsx";
+import icon from "./icon.svg";
+import { head } from "./live.ts";
+import { me } from "./me.ts";
+import { happened, shown, timeOf } from "./moments.ts";
+import { helping, searching } from "./overlays.ts";
+import { Empty, Name } from "./parts.tsx";
+import { go, href, isPast, route } from "./route.ts";
+import { Scrubber } from "./scrubber.tsx";
+import { Search } from "./search.tsx";
+import { Connection, Verified } from "./standing.tsx";
+import { scheme, switchTheme } from "./theme.ts";
+import { Confirm } from "./verbs.tsx";
+import { VIEWS, viewOf } from "./views/index.ts";
+
+export function App() {
+  const { view: path, id } = route.value;
+  const view = viewOf(path);
+  useEffect(() => {
+    document.title = `${id ?? view?.title ?? "Nothing here"} · Tidegate`;
+  }, [view, id]);
+  return (
+    <div class={isPast.value ? "shell past" : "shell"}>
+      <a class="skip" href="#main">
+        Skip to the view
+      </a>
+      <Top />
+      <Past />
+      <main id="main" tabIndex={-1}>
+        {view === undefined ? (
+          <>
+            <h1>Nothing here</h1>
+            <Empty title={`There is no view “${path}”.`}>
+              <a href={href({ view: "tide" })}>Go to the tide</a>
+            </Empty>
+          </>
+        ) : id !== null && view.One !== undefined ? (
+          <view.One key={id} id={id} />
+        ) : (
+          <>
+            <h1 class="hidden">{view.title}</h1>
+            <view.List key={view.path} />
+          </>
+        )}
+      </main>
+      <Scrubber />
+      <Confirm />
+      <Help />
+      <Search />
+    </div>
+  );
+}
+
+function Top() {
+  const role = me.value?.role ?? "viewer";
+  const views = VIEWS.filter((one) => one.roles === undefined || one.roles.includes(role));
+  const dark = scheme.value === "dark";
+  const links = useRef<HTMLElement>(null);
+  const { view } = route.value;
+  // On a narrow screen the navigation scrolls: the view one is in stays in sight.
+  useEffect(() => {
+    const bar = links.current;
+    const here = bar?.querySelector<HTMLElement>("[aria-current]");
+    if (bar && here) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - (bar.clientWidth - here.clientWidth) / 2;
+  }, [view]);
+  return (
+    <header class="top">
+      <a class="brand" href={href({ view: "tide" })}>
+        <img src={icon} alt="" />
+        Tidegate
+      </a>
+      <nav aria-label="Views" ref={links}>
+        {views.map((one) => (
+          <a
+            key={one.path}
+            href={href({ view: one.path })}
+            aria-current={one.path === route.value.view ? "page" : undefined}
+          >
+            {one.title}
+          </a>
+        ))}
+      </nav>
+      <div class="top-aside">
+        <Verified />
+        <CellPicker />
+        <Connection />
+        <Who />
+        <span class="buttons">
+          <button type="button" class="plain" aria-label="Search (/)" title="Search (/)" onClick={() => (searching.value = true)}>
+            <Icon of="search" />
+          </button>
+          <button
+            type="button"
+            class="plain"
+            aria-label={dark ? "Light colours" : "Dark colours"}
+            title={dark ? "Light colours" : "Dark colours"}
+            onClick={switchTheme}
+          >
+            <Icon of={dark ? "sun" : "moon"} />
+          </button>
+          <button type="button" class="plain" aria-label="Keys (?)" title="Keys (?)" onClick={() => (helping.value = true)}>
+            <Icon of="help" />
+          </button>
+        </span>
+      </div>
+    </header>
+  );
+}
+
+/** Which cell, where the log has more than one. */
+function CellPicker() {
+  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.cell }).data?.cells ?? [];
+  if (cells.length < 2) return null;
+  const current = route.value.cell ?? head.value?.cell ?? "";
+  return (
+    <select
+      aria-label="Cell"
+      value={current}
+      onChange={(event) => go({ cell: event.currentTarget.value, entry: null, vs: null })}
+    >
+      {cells.map((one) => (
+        <option key={one.cell} value={one.cell}>
+          {one.cell}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+function Who() {
+  const who = me.value;
+  if (who === null) return null;
+  async function signOut(): Promise<void> {
+    await asked("/logout", { method: "POST" });
+    location.assign("/");
+  }
+  return (
+    <span class="who" title={who.verbs.length === 0 ? "You can look, and change nothing" : `You may: ${who.verbs.join(", ")}`}>
+      <Name of={who.name} /> · {who.role}
+      {who.tenant !== null && (
+        <>
+          {" "}
+          of <Name of={who.tenant} />
+        </>
+      )}
+      {who.signs_out && (
+        <button type="button" class="plain" onClick={() => void signOut()}>
+          Sign out
+        </button>
+      )}
+    </span>
+  );
+}
+
+/** Says that what is shown is past, and what happened at that entry. */
+function Past() {
+  const at = shown.value;
+  if (!isPast.value || at === null) return null;
+  const what = happened(at);
+  return (
+    <section class="banner" aria-label="A past moment">
+      <strong>
+        As it was on {moment(timeOf(at)).replace(/ \d\d:\d\d$/, "")} at {clock(timeOf(at))}
+      </strong>
+      {what !== "" && <span class="text">{what}</span>}
+      <a href={href({ entry: null })}>Go to now</a>
+    </section>
+  );
+}

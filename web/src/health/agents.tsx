@@ -1,0 +1,127 @@
+/** Agents: who is in contact, how long a message of theirs takes, what they have not answered. */
+import { duration, moment, plural } from "../format.ts";
+import { usePages } from "../pages.ts";
+import { Card, Empty, Name, NodeLink, ProblemNote, State } from "../parts.tsx";
+import { go, route } from "../route.ts";
+import { type Column, LongTable } from "../table.tsx";
+
+interface AgentRow {
+  agent: string;
+  nodes: string[];
+  pools: string[];
+  state: string;
+  boot: number;
+  born_s: number;
+  silent_since_s: number | null;
+  lease_end_s: number | null;
+  heard_s: number | null;
+  delay_s: number | null;
+  commands: number;
+}
+
+/** From when on a delay is worth a look, in seconds. */
+const SLOW_S = 5;
+
+function columns(now_s: number): readonly Column<AgentRow>[] {
+  return [
+    { name: "agent", title: "agent", width: "16%", cell: (row) => <Name of={row.agent} /> },
+    { name: "state", title: "contact", width: "9%", cell: (row) => <State of={row.state} /> },
+    { name: "pools", title: "pools", width: "13%", cell: (row) => <Name of={row.pools.join(", ")} /> },
+    {
+      name: "nodes",
+      title: "nodes",
+      width: "12%",
+      cell: (row) =>
+        row.nodes.length === 1 ? <NodeLink node={row.nodes[0] as string} /> : plural(row.nodes.length, "node"),
+    },
+    {
+      name: "since",
+      title: "since",
+      width: "18%",
+      cell: (row) =>
+        row.silent_since_s !== null ? (
+          <span class="bad-text">silent for {duration(now_s - row.silent_since_s)}</span>
+        ) : (
+          <>
+            {moment(row.born_s)} <span class="quiet">start {row.boot}</span>
+          </>
+        ),
+    },
+    {
+      name: "heard",
+      title: "last heard",
+      width: "11%",
+      cell: (row) =>
+        row.heard_s === null ? <span class="nil">–</span> : `${duration(now_s - row.heard_s)} ago`,
+    },
+    {
+      name: "delay",
+      title: "way and clock",
+      number: true,
+      width: "10%",
+      cell: (row) => <Delay of={row.delay_s} />,
+    },
+    {
+      name: "commands",
+      title: "unanswered",
+      number: true,
+      width: "9%",
+      cell: (row) => (row.commands ? plural(row.commands, "command") : <span class="nil">0</span>),
+    },
+  ];
+}
+
+function Delay({ of }: { of: number | null }) {
+  if (of === null) return <span class="nil">–</span>;
+  const text = Math.abs(of) < 1 ? `${Math.round(of * 1000)} ms` : duration(of);
+  return Math.abs(of) > SLOW_S ? <span class="bad-text">{text}</span> : <>{text}</>;
+}
+
+export function Agents() {
+  const text = route.value.query["agent"];
+  const found = usePages<AgentRow>("/api/v1/agents", "agents", { text });
+  return (
+    <Card title="Agents" aside={<Filter of={text ?? ""} />}>
+      {found.problem?.status === 404 ? (
+        <p class="quiet">This gateway does not tell.</p>
+      ) : (
+        <>
+          {found.problem !== null && <ProblemNote of={found.problem} />}
+          {!found.loading && !found.rows.length ? (
+            <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
+              <code>tidegate edge-agent --help</code> says how to start one.
+            </Empty>
+          ) : (
+            <LongTable
+              label="Agents"
+              columns={columns(found.now_s ?? 0)}
+              rows={found.rows}
+              total={found.total}
+              id={(row) => row.agent}
+              reach={found.reach}
+            />
+          )}
+        </>
+      )}
+    </Card>
+  );
+}
+
+function Filter({ of }: { of: string }) {
+  return (
+    <form
+      class="filters"
+      key={of}
+      onSubmit={(event) => {
+        event.preventDefault();
+        go({ query: { agent: String(new FormData(event.currentTarget).get("agent") ?? "").trim() } });
+      }}
+    >
+      <label>
+        agent
+        <input type="search" name="agent" defaultValue={of} />
+      </label>
+      <button type="submit">Show</button>
+    </form>
+  );
+}

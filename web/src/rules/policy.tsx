@@ -1,0 +1,102 @@
+/** The policy in force, who set it, what is paused; another policy, with a preview. */
+import { useState } from "preact/hooks";
+import type { Schemas } from "../api.ts";
+import { moment } from "../format.ts";
+import { may } from "../me.ts";
+import { Card, Name } from "../parts.tsx";
+import { href } from "../route.ts";
+import { ask } from "../verbs.tsx";
+import { PolicyField } from "./policy-field.tsx";
+
+type Rules = Schemas["RulesAnswer"];
+
+export function PolicyCard({ of }: { of: Rules }) {
+  const { policy, pauses } = of;
+  const [line, setLine] = useState("");
+  const [recall, setRecall] = useState(false);
+  const sets = may("policy.set");
+  return (
+    <Card title="Policy in force">
+      <p class="policy-line">
+        <code><bdi class="text">{policy.policy}</bdi></code>{" "}
+        <span class="quiet">
+          {policy.set_by === null ? (
+            "as configured"
+          ) : (
+            <>
+              set by <Name of={policy.set_by} /> since {moment(policy.since_s)}
+              {policy.reason !== "" && (
+                <>
+                  : <bdi class="text">{policy.reason}</bdi>
+                </>
+              )}
+              ; the configuration says <code><bdi class="text">{policy.configured}</bdi></code>
+            </>
+          )}
+        </span>
+      </p>
+      <Pauses of={pauses} />
+      {sets && (
+        <form
+          class="filters policy-form"
+          onSubmit={(event) => {
+            event.preventDefault();
+            ask({
+              title: "Set this policy",
+              about: "The scheduler decides by it from the next entry on, and after restarts too.",
+              requests: [{ name: line, args: { verb: "policy.set", line: line.trim(), recall } }],
+              done: () => setLine(""),
+            });
+          }}
+        >
+          <PolicyField value={line} onInput={setLine} label="another policy, with options if wanted" />
+          <label class="check">
+            <input type="checkbox" checked={recall} onChange={(event) => setRecall(event.currentTarget.checked)} />
+            call loans back first
+          </label>
+          <a class="button" href={href({ view: "what-if", query: { policy: line.trim() } })}>
+            Try it first
+          </a>
+          <button type="submit" disabled={line.trim() === ""}>
+            Set…
+          </button>
+          {policy.set_by !== null && (
+            <button
+              type="button"
+              onClick={() =>
+                ask({
+                  title: "Go back to the configured policy",
+                  about: `The configuration says ${policy.configured}.`,
+                  requests: [{ name: policy.configured, args: { verb: "policy.clear" } }],
+                })
+              }
+            >
+              Clear
+            </button>
+          )}
+        </form>
+      )}
+    </Card>
+  );
+}
+
+function Pauses({ of }: { of: Rules["pauses"] }) {
+  const rows = Object.entries(of);
+  if (!rows.length) return <p class="quiet">Nothing is paused.</p>;
+  return (
+    <ul class="standing">
+      {rows.map(([what, pause]) => (
+        <li key={what}>
+          {what === "all" ? "Starts and loans are" : `${what[0]?.toUpperCase()}${what.slice(1)} are`} paused by{" "}
+          <Name of={pause.by} /> since {moment(pause.since_s)}
+          {pause.until_s !== null && <> until {moment(pause.until_s)}</>}
+          {pause.reason !== "" && (
+            <>
+              : <bdi class="text">{pause.reason}</bdi>
+            </>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}

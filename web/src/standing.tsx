@@ -1,0 +1,86 @@
+/** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
+import { useEffect, useState } from "preact/hooks";
+import { useRead } from "./data.ts";
+import { count, duration } from "./format.ts";
+import { connection, head, heardAt, signedOut } from "./live.ts";
+import { isPast } from "./route.ts";
+
+/** Live, past, or how old the data is that is still drawn. */
+export function Connection() {
+  const state = connection.value;
+  const old = useNow(state !== "live");
+  if (signedOut.value) {
+    return (
+      <a class="dot offline" href="/" target="_self">
+        signed out: sign in again
+      </a>
+    );
+  }
+  if (head.value?.problem) {
+    return (
+      <span class="dot offline" title={head.value.problem}>
+        log unreadable
+      </span>
+    );
+  }
+  if (state === "offline") {
+    return (
+      <span class="dot offline" role="status" title="The gateway does not answer; it is tried again">
+        offline, data is {duration((old - heardAt.value) / 1000)} old
+      </span>
+    );
+  }
+  if (state === "connecting") return <span class="dot connecting">connecting</span>;
+  return isPast.value ? <span class="dot past">past</span> : <span class="dot live">live</span>;
+}
+
+/** The time by this browser's clock, each second while that is needed. */
+function useNow(on: boolean): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    if (!on) return;
+    setNow(Date.now());
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [on]);
+  return now;
+}
+
+interface VerifiedAnswer {
+  state: "none" | "running" | "identical" | "differs";
+  entries: number;
+  of: number;
+  first_difference: number | null;
+}
+const LOOK_MS = 15_000;
+
+/** Whether deciding every entry anew, in the background, gave the same. */
+export function Verified() {
+  const [look, setLook] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => setLook((was) => was + 1), LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const { data, problem } = useRead<VerifiedAnswer>("/api/v1/verified", {}, { timeless: true, again: look });
+  if (data === null || problem !== null || data.state === "none") return null;
+  if (data.state === "differs") {
+    return (
+      <span class="badge bad" title="Deciding this log anew gave something else">
+        differs on replay at {count(data.first_difference)}
+      </span>
+    );
+  }
+  if (data.state === "running") {
+    const done = data.of > 0 ? Math.floor((100 * data.entries) / data.of) : 0;
+    return (
+      <span class="badge" title="Every decision is being made anew, to compare">
+        replaying {done} %
+      </span>
+    );
+  }
+  return (
+    <span class="badge" title={`${count(data.entries)} decisions, made anew, are the same`}>
+      identical on replay
+    </span>
+  );
+}

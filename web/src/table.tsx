@@ -1,0 +1,204 @@
+/** A long table: only the rows that are seen are drawn, and the keyboard moves through all. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+export interface Column<Row> {
+  name: string;
+  title: ComponentChildren;
+  cell: (row: Row) => ComponentChildren;
+  number?: boolean;
+  /** A share of the width, such as "12%"; without it, what is left. */
+  width?: string;
+  /** What the server sorts by; without it, the column cannot be sorted. */
+  sort?: string;
+}
+
+interface Props<Row> {
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  total: number;
+  id: (row: Row) => string;
+  /** Called when rows up to this number should be there. */
+  reach?: (count: number) => void;
+  open?: (row: Row) => void;
+  sort?: string;
+  onSort?: (sort: string) => void;
+  chosen?: ReadonlySet<string>;
+  onChoose?: (ids: ReadonlySet<string>) => void;
+  /** Whether a row can be chosen. */
+  choosable?: (row: Row) => boolean;
+}
+
+const ROW = 36;
+const AHEAD = 12;
+
+export function LongTable<Row>(props: Props<Row>) {
+  const { columns, rows, total, id, reach, chosen, onChoose } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(600);
+  const [current, setCurrent] = useState(0);
+  const [moved, setMoved] = useState(false);
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const seen = new ResizeObserver(() => setHeight(element.clientHeight));
+    seen.observe(element);
+    return () => seen.disconnect();
+  }, []);
+  const first = Math.max(0, Math.floor(top / ROW) - AHEAD);
+  const last = Math.min(total, Math.ceil((top + height) / ROW) + AHEAD);
+  useEffect(() => {
+    if (last > rows.length && rows.length < total) reach?.(last);
+  }, [last, rows.length, total]);
+  const shown = rows.slice(first, last);
+  const span = columns.length + (onChoose ? 1 : 0);
+  const can = props.choosable ?? (() => true);
+
+  function move(to: number): void {
+    const next = Math.max(0, Math.min(total - 1, to));
+    setCurrent(next);
+    setMoved(true);
+    const element = box.current;
+    if (element === null) return;
+    const above = next * ROW;
+    if (above < element.scrollTop) element.scrollTop = above;
+    const below = above + 2 * ROW - element.clientHeight;
+    if (below > element.scrollTop) element.scrollTop = below;
+  }
+
+  function choose(row: Row): void {
+    if (!onChoose || !can(row)) return;
+    const next = new Set(chosen);
+    if (!next.delete(id(row))) next.add(id(row));
+    onChoose(next);
+  }
+
+  function pressed(event: KeyboardEvent): void {
+    if (event.target !== box.current) return;
+    const page = Math.max(1, Math.floor(height / ROW) - 2);
+    const steps: Record<string, number> = {
+      ArrowDown: current + 1, ArrowUp: current - 1, j: current + 1, k: current - 1,
+      PageDown: current + page, PageUp: current - page, Home: 0, End: total - 1,
+    };
+    const to = steps[event.key];
+    const row = rows[current];
+    if (to !== undefined) move(to);
+    else if (event.key === "Enter" && row !== undefined) props.open?.(row);
+    else if (event.key === "x" && row !== undefined) choose(row);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  const here = rows[current];
+  const all = onChoose ? rows.filter(can) : [];
+  return (
+    <>
+    <p class="hidden" aria-live="polite">
+      {moved && here !== undefined ? `row ${current + 1} of ${total}: ${id(here)}` : ""}
+    </p>
+    <div
+      class="long"
+      ref={box}
+      tabIndex={0}
+      role="region"
+      aria-label={`${props.label}: arrows move, Enter opens${onChoose ? ", x chooses" : ""}`}
+      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+      onKeyDown={pressed}
+    >
+      <table aria-rowcount={total + 1} aria-label={props.label}>
+        <thead>
+          <tr aria-rowindex={1}>
+            {onChoose && (
+              <th style={{ width: "2.4rem" }}>
+                <input
+                  type="checkbox"
+                  aria-label="Choose all rows that are loaded"
+                  checked={all.length > 0 && all.every((row) => chosen?.has(id(row)))}
+                  onChange={(event) =>
+                    onChoose(new Set(event.currentTarget.checked ? all.map(id) : []))
+                  }
+                />
+              </th>
+            )}
+            {columns.map((column) => (
+              <Heading key={column.name} column={column} sort={props.sort} onSort={props.onSort} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {first > 0 && <Gap rows={first} span={span} />}
+          {shown.map((row, place) => {
+            const number = first + place;
+            const mark = `${chosen?.has(id(row)) ? "chosen " : ""}${number === current ? "current" : ""}`;
+            return (
+              <tr
+                key={id(row)}
+                aria-rowindex={number + 2}
+                class={mark}
+                onClick={() => setCurrent(number)}
+                onDblClick={() => props.open?.(row)}
+              >
+                {onChoose && (
+                  <td>
+                    {can(row) && (
+                      <input
+                        type="checkbox"
+                        aria-label={`Choose ${id(row)}`}
+                        checked={chosen?.has(id(row)) ?? false}
+                        onChange={() => choose(row)}
+                      />
+                    )}
+                  </td>
+                )}
+                {columns.map((column) => (
+                  <td key={column.name} class={column.number ? "number" : ""}>
+                    {column.cell(row)}
+                  </td>
+                ))}
+              </tr>
+            );
+          })}
+          {total > first + shown.length && <Gap rows={total - first - shown.length} span={span} />}
+        </tbody>
+      </table>
+    </div>
+    </>
+  );
+}
+
+/** The room of rows that are not drawn. */
+function Gap({ rows, span }: { rows: number; span: number }) {
+  return (
+    <tr class="gap" aria-hidden="true">
+      <td colSpan={span} style={{ height: `${rows * ROW}px` }} />
+    </tr>
+  );
+}
+
+function Heading<Row>(props: {
+  column: Column<Row>;
+  sort: string | undefined;
+  onSort: ((sort: string) => void) | undefined;
+}) {
+  const { column, sort, onSort } = props;
+  const by = column.sort;
+  const order = sort === by ? "ascending" : sort === `-${by}` ? "descending" : "none";
+  const style = column.width === undefined ? {} : { width: column.width };
+  if (by === undefined || onSort === undefined) {
+    return (
+      <th class={column.number ? "number" : ""} style={style} scope="col">
+        {column.title}
+      </th>
+    );
+  }
+  return (
+    <th class={column.number ? "number" : ""} style={style} scope="col" aria-sort={order}>
+      <button type="button" onClick={() => onSort(order === "ascending" ? `-${by}` : by)}>
+        {column.title}
+      </button>
+    </th>
+  );
+}

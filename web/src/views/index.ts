@@ -1,0 +1,46 @@
+/** Every view of the console, in the order of the navigation. */
+import type { ComponentType } from "preact";
+import { Compare } from "./compare.tsx";
+import { Decisions } from "./decisions.tsx";
+import { Entry } from "./entry.tsx";
+import { Fleet } from "./fleet.tsx";
+import { Job } from "./job.tsx";
+import { Jobs } from "./jobs.tsx";
+import { Loans } from "./loans.tsx";
+import { Tenants } from "./tenants.tsx";
+import { Health } from "./health.tsx";
+import { DeadLetters } from "./dead-letters.tsx";
+import { Audit } from "./audit.tsx";
+import { OneBranch, WhatIf } from "./what-if.tsx";
+import { Tide } from "./tide.tsx";
+
+export interface View {
+  /** The first part of its address. */
+  path: string;
+  title: string;
+  List: ComponentType;
+  /** What is shown at path/ID; without it, List is shown there too. */
+  One?: ComponentType<{ id: string }>;
+  /** Roles that may open it; without it, everybody. */
+  roles?: readonly string[];
+}
+
+const OPERATORS = ["operator", "admin"];
+
+export const VIEWS: readonly View[] = [
+  { path: "tide", title: "Tide", List: Tide },
+  { path: "fleet", title: "Fleet", List: Fleet },
+  { path: "jobs", title: "Jobs", List: Jobs, One: Job },
+  { path: "loans", title: "Loans", List: Loans },
+  { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
+  { path: "what-if", title: "What-if", List: WhatIf, One: OneBranch },
+  { path: "compare", title: "Compare", List: Compare },
+  { path: "tenants", title: "Tenants", List: Tenants },
+  { path: "health", title: "Health", List: Health },
+  { path: "dead-letters", title: "Dead letters", List: DeadLetters, roles: OPERATORS },
+  { path: "audit", title: "Audit", List: Audit },
+];
+
+export function viewOf(path: string): View | undefined {
+  return VIEWS.find((one) => one.path === path);
+}

@@ -1,0 +1,126 @@
+/** What a worker of a job writes, as its agent sends it while somebody reads. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, type Schemas } from "../api.ts";
+import { may } from "../me.ts";
+import { Card } from "../parts.tsx";
+import { route } from "../route.ts";
+import { type JobRow, ended } from "../states.ts";
+import { post } from "../verbs.tsx";
+
+/** So many bytes from the end are asked for at first, and so many at most are kept drawn. */
+const BEFORE = 16 * 1024;
+const KEPT_CHARS = 200_000;
+const LOOK_MS = 1000;
+/** A reader asks again so often; what it asks for ends after a minute. */
+const ASK_MS = 40_000;
+const ENDS: Readonly<Record<string, string>> = {
+  complete: "That is all that it wrote.",
+  expired: "The time asked for is over.",
+  missing: "The agent has no such log: nothing was written, or it is kept no longer.",
+  busy: "The agent reads for as many as it may; try again in a minute.",
+};
+/** Escapes of terminals say nothing here. */
+const ANSI = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b[@-Z\\-_]/g;
+
+export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: JobRow | null }) {
+  const { id, why, row } = props;
+  const [follows, setFollows] = useState(false);
+  const allowed = may("job.logs", row?.tenant);
+  if (why.output === null && !allowed) return null;
+  const begun = row !== null && row.first_start_s !== null;
+  return (
+    <Card
+      title="What it writes"
+      aside={
+        allowed && begun ? (
+          <button type="button" aria-pressed={follows} onClick={() => setFollows(!follows)}>
+            {follows ? "Stop" : ended(why.state) ? "Read its end" : "Follow"}
+          </button>
+        ) : undefined
+      }
+    >
+      {why.output !== null && (
+        <p class="quiet small text">
+          The files are in <code>{why.output.folder}</code> below <code>agent.workers.folder</code> of{" "}
+          {why.output.agents.join(", ")}.
+        </p>
+      )}
+      {!begun && <p class="quiet">It has not started yet.</p>}
+      {follows && <Tail id={id} until_s={() => why.now_s + 60} />}
+    </Card>
+  );
+}
+
+function Tail({ id, until_s }: { id: string; until_s: () => number }) {
+  const [text, setText] = useState("");
+  const [note, setNote] = useState("Asking its agent…");
+  const place = useRef<HTMLPreElement>(null);
+  const until = useRef(until_s);
+  until.current = until_s;
+  useEffect(() => {
+    const { cell } = route.value;
+    const reader = `web-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+    const decoder = new TextDecoder();
+    let over = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let after = 0;
+    let askedAt = 0;
+    let from = -BEFORE;
+    const request = async (): Promise<void> => {
+      askedAt = performance.now();
+      await post(
+        { verb: "job.logs", job: id, rank: 0, reader, from_byte: from, max_bytes: 1 << 20, follow: true, until_s: until.current() },
+        "",
+      );
+    };
+    const look = async (): Promise<void> => {
+      if (over) return;
+      try {
+        if (performance.now() - askedAt > ASK_MS) await request();
+        const found = await get("/api/v1/jobs/{job}/output", { job: id, reader, after, cell });
+        after = found.next;
+        for (const piece of found.pieces) {
+          const bytes = Uint8Array.from(atob(piece.content ?? ""), (one) => one.charCodeAt(0));
+          from = (piece.offset ?? 0) + bytes.length;
+          const more = decoder.decode(bytes, { stream: true }).replace(ANSI, "");
+          setText((was) => (was + more).slice(-KEPT_CHARS));
+          setNote(piece.end ? (ENDS[piece.end] ?? "") : "");
+          if (piece.end === "complete" || piece.end === "missing") over = true;
+        }
+      } catch (error) {
+        setNote((error as Error).message);
+        over = true;
+      }
+      if (!over) timer = setTimeout(() => void look(), LOOK_MS);
+    };
+    void (async () => {
+      try {
+        after = (await get("/api/v1/jobs/{job}/output", { job: id, reader, cell })).next;
+        await request();
+        setNote("Asked; nothing came yet.");
+      } catch (error) {
+        setNote((error as Error).message);
+        return;
+      }
+      void look();
+    })();
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [id]);
+  useEffect(() => {
+    const element = place.current;
+    if (element !== null) element.scrollTop = element.scrollHeight;
+  }, [text]);
+  return (
+    <>
+      <pre class="output" ref={place} tabIndex={0} aria-label="Output">
+        {text}
+      </pre>
+      <p class="quiet small text" role="status">
+        {note}
+      </p>
+    </>
+  );
+}

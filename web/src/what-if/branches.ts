@@ -1,0 +1,168 @@
+/** Branches as the gateway has them: asked for, followed, ended. */
+import { useEffect, useState } from "preact/hooks";
+import { Problem, asked, problemOf, read } from "../api.ts";
+
+/** What is done otherwise than in the control; what is absent stays as it is. */
+export interface Change {
+  policy?: string | null;
+  settings?: Record<string, number>;
+  add_nodes?: Record<string, number>;
+  lose?: string[];
+  demand?: number;
+  requests?: Record<string, unknown>[];
+  jobs?: { like: string; count: number }[];
+}
+
+export interface Asked {
+  entry: number | null;
+  hours: number;
+  runs: number;
+  change: Change;
+}
+
+/** What came of a stretch of time: GPU hours, hours and counts. */
+export interface Outcome {
+  done: number;
+  mean_jct_h: number | null;
+  deadlines_met: number;
+  preemptions: number;
+  migrations: number;
+  loans: number;
+  reclaims: number;
+  reclaims_late: number;
+  used_gpu_h: number;
+  lent_gpu_h: number;
+  short_gpu_h: number;
+  waiting: number;
+}
+
+export type Part = keyof Outcome;
+export type Ranges = Partial<Record<Part, [number, number] | null>>;
+
+export interface TideRow {
+  at_s: number;
+  need: number;
+  owned: number;
+  lent: number;
+  unused: number;
+  used: number;
+  queued: number;
+}
+
+export interface Deed {
+  at_s: number;
+  entry: number;
+  subject: string;
+  kind: string;
+  what: string;
+  only_in: "control" | "branch";
+}
+
+export interface Result {
+  cell: string;
+  entry: number;
+  at_s: number;
+  until_s: number;
+  recorded_until_s: number;
+  owners_need: string;
+  recorded: Outcome | null;
+  control_until_recorded_end: Outcome;
+  control: Outcome;
+  branch: Outcome | null;
+  runs: number;
+  ranges: Partial<Record<"control" | "branch" | "difference", Ranges>> | null;
+  first_difference: Deed | null;
+  violations: number;
+  tide: { recorded: TideRow[]; control: TideRow[]; branch: TideRow[] | null };
+  deeds: Deed[];
+}
+
+export interface Branch {
+  branch: string;
+  cell: string;
+  state: "waiting" | "running" | "done" | "failed" | "ended";
+  done: number;
+  problem: string | null;
+  asked: Asked;
+  asked_by: string;
+  asked_s?: number;
+  result: Result | null;
+}
+
+const API = "/api/v1/branches";
+
+async function sent(url: string, init: RequestInit): Promise<Branch> {
+  const answer = await asked(url, {
+    ...init,
+    headers: { "Content-Type": "application/json", "X-Tidegate": "console" },
+  });
+  if (!answer.ok) throw await problemOf(answer);
+  return (await answer.json()) as Branch;
+}
+
+/** Ask for a branch of a cell. Throws a Problem that names what is wrong. */
+export function begin(cell: string | null, wanted: Asked): Promise<Branch> {
+  const query = cell === null ? "" : `?cell=${encodeURIComponent(cell)}`;
+  return sent(API + query, { method: "POST", body: JSON.stringify(wanted) });
+}
+
+/** End a branch that waits or runs; forget one that is over. */
+export function end(branch: string): Promise<Branch> {
+  return sent(`${API}/${encodeURIComponent(branch)}`, { method: "DELETE" });
+}
+
+/** Where a branch can be downloaded as a log that replays. */
+export function logOf(branch: string): string {
+  return `${API}/${encodeURIComponent(branch)}/log`;
+}
+
+const AGAIN_MS = 700;
+
+export interface Followed<T> {
+  data: T | null;
+  problem: Problem | null;
+  /** Read once more, as after something was ended. */
+  again: () => void;
+}
+
+function useFollowed<T>(url: string, goesOn: (data: T) => boolean): Followed<T> {
+  const [data, setData] = useState<T | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let ended = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = async (): Promise<void> => {
+      try {
+        const found = (await read(url)) as T;
+        if (ended) return;
+        setData(found);
+        setProblem(null);
+        if (goesOn(found)) timer = setTimeout(() => void look(), AGAIN_MS);
+      } catch (error) {
+        if (ended) return;
+        const told = error instanceof Problem ? error : new Problem(0, String(error));
+        setProblem(told);
+        if (told.status !== 404) timer = setTimeout(() => void look(), 5 * AGAIN_MS);
+      }
+    };
+    void look();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, [url, round]);
+  return { data, problem, again: () => setRound((was) => was + 1) };
+}
+
+const isOpen = (one: Branch): boolean => one.state === "waiting" || one.state === "running";
+
+/** Follow a branch until it is over. */
+export function useBranch(branch: string): Followed<Branch> {
+  return useFollowed<Branch>(`${API}/${encodeURIComponent(branch)}`, isOpen);
+}
+
+/** Follow the list of branches while one of them goes on. */
+export function useBranches(): Followed<{ branches: Branch[] }> {
+  return useFollowed<{ branches: Branch[] }>(API, (found) => found.branches.some(isOpen));
+}

@@ -1,0 +1,73 @@
+/** Branches that were run before. */
+import { count, percent } from "../format.ts";
+import { Card, Empty, Name, ProblemNote, State } from "../parts.tsx";
+import { href } from "../route.ts";
+import { type Branch, end, useBranches } from "./branches.ts";
+import { changeInWords } from "./words.ts";
+
+export function Branches() {
+  const { data, problem, again } = useBranches();
+  if (problem?.status === 404) {
+    return (
+      <Card title="Branches">
+        <Empty title="This gateway runs no branches.">
+          A terminal does: <code>tidegate branch run.db --policy fifo --hours 6</code>
+        </Empty>
+      </Card>
+    );
+  }
+  const rows = data?.branches ?? [];
+  return (
+    <Card title="Branches run before">
+      {problem !== null && <ProblemNote of={problem} />}
+      {data !== null && !rows.length ? (
+        <Empty title="None yet.">They are kept until the gateway ends; a saved one is a log of its own.</Empty>
+      ) : (
+        <div class="scroll" tabIndex={0} role="region" aria-label="Table of branches">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">what is changed</th>
+                <th scope="col" class="number">from entry</th>
+                <th scope="col" class="number">hours</th>
+                <th scope="col" class="number">runs</th>
+                <th scope="col">asked by</th>
+                <th scope="col">state</th>
+                <th scope="col"><span class="hidden">end or forget</span></th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((one) => <Row key={one.branch} of={one} again={again} />)}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+function Row({ of, again }: { of: Branch; again: () => void }) {
+  const parts = changeInWords(of.asked.change);
+  const isOpen = of.state === "waiting" || of.state === "running";
+  return (
+    <tr>
+      <th scope="row" class="wraps">
+        <a href={href({ view: "what-if", id: of.branch })}>
+          <bdi class="text">{parts.length ? parts.join(" · ") : "nothing: the control alone"}</bdi>
+        </a>
+      </th>
+      <td class="number">{of.asked.entry ?? "newest"}</td>
+      <td class="number">{of.asked.hours}</td>
+      <td class="number">{count(of.asked.runs)}</td>
+      <td><Name of={of.asked_by} /></td>
+      <td>
+        <State of={of.state} /> {of.state === "running" && percent(of.done)}
+      </td>
+      <td>
+        <button type="button" class="plain" onClick={() => void end(of.branch).then(again, again)}>
+          {isOpen ? "End" : "Forget"}
+        </button>
+      </td>
+    </tr>
+  );
+}
