@@ -83,9 +83,9 @@ async def test_pages_of_reclaims_make_up_the_whole(log: Path, serving: Serving) 
     async with serving(log) as served:
         whole = (await served.get("reclaims", limit=1000))["reclaims"]
         rows: list[Any] = []
-        cursor = None
+        cursor: str | None = None
         for _ in range(len(whole) + 1):
-            asked = {} if cursor is None else {"cursor": cursor}
+            asked: dict[str, str] = {} if cursor is None else {"cursor": cursor}
             page = await served.get("reclaims", limit=1, **asked)
             rows += page["reclaims"]
             cursor = page["next"]

@@ -1,5 +1,6 @@
 /** The shell around every view: navigation, cell, who you are, and the moment below. */
-import { useEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import { asked } from "./api.ts";
 import { useData } from "./data.ts";
 import { clock, moment } from "./format.ts";
@@ -40,13 +41,17 @@ export function App() {
               <a href={href({ view: "tide" })}>Go to the tide</a>
             </Empty>
           </>
-        ) : id !== null && view.One !== undefined ? (
-          <view.One key={id} id={id} />
         ) : (
-          <>
-            <h1 class="hidden">{view.title}</h1>
-            <view.List key={view.path} />
-          </>
+          <Safe key={`${path}/${id ?? ""}`}>
+            {id !== null && view.One !== undefined ? (
+              <view.One id={id} />
+            ) : (
+              <>
+                <h1 class="hidden">{view.title}</h1>
+                <view.List />
+              </>
+            )}
+          </Safe>
         )}
       </main>
       <Scrubber />
@@ -54,6 +59,17 @@ export function App() {
       <Help />
       <Search />
     </div>
+  );
+}
+
+/** A view that fails leaves the shell, and the others, as they are. */
+function Safe({ children }: { children: ComponentChildren }) {
+  const [error, reset] = useErrorBoundary((failed: unknown) => console.error(failed));
+  if (error === undefined) return <>{children}</>;
+  return (
+    <Empty title="This view failed, which is a bug.">
+      <span class="text">{String(error)}</span> <button onClick={reset}>Try again</button>
+    </Empty>
   );
 }
 

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Answer, type Params, type Path, Problem, address, read } from "./api.ts";
 import { head } from "./live.ts";
+import { type Repeated, repeated } from "./repeated.ts";
 import { route } from "./route.ts";
 
 export interface Data<T> {
@@ -15,6 +16,8 @@ export interface Data<T> {
   old: boolean;
 }
 
+/** Views are read twice a second at most. */
+const APART_MS = 500;
 /** So long the moment has to be the same for what is `calm`. */
 const CALM_MS = 300;
 /** A gateway that is away is asked again so often. */
@@ -51,47 +54,32 @@ export function useRead<T>(path: string, params: Params = {}, options: Options =
   const [state, setState] = useState<Data<T> & { url: string | null }>({
     url: null, data: null, problem: null, loading: true, readAt: null, old: false,
   });
-  const lastAt = useRef(0);
-  const apart = options.apartMs ?? 500;
+  const reader = useRef<Repeated | null>(null);
   useEffect(() => {
     if (url === null) return;
-    const abort = new AbortController();
-    let ended = false;
-    const begin = (): void => {
-      lastAt.current = performance.now();
-      read(url, abort.signal).then(
-        (data) => {
-          if (ended) return;
-          setState({
-            url, data: data as T, problem: null, loading: false, readAt: Date.now(), old: false,
-          });
-        },
-        (error: unknown) => {
-          if (ended || (error instanceof DOMException && error.name === "AbortError")) return;
-          const problem = error instanceof Problem ? error : new Problem(0, String(error));
-          // Asked too often, as by several tabs: that passes, and is nothing to tell.
-          const passes = problem.status === 429;
-          if (!passes) setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
-          const away = problem.status === 0;
-          if (passes || away || problem.retryAfter !== null) {
-            timer = setTimeout(begin, (problem.retryAfter ?? (away ? AWAY_S : 1)) * 1000);
-          }
-        },
-      );
+    const work = async (signal: AbortSignal): Promise<number | null> => {
+      try {
+        const data = (await read(url, signal)) as T;
+        setState({ url, data, problem: null, loading: false, readAt: Date.now(), old: false });
+        return null;
+      } catch (error) {
+        if (signal.aborted) return null;
+        const problem = error instanceof Problem ? error : new Problem(0, String(error));
+        // Asked too often, as by several tabs: that passes, and is nothing to tell.
+        if (problem.status === 429) return problem.retryAfter ?? 1;
+        setState((was) => ({ ...was, url, problem, loading: false, old: was.url !== url }));
+        return problem.retryAfter ?? (problem.status === 0 ? AWAY_S : null);
+      }
     };
-    const again = state.url === url;
-    const wait = again
-      ? lastAt.current + apart - performance.now()
-      : options.calm && state.url !== null && entry !== null
-        ? CALM_MS
-        : 0;
-    let timer = setTimeout(begin, Math.max(0, wait));
+    const calm = options.calm && state.url !== null && entry !== null;
+    const begun = repeated(work, options.apartMs ?? APART_MS, calm ? CALM_MS : 0);
+    reader.current = begun;
     return () => {
-      ended = true;
-      clearTimeout(timer);
-      abort.abort();
+      begun.end();
+      reader.current = null;
     };
-  }, [url, live, options.again]);
+  }, [url]);
+  useEffect(() => reader.current?.poke(), [live, options.again]);
   const asking = state.url !== url;
   return { ...state, loading: state.loading || asking, old: state.data !== null && asking };
 }

@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Params, Problem, address, read } from "./api.ts";
 import { head } from "./live.ts";
+import { type Repeated, repeated } from "./repeated.ts";
 import { route } from "./route.ts";
 
 interface PageOf {
@@ -32,6 +33,7 @@ export interface Rows<Row> {
 const FIRST = 200;
 const NEXT = 1000;
 const APART_MS = 1000;
+const AWAY_S = 3;
 
 interface Got<Row> {
   question: string;
@@ -54,49 +56,49 @@ export function usePages<Row>(path: string, field: string, params: Params = {}):
   const busy = useRef(false);
   const current = useRef(got);
   current.current = got;
-  const lastAt = useRef(0);
+  const reader = useRef<Repeated | null>(null);
   const newest = entry === null ? (head.value?.entry ?? null) : null;
   const fresh = got === null || got.question !== question;
   // A list that was read far is not read again by itself: its rows would jump while one reads.
   const follows = fresh || (got?.rows.length ?? 0) <= NEXT;
 
   useEffect(() => {
-    const abort = new AbortController();
-    let later: ReturnType<typeof setTimeout> | undefined;
-    const wait = fresh ? 0 : Math.max(0, lastAt.current + APART_MS - performance.now());
-    const timer = setTimeout(() => {
-      lastAt.current = performance.now();
-      const had = fresh ? 0 : (current.current?.rows.length ?? 0);
-      const limit = Math.min(NEXT, Math.max(FIRST, had));
+    const work = async (signal: AbortSignal): Promise<number | null> => {
+      const had = current.current;
+      const known = had?.question === question ? had.rows.length : 0;
+      const limit = Math.min(NEXT, Math.max(FIRST, known));
       setLoading(true);
-      read(address(path, { cell, entry, ...params, limit }), abort.signal).then(
-        (found) => {
-          const page = found as PageOf & Record<string, unknown>;
-          const rows = page[field] as Row[];
-          setGot({
-            question, rows, total: page.total ?? rows.length, next: page.next,
-            now_s: page.now_s, entry: page.entry,
-          });
-          setProblem(null);
-          setLoading(false);
-        },
-        (error: unknown) => {
-          if (error instanceof DOMException && error.name === "AbortError") return;
-          if (error instanceof Problem && error.status === 429) {
-            later = setTimeout(() => setAsked((was) => was + 1), (error.retryAfter ?? 1) * 1000);
-            return;
-          }
-          setProblem(error instanceof Problem ? error : new Problem(0, String(error)));
-          setLoading(false);
-        },
-      );
-    }, wait);
-    return () => {
-      clearTimeout(timer);
-      clearTimeout(later);
-      abort.abort();
+      try {
+        const page = (await read(address(path, { cell, entry, ...params, limit }), signal)) as PageOf &
+          Record<string, unknown>;
+        const rows = page[field] as Row[];
+        setGot({
+          question, rows, total: page.total ?? rows.length, next: page.next,
+          now_s: page.now_s, entry: page.entry,
+        });
+        setProblem(null);
+        setLoading(false);
+        return null;
+      } catch (error) {
+        if (signal.aborted) return null;
+        const told = error instanceof Problem ? error : new Problem(0, String(error));
+        if (told.status === 429) return told.retryAfter ?? 1;
+        // While the gateway is away the rows stay; the bar above says how old they are.
+        if (told.status !== 0 || current.current === null) setProblem(told);
+        setLoading(false);
+        return told.retryAfter ?? (told.status === 0 ? AWAY_S : null);
+      }
     };
-  }, [question, asked, follows ? newest : null]);
+    const begun = repeated(work, APART_MS);
+    reader.current = begun;
+    return () => {
+      begun.end();
+      reader.current = null;
+    };
+  }, [question, asked]);
+  useEffect(() => {
+    if (follows) reader.current?.poke();
+  }, [newest]);
 
   const readOn = useCallback(async (): Promise<void> => {
     if (busy.current) return;

@@ -1,6 +1,6 @@
 /** A long table: only the rows that are seen are drawn, and the keyboard moves through all. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 export interface Column<Row> {
   name: string;
@@ -32,6 +32,8 @@ interface Props<Row> {
 
 const ROW = 36;
 const AHEAD = 12;
+/** Rows are looked at anew each time so much was scrolled: fewer than are drawn ahead. */
+const STRIDE = 6 * ROW;
 
 export function LongTable<Row>(props: Props<Row>) {
   const { columns, rows, total, id, reach, chosen, onChoose } = props;
@@ -92,6 +94,8 @@ export function LongTable<Row>(props: Props<Row>) {
     event.stopPropagation();
   }
 
+  const doing = useRef<Doing<Row>>({ choose, open: () => undefined, stand: setCurrent });
+  Object.assign(doing.current, { choose, open: (row: Row) => props.open?.(row) });
   const here = rows[current];
   const all = onChoose ? rows.filter(can) : [];
   return (
@@ -105,7 +109,7 @@ export function LongTable<Row>(props: Props<Row>) {
       tabIndex={0}
       role="region"
       aria-label={`${props.label}: arrows move, Enter opens${onChoose ? ", x chooses" : ""}`}
-      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+      onScroll={(event) => setTop(Math.floor(event.currentTarget.scrollTop / STRIDE) * STRIDE)}
       onKeyDown={pressed}
     >
       <table aria-rowcount={total + 1} aria-label={props.label}>
@@ -130,42 +134,75 @@ export function LongTable<Row>(props: Props<Row>) {
         </thead>
         <tbody>
           {first > 0 && <Gap rows={first} span={span} />}
-          {shown.map((row, place) => {
-            const number = first + place;
-            const mark = `${chosen?.has(id(row)) ? "chosen " : ""}${number === current ? "current" : ""}`;
-            return (
-              <tr
-                key={id(row)}
-                aria-rowindex={number + 2}
-                class={mark}
-                onClick={() => setCurrent(number)}
-                onDblClick={() => props.open?.(row)}
-              >
-                {onChoose && (
-                  <td>
-                    {can(row) && (
-                      <input
-                        type="checkbox"
-                        aria-label={`Choose ${id(row)}`}
-                        checked={chosen?.has(id(row)) ?? false}
-                        onChange={() => choose(row)}
-                      />
-                    )}
-                  </td>
-                )}
-                {columns.map((column) => (
-                  <td key={column.name} class={column.number ? "number" : ""}>
-                    {column.cell(row)}
-                  </td>
-                ))}
-              </tr>
-            );
-          })}
+          {shown.map((row, place) => (
+            <Row
+              key={id(row)}
+              row={row}
+              name={id(row)}
+              number={first + place}
+              columns={columns}
+              chosen={onChoose === undefined ? null : (chosen?.has(id(row)) ?? false)}
+              can={can(row)}
+              current={first + place === current}
+              doing={doing.current}
+            />
+          ))}
           {total > first + shown.length && <Gap rows={total - first - shown.length} span={span} />}
         </tbody>
       </table>
     </div>
     </>
+  );
+}
+
+/** What a row can do; the same object for all rows and renderings. */
+interface Doing<Row> {
+  choose: (row: Row) => void;
+  open: (row: Row) => void;
+  stand: (number: number) => void;
+}
+
+/** A row; drawn anew only if something of it is other than it was. */
+function Row<Row>(props: {
+  row: Row;
+  name: string;
+  number: number;
+  columns: readonly Column<Row>[];
+  /** Null: rows are not chosen here. */
+  chosen: boolean | null;
+  can: boolean;
+  current: boolean;
+  doing: Doing<Row>;
+}) {
+  const { row, name, number, columns, chosen, can, current, doing } = props;
+  return useMemo(
+    () => (
+      <tr
+        aria-rowindex={number + 2}
+        class={`${chosen ? "chosen " : ""}${current ? "current" : ""}`}
+        onClick={() => doing.stand(number)}
+        onDblClick={() => doing.open(row)}
+      >
+        {chosen !== null && (
+          <td>
+            {can && (
+              <input
+                type="checkbox"
+                aria-label={`Choose ${name}`}
+                checked={chosen}
+                onChange={() => doing.choose(row)}
+              />
+            )}
+          </td>
+        )}
+        {columns.map((column) => (
+          <td key={column.name} class={column.number ? "number" : ""}>
+            {column.cell(row)}
+          </td>
+        ))}
+      </tr>
+    ),
+    [row, number, columns, chosen, can, current],
   );
 }
 

@@ -5,29 +5,10 @@
  * order, each a block of its GPUs. The largest cell is taken that fits the height; where even the
  * smallest does not, the canvas is higher and its box scrolls.
  */
+import type { Schemas } from "../api.ts";
 
 /** The answer of `GET /fleet`: columns, so that 10,000 nodes are quick to send and to read. */
-export interface Fleet {
-  cell: string;
-  entry: number | null;
-  now_s: number;
-  origin_s: number;
-  pools: { pool: string; kind: string }[];
-  nodes: {
-    name: string[];
-    pool: number[];
-    gpus: number[];
-    state: string[];
-    loan: (string | null)[];
-    due_s: (number | null)[];
-    cordoned: boolean[];
-    draining: boolean[];
-    used: (number | null)[];
-  };
-  jobs: { job: string; tenant: string }[];
-  /** By GPU, in the order of the nodes: the place in `jobs` of the one that holds it, or -1. */
-  gpus: number[];
-}
+export type Fleet = Schemas["FleetAnswer"];
 
 export interface PoolPlace {
   pool: number;

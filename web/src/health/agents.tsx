@@ -1,23 +1,12 @@
 /** Agents: who is in contact, how long a message of theirs takes, what they have not answered. */
+import type { Schemas } from "../api.ts";
 import { duration, moment, plural } from "../format.ts";
 import { usePages } from "../pages.ts";
 import { Card, Empty, Name, NodeLink, ProblemNote, State } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Column, LongTable } from "../table.tsx";
 
-interface AgentRow {
-  agent: string;
-  nodes: string[];
-  pools: string[];
-  state: string;
-  boot: number;
-  born_s: number;
-  silent_since_s: number | null;
-  lease_end_s: number | null;
-  heard_s: number | null;
-  delay_s: number | null;
-  commands: number;
-}
+type AgentRow = Schemas["AgentRow"];
 
 /** From when on a delay is worth a look, in seconds. */
 const SLOW_S = 5;

@@ -1,6 +1,6 @@
 /** The fleet: every GPU of every node on one picture, and a panel for one of them. */
 import { useMemo } from "preact/hooks";
-import { useRead } from "../data.ts";
+import { useData } from "../data.ts";
 import { schemeOf } from "../fleet/canvas.ts";
 import { FleetLegend } from "../fleet/legend.tsx";
 import { FleetMap } from "../fleet/map.tsx";
@@ -20,7 +20,7 @@ function colouringOf(text: string | undefined): Colouring {
 }
 
 export function Fleet() {
-  const fleet = useRead<Columns>("/api/v1/fleet", {}, { apartMs: 1000 });
+  const fleet = useData("/api/v1/fleet", {}, { apartMs: 1000 });
   const { colour, node, table } = route.value.query;
   return (
     <Loaded of={fleet}>

@@ -1,6 +1,6 @@
 /** Health: is what is shown true and new? Cells, the index, leaders, agents, and the proof. */
 import type { Schemas } from "../api.ts";
-import { useData, useRead } from "../data.ts";
+import { useData } from "../data.ts";
 import { bytes, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
@@ -121,16 +121,10 @@ function Index({ of }: { of: Schemas["IndexHealth"] }) {
   );
 }
 
-interface VerifiedAnswer {
-  state: "none" | "running" | "identical" | "differs" | "failed";
-  entries: number;
-  of: number;
-  first_difference: string | null;
-  problem: string | null;
-}
+type VerifiedAnswer = Schemas["VerifiedAnswer"];
 
 function Verified() {
-  const found = useRead<VerifiedAnswer>("/api/v1/verified", {}, { timeless: true });
+  const found = useData("/api/v1/verified", {}, { timeless: true });
   return (
     <Card title="Decided again from the start">
       <p class="quiet">
@@ -171,21 +165,8 @@ const PROOF: Readonly<Record<VerifiedAnswer["state"], string>> = {
   failed: "It could not go on.",
 };
 
-interface LeaderRow {
-  entry: number;
-  at_s: number;
-  leader: string;
-  leader_epoch: number;
-  policy: string;
-  another: boolean;
-}
-
 function Leaders() {
-  const found = useRead<{ leaders: LeaderRow[]; now_s: number; next: string | null }>(
-    "/api/v1/leaders",
-    { limit: 20 },
-    { apartMs: 5000 },
-  );
+  const found = useData("/api/v1/leaders", { limit: 20 }, { apartMs: 5000 });
   return (
     <Card title="Who led">
       {found.problem?.status === 404 ? (

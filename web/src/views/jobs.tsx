@@ -1,5 +1,5 @@
 /** Jobs: chosen and sorted by the server, as the address says; with what may be done to many. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { useData } from "../data.ts";
 import { clock, count, duration, figure, moment, percent, plural } from "../format.ts";
 import { may } from "../me.ts";
@@ -35,6 +35,9 @@ export function Jobs() {
   useEffect(() => setChosen(new Set()), [asked]);
   const filtered = ["tenant", "pool", "text"].some((name) => query[name] !== undefined);
   const verbs = JOB_VERBS.filter((one) => one.bulk && may(one.verb));
+  // Rows are drawn anew only if the columns are: an hour is as fine as they tell time.
+  const hour_s = Math.floor((found.now_s ?? 0) / 3600) * 3600;
+  const shown = useMemo(() => columns(hour_s), [hour_s]);
   const rows = found.rows.filter((row) => chosen.has(row.job));
   return (
     <Card
@@ -63,7 +66,7 @@ export function Jobs() {
       ) : (
         <LongTable
           label="Jobs"
-          columns={columns(found.now_s ?? 0)}
+          columns={shown}
           rows={found.rows}
           total={found.total}
           id={(row) => row.job}

@@ -1,17 +1,12 @@
 /** Branches as the gateway has them: asked for, followed, ended. */
 import { useEffect, useState } from "preact/hooks";
-import { Problem, asked, problemOf, read } from "../api.ts";
+import { Problem, type Schemas, asked, problemOf, read } from "../api.ts";
 
 /** What is done otherwise than in the control; what is absent stays as it is. */
-export interface Change {
-  policy?: string | null;
-  settings?: Record<string, number>;
-  add_nodes?: Record<string, number>;
-  lose?: string[];
-  demand?: number;
+export type Change = Partial<Omit<Schemas["ChangeBody"], "requests">> & {
+  /** Verbs as somebody wrote them: which they may be, the gateway says. */
   requests?: Record<string, unknown>[];
-  jobs?: { like: string; count: number }[];
-}
+};
 
 export interface Asked {
   entry: number | null;
@@ -20,74 +15,14 @@ export interface Asked {
   change: Change;
 }
 
+export type Branch = Schemas["BranchAnswer"];
+export type Result = Schemas["BranchResult"];
 /** What came of a stretch of time: GPU hours, hours and counts. */
-export interface Outcome {
-  done: number;
-  mean_jct_h: number | null;
-  deadlines_met: number;
-  preemptions: number;
-  migrations: number;
-  loans: number;
-  reclaims: number;
-  reclaims_late: number;
-  used_gpu_h: number;
-  lent_gpu_h: number;
-  short_gpu_h: number;
-  waiting: number;
-}
-
+export type Outcome = Schemas["Outcome"];
 export type Part = keyof Outcome;
-export type Ranges = Partial<Record<Part, [number, number] | null>>;
-
-export interface TideRow {
-  at_s: number;
-  need: number;
-  owned: number;
-  lent: number;
-  unused: number;
-  used: number;
-  queued: number;
-}
-
-export interface Deed {
-  at_s: number;
-  entry: number;
-  subject: string;
-  kind: string;
-  what: string;
-  only_in: "control" | "branch";
-}
-
-export interface Result {
-  cell: string;
-  entry: number;
-  at_s: number;
-  until_s: number;
-  recorded_until_s: number;
-  owners_need: string;
-  recorded: Outcome | null;
-  control_until_recorded_end: Outcome;
-  control: Outcome;
-  branch: Outcome | null;
-  runs: number;
-  ranges: Partial<Record<"control" | "branch" | "difference", Ranges>> | null;
-  first_difference: Deed | null;
-  violations: number;
-  tide: { recorded: TideRow[]; control: TideRow[]; branch: TideRow[] | null };
-  deeds: Deed[];
-}
-
-export interface Branch {
-  branch: string;
-  cell: string;
-  state: "waiting" | "running" | "done" | "failed" | "ended";
-  done: number;
-  problem: string | null;
-  asked: Asked;
-  asked_by: string;
-  asked_s?: number;
-  result: Result | null;
-}
+export type Ranges = Readonly<Record<string, readonly [number, number] | null>>;
+export type TideRow = Schemas["BranchTideRow"];
+export type Deed = Schemas["DeedRow"];
 
 const API = "/api/v1/branches";
 

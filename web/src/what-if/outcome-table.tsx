@@ -49,7 +49,7 @@ function Cell({ of, part, ranges }: { of: Outcome; part: Part; ranges: Ranges | 
   );
 }
 
-function Range({ of, sign }: { of: [number, number] | null | undefined; sign?: boolean }) {
+function Range({ of, sign }: { of: readonly [number, number] | null | undefined; sign?: boolean }) {
   if (of === null || of === undefined || of[0] === of[1]) return null;
   const told = sign ? signed : value;
   return (

@@ -30,7 +30,7 @@ export function signed(of: number): string {
 }
 
 /** What is done otherwise, part by part; empty: nothing, the control alone. */
-export function changeInWords(change: Change): string[] {
+export function changeInWords(change: Change = {}): string[] {
   const parts: string[] = [];
   if (change.policy) parts.push(`policy ${shortened(change.policy)}`);
   for (const [name, of] of Object.entries(change.settings ?? {})) parts.push(`${shortened(name)} = ${of}`);
