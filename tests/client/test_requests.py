@@ -103,6 +103,9 @@ def test_a_job_becomes_what_the_scheduler_takes() -> None:
     handle = gateway.client().jobs.submit(job, key="dag-17", reason="nightly")
     body = json.loads(gateway.asked[-1].content)
     assert body["reason"] == "nightly"
+    assert "tenant" not in body["args"]["spec"], "the gateway knows whose it is"
+    assert job.model_copy(update={"tenant": "vision"}).spec("j", NOW_S)["tenant"] == "vision"
+    body["args"]["spec"]["tenant"] = "research"
     args = SubmitJob.model_validate(body["args"])
     assert args.job == handle.id
     assert args.spec.deadline_s == NOW_S + 7200
