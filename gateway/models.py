@@ -116,12 +116,32 @@ class TideRow(BaseModel):
     queue: int = Field(description="Jobs that wait.")
 
 
+class ForeseenRow(BaseModel):
+    """What an owner is forecast to need in a slot of time, in GPUs."""
+
+    at_s: float = Field(description="When the slot begins.")
+    need: float
+    need_high: float = Field(description="With what the policy keeps beside the forecast.")
+
+
+class Foreseen(BaseModel):
+    """What an owner is forecast to need, as far as the policy looks."""
+
+    lender: str
+    rows: list[ForeseenRow]
+
+
 class TideAnswer(Framed):
     """The tide over time: at the end of each five minutes, and now."""
 
     slot_s: float
     complete: bool = Field(description="False while the index is being built.")
     rows: list[TideRow]
+    forecast: list[Foreseen] | None = Field(
+        default=None,
+        description="If it was asked for: the policy's own forecast of each lender whose report is "
+        "fresh; empty under one that does not lend. Of now it may be half a minute old.",
+    )
 
 
 class MomentRow(BaseModel):

@@ -20,6 +20,7 @@ from explain.tide import tide_of
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S
 from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
+from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
 from gateway.subjects import Sight, Subject
@@ -56,6 +57,9 @@ async def tide(
     since: Annotated[str | None, Query(description="From this moment on.", max_length=64)] = None,
     until: Annotated[str | None, Query(description="Up to this moment.", max_length=64)] = None,
     points: Annotated[int, Query(description="Rows, at most.", ge=2, le=5000)] = 600,
+    forecast: Annotated[
+        bool, Query(description="Also what the policy forecasts that owners will need.")
+    ] = False,
 ) -> Response:
     """Give over time what owners need and have, what is lent, unused and used, and the queue."""
     begin_s = 0.0 if since is None else _named("since", since)
@@ -75,6 +79,7 @@ async def tide(
         rows = rows[::-1][::stride][::-1]
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
+    document["forecast"] = forecast_of(moment) if forecast else None
     return at.answer(moment, document, lasts=complete)
 
 
