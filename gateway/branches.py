@@ -63,7 +63,8 @@ class Kept:
     """A branch that somebody asked for."""
 
     id: str
-    cell: str
+    feed: Feed
+    generation: int  #: Of the feed, when it was asked for.
     entry: int
     by: str
     asked: BranchBody
@@ -73,6 +74,11 @@ class Kept:
     folder: Path
     whole: bool  #: Whether the log begins where the cell does, so that a branch of it replays.
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def cell(self) -> str:
+        """The cell that it is of."""
+        return self.feed.cell
 
     @property
     def tail(self) -> Path:
@@ -176,14 +182,16 @@ class Branches:
             )
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="tidegate-branches-"))
-        name, folder = secrets.token_hex(4), self._folder
+        name, folder, generation = secrets.token_hex(4), self._folder, feed.generation
         journal = await self._journal(feed, entry)
         change, tail = change_of(body.change), folder / f"{name}.tail"
         wanted = Wanted(entry, body.hours, body.runs, change, feed.log.name, tail)
         task = Task(work.branched, (journal, wanted), Bounds(cpu_s=CPU_S * body.runs))
         begun = self._shop.put(Work(who.name, task))
         whole = feed.index.first == 0
-        kept = Kept(name, feed.cell, entry, who.name, asked, now_s, journal, begun, folder, whole)
+        kept = Kept(
+            name, feed, generation, entry, who.name, asked, now_s, journal, begun, folder, whole
+        )
         self._kept[name] = kept
         while len(self._kept) > KEPT_MOST and (oldest := self._oldest()):
             self._forget(oldest)
@@ -230,6 +238,9 @@ class Branches:
         if not kept.whole:
             raise Problem(409, "the log that was branched has lost its beginning, so that nothing "
                           "that goes on from it can be replayed")  # fmt: skip
+        if kept.feed.generation != kept.generation and not kept.log.exists():
+            raise Problem(409, "the log that was branched is another one now, so that its entries "
+                          "before the branch are gone")  # fmt: skip
         async with kept.saving:
             if not kept.log.exists():
                 draft = kept.log.with_suffix(".draft")

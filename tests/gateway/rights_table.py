@@ -149,7 +149,7 @@ def keep_branch(served: Served) -> None:
     journal = Journal(partial(opened, Path()), feed.cell, feed.origin_s)
     work = Work("boss", Task(branched, (), Bounds()))
     branches._kept["b1"] = Kept(
-        "b1", feed.cell, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
+        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
     )
 
 
