@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, models, telling, views
+from gateway import cursors, drawing, models, models_health, telling, views
 from gateway.asking import (
     Asked,
     CellName,
@@ -253,7 +253,7 @@ def _cell(feed: Feed) -> dict[str, object]:
     }
 
 
-@router.get("/health", response_model=models.Health)
+@router.get("/health", response_model=models_health.Health)
 async def health(here: Here) -> Response:
     """Say how the gateway is: whether it reads the log, and how far its index is."""
     feeds = here.cells.feeds.values()

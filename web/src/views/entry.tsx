@@ -5,7 +5,7 @@ import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
 import { stimulusInWords, valueInWords, words } from "../journal-words.ts";
 import { Card, Empty, JobLink, Loaded, Name, NodeLink } from "../parts.tsx";
-import { href } from "../route.ts";
+import { href, route } from "../route.ts";
 import "../journal.css";
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -25,7 +25,11 @@ interface Decision {
 export function Entry({ id }: { id: string }) {
   const number = /^[0-9]{1,15}$/.test(id) ? Number(id) : null;
   const off = number === null;
-  const found = useData("/api/v1/entries/{number}", { number: number ?? 0 }, { off, timeless: true });
+  const found = useData(
+    "/api/v1/entries/{number}",
+    { number: number ?? 0, cell: route.value.cell },
+    { off, timeless: true },
+  );
   if (number === null) {
     return (
       <Empty title="An entry has a number.">
@@ -99,7 +103,11 @@ function What({ stimulus }: { stimulus: Stimulus }) {
 }
 
 function Reasons({ number }: { number: number }) {
-  const found = useData("/api/v1/decisions", { entry: number, limit: 1 }, { timeless: true });
+  const found = useData(
+    "/api/v1/decisions",
+    { entry: number, limit: 1, cell: route.value.cell },
+    { timeless: true },
+  );
   return (
     <Card title="Why">
       <Loaded of={found}>

@@ -3,8 +3,9 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { bytes, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
+import { head } from "../live.ts";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
-import { href } from "../route.ts";
+import { href, route } from "../route.ts";
 import "../health/health.css";
 
 export function Health() {
@@ -27,8 +28,8 @@ const STATUS: Readonly<Record<string, string>> = {
 };
 
 function Gateway() {
-  const health = useData("/api/v1/health", {}, { timeless: true });
-  const cells = useData("/api/v1/cells", {}, { timeless: true });
+  const health = useData("/api/v1/health", {}, { timeless: true, again: head.value?.entry, apartMs: 2000 });
+  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.entry, apartMs: 2000 });
   return (
     <Loaded of={health}>
       {(found) => {
@@ -124,7 +125,7 @@ function Index({ of }: { of: Schemas["IndexHealth"] }) {
 type VerifiedAnswer = Schemas["VerifiedAnswer"];
 
 function Verified() {
-  const found = useData("/api/v1/verified", {}, { timeless: true });
+  const found = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: head.value?.entry, apartMs: 2000 });
   return (
     <Card title="Decided again from the start">
       <p class="quiet">
