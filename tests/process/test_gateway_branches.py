@@ -85,6 +85,7 @@ async def test_a_branch_is_what_the_command_says(log: Path, capsys: Capture) -> 
     assert code == 0
     said = orjson.loads(shown)
     tide, deeds = result.pop("tide"), result.pop("deeds")
+    assert result.pop("previews") == [], "nobody asks for anything"
     assert result == said | {"log": str(log)}
     assert deeds[0] == result["first_difference"]
     assert [one["at_s"] for one in deeds] == sorted(one["at_s"] for one in deeds)
@@ -205,6 +206,24 @@ async def test_a_request_that_the_engine_refuses_fails_the_branch(log: Path) -> 
         name = (await asked(served, hours=0.1, change={"requests": [request]}))["branch"]
         found = await come_to(served, name, "failed", "done")
         assert found["problem"].startswith("change.requests: args.node: "), found["problem"]
+
+
+async def test_what_a_request_moves_is_what_the_command_previews(
+    log: Path, capsys: Capture
+) -> None:
+    async with serve(log) as served:
+        jobs = (await served.get("jobs", state="running", pool="training"))["jobs"]
+        node = next(iter(jobs[0]["allocation"]))
+        request = {"verb": "node.drain", "node": node, "by_s": 600}
+        name = (await asked(served, hours=0.5, change={"requests": [request]}))["branch"]
+        result = (await come_to(served, name, "failed", "done"))["result"]
+    (found,) = result["previews"]
+    assert [one["node"] for one in found["nodes"]] == [node]
+    assert found["moves"][0]["is_subject"]
+    command = ("node", "drain", node, "--by", "10m", "--dry-run", "--preview", 0.5)
+    code, shown, _ = await asyncio.to_thread(ran, capsys, *command, "--log", log, "--json", "-")
+    assert code == 0
+    assert orjson.loads(shown)["preview"] == found
 
 
 async def test_a_forecast_is_the_range_of_branches_without_change(log: Path) -> None:

@@ -5,6 +5,7 @@ import { Card, Empty, Name, ProblemNote } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
 import { type Branch, type Deed, type Result, cellOf, end, logOf, useBranch } from "./branches.ts";
 import { OutcomeTable } from "./outcome-table.tsx";
+import { PreviewCard } from "./preview.tsx";
 import { Tides } from "./tides.tsx";
 import { changeInWords, errorInWords, warnings } from "./words.ts";
 
@@ -106,6 +107,9 @@ function Found({ of, branch }: { of: Result; branch: string }) {
         </ul>
       )}
       {job !== undefined && of.branch !== null && <OfJob of={of} job={job} branch={branch} />}
+      {of.previews.map((one, at) => (
+        <PreviewCard key={at} of={one} />
+      ))}
       <Card title="The tide, in GPUs" aside={<span>one cursor over all</span>}>
         <Tides of={of} />
       </Card>
