@@ -1,4 +1,4 @@
-"""What the API answers of the gateway itself: how it reads the log, and how far its index is."""
+"""What the API answers of the gateway itself: whether it reads the log, how far its index is."""
 
 from pydantic import BaseModel, Field
 

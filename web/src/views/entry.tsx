@@ -39,6 +39,7 @@ export function Entry({ id }: { id: string }) {
   }
   return (
     <div class="stack">
+      {found.data === null && <h1>Entry {number}</h1>}
       <Loaded of={found}>
         {(entry) => {
           const stimulus = entry.stimulus as unknown as Stimulus;

@@ -20,6 +20,7 @@ export function BranchPage({ id }: { id: string }) {
   }
   return (
     <div class="stack">
+      {data === null && <h1>What if</h1>}
       {problem !== null && <ProblemNote of={problem} />}
       {data !== null && <Head of={data} again={again} />}
       {data !== null && <Progress of={data} />}
