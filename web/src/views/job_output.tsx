@@ -46,6 +46,9 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
         </p>
       )}
       {!begun && <p class="quiet">It has not started yet.</p>}
+      {begun && allowed && !follows && (
+        <p class="quiet">The end of what its first worker writes, as its agent sends it while you read.</p>
+      )}
       {follows && <Tail id={id} until_s={() => why.now_s + 60} />}
     </Card>
   );
