@@ -121,6 +121,7 @@ class As:
 PATHS = {
     "overview": ["overview", "overview?entry=4"],
     "tide": ["tide"],
+    "moments": ["moments", "moments?entry=4"],
     "rules": ["rules", "rules?entry=4"],
     "loans": ["loans"],
     "me": ["me"],

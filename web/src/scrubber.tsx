@@ -7,6 +7,7 @@ import { Icon } from "./icons.tsx";
 import { closer, entryAt, happened, moments, range, showTime, shown, step, stepMatter, timeOf } from "./moments.ts";
 import { go, isPast, route } from "./route.ts";
 import type { Schemas } from "./api.ts";
+import { Verified } from "./standing.tsx";
 import { paintTrack } from "./track.ts";
 import { scheme } from "./theme.ts";
 
@@ -53,6 +54,7 @@ export function Scrubber() {
       </div>
       <Track now_s={now_s} />
       <div class="scrubber-said">
+        <Verified />
         <span class="when" title={what === "" ? "In the log’s own time, UTC" : what}>
           <strong>{now_s === null ? "–" : clock(now_s)}</strong>
           <small>

@@ -44,7 +44,7 @@ export function Tide() {
         }
       </Loaded>
         <div class="stack">
-          <Attention />
+          <Attention overview={overview.data} />
           <Lately />
         </div>
       </div>
