@@ -144,7 +144,6 @@ PATHS = {
     "stays": ["jobs/acme-waits/stays", "jobs/zeta-secret-run/stays"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
-    "moments": ["moments"],
     "reclaims": ["reclaims", "reclaims?node=n0"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
     "diff": ["diff?entry=1&vs=7", "diff?entry=3&vs=4"],
