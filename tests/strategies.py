@@ -84,7 +84,8 @@ def _drawn(schema: dict[str, Any], defs: dict[str, Any]) -> SearchStrategy[Any]:
         case "object" if "patternProperties" in schema:
             ((pattern, values),) = schema["patternProperties"].items()
             names = _drawn({"type": "string", "pattern": pattern}, defs)
-            return st.dictionaries(names, _drawn(values, defs), max_size=3)
+            least = schema.get("minProperties", 0)
+            return st.dictionaries(names, _drawn(values, defs), min_size=least, max_size=3)
         case "object":
             return st.dictionaries(st.text(max_size=8), json_values(), max_size=3)
         case other:
