@@ -17,12 +17,12 @@ from typing import Any
 
 from bus.contract import Bus
 from gateway import work
+from gateway.assignment import Bounds, Task
 from gateway.feed import Feed
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import Moment, guarded
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
-from gateway.task import Bounds, Task
 from gateway.work import Journal, Wanted
 from gateway.workshop import Work, Workshop
 from scheduler.core.state import ClusterState

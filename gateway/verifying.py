@@ -14,9 +14,9 @@ import orjson
 
 from bus.contract import Bus
 from gateway import children
+from gateway.assignment import Bounds, Task, Tell
 from gateway.feed import Feed
 from gateway.past import guarded
-from gateway.task import Bounds, Task, Tell
 from gateway.work import Journal
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState

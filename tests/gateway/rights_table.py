@@ -18,10 +18,10 @@ import httpx
 from fastapi import FastAPI
 
 from gateway import openapi
+from gateway.assignment import Bounds, Task
 from gateway.branches import Kept
 from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
-from gateway.task import Bounds, Task
 from gateway.work import Journal, branched
 from gateway.workshop import Work
 from scheduler.core.rights import MAY

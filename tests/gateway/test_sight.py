@@ -146,7 +146,6 @@ PATHS = {
     "curves": ["jobs/acme-waits/curves", "jobs/zeta-secret-run/curves"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
-    "moments": ["moments"],
     "reclaims": ["reclaims", "reclaims?node=n0"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
     "perfetto": ["perfetto", f"perfetto?since={START_S + 30}&until={START_S + 60}"],

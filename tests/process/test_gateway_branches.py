@@ -318,7 +318,7 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
             from functools import partial
             from pathlib import Path
             from gateway import children
-            from gateway.task import Bounds, Task
+            from gateway.assignment import Bounds, Task
             from gateway.verifying import verified
             from gateway.work import Journal
             from tests.gateway.conftest import opened
