@@ -21,7 +21,7 @@ _NEWEST: WeakKeyDictionary[Feed, tuple[int, float, list[dict[str, Any]]]] = Weak
 def forecast_of(moment: Moment) -> list[dict[str, Any]]:
     """Give by lender what it is forecast to need; nothing under a policy that does not lend."""
     state, feed = moment.state, moment.feed
-    if moment.pinned or moment.entries != feed.entries:
+    if moment.is_past:
         return _forecast(state)
     number, made_s, known = _NEWEST.get(feed, (-1, 0.0, []))
     if number == state.number or (0 <= number < state.number and state.now_s < made_s + _OLD_S):

@@ -192,7 +192,3 @@ class ForecastComing(BaseModel):
     entry: int
     job: str
     done: float = Field(description="0 to 1.")
-
-
-#: A document of a branch, as it is kept.
-Document = dict[str, Any]

@@ -6,7 +6,7 @@ Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
 from dataclasses import fields
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from explain.answer import Answer
 from explain.cell import rules_of
@@ -22,7 +22,7 @@ from explain.tide import tide_of
 from explain.turns import positions
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S
-from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
+from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of
 from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
@@ -31,8 +31,6 @@ from scheduler.core.state import Job
 from scheduler.core.transitions import JobState, NodeState
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
-JobId = Annotated[str, Path(description="The job's id.", max_length=256)]
 Text = Annotated[
     str | None,
     Query(description="Only those whose names hold this, in upper or lower case.", max_length=256),
@@ -97,12 +95,10 @@ async def nodes(
     page = await at.page(cursor, asked)
 
     async def gather(moment: Moment) -> dict[str, Measured]:
-        past = moment.pinned or moment.entries != moment.feed.entries
-
         async def find() -> dict[str, Measured]:
             return await read_measured(moment.feed.log.bus, len(moment.state.nodes))
 
-        return {} if past else await guarded(moment.feed, find)
+        return {} if moment.is_past else await guarded(moment.feed, find)
 
     moment, used = await at.settled(gather, None if page is None else page.entries)
     found = views.chosen_nodes(

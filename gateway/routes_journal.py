@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from gateway import cursors, drawing, models, models_health, telling, views
 from gateway.asking import (
-    Asked,
+    At,
     CellName,
     CursorText,
     Here,
@@ -41,7 +41,6 @@ from gateway.stream import heads
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
 LetterTopic = Literal["commands", "events", "requests", "telemetry"]
 
 

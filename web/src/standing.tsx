@@ -1,9 +1,9 @@
 /** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
 import { useEffect, useState } from "preact/hooks";
-import { useRead } from "./data.ts";
+import { useData } from "./data.ts";
 import { count, duration } from "./format.ts";
 import { connection, head, heardAt, signedOut } from "./live.ts";
-import { isPast } from "./route.ts";
+import { isPast, route } from "./route.ts";
 
 /** Live, past, or how old the data is that is still drawn. */
 export function Connection() {
@@ -46,12 +46,6 @@ function useNow(on: boolean): number {
   return now;
 }
 
-interface VerifiedAnswer {
-  state: "none" | "running" | "identical" | "differs";
-  entries: number;
-  of: number;
-  first_difference: number | null;
-}
 const LOOK_MS = 15_000;
 
 /** Whether deciding every entry anew, in the background, gave the same. */
@@ -61,12 +55,12 @@ export function Verified() {
     const timer = setInterval(() => setLook((was) => was + 1), LOOK_MS);
     return () => clearInterval(timer);
   }, []);
-  const { data, problem } = useRead<VerifiedAnswer>("/api/v1/verified", {}, { timeless: true, again: look });
-  if (data === null || problem !== null || data.state === "none") return null;
+  const { data, problem } = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: look });
+  if (data === null || problem !== null || data.state === "none" || data.state === "failed") return null;
   if (data.state === "differs") {
     return (
-      <span class="badge bad" title="Deciding this log anew gave something else">
-        differs on replay at {count(data.first_difference)}
+      <span class="badge bad" title={`Deciding this log anew gave something else: ${data.first_difference ?? ""}`}>
+        differs on replay
       </span>
     );
   }

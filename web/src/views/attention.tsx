@@ -45,7 +45,7 @@ export function Attention({ overview }: { overview: Schemas["Overview"] | null }
       key: `freeze ${whom}`, urgent: false,
       what: (
         <>
-          {whom === "" ? "no lender" : <NodeLink node={whom} />} lends: frozen by <Name of={String(freeze.by)} />
+          {whom === "" ? "no lender lends" : <><NodeLink node={whom} /> lends nothing new</>}: frozen by <Name of={String(freeze.by)} />
         </>
       ),
     });

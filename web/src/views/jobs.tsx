@@ -124,7 +124,7 @@ function size(row: JobRow) {
   );
 }
 
-export function Slack({ of }: { of: JobRow }) {
+function Slack({ of }: { of: JobRow }) {
   if (of.slack_s === null) return <span class="quiet">–</span>;
   const late = of.slack_s < 0;
   return (
