@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
-import { stimulusInWords, valueInWords, words } from "../journal-words.ts";
+import { fieldInWords, stimulusInWords, valueInWords, words } from "../journal-words.ts";
 import { Card, Empty, JobLink, Loaded, Name, NodeLink } from "../parts.tsx";
 import { href, route } from "../route.ts";
 import "../journal.css";
@@ -231,7 +231,7 @@ function FactTable({ kind, rows }: { kind: string; rows: Fields[] }) {
         <thead>
           <tr>
             {names.map((name) => (
-              <th scope="col" key={name}>{name.replace(/_s$/, "").replace(/_/g, " ")}</th>
+              <th scope="col" key={name}>{fieldInWords(name)}</th>
             ))}
           </tr>
         </thead>
@@ -254,7 +254,7 @@ function Pairs({ of }: { of: Fields }) {
     <dl class="pairs">
       {Object.entries(of).map(([name, value]) => (
         <div key={name}>
-          <dt>{name.replace(/_s$/, "").replace(/_/g, " ")}</dt>
+          <dt>{fieldInWords(name)}</dt>
           <dd><Value name={name} of={value} /></dd>
         </div>
       ))}
