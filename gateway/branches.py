@@ -311,7 +311,9 @@ class Branches:
 
 
 def _sees(who: Subject, kept: Kept) -> bool:
-    return who.sight is Sight.EVERYTHING or who.name == kept.by
+    # Who may not begin one any more does not see what it tells of others' jobs either.
+    mine = who.name == kept.by and who.sight is not Sight.OWN_NAMES
+    return mine or who.sight is Sight.EVERYTHING
 
 
 def change_of(body: ChangeBody) -> Change:

@@ -22,10 +22,11 @@ from explain.tide import tide_of
 from explain.turns import positions
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S
-from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of
+from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of, tagged
 from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
+from gateway.sight import WHOSE
 from gateway.subjects import Sight, Subject
 from scheduler.core.state import Job
 from scheduler.core.transitions import JobState, NodeState
@@ -173,12 +174,18 @@ async def jobs(
     turns = positions(moment.state) if position else {}
     rows: Any = jobs_table(views.reading_of(moment), shown, failed, turns).jobs
     if wanted is not None:
-        rows = [{name: getattr(row, name) for name in wanted} for row in rows]
+        # Whose a job is decides what of it is seen, so that is there until it is looked through.
+        needed = dict.fromkeys((*wanted, *WHOSE))
+        rows = [{name: getattr(row, name) for name in needed} for row in rows]
     frame = {**views.framed(moment), "total": total}
     document = {**frame, "jobs": views.written(rows)}
     more = begin + limit if begin + limit < total else None
     document["next"] = await at.next(moment, asked, more)
-    return at.answer(moment, document)
+    seen = at.seen(moment, document)
+    if wanted is not None:
+        seen["jobs"] = [{name: row[name] for name in wanted} for row in seen["jobs"]]
+    entry = "none" if moment.entry is None else str(moment.entry)
+    return tagged(at.request, at.who, moment.feed.name, entry, seen, kept=moment.pinned)
 
 
 @router.get("/jobs/{job}", response_model=models.JobAnswer)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,36 @@ async def test_the_log_is_proven(log: Path) -> None:
         assert found["entries"] == found["of"] == served.feed.entries
         assert len(children()) == 1, "it waits for what is new"
     assert not children()
+
+
+async def test_a_proof_whose_process_was_killed_is_begun_again(log: Path) -> None:
+    async with serve(log) as served:
+        verifying = served.gateway.verifying
+        await served.get("verified")
+        await served.until(children)
+        children()[0].kill()
+        proof = verifying._proofs[served.feed.cell]
+        await served.until(lambda: proof.problem)
+        assert (await served.get("verified"))["state"] == "failed"
+        verifying.again_s = 0.0
+        assert (await served.get("verified"))["state"] == "none"
+        verifying.again_s = 1e9
+        again = verifying._proofs[served.feed.cell]
+        await served.until(lambda: again.level)
+        assert (await served.get("verified"))["state"] == "identical"
+
+
+async def test_who_sees_own_names_alone_by_now_sees_no_branch_that_it_asked_for(
+    log: Path,
+) -> None:
+    authority = As(Role.TENANT, Sight.ALL_NAMES, "vision")
+    async with serve(log, authority=authority, at_once=0) as served:
+        name = (await asked(served))["branch"]
+        assert (await served.get(f"branches/{name}"))["branch"] == name
+        authority.who = replace(authority.who, sight=Sight.OWN_NAMES)
+        assert (await served.get("branches"))["branches"] == []
+        await served.get(f"branches/{name}", 404)
+        await served.get("overview", 404, cell=f"branch-{name}")
 
 
 async def test_a_log_that_decides_otherwise_is_told(log: Path) -> None:
