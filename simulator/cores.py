@@ -226,7 +226,9 @@ class Cores:
         return spoke
 
     def obey(self, command: Command, now_s: float) -> None:
-        """Send a command on its way."""
+        """Send a command on its way; one to an agent that was never there is lost."""
+        if command.agent not in self.agents:
+            return
         epoch = self._driver.engine.state.leader.epoch
         order = Order(command.id, command.data, now_s, command.expires_s, epoch)
         self.agents[command.agent].inbox.put(order, now_s)

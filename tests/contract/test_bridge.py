@@ -279,7 +279,7 @@ async def test_cells_are_carried_by_whoever_is_given_them(world: World) -> None:
         await sharing
     late = world.client("late", ["tidegate/v1/_state/+"], hear)
     await until(lambda: len([address for address in heard if "_state" in address]) == 2)
-    assert late.connected
+    await until(lambda: late.connected)
     assert heard["tidegate/v1/_state/west"][0].retain
     assert b'"cell":"west"' in heard["tidegate/v1/_state/west"][0].value
     await until(lambda: "tidegate/v1/agent-west/down/command" in heard)

@@ -52,8 +52,8 @@ def drawn(rng: np.random.Generator, world: World) -> VerbData:
     node = str(rng.choice([*world.engine.state.nodes, "nowhere"]))
     if rng.random() < 0.5:
         return of_the_cell(rng, world, node)
-    match int(rng.integers(9)):
-        case 8:
+    match int(rng.integers(10)):
+        case 8 | 9:
             return of_who_joins(rng, world, node)
         case 0 | 1:
             return CordonNode(node=node)
@@ -72,9 +72,13 @@ def drawn(rng: np.random.Generator, world: World) -> VerbData:
 
 def of_who_joins(rng: np.random.Generator, world: World, node: str) -> VerbData:
     """Accept any node as something, or take that back."""
-    if rng.integers(2):
-        return RefuseNode(node=str(rng.choice([node, *world.engine.state.standing.accepted])))
-    agent, kind = str(rng.choice(["edge-9", *world.agents])), str(rng.choice(["training", "edge"]))
+    accepted = list(world.engine.state.standing.accepted)
+    if rng.random() < (0.6 if accepted else 0.1):
+        return RefuseNode(node=str(rng.choice(accepted or [node])))
+    agent, kind = (
+        str(rng.choice(["edge-9", *world.agents])),
+        str(rng.choice(["training", "edge", "edge"])),
+    )
     every = None if rng.integers(2) else node
     fields = {"agent": agent, "node": every, "pool": "edge", "pool_kind": kind, "gpu_count": 2}
     return AcceptNode.model_validate(fields)
