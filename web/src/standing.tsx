@@ -1,8 +1,8 @@
 /** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
 import { useEffect, useState } from "preact/hooks";
-import { useRead } from "./data.ts";
 import { count, duration } from "./format.ts";
 import { connection, head, heardAt, signedOut } from "./live.ts";
+import { useProof } from "./proof.ts";
 import { isPast } from "./route.ts";
 
 /** Live, past, or how old the data is that is still drawn. */
@@ -46,27 +46,21 @@ function useNow(on: boolean): number {
   return now;
 }
 
-interface VerifiedAnswer {
-  state: "none" | "running" | "identical" | "differs";
-  entries: number;
-  of: number;
-  first_difference: number | null;
-}
-const LOOK_MS = 15_000;
-
 /** Whether deciding every entry anew, in the background, gave the same. */
 export function Verified() {
-  const [look, setLook] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => setLook((was) => was + 1), LOOK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  const { data, problem } = useRead<VerifiedAnswer>("/api/v1/verified", {}, { timeless: true, again: look });
+  const { data, problem } = useProof();
   if (data === null || problem !== null || data.state === "none") return null;
+  if (data.state === "failed") {
+    return (
+      <span class="badge bad" title={data.problem ?? "The health view says more"}>
+        not proven
+      </span>
+    );
+  }
   if (data.state === "differs") {
     return (
-      <span class="badge bad" title="Deciding this log anew gave something else">
-        differs on replay at {count(data.first_difference)}
+      <span class="badge bad" title={data.first_difference ?? "Deciding this log anew gave something else"}>
+        differs on replay
       </span>
     );
   }

@@ -4,6 +4,7 @@ import { useData } from "../data.ts";
 import { bytes, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
+import { useProof } from "../proof.ts";
 import { href } from "../route.ts";
 import "../health/health.css";
 
@@ -124,7 +125,7 @@ function Index({ of }: { of: Schemas["IndexHealth"] }) {
 type VerifiedAnswer = Schemas["VerifiedAnswer"];
 
 function Verified() {
-  const found = useData("/api/v1/verified", {}, { timeless: true });
+  const found = useProof();
   return (
     <Card title="Decided again from the start">
       <p class="quiet">
