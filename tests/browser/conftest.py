@@ -59,9 +59,9 @@ def browser(_browser_is_here: None) -> Iterator[Browser]:
         found for folder in os.get_exec_path() if (found := Path(folder) / CHROMIUM).exists()
     )
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
