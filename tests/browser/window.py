@@ -4,8 +4,9 @@ import contextlib
 from typing import Any, Self
 
 import httpx
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect
 
+from tests.composed import ROOT
 from tests.patience import PATIENCE_S
 from tests.process.gateway_process import Process
 
@@ -17,6 +18,13 @@ document.addEventListener("securitypolicyviolation", (event) =>
 #: Tests read and reload faster than people: a page that is told to wait does, and shows nothing.
 _WAITS = "429 (Too Many Requests)"
 SIZE = {"width": 1280, "height": 800}
+
+
+def _page_or_on(route: Route) -> None:
+    if route.request.resource_type == "document":
+        route.fulfill(path=ROOT / "gateway" / "static" / "index.html", content_type="text/html")
+    else:
+        route.continue_()
 
 
 class Window:
@@ -48,6 +56,8 @@ class Window:
         self.context.on("weberror", lambda error: self.wrong.append(f"thrown: {error.error}"))
         if robot is None:
             self.context.request.get(gateway.address)
+        else:  # the page itself is for people, who sign in; what it asks for comes of the gateway
+            self.context.route("**/*", _page_or_on)
         self.page: Page = self.context.new_page()
         self._client = httpx.Client(
             base_url=f"{gateway.url}/api/v1",
@@ -63,7 +73,7 @@ class Window:
 
     def settled(self) -> None:
         """Wait until nothing on the page is being read for the first time."""
-        self.page.locator("main h1, main h2").first.wait_for(state="attached")
+        self.page.locator("main h1, main h2, main .problem").first.wait_for(state="attached")
         expect(self.page.locator("main").locator(".waiting, .was")).to_have_count(
             0, timeout=PATIENCE_S * 1000
         )
