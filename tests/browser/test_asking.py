@@ -87,6 +87,7 @@ def test_jobs_are_held_drained_away_and_cancelled(window: Window) -> None:
     verbs.get_by_role("button", name="Drain", exact=False).first.click()
     confirmed(page, "node.drain")
     page.wait_for_timeout(100)
+    told: dict[str, Any] = {}
     for _ in range(int(PATIENCE_S)):  # its jobs save their work and leave
         (told,) = window.api("/nodes", text=node)["nodes"]
         if not any(told["holders"]):
