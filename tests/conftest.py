@@ -26,6 +26,7 @@ LAYERS = (
     "console",
     "gateway",
     "client",
+    "browser",
     "packaging",
     "deploy",
     "security",

@@ -1,9 +1,9 @@
 /** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
 import { useEffect, useState } from "preact/hooks";
-import { useData } from "./data.ts";
 import { count, duration } from "./format.ts";
 import { connection, head, heardAt, signedOut } from "./live.ts";
-import { isPast, route } from "./route.ts";
+import { useProof } from "./proof.ts";
+import { isPast } from "./route.ts";
 
 /** Live, past, or how old the data is that is still drawn. */
 export function Connection() {
@@ -46,20 +46,20 @@ function useNow(on: boolean): number {
   return now;
 }
 
-const LOOK_MS = 15_000;
-
 /** Whether deciding every entry anew, in the background, gave the same. */
 export function Verified() {
-  const [look, setLook] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => setLook((was) => was + 1), LOOK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  const { data, problem } = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: look });
-  if (data === null || problem !== null || data.state === "none" || data.state === "failed") return null;
+  const { data, problem } = useProof();
+  if (data === null || problem !== null || data.state === "none") return null;
+  if (data.state === "failed") {
+    return (
+      <span class="badge bad" title={data.problem ?? "The health view says more"}>
+        not proven
+      </span>
+    );
+  }
   if (data.state === "differs") {
     return (
-      <span class="badge bad" title={`Deciding this log anew gave something else: ${data.first_difference ?? ""}`}>
+      <span class="badge bad" title={data.first_difference ?? "Deciding this log anew gave something else"}>
         differs on replay
       </span>
     );

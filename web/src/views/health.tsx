@@ -5,7 +5,8 @@ import { bytes, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { head } from "../live.ts";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
-import { href, route } from "../route.ts";
+import { useProof } from "../proof.ts";
+import { href } from "../route.ts";
 import "../health/health.css";
 
 export function Health() {
@@ -125,7 +126,7 @@ function Index({ of }: { of: Schemas["IndexHealth"] }) {
 type VerifiedAnswer = Schemas["VerifiedAnswer"];
 
 function Verified() {
-  const found = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: head.value?.entry, apartMs: 2000 });
+  const found = useProof();
   return (
     <Card title="Decided again from the start">
       <p class="quiet">

@@ -1,0 +1,266 @@
+"""Every view, live and at a past entry, shows what the API answers for that moment."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.browser.window import Window
+
+#: Two nodes are on loan and five jobs run; and the newest, when all is over.
+PAST = 1600
+MOMENTS = [pytest.param(None, id="live"), pytest.param(PAST, id="past")]
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def figure(value: float) -> str:
+    """As the page writes a figure: two decimals, and none that is not needed."""
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def moment(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%-d %b %H:%M")
+
+
+def plain(text: str) -> str:
+    """Text without the marks that keep names apart, and with plain spaces."""
+    return re.sub(r"\s+", " ", re.sub("[\u2066-\u2069]", "", text)).strip()
+
+
+def of(at: int | None) -> dict[str, int]:
+    return {} if at is None else {"entry": at}
+
+
+def tide(window: Window, at: int | None) -> None:
+    said = window.api("/overview", **of(at))
+    loans = said["loans"]
+    assert window.figures() == {
+        "running": count(said["jobs"].get("running", 0)),
+        "queued": count(said["jobs"].get("queued", 0)),
+        "GPUs in use": count(said["gpus"]["held"]),
+        "GPUs on loan": count(said["gpus"]["loaned"]),
+        "loans · back again": f"{loans['loans_granted']} · {loans['loans_reclaimed']}",
+        "back late": count(loans["reclaims_late"]),
+        "owners short of": figure(loans["inference_shortfall_gpu_s"] / 3600),
+        "deadlines kept": count(said["deadlines"]["met"]),
+    }
+    rows = window.api("/tide", points=700)["rows"]
+    window.page.get_by_text("The same as a table").click()
+    window.table("The tide as a table").wait_for()
+    names = ("need", "owned", "lent", "unused", "used", "queue")
+    assert window.rows("The tide as a table") == [
+        [moment(row["at_s"]), *(figure(row[name]) for name in names)] for row in reversed(rows)
+    ]
+    last = rows[-1] if at is None else window.api("/tide", points=2, entry=at)["rows"][-1]
+    keys = window.page.locator(".legend").all_inner_texts()
+    assert f"theirs now {count(last['owned'])}" in plain(keys[0])
+    assert f"training uses {count(last['used'])}" in plain(keys[1])
+
+
+def fleet(window: Window, at: int | None) -> None:
+    said = window.api("/fleet", **of(at))
+    nodes = said["nodes"]
+    held = sum(one >= 0 for one in said["gpus"])
+    assert window.figures() == {
+        "nodes": count(len(nodes["name"])),
+        "GPUs": count(sum(nodes["gpus"])),
+        "held by jobs": count(held),
+        "nodes lent": count(sum(one is not None for one in nodes["loan"])),
+        "draining": "0",
+        "cordoned": "0",
+        "silent": "0",
+    }
+    picture = window.page.locator("canvas.fleet-canvas[data-took]")
+    picture.wait_for()
+    drawn = "node.getContext('2d').getImageData(0, 0, node.width, node.height).data"
+    assert picture.evaluate(f"node => new Set({drawn}).size") > 8, "the picture is empty"
+    assert f"{len(nodes['name'])} nodes in {len(said['pools'])} pools" in str(
+        picture.get_attribute("aria-label")
+    )
+    window.page.get_by_role("button", name="As a table").click()
+    window.table("Nodes").locator("tbody tr").first.wait_for()
+    first, expected = 0, []
+    for place, name in enumerate(nodes["name"]):
+        gpus = said["gpus"][first : first + nodes["gpus"][place]]
+        first += nodes["gpus"][place]
+        on = {said["jobs"][one]["job"] for one in gpus if one >= 0}
+        expected.append([name, said["pools"][nodes["pool"][place]]["pool"], on])
+    shown = window.rows("Nodes")
+    assert [[row[0], row[1], set(re.findall(r"job-\d+", row[-1]))] for row in shown] == expected
+
+
+def jobs(window: Window, at: int | None) -> None:
+    said = window.api("/jobs", sort="-submitted", limit=200, **of(at))
+    table = window.table("Jobs")
+    table.locator("tbody tr").first.wait_for()
+    assert table.get_attribute("aria-rowcount") == str(said["total"] + 1)
+    shown = window.rows("Jobs")  # those that are in sight, and some below them
+    assert len(shown) >= min(10, said["total"])
+    for cells, told in zip(shown, said["jobs"], strict=False):
+        row = cells if at is None else ["", *cells]  # in the past none can be chosen
+        assert row[1:4] == [told["job"], told["state"], told["tenant"]]
+        assert plain(row[4]).startswith(count(told["gpus"]) if told["gpus"] else "–")
+        share = int(told["progress"] * 100 + 1e-9)
+        done = f"{share} %" if share or not told["progress"] else "<1 %"
+        assert plain(row[5]) == done
+        assert told["why_in_short"] in plain(row[8])
+
+
+def job(window: Window, at: int | None) -> None:
+    said = window.api("/jobs/job-0009/why", **of(at))
+    row = window.api("/jobs/job-0009", **of(at))["job"]
+    page = window.page
+    assert page.locator(".job-state .state").inner_text() == said["state"]
+    shown = window.figures()
+    assert shown["moved · made way"] == f"{row['migrations']} · {row['preemptions']}"
+    assert plain(shown["done"]) == f"{int(row['progress'] * 100)} %"
+    sentence = plain(page.locator(".sentence").inner_text())
+    assert sentence.lower().rstrip(".") == said["because"]["sentence"].lower()
+    story = page.locator(".story li")
+    told = [plain(one) for one in story.all_inner_texts()]
+    assert len(told) == len(said["history"])
+    for line, event in zip(told, reversed(said["history"]), strict=True):
+        assert event["what"] in line
+        assert event["detail"] in line
+
+
+def loans(window: Window, at: int | None) -> None:
+    said = window.api("/loans", **of(at))
+    totals = said["totals"]
+    shown = window.figures()
+    assert shown["GPUs lent"] == count(sum(one["gpus"] for one in said["loans"]))
+    granted = f"{totals['loans_granted']} / {totals['loans_reclaimed']}"
+    assert shown["lent / given back so far"] == granted
+    assert shown["of them late"] == count(totals["reclaims_late"])
+    assert shown["GPU hours lent"] == figure(totals["loaned_gpu_s"] / 3600)
+    on_loan = window.rows("Nodes on loan")
+    assert sorted(row[0] for row in on_loan) == sorted(one["node"] for one in said["loans"])
+    reclaims = window.api("/reclaims", **of(at))["reclaims"]
+    bars = window.page.locator(".reclaims > li")
+    told = [plain(one) for one in bars.all_inner_texts()]
+    assert len(told) == len(reclaims)
+    for text, one in zip(told, reclaims, strict=True):
+        assert f"{one['node']} {moment(one['called_s'])} →{one['entry']}" in text
+        assert one["because"]["sentence"] in text
+        assert ("late by" in text) == (one["late_s"] > 0)
+
+
+def decisions(window: Window, at: int | None) -> None:
+    said = window.api("/decisions", limit=200, **of(at))["decisions"]
+    shown = window.rows("Decisions")
+    assert len(shown) > 10
+    for row, told in zip(shown, said, strict=False):
+        assert row[:2] == [str(told["entry"]), moment(told["at_s"])]
+        assert plain(row[3]) == (told["subject"] or "–")
+        if told["reasons"]:
+            assert told["reasons"][0]["sentence"] in plain(row[5])
+
+
+def entry(window: Window, at: int | None) -> None:
+    said = window.api("/entries/1672")
+    row = window.api("/decisions", entry=1672, limit=1)["decisions"][0]
+    text = plain(window.page.locator("main").inner_text())
+    assert "Entry 1672" in text
+    for reason in row["reasons"][:8]:
+        assert reason["sentence"] in text
+    for kind, fields in said["decision"]["facts"]:
+        if kind == "CommandIssued":
+            assert f"{fields['agent']}" in text
+    raw = window.page.locator(".raw pre").text_content()
+    assert f'"digest": "{said["digest"]}"' in str(raw)
+
+
+def tenants(window: Window, at: int | None) -> None:
+    said = window.api("/rules", **of(at))
+    going = window.api("/jobs", limit=200, **of(at))["jobs"]
+    assert said["policy"]["policy"] in plain(window.page.locator("main").inner_text())
+    held: dict[str, int] = {}
+    for row in going:
+        if row["end_s"] is None:
+            held[row["tenant"]] = held.get(row["tenant"], 0) + row["gpus"]
+    shown = window.rows("Table of tenants")
+    assert {row[0]: row[1] for row in shown} == {name: count(n) for name, n in held.items()}
+
+
+def health(window: Window, at: int | None) -> None:
+    said = window.api("/health")["cells"]
+    cells = window.rows("Cells")
+    assert [[row[0], row[3]] for row in cells] == [[one["cell"], str(one["entry"])] for one in said]
+    leaders = window.api("/leaders", **of(at))["leaders"]
+    told = [plain(one) for one in window.page.locator(".leaders > li").all_inner_texts()]
+    assert len(told) == len(leaders)
+    assert all(one["leader"] in text for one, text in zip(leaders, told, strict=True))
+    agents = window.api("/agents", **of(at))["agents"]
+    assert [row[:2] for row in window.rows("Agents")] == [
+        [one["agent"], one["state"]] for one in agents
+    ]
+    window.page.get_by_text("Identical on replay.").wait_for()  # it is decided again meanwhile
+    window.page.locator(".top-aside").get_by_text("identical on replay").wait_for()
+
+
+def audit(window: Window, at: int | None) -> None:
+    said = window.api("/requests", limit=200, **of(at))["acts"]
+    shown = window.rows("What was asked for")
+    assert len(shown) >= min(10, len(said))
+    for row, told in zip(shown, said, strict=False):
+        assert [row[0], row[3], row[4], row[5]] == [
+            str(told["entry"]), told["verb"], told["about"], told["result"],
+        ]  # fmt: skip
+        assert plain(row[2]).startswith(told["subject"])
+
+
+def dead_letters(window: Window, at: int | None) -> None:
+    assert window.api("/dead-letters")["letters"] == []
+    assert "No dead letters" in window.page.locator("main").inner_text()
+
+
+def what_if(window: Window, at: int | None) -> None:
+    assert window.page.get_by_label("after entry").input_value() == ("" if at is None else str(at))
+    pools = [one["pool"] for one in window.api("/overview", **of(at))["pools"]]
+    for pool in pools:
+        window.page.get_by_label(f"more in {pool}").wait_for()
+
+
+Check = Callable[[Window, int | None], None]
+VIEWS: dict[str, Check] = {
+    "/": tide,
+    "/fleet": fleet,
+    "/jobs?state=all": jobs,
+    "/jobs/job-0009": job,
+    "/loans": loans,
+    "/decisions": decisions,
+    "/decisions/1672": entry,
+    "/what-if": what_if,
+    "/tenants": tenants,
+    "/health": health,
+    "/dead-letters": dead_letters,
+    "/audit": audit,
+}
+
+
+@pytest.mark.parametrize("at", MOMENTS)
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_view_shows_what_the_gateway_answers(window: Window, path: str, at: int | None) -> None:
+    if at is not None:
+        path += f"{'&' if '?' in path else '?'}entry={at}"
+    window.open(path)
+    assert window.page.locator(".banner").is_visible() == (at is not None)
+    VIEWS[path.partition("&")[0] if path.startswith("/jobs?s") else path.partition("?")[0]](
+        window, at
+    )
+
+
+def test_two_moments_are_compared(window: Window) -> None:
+    said: dict[str, Any] = window.api("/diff", entry=PAST, vs=1672)
+    window.open(f"/compare?entry={PAST}&vs=1672")
+    for title, kind in (("Jobs", "jobs"), ("Nodes", "nodes")):
+        shown = window.rows(f"{title}, field by field")
+        assert [row[0] for row in shown] == [one["name"] for one in said[kind]]
+        assert len(shown) == said[f"{kind}_total"]
+    sums = window.page.locator("dl.totals > div")
+    assert sums.count() == len(said["totals"])
