@@ -123,6 +123,15 @@ def gateway_kills(raw: Raw) -> str:
     return f"{len(raw['problems'])} of {raw['requests']:,}, {raw['gateways_killed']} kills"
 
 
+def control_error(raw: Raw) -> str:
+    pairs = [one["recorded_and_control"] for one in raw["nights"]]
+    done, deadlines = (
+        max(abs(one[part][1] - one[part][0]) for one in pairs) for part in ("done", "deadlines_met")
+    )
+    used = max(abs(one["used_gpu_h"][1] / one["used_gpu_h"][0] - 1) for one in pairs)
+    return f"{done}, {deadlines}, {percent(used)}"
+
+
 def seek(raw: Raw) -> str:
     return f"{raw['gateway_seek_p50_ms']:.0f} / {raw['gateway_seek_p95_ms']:.0f} ms"
 
