@@ -32,7 +32,7 @@ help: ## Show this list
 	@echo
 	@echo '  Pass arguments on with ARGS, as in: make test ARGS="-k loans"'
 
-demo: $(READY) ## Run scheduler, agents and console in one process, no broker
+demo: $(READY) ## Watch a simulated day: scheduler, agents and tenants on this machine, no broker
 	@$(BIN)/tidegate demo $(ARGS)
 
 test: $(READY) ## Run the tests, fast layers first

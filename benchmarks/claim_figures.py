@@ -134,6 +134,11 @@ def viewers(raw: Raw) -> str:
     return f"{now:.0f} / {past:.0f} ms"
 
 
+def large_gateway(raw: Raw) -> str:
+    now, past = (raw[f"cell_{what}_p95_ms"] for what in ("overview", "past"))
+    return f"{raw['cell_peak_mib'] / 1024:.1f} GiB; {now:.0f} ms, {past:,.0f} ms"
+
+
 def requests(raw: Raw) -> str:
     return "; ".join(
         f"{raw[f'{bus}_p50_ms']:.0f} / {raw[f'{bus}_p99_ms']:.0f} ms" for bus in ("sqlite", "kafka")

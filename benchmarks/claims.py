@@ -67,6 +67,8 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
         "gateway",
         "explain",
         "benchmarks/gateway.py",
+        "benchmarks/gateway_cell.py",
+        "benchmarks/large_cell.py",
         "benchmarks/requests.py",
     ),
     "brokers.md": (
@@ -354,6 +356,13 @@ CLAIMS: tuple[Claim, ...] = (
         figures.viewers,
         "the log does not grow meanwhile",
         ("gateway.json",),
+    ),
+    Claim(
+        "gateway.md",
+        "10,000 nodes and 50,000 jobs: most memory of a gateway; overview now and of the past, p95",
+        figures.large_gateway,
+        "a minute of the cell's work, on a machine that others used",
+        ("gateway-cell.json",),
     ),
     Claim(
         "gateway.md",

@@ -203,11 +203,12 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--cell", help="NODESxJOBS: instead, of a cell of this size")
     parser.add_argument("--minutes", type=int, default=30, help="of the cell's work (30)")
+    parser.add_argument("--log", type=Path, help="of the cell whose log this is, written before")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     if options.cell is not None:
         nodes, _, jobs = options.cell.partition("x")
-        figures = gateway_cell.run(int(nodes), int(jobs), options.minutes)
+        figures = gateway_cell.run(int(nodes), int(jobs), options.minutes, options.log)
     else:
         figures = run(0.0, options.entries, options.streams)
     text = json.dumps({**provenance(), **figures}, indent=2) + "\n"

@@ -15,11 +15,10 @@ from bus.clock import Clock, SystemClock
 from bus.contract import Bus
 from bus.sqlite import SqliteBus
 from console.kafka import is_kafka, open_kafka, resolved
-from console.output import fail, say
+from console.output import fail
 from explain import reading
 from explain.answer import Reading
 from explain.reading import WhichCell
-from explain.story import Story
 
 #: Where `tidegate demo` records unless told otherwise.
 DEFAULT_LOG = "tidegate-demo.db"
@@ -112,23 +111,3 @@ async def read_bus(bus: Bus, cell: str | None = None) -> Reading:
         if error.cell is not None:
             fail(f"--cell: {cell} is not in this log; it holds {names}.")
         fail(f"This log holds several cells; choose one with --cell: {names}.")
-
-
-def story_in(log: str, cell: str | None, job: str) -> tuple[Reading, Story]:
-    """Read the state of a cell, and the story of a job up to it.
-
-    Raises:
-        Unreadable: it is not a Tidegate log, or damaged.
-    """
-
-    async def ask(bus: Bus) -> tuple[Reading, Story]:
-        found = await read_bus(bus, cell)
-        return found, await reading.read_story(bus, found.cell, job, found.state.number)
-
-    return with_log(log, cell, ask)
-
-
-def say_age(found: Reading) -> None:
-    """Say on standard error if no scheduler spoke for long."""
-    if (said := found.age(SystemClock().now_s())) is not None:
-        say(said)

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from console.bars import bar, legend
-from console.columns import LEFT, REST, RIGHT, Columns, fitted
+from console.columns import LEFT, RIGHT, Columns, fitted
 from console.forms import Found, watches
 from console.output import out
 from console.source import Source
@@ -24,7 +24,7 @@ from explain.uses import Use, uses_of_node
 from scheduler.core.transitions import JobState
 
 _USES = (Use.TRAINING, Use.OWNED, Use.LENT, Use.LEAVING, Use.IDLE, Use.SILENT)
-_BAR = 40
+_BAR = 24
 _POOLS: Columns = {
     "pool": LEFT,
     "kind": LEFT,
@@ -34,9 +34,9 @@ _POOLS: Columns = {
     "idle": RIGHT,
     "lent": RIGHT,
     "busy": RIGHT,
-    "": REST,
+    "": LEFT,
 }
-_POOLS_DROP = ("", "kind", "busy", "nodes", "lent")
+_POOLS_DROP = ("kind", "nodes", "", "busy", "lent")
 #: Lines of the screen that jobs do not have: titles, pools' heading and legend, and one to spare.
 _OTHER_LINES = 9
 _ROWS_LEAST = 3

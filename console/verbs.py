@@ -158,7 +158,9 @@ def _explain(error: Any) -> None:
     context = getattr(error, "ctx", None)
     path = "tidegate" if context is None else context.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
-    say(f"{message}{_log_hint(message, context)}. See `{path} --help`.")
+    # A message may end with a question, such as "Did you mean 'history'?".
+    said = f"{message}{_log_hint(message, context)}"
+    say(f"{said}{'' if said.endswith('?') else '.'} See `{path} --help`.")
 
 
 def _log_hint(message: str, context: Any) -> str:

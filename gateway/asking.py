@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import orjson
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 
 from bus.clock import Clock
 from explain.answer import Answer
@@ -52,7 +52,7 @@ EntryNumber = Annotated[
         le=2**53,
     ),
 ]
-At = Annotated[
+AtText = Annotated[
     str | None,
     Query(
         description="The state as it was at this moment of the log: seconds since the Unix epoch, "
@@ -62,6 +62,7 @@ At = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(description="Rows of a page, at most.", ge=1, le=1000)]
+JobId = Annotated[str, Path(description="The job's id.", max_length=256)]
 CursorText = Annotated[
     str | None,
     Query(description="`next` of the page before; all pages are of one state.", max_length=512),
@@ -157,7 +158,7 @@ class Asked:
     request: Request
     cell: CellName = None
     entry: EntryNumber = None
-    at: At = None
+    at: AtText = None
 
     async def moment(self, entries: int | None = None) -> Moment:
         """Find the moment; `entries`, of a cursor, says which if the request does not.
@@ -269,6 +270,10 @@ class Asked:
     def view(self, *moments: Moment) -> View:
         """Give how who asks sees these moments."""
         return view_of(self.who, *moments)
+
+
+#: What a route takes that answers of a moment.
+At = Annotated[Asked, Depends(Asked)]
 
 
 def view_of(who: Subject, *moments: Moment) -> View:

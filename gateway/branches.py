@@ -17,12 +17,12 @@ from typing import Any
 
 from bus.contract import Bus
 from gateway import work
+from gateway.assignment import Bounds, Task
 from gateway.feed import Feed
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import Moment, guarded
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
-from gateway.task import Bounds, Task
 from gateway.work import Journal, Wanted
 from gateway.workshop import Work, Workshop
 from scheduler.core.state import ClusterState
@@ -63,7 +63,8 @@ class Kept:
     """A branch that somebody asked for."""
 
     id: str
-    cell: str
+    feed: Feed
+    generation: int  #: Of the feed, when it was asked for.
     entry: int
     by: str
     asked: BranchBody
@@ -73,6 +74,11 @@ class Kept:
     folder: Path
     whole: bool  #: Whether the log begins where the cell does, so that a branch of it replays.
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def cell(self) -> str:
+        """The cell that it is of."""
+        return self.feed.cell
 
     @property
     def tail(self) -> Path:
@@ -176,14 +182,16 @@ class Branches:
             )
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="tidegate-branches-"))
-        name, folder = secrets.token_hex(4), self._folder
+        name, folder, generation = secrets.token_hex(4), self._folder, feed.generation
         journal = await self._journal(feed, entry)
         change, tail = change_of(body.change), folder / f"{name}.tail"
         wanted = Wanted(entry, body.hours, body.runs, change, feed.log.name, tail)
         task = Task(work.branched, (journal, wanted), Bounds(cpu_s=CPU_S * body.runs))
         begun = self._shop.put(Work(who.name, task))
         whole = feed.index.first == 0
-        kept = Kept(name, feed.cell, entry, who.name, asked, now_s, journal, begun, folder, whole)
+        kept = Kept(
+            name, feed, generation, entry, who.name, asked, now_s, journal, begun, folder, whole
+        )
         self._kept[name] = kept
         while len(self._kept) > KEPT_MOST and (oldest := self._oldest()):
             self._forget(oldest)
@@ -230,6 +238,9 @@ class Branches:
         if not kept.whole:
             raise Problem(409, "the log that was branched has lost its beginning, so that nothing "
                           "that goes on from it can be replayed")  # fmt: skip
+        if kept.feed.generation != kept.generation and not kept.log.exists():
+            raise Problem(409, "the log that was branched is another one now, so that its entries "
+                          "before the branch are gone")  # fmt: skip
         async with kept.saving:
             if not kept.log.exists():
                 draft = kept.log.with_suffix(".draft")
@@ -300,7 +311,9 @@ class Branches:
 
 
 def _sees(who: Subject, kept: Kept) -> bool:
-    return who.sight is Sight.EVERYTHING or who.name == kept.by
+    # Who may not begin one any more does not see what it tells of others' jobs either.
+    mine = who.name == kept.by and who.sight is not Sight.OWN_NAMES
+    return mine or who.sight is Sight.EVERYTHING
 
 
 def change_of(body: ChangeBody) -> Change:

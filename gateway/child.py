@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from bus.contract import BusError
-from gateway.task import LENGTH, Bounds, Task
+from gateway.assignment import LENGTH, Bounds, Task
 from simulator.branch.origin import BranchError
 
 #: Exit status where who started it is gone.

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from gateway.task import LENGTH, Task
+from gateway.assignment import LENGTH, Task
 
 #: Is told what the process says of its work.
 Told = Callable[[dict[str, Any]], None]

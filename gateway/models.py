@@ -117,12 +117,32 @@ class TideRow(BaseModel):
     queue: int = Field(description="Jobs that wait.")
 
 
+class ForeseenRow(BaseModel):
+    """What an owner is forecast to need in a slot of time, in GPUs."""
+
+    at_s: float = Field(description="When the slot begins.")
+    need: float
+    need_high: float = Field(description="With what the policy keeps beside the forecast.")
+
+
+class Foreseen(BaseModel):
+    """What an owner is forecast to need, as far as the policy looks."""
+
+    lender: str
+    rows: list[ForeseenRow]
+
+
 class TideAnswer(Framed):
     """The tide over time: at the end of each five minutes, and now."""
 
     slot_s: float
     complete: bool = Field(description="False while the index is being built.")
     rows: list[TideRow]
+    forecast: list[Foreseen] | None = Field(
+        default=None,
+        description="If it was asked for: the policy's own forecast of each lender whose report is "
+        "fresh; empty under one that does not lend. Of now it may be half a minute old.",
+    )
 
 
 class MomentRow(BaseModel):
@@ -375,35 +395,3 @@ class ActsPage(Framed):
 
     acts: list[Act]
     next: str | None
-
-
-class IndexHealth(BaseModel):
-    """The index of a cell."""
-
-    entries: int
-    building: bool
-    done: float = Field(description="0 to 1.")
-    bytes: int
-    notice: str | None
-
-
-class CellHealth(BaseModel):
-    """How a cell is read."""
-
-    cell: str
-    entry: int | None
-    now_s: float | None
-    problem: str | None
-    index: IndexHealth
-
-
-class Health(BaseModel):
-    """How the gateway is."""
-
-    status: str = Field(description="`ok`, `starting` or `unreadable`.")
-    version: str
-    log: str
-    problem: str | None
-    cells: list[CellHealth]
-    streams: int
-    past_bytes: int

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from gateway.models import Framed
 from schemas.requests import VerbData
 from schemas.values import Name
+from simulator.branch.preview import Preview
 from simulator.branch.run import Outcome
 
 #: The longest that a branch may be, and the most runs of it.
@@ -131,6 +132,9 @@ class BranchResult(BaseModel):
     violations: int = Field(description="Of what must always hold; 0 unless the engine is wrong.")
     tide: BranchTide
     deeds: list[DeedRow] = Field(description="The first 200 that differ, in order of time.")
+    previews: list[Preview] = Field(
+        description="By request: which gangs move, when nodes are free, which deadlines are missed."
+    )
 
 
 #: The document has this model already, by the route that takes it.
@@ -188,7 +192,3 @@ class ForecastComing(BaseModel):
     entry: int
     job: str
     done: float = Field(description="0 to 1.")
-
-
-#: A document of a branch, as it is kept.
-Document = dict[str, Any]

@@ -47,6 +47,11 @@ class Moment:
         """The number of the last entry; None before the first."""
         return self.entries - 1 if self.entries else None
 
+    @property
+    def is_past(self) -> bool:
+        """Whether it was named, or entries came since: what is measured now is not part of it."""
+        return self.pinned or self.entries != self.feed.entries
+
 
 class Past:
     """Past states, the newest asked for kept within bounds."""

@@ -6,7 +6,7 @@ Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
 from dataclasses import fields
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from explain.answer import Answer
 from explain.cell import rules_of
@@ -22,16 +22,16 @@ from explain.tide import tide_of
 from explain.turns import positions
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S
-from gateway.asking import Asked, CursorText, Limit, known_parameters, moment_of
+from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of, tagged
+from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
+from gateway.sight import WHOSE
 from gateway.subjects import Sight, Subject
 from scheduler.core.state import Job
 from scheduler.core.transitions import JobState, NodeState
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
-JobId = Annotated[str, Path(description="The job's id.", max_length=256)]
 Text = Annotated[
     str | None,
     Query(description="Only those whose names hold this, in upper or lower case.", max_length=256),
@@ -59,6 +59,9 @@ async def tide(
     since: Annotated[str | None, Query(description="From this moment on.", max_length=64)] = None,
     until: Annotated[str | None, Query(description="Up to this moment.", max_length=64)] = None,
     points: Annotated[int, Query(description="Rows, at most.", ge=2, le=5000)] = 600,
+    forecast: Annotated[
+        bool, Query(description="Also what the policy forecasts that owners will need.")
+    ] = False,
 ) -> Response:
     """Give over time what owners need and have, what is lent, unused and used, and the queue."""
     begin_s = 0.0 if since is None else moment_of(since, "since")
@@ -75,6 +78,7 @@ async def tide(
     rows = list(thinned(rows, points))
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
+    document["forecast"] = forecast_of(moment) if forecast else None
     return at.answer(moment, document, lasts=complete)
 
 
@@ -92,12 +96,10 @@ async def nodes(
     page = await at.page(cursor, asked)
 
     async def gather(moment: Moment) -> dict[str, Measured]:
-        past = moment.pinned or moment.entries != moment.feed.entries
-
         async def find() -> dict[str, Measured]:
             return await read_measured(moment.feed.log.bus, len(moment.state.nodes))
 
-        return {} if past else await guarded(moment.feed, find)
+        return {} if moment.is_past else await guarded(moment.feed, find)
 
     moment, used = await at.settled(gather, None if page is None else page.entries)
     found = views.chosen_nodes(
@@ -172,12 +174,18 @@ async def jobs(
     turns = positions(moment.state) if position else {}
     rows: Any = jobs_table(views.reading_of(moment), shown, failed, turns).jobs
     if wanted is not None:
-        rows = [{name: getattr(row, name) for name in wanted} for row in rows]
+        # Whose a job is decides what of it is seen, so that is there until it is looked through.
+        needed = dict.fromkeys((*wanted, *WHOSE))
+        rows = [{name: getattr(row, name) for name in needed} for row in rows]
     frame = {**views.framed(moment), "total": total}
     document = {**frame, "jobs": views.written(rows)}
     more = begin + limit if begin + limit < total else None
     document["next"] = await at.next(moment, asked, more)
-    return at.answer(moment, document)
+    seen = at.seen(moment, document)
+    if wanted is not None:
+        seen["jobs"] = [{name: row[name] for name in wanted} for row in seen["jobs"]]
+    entry = "none" if moment.entry is None else str(moment.entry)
+    return tagged(at.request, at.who, moment.feed.name, entry, seen, kept=moment.pinned)
 
 
 @router.get("/jobs/{job}", response_model=models.JobAnswer)

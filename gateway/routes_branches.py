@@ -7,7 +7,7 @@ from fastapi.responses import FileResponse
 from pydantic import ValidationError
 
 from gateway import models_branches as models, telling
-from gateway.asking import Asked, CellName, Here, Who, known_parameters, plain, tagged
+from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
 from gateway.body import read_json
 from gateway.branches import change_of, check, nobody_leads
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
@@ -18,7 +18,6 @@ from scheduler.core.transitions import TERMINAL
 from schemas.parse import first_error
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
 BranchId = Annotated[str, Path(description="The branch's id.", max_length=64)]
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -123,7 +122,7 @@ async def branch_log(branch_id: BranchId, here: Here, who: Who) -> Response:
 
 @router.get("/jobs/{job}/forecast", response_model=models.ForecastAnswer, responses=_COMING)
 async def forecast(
-    job: Annotated[str, Path(description="The job's id.", max_length=256)],
+    job: JobId,
     at: At,
     runs: Annotated[
         int,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from gateway import cursors, models_fleet as models, views
 from gateway.agents import agent_rows, agents_of, leaders as leaders_of
 from gateway.asking import (
-    Asked,
+    At,
     CellName,
     CursorText,
     Here,
@@ -21,12 +21,11 @@ from gateway.meter import Heard
 from gateway.past import Moment, guarded
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
 
 
 async def _heard(moment: Moment) -> dict[str, Heard]:
     """Read what nodes measured last; of a moment of the past nothing is known."""
-    if moment.pinned or moment.entries != moment.feed.entries:
+    if moment.is_past:
         return {}
 
     async def find() -> dict[str, Heard]:

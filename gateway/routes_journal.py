@@ -8,9 +8,9 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, models, telling, views
+from gateway import cursors, drawing, models, models_health, telling, views
 from gateway.asking import (
-    Asked,
+    At,
     CellName,
     CursorText,
     Here,
@@ -41,7 +41,6 @@ from gateway.stream import heads
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
 LetterTopic = Literal["commands", "events", "requests", "telemetry"]
 
 
@@ -253,7 +252,7 @@ def _cell(feed: Feed) -> dict[str, object]:
     }
 
 
-@router.get("/health", response_model=models.Health)
+@router.get("/health", response_model=models_health.Health)
 async def health(here: Here) -> Response:
     """Say how the gateway is: whether it reads the log, and how far its index is."""
     feeds = here.cells.feeds.values()

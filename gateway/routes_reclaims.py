@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway import cursors, models_reclaims, views
-from gateway.asking import Asked, CursorText, Limit, known_parameters
+from gateway.asking import At, CursorText, Limit, known_parameters
 from gateway.reclaims import reclaims as told_reclaims
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -13,7 +13,7 @@ router = APIRouter(dependencies=[Depends(known_parameters)])
 
 @router.get("/reclaims", response_model=models_reclaims.ReclaimsPage)
 async def reclaims(
-    at: Annotated[Asked, Depends(Asked)],
+    at: At,
     node: Annotated[str | None, Query(description="Only of this node.", max_length=256)] = None,
     limit: Limit = 100,
     cursor: CursorText = None,

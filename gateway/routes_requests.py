@@ -11,7 +11,17 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from explain.reading import pieces_for
 from gateway import cursors, models, views
 from gateway.about import Kind
-from gateway.asking import Asked, CellName, CursorText, Here, Limit, Who, known_parameters, plain
+from gateway.asking import (
+    At,
+    CellName,
+    CursorText,
+    Here,
+    JobId,
+    Limit,
+    Who,
+    known_parameters,
+    plain,
+)
 from gateway.body import Body, read_body
 from gateway.outcomes import Outcome, acts, outcome, refusal
 from gateway.past import guarded
@@ -23,7 +33,6 @@ from schemas.requests import Request as Asking
 from schemas.topics import LOGS
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-At = Annotated[Asked, Depends(Asked)]
 #: So long an answer waits for the scheduler at most, in seconds.
 WAIT_MOST_S = 30.0
 #: How often it is looked whether there is one.
@@ -150,7 +159,7 @@ async def request(
 
 @router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)
 async def output(
-    job: Annotated[str, Path(description="The job's id.", max_length=256)],
+    job: JobId,
     here: Here,
     who: Who,
     reader: Annotated[

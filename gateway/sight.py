@@ -24,6 +24,8 @@ from scheduler.core.state import ClusterState, Job
 HIDDEN = "hidden"
 #: Fields that hold names of jobs, or of what else a reason is about, in lists or not.
 _NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "name")
+#: Fields of a row of a job by which it is told what of the others is seen.
+WHOSE = ("job", "tenant", "why")
 #: Fields whose words are ours, not tenants': a job that is called `queued` changes none of them.
 _OURS = (
     "state", "kind", "rule", "verb", "policy", "pool", "change", "stimulus", "cell", "loan_state",

@@ -14,9 +14,9 @@ import orjson
 
 from bus.contract import Bus
 from gateway import children
+from gateway.assignment import Bounds, Task, Tell
 from gateway.feed import Feed
 from gateway.past import guarded
-from gateway.task import Bounds, Task, Tell
 from gateway.work import Journal
 from scheduler.core.restore import state_from_dict
 from scheduler.core.state import ClusterState
@@ -29,6 +29,9 @@ _NICE = 15
 _STRETCH = 250
 #: How often it is looked for new ones, in seconds, and how seldom where nothing comes.
 _LOOK_S, _LOOK_MOST_S = 0.5, 8.0
+#: One that came to nothing is begun again if it is asked for so many seconds later: perhaps its
+#: process was only killed.
+_AGAIN_S = 300.0
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class _Proof:
     entries: int = 0
     difference: str | None = None
     problem: str | None = None
+    failed_s: float = 0.0  #: When, by the loop's clock.
     task: asyncio.Task[None] | None = None
 
     def told(self, said: dict[str, Any]) -> None:
@@ -56,6 +60,7 @@ class Verifying:
         """Begin with none; `opening` opens a cell of the log, in another process, too."""
         self._opening = opening
         self._proofs: dict[str, _Proof] = {}
+        self.again_s = _AGAIN_S
 
     def said(self, feed: Feed) -> dict[str, Any]:
         """Say how far the proof of a cell is; the first time, or of another log, it begins."""
@@ -63,6 +68,9 @@ class Verifying:
         if proof is not None and proof.generation != feed.generation and proof.task is not None:
             proof.task.cancel()
             proof = None
+        if proof is not None and proof.problem is not None:
+            if asyncio.get_running_loop().time() >= proof.failed_s + self.again_s:
+                proof = None
         if proof is None:
             proof = self._proofs[feed.cell] = _Proof(feed.generation, feed.index.first)
             proof.task = asyncio.create_task(self._prove(feed, proof))
@@ -102,8 +110,10 @@ class Verifying:
             await children.work(task, proof.told)
         except children.Failed as failed:
             proof.problem = str(failed)
+            proof.failed_s = asyncio.get_running_loop().time()
         except Exception as error:  # noqa: BLE001 - said where it is asked for
             proof.problem = f"it could not begin: {error}"
+            proof.failed_s = asyncio.get_running_loop().time()
 
 
 def verified(journal: Journal, tell: Tell) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import zstandard
 
 from bus.contract import Bus, Record
+from gateway.assignment import Tell
 from gateway.index import Mark
-from gateway.task import Tell
 from schemas.topics import JOURNAL
 from simulator.branch.change import Change
 from simulator.branch.document import document, drawn, tried

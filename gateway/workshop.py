@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway import children
+from gateway.assignment import Task
 from gateway.problems import later
-from gateway.task import Task
 
 #: Of one subject, so many works may wait or run.
 EACH_MOST = 10

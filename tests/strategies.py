@@ -84,7 +84,8 @@ def _drawn(schema: dict[str, Any], defs: dict[str, Any]) -> SearchStrategy[Any]:
         case "object" if "patternProperties" in schema:
             ((pattern, values),) = schema["patternProperties"].items()
             names = _drawn({"type": "string", "pattern": pattern}, defs)
-            return st.dictionaries(names, _drawn(values, defs), max_size=3)
+            least = schema.get("minProperties", 0)
+            return st.dictionaries(names, _drawn(values, defs), min_size=least, max_size=3)
         case "object":
             return st.dictionaries(st.text(max_size=8), json_values(), max_size=3)
         case other:
@@ -99,7 +100,7 @@ def _agree(data: dict[str, Any]) -> dict[str, Any]:
         _ascend(data["spec"]["rates"])
     for holder in (data, data.get("spec", {})):
         if holder.get("program"):
-            holder["program"]["argv"][0] = holder["program"]["argv"][0] or "command"
+            _can_be_run(holder["program"])
     if "gpus_min" in data:
         data["gpus_min"] = min(data["gpus_min"], data["rates"][0]["gpus"])
         if data.get("gpus") is not None:
@@ -118,6 +119,17 @@ def _agree(data: dict[str, Any]) -> dict[str, Any]:
         for index, gang in enumerate(data["held"]):
             gang["gpus"] = [index]
     return data
+
+
+def _can_be_run(program: dict[str, Any]) -> None:
+    program["argv"][0] = program["argv"][0] or "command"
+    if program.get("code"):
+        program |= {"code": "s3://code/a.zip", "workdir": None}
+    else:
+        program["code_sha256"] = None
+    program["outputs"] = [
+        f"plots/{number}-*.png" for number, _ in enumerate(program.get("outputs", ()))
+    ]
 
 
 def _ascend(rates: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Requests about the whole cell, tenants' quotas and the policy: what each does."""
+"""Requests about tenants' quotas and the policy: what each does."""
 
 from scheduler.core import facts, recalls
 from scheduler.core.rights import Wrong

@@ -1,6 +1,5 @@
 """What an engine did: starts, changes of size, stops, loans; and the first that differs."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -108,26 +107,5 @@ def _paired(ours: Sequence[Deed], theirs: Sequence[Deed]) -> list[tuple[list[Dee
 
 
 def first_difference(ours: Sequence[Deed], theirs: Sequence[Deed]) -> tuple[Deed, bool] | None:
-    """Find the first deed that only one side has, or has at another time, and if it is of `ours`.
-
-    Of equal deeds the first is compared with the first, and so on: several of one moment may come
-    in another order.
-    """
-    counts: list[dict[tuple[str, str, str], list[Deed]]] = []
-    for deeds in (ours, theirs):
-        found: dict[tuple[str, str, str], list[Deed]] = defaultdict(list)
-        for deed in deeds:
-            found[deed.key].append(deed)
-        counts.append(found)
-    alone: list[tuple[float, int, int, Deed]] = []
-    for side, (mine, others) in enumerate((counts, counts[::-1])):
-        for key, deeds in mine.items():
-            match = others.get(key, [])
-            for number, deed in enumerate(deeds):
-                if number >= len(match) or abs(match[number].at_s - deed.at_s) > SAME_S:
-                    alone.append((deed.at_s, side, deed.entry, deed))
-                    break
-    if not alone:
-        return None
-    _, side, _, deed = min(alone, key=lambda one: one[:3])
-    return deed, side == 0
+    """Give the first of the `differences`, and whether it is of `ours`; None if there is none."""
+    return next(iter(differences(ours, theirs, 1)), None)

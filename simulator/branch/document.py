@@ -9,6 +9,7 @@ from explain.tide import Tide
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed, differences, first_difference
 from simulator.branch.origin import Origin
+from simulator.branch.preview import preview
 from simulator.branch.run import (
     Branch,
     Outcome,
@@ -156,7 +157,7 @@ def document(found: Tried, log: str) -> dict[str, Any]:
 
 
 def drawn(found: Tried) -> dict[str, Any]:
-    """Give what is drawn beside it: the tide of each side, and the first deeds that differ."""
+    """Give what is drawn beside it: tides, deeds that differ, and what each request moves."""
     plain = found.change.is_none
     deeds = differences(found.control.deeds, found.changed.deeds, _DEEDS)
     return {
@@ -166,6 +167,10 @@ def drawn(found: Tried) -> dict[str, Any]:
             "branch": None if plain else [_tide(row) for row in found.changed.tide],
         },
         "deeds": [_deed(*one) for one in deeds],
+        "previews": [
+            asdict(preview(found.origin, found.control, found.changed, asked))
+            for asked in found.change.requests
+        ],
     }
 
 

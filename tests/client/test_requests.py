@@ -103,6 +103,9 @@ def test_a_job_becomes_what_the_scheduler_takes() -> None:
     handle = gateway.client().jobs.submit(job, key="dag-17", reason="nightly")
     body = json.loads(gateway.asked[-1].content)
     assert body["reason"] == "nightly"
+    assert "tenant" not in body["args"]["spec"], "the gateway knows whose it is"
+    assert job.model_copy(update={"tenant": "vision"}).spec("j", NOW_S)["tenant"] == "vision"
+    body["args"]["spec"]["tenant"] = "research"
     args = SubmitJob.model_validate(body["args"])
     assert args.job == handle.id
     assert args.spec.deadline_s == NOW_S + 7200
@@ -195,3 +198,15 @@ def test_a_job_is_waited_for(slept: list[float]) -> None:
     gateway.states = ["queued"]
     with pytest.raises(TimedOut, match="j is queued after 0 s; it was to be running"):
         handle.wait("running", timeout=0)
+
+
+def test_a_dry_run_is_asked_as_one_and_only_then() -> None:
+    gateway = Gateway()
+    gateway.said = {"result": "would_be_done", "entry": None}
+    assert gateway.client().ask("node.cordon", node="n", dry_run=True).result == "would_be_done"
+    gateway.client().ask("node.cordon", node="n")
+    asked = [json.loads(one.content) for one in gateway.asked]
+    assert [one.get("dry_run") for one in asked] == [True, None]
+    refused = Gateway(problem(409, "the scheduler refused it: args.node: there is no node n"))
+    with pytest.raises(Refused, match="there is no node n"):
+        refused.client().ask("node.cordon", node="n", dry_run=True)

@@ -13,8 +13,11 @@ from typing import cast
 import pytest
 
 from benchmarks.public_data import DATA as PUBLIC
+from bus.reading import open_log
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import POLICIES
+from schemas.topics import JOURNAL
+from simulator.branch.origin import origin
 from simulator.compare import Case, Done, Numbered, RunError, run_case
 from simulator.remote import ClusterError, DaskCluster
 from tests.console.conftest import Run
@@ -146,6 +149,25 @@ def test_a_cluster_runs_what_it_is_sent(
     runs = json.loads((tmp_path / "o").read_text())["runs"]
     assert [run["policy"] for run in runs] == ["fifo", "sjf"]
     assert all(run["completed"] == run["jobs"] > 0 for run in runs)
+
+
+def test_runs_of_a_branch_are_the_same_on_a_cluster(
+    tidegate: Run, tmp_path: Path, cluster: str
+) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "tide.jsonl.zst"
+    lost = min(_nodes(golden))
+    asked = ("branch", golden, "--entry", 200, "--hours", 0.5, "--runs", 3, "--lose", lost)
+    tidegate.does(*asked, "--json", tmp_path / "here")
+    tidegate.does(*asked, "--json", tmp_path / "there", "--dask", cluster)
+    here, there = (json.loads((tmp_path / name).read_text()) for name in ("here", "there"))
+    assert here == there
+    assert here["ranges"]["branch"]["used_gpu_h"] is not None
+
+
+def _nodes(log: Path) -> list[str]:
+    with open_log(log) as opened:
+        begin = origin(opened.records(JOURNAL.name), 200, 0.5)
+    return list(json.loads(begin.state)["nodes"])
 
 
 def test_a_worker_that_dies_is_told_of(cluster: str) -> None:

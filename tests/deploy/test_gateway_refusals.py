@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-POST, FIRST, ROBOTS, SECOND = BLOCKS[2:6]
+POST, FIRST, ROBOTS, SECOND = BLOCKS[2], *BLOCKS[4:7]
 _LINE = re.compile(r"^(?!\w+\(\) ).*?\s# (\d{3}) .*$", re.MULTILINE)
 
 

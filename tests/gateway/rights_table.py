@@ -18,10 +18,10 @@ import httpx
 from fastapi import FastAPI
 
 from gateway import openapi
+from gateway.assignment import Bounds, Task
 from gateway.branches import Kept
 from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
-from gateway.task import Bounds, Task
 from gateway.work import Journal, branched
 from gateway.workshop import Work
 from scheduler.core.rights import MAY
@@ -150,7 +150,7 @@ def keep_branch(served: Served) -> None:
     journal = Journal(partial(opened, Path()), feed.cell, feed.origin_s)
     work = Work("boss", Task(branched, (), Bounds()))
     branches._kept["b1"] = Kept(
-        "b1", feed.cell, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
+        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
     )
 
 

@@ -85,7 +85,7 @@ async def test_pages_of_reclaims_make_up_the_whole(log: Path, serving: Serving) 
         rows: list[Any] = []
         cursor: str | None = None
         for _ in range(len(whole) + 1):
-            asked: dict[str, str] = {} if cursor is None else {"cursor": cursor}
+            asked: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
             page = await served.get("reclaims", limit=1, **asked)
             rows += page["reclaims"]
             cursor = page["next"]

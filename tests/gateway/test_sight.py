@@ -16,6 +16,7 @@ from bus.sqlite import SqliteBus
 from gateway.app import PARTS
 from gateway.sight import SHOWS, Shows
 from gateway.subjects import Authority, Role, Sight, Subject
+from gateway.views import JOB_FIELDS
 from scheduler.core.engine import Engine
 from scheduler.core.state import ClusterState
 from scheduler.core.stimuli import Cause, Input, LeaderStarted, Stimulus, TimePassed
@@ -121,6 +122,7 @@ class As:
 PATHS = {
     "overview": ["overview", "overview?entry=4"],
     "tide": ["tide"],
+    "moments": ["moments", "moments?entry=4"],
     "rules": ["rules", "rules?entry=4"],
     "loans": ["loans"],
     "me": ["me"],
@@ -128,7 +130,8 @@ PATHS = {
     "health": ["health"],
     "nodes": ["nodes", "nodes?text=n0", "nodes?entry=4"],
     "jobs": ["jobs", "jobs?sort=-tenant", "jobs?tenant=zeta-corp", "jobs?text=zeta",
-             "jobs?fields=job,tenant,model,why_in_words", "jobs?entry=4"],
+             "jobs?fields=job,tenant,model,why_in_words", "jobs?entry=4",
+             "jobs?fields=model", "jobs?fields=why_in_words,metrics,hold"],
     "job": ["jobs/acme-waits", "jobs/zeta-secret-run", "jobs/zeta-secret-ru"],
     "why": ["jobs/acme-waits/why", "jobs/zeta-secret-run/why", "jobs/acme-waits/why?entry=4",
             "jobs/acme-waits/why?text=80", "jobs/zeta-secret-run/why?text=80"],
@@ -145,7 +148,7 @@ PATHS = {
     "curves": ["jobs/acme-waits/curves", "jobs/zeta-secret-run/curves"],
     "output": ["jobs/acme-waits/output?reader=r", "jobs/zeta-secret-run/output?reader=r"],
     "decisions": ["decisions", "decisions?subject=zeta-waits", "decisions?subject=acme-waits"],
-    "moments": ["moments"],
+    "loan_history": ["loans/history", "loans/history?entry=4"],
     "reclaims": ["reclaims", "reclaims?node=n0"],
     "entry": [f"entries/{number}" for number in range(len(told()))],
     "perfetto": ["perfetto", f"perfetto?since={START_S + 30}&until={START_S + 60}"],
@@ -226,6 +229,16 @@ async def test_a_tenant_sees_its_own_whole_and_who_is_ahead(two: Path, serving: 
             said = (await served.get(f"jobs/{ahead['job']}/{path}", 403))["detail"]
             assert "another tenant's job" in said
             await _same(served, path)
+
+
+async def test_a_field_alone_is_seen_as_it_is_in_the_whole_row(two: Path, serving: Serving) -> None:
+    """Whoever asks for a field without those that say whose the job is sees no more of it."""
+    async with serving(two, authority=_as(Role.TENANT, Sight.OWN_NAMES, "acme")) as served:
+        whole = (await served.get("jobs"))["jobs"]
+        assert {"acme-model", "hidden"} <= {row["model"] for row in whole}
+        for name in JOB_FIELDS:
+            rows = (await served.get("jobs", fields=name))["jobs"]
+            assert rows == [{name: row[name]} for row in whole], name
 
 
 async def _same(served: Served, path: str) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ async def test_a_branch_is_what_the_command_says(log: Path, capsys: Capture) -> 
     assert code == 0
     said = orjson.loads(shown)
     tide, deeds = result.pop("tide"), result.pop("deeds")
+    assert result.pop("previews") == [], "nobody asks for anything"
     assert result == said | {"log": str(log)}
     assert deeds[0] == result["first_difference"]
     assert [one["at_s"] for one in deeds] == sorted(one["at_s"] for one in deeds)
@@ -207,6 +209,24 @@ async def test_a_request_that_the_engine_refuses_fails_the_branch(log: Path) -> 
         assert found["problem"].startswith("change.requests: args.node: "), found["problem"]
 
 
+async def test_what_a_request_moves_is_what_the_command_previews(
+    log: Path, capsys: Capture
+) -> None:
+    async with serve(log) as served:
+        jobs = (await served.get("jobs", state="running", pool="training"))["jobs"]
+        node = next(iter(jobs[0]["allocation"]))
+        request = {"verb": "node.drain", "node": node, "by_s": 600}
+        name = (await asked(served, hours=0.5, change={"requests": [request]}))["branch"]
+        result = (await come_to(served, name, "failed", "done"))["result"]
+    (found,) = result["previews"]
+    assert [one["node"] for one in found["nodes"]] == [node]
+    assert found["moves"][0]["is_subject"]
+    command = ("node", "drain", node, "--by", "10m", "--dry-run", "--preview", 0.5)
+    code, shown, _ = await asyncio.to_thread(ran, capsys, *command, "--log", log, "--json", "-")
+    assert code == 0
+    assert orjson.loads(shown)["preview"] == found
+
+
 async def test_a_forecast_is_the_range_of_branches_without_change(log: Path) -> None:
     async with serve(log) as served:
         entry = served.feed.entries // 2
@@ -269,6 +289,36 @@ async def test_the_log_is_proven(log: Path) -> None:
     assert not children()
 
 
+async def test_a_proof_whose_process_was_killed_is_begun_again(log: Path) -> None:
+    async with serve(log) as served:
+        verifying = served.gateway.verifying
+        await served.get("verified")
+        await served.until(children)
+        children()[0].kill()
+        proof = verifying._proofs[served.feed.cell]
+        await served.until(lambda: proof.problem)
+        assert (await served.get("verified"))["state"] == "failed"
+        verifying.again_s = 0.0
+        assert (await served.get("verified"))["state"] == "none"
+        verifying.again_s = 1e9
+        again = verifying._proofs[served.feed.cell]
+        await served.until(lambda: again.level)
+        assert (await served.get("verified"))["state"] == "identical"
+
+
+async def test_who_sees_own_names_alone_by_now_sees_no_branch_that_it_asked_for(
+    log: Path,
+) -> None:
+    authority = As(Role.TENANT, Sight.ALL_NAMES, "vision")
+    async with serve(log, authority=authority, at_once=0) as served:
+        name = (await asked(served))["branch"]
+        assert (await served.get(f"branches/{name}"))["branch"] == name
+        authority.who = replace(authority.who, sight=Sight.OWN_NAMES)
+        assert (await served.get("branches"))["branches"] == []
+        await served.get(f"branches/{name}", 404)
+        await served.get("overview", 404, cell=f"branch-{name}")
+
+
 async def test_a_log_that_decides_otherwise_is_told(log: Path) -> None:
     changed: list[int] = []
 
@@ -299,7 +349,7 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
             from functools import partial
             from pathlib import Path
             from gateway import children
-            from gateway.task import Bounds, Task
+            from gateway.assignment import Bounds, Task
             from gateway.verifying import verified
             from gateway.work import Journal
             from tests.gateway.conftest import opened

@@ -72,11 +72,20 @@ def test_a_gang_that_has_no_record_fails_under_the_epoch_of_a_change_of_size(age
     )
 
 
-def test_code_that_no_cluster_fetches_is_refused_for_good_with_what_to_do(agent: Agent) -> None:
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"code": "s3://bucket/a.zip"}, "code: agents of clusters fetch none; put it where"),
+        ({"outputs": ["report"]}, "outputs: agents of clusters keep none; let the job write"),
+    ],
+)
+def test_what_agents_of_clusters_cannot_do_is_refused_for_good_with_what_to_do(
+    agent: Agent, over: dict[str, object], words: str
+) -> None:
     executor, _ = agent.begin()
-    program = Program(argv=["true"], code="s3://bucket/a.zip")
+    program = Program.model_validate({"argv": ["true"], **over})
     executor.start(StartWorkers("j", 1, {"n1": (0,)}, spec(program), 0, 0.0), time.time())
     agent.until(executor, lambda: any(isinstance(one, GangFailed) for one in agent.said))
     (failed,) = [one for one in agent.said if isinstance(one, GangFailed)]
-    assert failed.error.startswith("code: agents of clusters fetch none")
+    assert failed.error.startswith(words)
     assert not failed.retriable

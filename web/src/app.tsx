@@ -15,7 +15,7 @@ import { Empty, Name } from "./parts.tsx";
 import { go, href, isPast, route } from "./route.ts";
 import { Scrubber } from "./scrubber.tsx";
 import { Search } from "./search.tsx";
-import { Connection, Verified } from "./standing.tsx";
+import { Connection } from "./standing.tsx";
 import { scheme, switchTheme } from "./theme.ts";
 import { Confirm } from "./verbs.tsx";
 import { VIEWS, viewOf } from "./views/index.ts";
@@ -103,7 +103,6 @@ function Top() {
         ))}
       </nav>
       <div class="top-aside">
-        <Verified />
         <CellPicker />
         <Connection />
         <Who />

@@ -42,16 +42,11 @@ export function useData<P extends Path>(
   params: Params = {},
   options: Options = {},
 ): Data<Answer<P>> {
-  return useRead<Answer<P>>(path, params, options);
-}
-
-/** As useData, of a path that the OpenAPI document may not have yet. */
-export function useRead<T>(path: string, params: Params = {}, options: Options = {}): Data<T> {
   const { cell, entry } = route.value;
   const moment = options.timeless ? {} : { cell, entry };
   const url = options.off ? null : address(path, { ...moment, ...params });
   const live = options.timeless ? null : entry === null ? head.value : null;
-  const [state, setState] = useState<Data<T> & { url: string | null }>({
+  const [state, setState] = useState<Data<Answer<P>> & { url: string | null }>({
     url: null, data: null, problem: null, loading: true, readAt: null, old: false,
   });
   const reader = useRef<Repeated | null>(null);
@@ -59,7 +54,7 @@ export function useRead<T>(path: string, params: Params = {}, options: Options =
     if (url === null) return;
     const work = async (signal: AbortSignal): Promise<number | null> => {
       try {
-        const data = (await read(url, signal)) as T;
+        const data = (await read(url, signal)) as Answer<P>;
         setState({ url, data, problem: null, loading: false, readAt: Date.now(), old: false });
         return null;
       } catch (error) {

@@ -150,7 +150,13 @@ function paint(canvas: HTMLCanvasElement, of: Props, height: number): void {
     brush.fillStyle = colour(mark.stroke);
     brush.fillRect(x(mark.at_s) - 1, 0, 2, bottom);
     brush.textAlign = x(mark.at_s) > width - 120 ? "right" : "left";
-    brush.fillText(mark.text, x(mark.at_s) + (brush.textAlign === "right" ? -5 : 5), 8);
+    const at_px = x(mark.at_s) + (brush.textAlign === "right" ? -5 : 5);
+    // An edge in the panel's colour: the words can be read over a bar, too.
+    brush.lineWidth = 4;
+    brush.lineJoin = "round";
+    brush.strokeStyle = colour("--panel");
+    brush.strokeText(mark.text, at_px, 8);
+    brush.fillText(mark.text, at_px, 8);
     brush.textAlign = "left";
   }
   if (of.now_s !== null && of.now_s !== undefined && of.now_s <= of.end_s) {

@@ -43,11 +43,18 @@ const STIMULI: Readonly<Record<string, string>> = {
   JobCancelled: "a job was cancelled",
 };
 
+/** The name of a field, without the unit: that stands beside its value. */
+export function fieldInWords(name: string): string {
+  return name.replace(/_(gpu_|per_)?s$/, "").replace(/_/g, " ").replace(/\bgpu(s?)\b/g, "GPU$1");
+}
+
 /** A value of a fact or an event, as far as it can be said in a line. */
 export function valueInWords(name: string, value: unknown): string {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
+    if (name.endsWith("_per_s")) return `${figure(value)} a second`;
+    if (name.endsWith("_gpu_s")) return `${figure(value / 3600)} GPU h`;
     if (name.endsWith("_s") && value > 1e8) {
       return new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ");
     }

@@ -3,7 +3,6 @@ import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import type { Data } from "./data.ts";
 import type { Problem } from "./api.ts";
-import { count } from "./format.ts";
 import { href } from "./route.ts";
 
 /** A name that somebody else chose: it cannot turn or overflow what stands beside it. */
@@ -144,9 +143,4 @@ export function Share({ of, label }: { of: number; label: string }) {
       {label}
     </span>
   );
-}
-
-/** "3 of 120" */
-export function outOf(some: number, all: number): string {
-  return some === all ? count(all) : `${count(some)} of ${count(all)}`;
 }

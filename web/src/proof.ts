@@ -2,13 +2,14 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Schemas } from "./api.ts";
 import { type Data, useData } from "./data.ts";
+import { route } from "./route.ts";
 
 const GOING_MS = 2000;
 const OVER_MS = 15_000;
 
 export function useProof(): Data<Schemas["VerifiedAnswer"]> {
   const [look, setLook] = useState(0);
-  const found = useData("/api/v1/verified", {}, { timeless: true, again: look });
+  const found = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: look });
   const goes = found.data === null || found.data.state === "none" || found.data.state === "running";
   useEffect(() => {
     const timer = setInterval(() => setLook((was) => was + 1), goes ? GOING_MS : OVER_MS);

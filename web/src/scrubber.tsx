@@ -1,16 +1,16 @@
 /** The moment under all views: a track over the log by time, with what happened on it. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { useRead } from "./data.ts";
+import { useData } from "./data.ts";
 import { clock, count, moment } from "./format.ts";
 import { Icon } from "./icons.tsx";
 import { closer, entryAt, happened, moments, range, showTime, shown, step, stepMatter, timeOf } from "./moments.ts";
 import { go, isPast, route } from "./route.ts";
-import type { Schemas } from "./api.ts";
+import { Verified } from "./standing.tsx";
 import { paintTrack } from "./track.ts";
 import { scheme } from "./theme.ts";
 
-export const playing = signal(false);
+const playing = signal(false);
 /** The whole log is played in so many steps. */
 const STEPS = 240;
 const TICK_MS = 260;
@@ -53,6 +53,7 @@ export function Scrubber() {
       </div>
       <Track now_s={now_s} />
       <div class="scrubber-said">
+        <Verified />
         <span class="when" title={what === "" ? "In the log’s own time, UTC" : what}>
           <strong>{now_s === null ? "–" : clock(now_s)}</strong>
           <small>
@@ -91,7 +92,7 @@ function Track({ now_s }: { now_s: number | null }) {
   const whole = range.value;
   const known = moments.value;
   const { cell, vs } = route.value;
-  const tide = useRead<Schemas["TideAnswer"]>(
+  const tide = useData(
     "/api/v1/tide",
     { cell, points: 400 },
     { timeless: true, again: known, apartMs: 5000 },

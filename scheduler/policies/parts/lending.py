@@ -102,6 +102,34 @@ def returns_s(seen: Snapshot, options: LoanOptions) -> Floats:
     return found
 
 
+def foreseen(
+    seen: Snapshot, options: LoanOptions
+) -> list[tuple[str, list[tuple[float, float, float]]]]:
+    """Give by lender what it is forecast to need, as loans are decided on.
+
+    Each row: seconds from now at which a slot begins, the GPUs needed in it, and these with what is
+    kept beside the forecast. One whose report is too old is left out.
+    """
+    if not seen.lenders:
+        return []
+    outlook = Outlook(seen, options, _notices_s(seen, options))
+    demand, starts_s = outlook.forecast.demand_gpus, outlook.forecast.starts_s()
+    beside = np.maximum(outlook.headroom, 0.0)  # of the present slot nothing is unknown
+    high = np.concatenate((demand[:, :1], demand[:, 1:] + beside[:, None]), axis=1)
+    told = np.isfinite(demand)
+    return [
+        (
+            lender.id,
+            [
+                (float(starts_s[index, slot]), float(demand[index, slot]), float(high[index, slot]))
+                for slot in told[index].nonzero()[0]
+            ],
+        )
+        for index, lender in enumerate(seen.lenders)
+        if outlook.fresh[index]
+    ]
+
+
 def _notices_s(seen: Snapshot, options: LoanOptions) -> Floats:
     """(l,) longest checkpoint of the jobs on each lender's nodes; 0 if the lead is enough for all.
 

@@ -62,7 +62,7 @@ export function mixed(one: number, other: number, share: number): number {
 }
 
 /** Say whether a hatch has ink at a pixel of a tile. */
-export function inked(hatch: Hatch, x: number, y: number, side: number): boolean {
+function inked(hatch: Hatch, x: number, y: number, side: number): boolean {
   const period = side < 6 ? 3 : Math.max(4, Math.round(side / 3));
   const thick = side < 10 ? 1 : Math.max(1, Math.round(period / 3));
   switch (hatch) {

@@ -71,26 +71,20 @@ export function Agents() {
   const found = usePages<AgentRow>("/api/v1/agents", "agents", { text });
   return (
     <Card title="Agents" aside={<Filter of={text ?? ""} />}>
-      {found.problem?.status === 404 ? (
-        <p class="quiet">This gateway does not tell.</p>
+      {found.problem !== null && <ProblemNote of={found.problem} />}
+      {!found.loading && !found.rows.length ? (
+        <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
+          <code>tidegate edge-agent --help</code> says how to start one.
+        </Empty>
       ) : (
-        <>
-          {found.problem !== null && <ProblemNote of={found.problem} />}
-          {!found.loading && !found.rows.length ? (
-            <Empty title={text === undefined ? "No agent was born yet." : "No agent has that in its name."}>
-              <code>tidegate edge-agent --help</code> says how to start one.
-            </Empty>
-          ) : (
-            <LongTable
-              label="Agents"
-              columns={columns(found.now_s ?? 0)}
-              rows={found.rows}
-              total={found.total}
-              id={(row) => row.agent}
-              reach={found.reach}
-            />
-          )}
-        </>
+        <LongTable
+          label="Agents"
+          columns={columns(found.now_s ?? 0)}
+          rows={found.rows}
+          total={found.total}
+          id={(row) => row.agent}
+          reach={found.reach}
+        />
       )}
     </Card>
   );

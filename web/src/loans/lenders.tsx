@@ -112,7 +112,7 @@ export function LenderTable({ rows, freezes, now_s }: Shown) {
         </table>
       </div>
       {verbs && (
-        <p class="row small quiet">
+        <p class="row small quiet recall-within">
           <label class="row">
             Recalled nodes are due in
             <select value={minutes} onChange={(event) => setMinutes(Number(event.currentTarget.value))}>

@@ -2,7 +2,7 @@
 import { useId } from "preact/hooks";
 
 /** The policies that Tidegate has; a test holds this list to the registry. */
-export const POLICIES = [
+const POLICIES = [
   "tide", "fifo", "sjf", "srtf", "edf", "drf", "capacity", "tiresias", "gittins", "optimus", "afs",
   "pollux", "aryl", "deepboot", "elasticflow", "edgeflow", "themis", "gandiva", "gavel", "sia",
 ] as const;

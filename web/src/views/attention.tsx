@@ -1,5 +1,6 @@
 /** What needs somebody: each with a link to where it is seen to. */
 import type { ComponentChildren } from "preact";
+import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, duration, plural } from "../format.ts";
 import { me } from "../me.ts";
@@ -14,8 +15,7 @@ interface Need {
 }
 const SHOWN = 5;
 
-export function Attention() {
-  const overview = useData("/api/v1/overview").data;
+export function Attention({ overview }: { overview: Schemas["Overview"] | null }) {
   const rules = useData("/api/v1/rules", {}, { apartMs: 2000, calm: true }).data;
   const loans = useData("/api/v1/loans", {}, { apartMs: 1000, calm: true }).data;
   const late = useData(
@@ -45,7 +45,7 @@ export function Attention() {
       key: `freeze ${whom}`, urgent: false,
       what: (
         <>
-          {whom === "" ? "no lender" : <NodeLink node={whom} />} lends: frozen by <Name of={String(freeze.by)} />
+          {whom === "" ? "no lender lends" : <><NodeLink node={whom} /> lends nothing new</>}: frozen by <Name of={String(freeze.by)} />
         </>
       ),
     });

@@ -11,7 +11,7 @@ import "../journal.css";
 type Act = Schemas["Act"];
 const VERBS = [
   "job.submit", "job.cancel", "job.hold", "job.release", "job.requeue", "job.priority", "job.scale",
-  "node.cordon", "node.uncordon", "node.drain", "cell.pause", "cell.resume", "loans.freeze",
+  "node.cordon", "node.uncordon", "node.drain", "node.accept", "node.refuse", "cell.pause", "cell.resume", "loans.freeze",
   "loans.unfreeze", "loans.recall", "quota.set", "quota.clear", "policy.set", "policy.clear",
 ];
 

@@ -83,7 +83,7 @@ function LetterRow({ of }: { of: Letter }) {
 }
 
 /** Write what does not show, or would turn the line around, as an escape. */
-export function escaped(text: string): string {
+function escaped(text: string): string {
   return text.replace(
     /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffd]/g,
     (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`,

@@ -3,9 +3,9 @@ import type { ComponentChildren } from "preact";
 import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { clock, count, day, plural } from "../format.ts";
-import { stimulusInWords, valueInWords, words } from "../journal-words.ts";
+import { fieldInWords, stimulusInWords, valueInWords, words } from "../journal-words.ts";
 import { Card, Empty, JobLink, Loaded, Name, NodeLink } from "../parts.tsx";
-import { href } from "../route.ts";
+import { href, route } from "../route.ts";
 import "../journal.css";
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -25,7 +25,11 @@ interface Decision {
 export function Entry({ id }: { id: string }) {
   const number = /^[0-9]{1,15}$/.test(id) ? Number(id) : null;
   const off = number === null;
-  const found = useData("/api/v1/entries/{number}", { number: number ?? 0 }, { off, timeless: true });
+  const found = useData(
+    "/api/v1/entries/{number}",
+    { number: number ?? 0, cell: route.value.cell },
+    { off, timeless: true },
+  );
   if (number === null) {
     return (
       <Empty title="An entry has a number.">
@@ -35,6 +39,7 @@ export function Entry({ id }: { id: string }) {
   }
   return (
     <div class="stack">
+      {found.data === null && <h1>Entry {number}</h1>}
       <Loaded of={found}>
         {(entry) => {
           const stimulus = entry.stimulus as unknown as Stimulus;
@@ -99,7 +104,11 @@ function What({ stimulus }: { stimulus: Stimulus }) {
 }
 
 function Reasons({ number }: { number: number }) {
-  const found = useData("/api/v1/decisions", { entry: number, limit: 1 }, { timeless: true });
+  const found = useData(
+    "/api/v1/decisions",
+    { entry: number, limit: 1, cell: route.value.cell },
+    { timeless: true },
+  );
   return (
     <Card title="Why">
       <Loaded of={found}>
@@ -222,7 +231,7 @@ function FactTable({ kind, rows }: { kind: string; rows: Fields[] }) {
         <thead>
           <tr>
             {names.map((name) => (
-              <th scope="col" key={name}>{name.replace(/_s$/, "").replace(/_/g, " ")}</th>
+              <th scope="col" key={name}>{fieldInWords(name)}</th>
             ))}
           </tr>
         </thead>
@@ -245,7 +254,7 @@ function Pairs({ of }: { of: Fields }) {
     <dl class="pairs">
       {Object.entries(of).map(([name, value]) => (
         <div key={name}>
-          <dt>{name.replace(/_s$/, "").replace(/_/g, " ")}</dt>
+          <dt>{fieldInWords(name)}</dt>
           <dd><Value name={name} of={value} /></dd>
         </div>
       ))}

@@ -3,6 +3,7 @@ import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { bytes, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
+import { head } from "../live.ts";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
 import { useProof } from "../proof.ts";
 import { href } from "../route.ts";
@@ -28,8 +29,8 @@ const STATUS: Readonly<Record<string, string>> = {
 };
 
 function Gateway() {
-  const health = useData("/api/v1/health", {}, { timeless: true });
-  const cells = useData("/api/v1/cells", {}, { timeless: true });
+  const health = useData("/api/v1/health", {}, { timeless: true, again: head.value?.entry, apartMs: 2000 });
+  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.entry, apartMs: 2000 });
   return (
     <Loaded of={health}>
       {(found) => {
@@ -132,11 +133,7 @@ function Verified() {
         The gateway decides each entry again, as <code>tidegate replay</code> does, and compares byte
         for byte.
       </p>
-      {found.problem?.status === 404 ? (
-        <p class="quiet">This gateway does not do it.</p>
-      ) : (
-        <Loaded of={found}>{(proof) => <Proof of={proof} />}</Loaded>
-      )}
+      <Loaded of={found}>{(proof) => <Proof of={proof} />}</Loaded>
     </Card>
   );
 }
@@ -170,39 +167,35 @@ function Leaders() {
   const found = useData("/api/v1/leaders", { limit: 20 }, { apartMs: 5000 });
   return (
     <Card title="Who led">
-      {found.problem?.status === 404 ? (
-        <p class="quiet">This gateway does not tell.</p>
-      ) : (
-        <Loaded of={found}>
-          {(page) => (
-            <ol class="leaders">
-              {page.leaders.map((row, place) => {
-                const later = page.leaders[place - 1];
-                const until_s = later?.at_s ?? page.now_s;
-                return (
-                  <li key={row.entry}>
-                    <span class="leader-mark" aria-hidden="true" data-another={String(row.another)} />
-                    <span>
-                      <strong><Name of={row.leader} /></strong>{" "}
-                      <span class="quiet">
-                        epoch {row.leader_epoch} · <Name of={row.policy} /> · {duration(until_s - row.at_s)}
-                        {place === 0 ? " so far" : ""}
-                      </span>
+      <Loaded of={found}>
+        {(page) => (
+          <ol class="leaders">
+            {page.leaders.map((row, place) => {
+              const later = page.leaders[place - 1];
+              const until_s = later?.at_s ?? page.now_s;
+              return (
+                <li key={row.entry}>
+                  <span class="leader-mark" aria-hidden="true" data-another={String(row.another)} />
+                  <span>
+                    <strong><Name of={row.leader} /></strong>{" "}
+                    <span class="quiet">
+                      epoch {row.leader_epoch} · <Name of={row.policy} /> · {duration(until_s - row.at_s)}
+                      {place === 0 ? " so far" : ""}
                     </span>
-                    <a
-                      class="entry"
-                      href={href({ view: "decisions", id: String(row.entry), entry: row.entry })}
-                    >
-                      {moment(row.at_s)} →{row.entry}
-                    </a>
-                  </li>
-                );
-              })}
-              {page.next !== null && <li class="quiet">and earlier ones</li>}
-            </ol>
-          )}
-        </Loaded>
-      )}
+                  </span>
+                  <a
+                    class="entry"
+                    href={href({ view: "decisions", id: String(row.entry), entry: row.entry })}
+                  >
+                    {moment(row.at_s)} →{row.entry}
+                  </a>
+                </li>
+              );
+            })}
+            {page.next !== null && <li class="quiet">and earlier ones</li>}
+          </ol>
+        )}
+      </Loaded>
     </Card>
   );
 }

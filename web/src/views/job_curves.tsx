@@ -1,18 +1,12 @@
 /** What a job reports while it trains: a curve for each figure, such as its loss. */
 import { Chart } from "../chart.tsx";
-import { useRead } from "../data.ts";
+import { useData } from "../data.ts";
 import { figure } from "../format.ts";
 import { showTime } from "../moments.ts";
 import { Card } from "../parts.tsx";
 
-interface CurvesAnswer {
-  /** By name: when, at which step, the value. */
-  curves: Record<string, [number, number, number][]>;
-  now_s?: number;
-}
-
 export function Curves({ id }: { id: string }) {
-  const { data, problem } = useRead<CurvesAnswer>("/api/v1/jobs/{job}/curves", { job: id }, { apartMs: 2000, calm: true });
+  const { data, problem } = useData("/api/v1/jobs/{job}/curves", { job: id }, { apartMs: 2000, calm: true });
   const curves = Object.entries(data?.curves ?? {}).filter(([, points]) => points.length > 0);
   return (
     <Card title="What it reports">

@@ -46,9 +46,18 @@ export function Output(props: { id: string; why: Schemas["WhyDocument"]; row: Jo
         </p>
       )}
       {!begun && <p class="quiet">It has not started yet.</p>}
-      {follows && <Tail id={id} until_s={() => why.now_s + 60} />}
+      {begun && allowed && !follows && (
+        <p class="quiet">The end of what its first worker writes, as its agent sends it while you read.</p>
+      )}
+      {follows && <Tail id={id} until_s={() => aWhile(why.now_s)} />}
     </Card>
   );
+}
+
+/** Nearly a minute from now, which is the most: by this clock, unless the log's time is another. */
+function aWhile(now_s: number): number {
+  const wall_s = Date.now() / 1000;
+  return 55 + (Math.abs(wall_s - now_s) < 86_400 ? wall_s : now_s);
 }
 
 function Tail({ id, until_s }: { id: string; until_s: () => number }) {

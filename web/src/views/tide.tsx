@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
 import { Chart } from "../chart.tsx";
 import { useData } from "../data.ts";
+import { foreseen } from "../foreseen.ts";
 import { clock, count, figure, moment } from "../format.ts";
 import { head } from "../live.ts";
 import { showTime } from "../moments.ts";
@@ -25,7 +26,7 @@ export function Tide() {
     { timeless: true, again: head.value?.entry, apartMs: 1000 },
   );
   // Rows are five minutes apart; the last one of an answer is of its very moment.
-  const then = useData("/api/v1/tide", { points: 2 }, { off: !isPast.value });
+  const then = useData("/api/v1/tide", { points: 2, forecast: "true" }, { apartMs: 5000 });
   return (
     <div class="stack">
       <Loaded of={overview}>{(data) => <Strip of={data} />}</Loaded>
@@ -39,12 +40,17 @@ export function Tide() {
               </Empty>
             </Card>
           ) : (
-            <Picture rows={data.rows} complete={data.complete} then={isPast.value ? (then.data?.rows.at(-1) ?? null) : null} />
+            <Picture
+              rows={data.rows}
+              complete={data.complete}
+              then={isPast.value ? (then.data?.rows.at(-1) ?? null) : null}
+              ahead={then.data}
+            />
           )
         }
       </Loaded>
         <div class="stack">
-          <Attention />
+          <Attention overview={overview.data} />
           <Lately />
         </div>
       </div>
@@ -76,24 +82,34 @@ function living(jobs: Readonly<Record<string, number>>): number {
   return Object.entries(jobs).reduce((sum, [state, n]) => sum + (ended(state) ? 0 : n), 0);
 }
 
-function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"] | null }) {
-  const { rows, complete, then } = props;
+interface PictureOf {
+  rows: Rows;
+  complete: boolean;
+  then: Schemas["TideRow"] | null;
+  /** Of the moment shown, with the forecast. */
+  ahead: Schemas["TideAnswer"] | null;
+}
+
+function Picture({ rows, complete, then, ahead }: PictureOf) {
   const now_s = then?.at_s ?? null;
   const [pointed, setPointed] = useState<number | null>(null);
-  const at = pointed === null ? (then ?? rows.at(-1)) : rows[pointed];
+  const at = pointed === null ? (then ?? rows.at(-1)) : (rows[pointed] ?? rows.at(-1));
   const columns = useMemo(() => {
-    const of = (value: (row: Schemas["TideRow"]) => number): number[] => rows.map(value);
+    const next = foreseen(ahead?.forecast ?? [], rows, ahead?.slot_s ?? 300, ahead?.now_s ?? 0);
+    const empty = next.later.map(() => null);
+    const of = (value: (row: Schemas["TideRow"]) => number) => [...rows.map(value), ...empty];
     const owned = of((row) => row.owned);
     const withUsed = of((row) => row.owned + row.lent - row.unused);
     const all = of((row) => row.owned + row.lent);
     return {
-      x: of((row) => row.at_s),
-      owners: [owned, withUsed, all, of((row) => row.need)],
+      x: [...rows.map((row) => row.at_s), ...next.later],
+      owners: [owned, withUsed, all, of((row) => row.need), next.need, next.high],
+      foresees: next.need.some((one) => one !== null),
       training: [of((row) => row.used)],
       queue: [of((row) => row.queue)],
-      most: Math.max(...all),
+      most: Math.max(...rows.map((row) => row.owned + row.lent)),
     };
-  }, [rows]);
+  }, [rows, ahead]);
   if (at === undefined) return null;
   const shared = { x: columns.x, group: GROUP, now_s, onPoint: setPointed, onPick: (s: number) => showTime(s, false) };
   const before = pointed === null ? (now_s === null ? "now" : "then") : clock(at.at_s, false);
@@ -102,6 +118,7 @@ function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"
       {!complete && <p class="quiet">The index of the log is being built: what was earlier comes when it is done.</p>}
       <PanelTitle title="Owners’ GPUs">
         <Key kind="need line" name="need" value={figure(Math.round(at.need))} />
+        {columns.foresees && <Key kind="forecast line" name="forecast, and with margin" value="" />}
         <Key kind="owned" name="theirs now" value={count(at.owned)} />
         <Key kind="lent" name="lent, used" value={count(at.lent - at.unused)} />
         <Key kind="unused" name="lent, unused" value={count(at.unused)} />
@@ -117,6 +134,8 @@ function Picture(props: { rows: Rows; complete: boolean; then: Schemas["TideRow"
           { label: "lent, used", stroke: "--lent", width: 1, stepped: true },
           { label: "lent", stroke: "--lent", width: 1, stepped: true },
           { label: "need", stroke: "--need", width: 2.25 },
+          { label: "forecast", stroke: "--need", width: 1.5, dash: [5, 4] },
+          { label: "with margin", stroke: "--need", width: 1, dash: [1, 3] },
         ]}
         between={[
           { upper: 1, lower: 0, fill: "--lent" },
@@ -171,7 +190,7 @@ function Key({ kind, name, value }: { kind: string; name: string; value: string 
   return (
     <li>
       <span class={`swatch ${kind.split(" ").reverse().join(" ")}`} aria-hidden="true" />
-      {name} <b>{value}</b>
+      {name} {value !== "" && <b>{value}</b>}
     </li>
   );
 }

@@ -51,6 +51,11 @@ export function logOf(branch: string): string {
   return `${API}/${encodeURIComponent(branch)}/log`;
 }
 
+/** By which name a branch that is done is one more cell to look at. */
+export function cellOf(branch: string): string {
+  return `branch-${branch}`;
+}
+
 const AGAIN_MS = 700;
 
 export interface Followed<T> {

@@ -16,7 +16,7 @@ export interface Given {
   runs: string;
 }
 
-export const EMPTY: Given = {
+const EMPTY: Given = {
   entry: "", policy: "", settings: "", add: {}, lose: "", demand: "1", like: "", count: "1",
   requests: "", hours: "6", runs: "1",
 };

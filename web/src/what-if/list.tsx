@@ -7,15 +7,6 @@ import { changeInWords } from "./words.ts";
 
 export function Branches() {
   const { data, problem, again } = useBranches();
-  if (problem?.status === 404) {
-    return (
-      <Card title="Branches">
-        <Empty title="This gateway runs no branches.">
-          A terminal does: <code>tidegate branch run.db --policy fifo --hours 6</code>
-        </Empty>
-      </Card>
-    );
-  }
   const rows = data?.branches ?? [];
   return (
     <Card title="Branches run before">

@@ -3,8 +3,9 @@ import { clock, count, duration, moment, percent } from "../format.ts";
 import { showTime } from "../moments.ts";
 import { Card, Empty, Name, ProblemNote } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
-import { type Branch, type Deed, type Result, end, logOf, useBranch } from "./branches.ts";
+import { type Branch, type Deed, type Result, cellOf, end, logOf, useBranch } from "./branches.ts";
 import { OutcomeTable } from "./outcome-table.tsx";
+import { PreviewCard } from "./preview.tsx";
 import { Tides } from "./tides.tsx";
 import { changeInWords, errorInWords, warnings } from "./words.ts";
 
@@ -19,10 +20,11 @@ export function BranchPage({ id }: { id: string }) {
   }
   return (
     <div class="stack">
+      {data === null && <h1>What if</h1>}
       {problem !== null && <ProblemNote of={problem} />}
       {data !== null && <Head of={data} again={again} />}
       {data !== null && <Progress of={data} />}
-      {data?.result != null && <Found of={data.result} />}
+      {data?.result != null && <Found of={data.result} branch={data.branch} />}
     </div>
   );
 }
@@ -51,9 +53,14 @@ function Head({ of, again }: { of: Branch; again: () => void }) {
       </div>
       <div class="row">
         {of.state === "done" && (
-          <a class="button" href={logOf(of.branch)} download>
-            Save as a log
-          </a>
+          <>
+            <a class="button" href={href({ view: "tide", cell: cellOf(of.branch), entry: null })}>
+              Look into it
+            </a>
+            <a class="button" href={logOf(of.branch)} download>
+              Save as a log
+            </a>
+          </>
         )}
         <a
           class="button"
@@ -87,7 +94,7 @@ function Progress({ of }: { of: Branch }) {
   );
 }
 
-function Found({ of }: { of: Result }) {
+function Found({ of, branch }: { of: Result; branch: string }) {
   const told = warnings(of);
   const job = route.value.query["job"];
   return (
@@ -100,14 +107,17 @@ function Found({ of }: { of: Result }) {
           ))}
         </ul>
       )}
-      {job !== undefined && of.branch !== null && <OfJob of={of} job={job} />}
+      {job !== undefined && of.branch !== null && <OfJob of={of} job={job} branch={branch} />}
+      {of.previews.map((one, at) => (
+        <PreviewCard key={at} of={one} />
+      ))}
       <Card title="The tide, in GPUs" aside={<span>one cursor over all</span>}>
         <Tides of={of} />
       </Card>
       <Card title="What came of it">
         <OutcomeTable of={of} />
       </Card>
-      <Differs of={of} />
+      <Differs of={of} branch={branch} />
       <Limits />
     </div>
   );
@@ -139,7 +149,7 @@ function MethodError({ of }: { of: Result }) {
 }
 
 /** What the two sides did with the job that it was tried for. */
-function OfJob({ of, job }: { of: Result; job: string }) {
+function OfJob({ of, job, branch }: { of: Result; job: string; branch: string }) {
   const deeds = of.deeds.filter((deed) => deed.subject === job);
   return (
     <Card
@@ -152,7 +162,7 @@ function OfJob({ of, job }: { of: Result; job: string }) {
       {deeds.length ? (
         <ol class="deeds">
           {deeds.map((deed, at) => (
-            <Row key={at} of={deed} />
+            <Row key={at} of={deed} branch={branch} />
           ))}
         </ol>
       ) : (
@@ -162,7 +172,7 @@ function OfJob({ of, job }: { of: Result; job: string }) {
   );
 }
 
-function Differs({ of }: { of: Result }) {
+function Differs({ of, branch }: { of: Result; branch: string }) {
   const first = of.first_difference;
   if (of.branch === null) return null;
   if (first === null) {
@@ -175,7 +185,7 @@ function Differs({ of }: { of: Result }) {
   return (
     <Card title="First decision that differs">
       <ol class="deeds">
-        <Row of={first} />
+        <Row of={first} branch={branch} />
       </ol>
       {of.deeds.length > 1 && (
         <details class="rest">
@@ -184,7 +194,7 @@ function Differs({ of }: { of: Result }) {
           </summary>
           <ol class="deeds">
             {of.deeds.map((deed, at) => (
-              <Row key={at} of={deed} />
+              <Row key={at} of={deed} branch={branch} />
             ))}
           </ol>
         </details>
@@ -193,24 +203,32 @@ function Differs({ of }: { of: Result }) {
   );
 }
 
-function Row({ of }: { of: Deed }) {
+/** What the branch alone did is an entry of the branch; of the control there is only the time. */
+function Row({ of, branch }: { of: Deed; branch: string }) {
+  const { entry } = of;
+  const cell = cellOf(branch);
   return (
     <li>
-      <button
-        type="button"
-        class="plain entry"
-        title="Show all as it was at that time"
-        onClick={() => {
-          showTime(of.at_s);
-          go({ view: "fleet" });
-        }}
-      >
-        {clock(of.at_s)}
-      </button>
+      {of.only_in === "branch" ? (
+        <a class="entry" href={href({ view: "decisions", id: String(entry), cell, entry })}>
+          {clock(of.at_s)} →{entry}
+        </a>
+      ) : (
+        <button
+          type="button"
+          class="plain entry"
+          title="Show all as it was at that time"
+          onClick={() => {
+            showTime(of.at_s);
+            go({ view: "fleet" });
+          }}
+        >
+          {clock(of.at_s)}
+        </button>
+      )}
       <span class="tag">only in the {of.only_in}</span>
       <span>
-        <Name of={of.subject} /> {of.kind} <bdi class="text">{of.what}</bdi>{" "}
-        <span class="quiet small">entry {of.entry} of that side</span>
+        <Name of={of.subject} /> {of.kind} <bdi class="text">{of.what}</bdi>
       </span>
     </li>
   );
