@@ -6,6 +6,7 @@ Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
 from dataclasses import fields
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Depends, Query, Response
 
 from explain.answer import Answer
@@ -183,7 +184,8 @@ async def jobs(
     document["next"] = await at.next(moment, asked, more)
     seen = at.seen(moment, document)
     if wanted is not None:
-        seen["jobs"] = [{name: row[name] for name in wanted} for row in seen["jobs"]]
+        plain = orjson.loads(orjson.dumps(seen["jobs"]))  # some are bytes already
+        seen["jobs"] = [{name: row[name] for name in wanted} for row in plain]
     entry = "none" if moment.entry is None else str(moment.entry)
     return tagged(at.request, at.who, moment.feed.name, entry, seen, kept=moment.pinned)
 
