@@ -59,7 +59,7 @@ export function Verified() {
   }
   if (data.state === "differs") {
     return (
-      <span class="badge bad" title={data.first_difference ?? "Deciding this log anew gave something else"}>
+      <span class="badge bad" title={`Deciding this log anew gave something else: ${data.first_difference ?? ""}`}>
         differs on replay
       </span>
     );
