@@ -73,7 +73,7 @@ def drawn(rng: np.random.Generator, world: World) -> VerbData:
 def of_who_joins(rng: np.random.Generator, world: World, node: str) -> VerbData:
     """Accept any node as something, or take that back."""
     accepted = list(world.engine.state.standing.accepted)
-    if rng.random() < (0.6 if accepted else 0.1):
+    if rng.random() < (0.6 if accepted else 0.35):
         return RefuseNode(node=str(rng.choice(accepted or [node])))
     agent, kind = (
         str(rng.choice(["edge-9", *world.agents])),
