@@ -78,8 +78,10 @@ def places_of(deed: Deed) -> dict[str, int]:
 def differences(ours: Sequence[Deed], theirs: Sequence[Deed], most: int) -> list[tuple[Deed, bool]]:
     """List the first deeds that only one side has, or has at another time, and if of `ours`.
 
-    Of equal deeds each is compared with the earliest of the other side that is left.
+    Of equal deeds each is compared with the earliest of the other side that is left. Deeds of one
+    moment stay in the order in which their side did them.
     """
+    place = {id(deed): number for side in (ours, theirs) for number, deed in enumerate(side)}
     alone: list[tuple[float, int, int, Deed]] = []
     for mine, others in _paired(ours, theirs):
         left, right = 0, 0
@@ -91,7 +93,7 @@ def differences(ours: Sequence[Deed], theirs: Sequence[Deed], most: int) -> list
                 continue
             side = 0 if ours_s < theirs_s else 1
             deed = others[right] if side else mine[left]
-            alone.append((deed.at_s, side, deed.entry, deed))
+            alone.append((deed.at_s, side, place[id(deed)], deed))
             left, right = left + (side == 0), right + (side == 1)
     alone.sort(key=lambda one: one[:3])
     return [(deed, side == 0) for _, side, _, deed in alone[:most]]

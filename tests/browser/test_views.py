@@ -200,7 +200,7 @@ def health(window: Window, at: int | None) -> None:
         [one["agent"], one["state"]] for one in agents
     ]
     window.page.get_by_text("Identical on replay.").wait_for()  # it is decided again meanwhile
-    window.page.locator(".top-aside").get_by_text("identical on replay").wait_for()
+    window.page.locator(".scrubber-said").get_by_text("identical on replay").wait_for()
 
 
 def audit(window: Window, at: int | None) -> None:
