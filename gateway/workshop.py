@@ -11,8 +11,8 @@ from gateway import children
 from gateway.assignment import Task
 from gateway.problems import later
 
-#: Of one subject, so many works may wait or run.
-EACH_MOST = 10
+#: Of one subject, so many works may wait or run: few, so that nobody takes all places alone.
+EACH_MOST = 4
 State = Literal["waiting", "running", "done", "failed", "ended"]
 _log = logging.getLogger("tidegate.gateway")
 

@@ -18,6 +18,7 @@ import pytest
 from bus.reading import import_log, open_log
 from gateway import branches
 from gateway.subjects import Role, Sight
+from gateway.workshop import EACH_MOST
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
 from tests.demo_log import _demo, log
@@ -192,7 +193,7 @@ async def test_what_cannot_be_is_refused_with_its_field(log: Path) -> None:
             served.gateway.limits._writes.clear()
             found = await asked(served, status, **body)
             assert found.get("parameter", "").startswith(field), (body, found)
-        for _ in range(10):
+        for _ in range(EACH_MOST):
             served.gateway.limits._writes.clear()
             await asked(served)
         assert "wait or run already" in (await asked(served, 429))["detail"]
