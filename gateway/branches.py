@@ -7,8 +7,6 @@ import asyncio
 import contextlib
 import re
 import secrets
-import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from typing import Any
 from bus.contract import Bus
 from gateway import work
 from gateway.assignment import Bounds, Task
+from gateway.branch_folder import BranchFolder
 from gateway.feed import Feed
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import Moment, guarded
@@ -154,7 +153,7 @@ class Branches:
         self.patience_s = 1.0
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._foretold: OrderedDict[tuple[Any, ...], Foretold] = OrderedDict()
-        self._folder: Path | None = None
+        self._folder: BranchFolder | None = None
         #: Told the name of each branch that is forgotten, as a cell.
         self.forgotten: Callable[[str], None] = lambda _: None
 
@@ -163,7 +162,7 @@ class Branches:
         await self._shop.close()
         self._kept.clear()
         if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(self._folder.remove)
 
     # --- branches ---------------------------------------------------------------------------
 
@@ -181,8 +180,12 @@ class Branches:
                 f"{KEPT_MOST} branches wait or run already; ask again once one is done", 5.0, 429
             )
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tidegate-branches-"))
-        name, folder, generation = secrets.token_hex(4), self._folder, feed.generation
+            made = await asyncio.to_thread(BranchFolder)
+            if self._folder is None:
+                self._folder = made
+            else:  # somebody else asked meanwhile
+                made.remove()
+        name, folder, generation = secrets.token_hex(4), self._folder.path, feed.generation
         journal = await self._journal(feed, entry)
         change, tail = change_of(body.change), folder / f"{name}.tail"
         wanted = Wanted(entry, body.hours, body.runs, change, feed.log.name, tail)
