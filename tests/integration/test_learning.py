@@ -31,7 +31,7 @@ def learned(folder: Path) -> None:
     told = json.loads(tidegate("timeline", "train", "--log", log, "--json", "-").stdout)
     wrote = {int(step): float(loss) for _, step, _, loss in lines}
     curve = told["curves"]["loss"]
-    assert len(curve) >= 5
+    assert len(curve) >= 3  # one in ten seconds at most, so the fewer the faster the machine is
     assert all(wrote[step] == loss for _, step, loss in curve)
     assert why["metrics"] == {"loss": curve[-1][2]}
     points = {point["gpus"]: point for point in why["curve"]["points"]}
