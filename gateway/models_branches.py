@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from gateway.models import Framed
+from gateway.models import Framed, TideRow
 from schemas.requests import VerbData
 from schemas.values import Name
 from simulator.branch.preview import Preview
@@ -73,24 +73,12 @@ class BranchBody(BaseModel):
     change: ChangeBody = Field(default_factory=ChangeBody)
 
 
-class BranchTideRow(BaseModel):
-    """The tide at a moment, in GPUs, as `tide` tells it."""
-
-    at_s: float
-    need: float
-    owned: int
-    lent: int
-    unused: int
-    used: int
-    queued: int = Field(description="Jobs that wait.")
-
-
 class BranchTide(BaseModel):
     """The tide over the time of the branch, about 200 rows each."""
 
-    recorded: list[BranchTideRow] = Field(description="As far as the log goes on.")
-    control: list[BranchTideRow]
-    branch: list[BranchTideRow] | None = Field(description="Null where nothing is changed.")
+    recorded: list[TideRow] = Field(description="As far as the log goes on.")
+    control: list[TideRow]
+    branch: list[TideRow] | None = Field(description="Null where nothing is changed.")
 
 
 class DeedRow(BaseModel):

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bus.clock import SystemClock
-from explain.tide import Tide
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed, differences, first_difference
 from simulator.branch.origin import Origin
@@ -162,9 +161,9 @@ def drawn(found: Tried) -> dict[str, Any]:
     deeds = differences(found.control.deeds, found.changed.deeds, _DEEDS)
     return {
         "tide": {
-            "recorded": [_tide(row) for row in found.origin.record.tide],
-            "control": [_tide(row) for row in found.control.tide],
-            "branch": None if plain else [_tide(row) for row in found.changed.tide],
+            "recorded": [asdict(row) for row in found.origin.record.tide],
+            "control": [asdict(row) for row in found.control.tide],
+            "branch": None if plain else [asdict(row) for row in found.changed.tide],
         },
         "deeds": [_deed(*one) for one in deeds],
         "previews": [
@@ -176,9 +175,3 @@ def drawn(found: Tried) -> dict[str, Any]:
 
 def _deed(deed: Deed, of_control: bool) -> dict[str, Any]:
     return {**asdict(deed), "only_in": "control" if of_control else "branch"}
-
-
-def _tide(row: Tide) -> dict[str, Any]:
-    found = asdict(row)
-    found["queued"] = found.pop("queue")
-    return found

@@ -21,7 +21,7 @@ export type Result = Schemas["BranchResult"];
 export type Outcome = Schemas["Outcome"];
 export type Part = keyof Outcome;
 export type Ranges = Readonly<Record<string, readonly [number, number] | null>>;
-export type TideRow = Schemas["BranchTideRow"];
+export type TideRow = Schemas["TideRow"];
 export type Deed = Schemas["DeedRow"];
 
 const API = "/api/v1/branches";
