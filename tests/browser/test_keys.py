@@ -2,12 +2,13 @@
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.window import Window
 from tests.patience import PATIENCE_S
 
 WAIT_MS = PATIENCE_S * 1000
+MOMENTS = re.compile("/api/v1/moments")
 
 
 def test_the_moment_is_moved_by_keys_and_buttons(window: Window) -> None:
@@ -41,6 +42,21 @@ def test_the_moment_is_moved_by_keys_and_buttons(window: Window) -> None:
     page.keyboard.press("l")
     expect(page.locator(".banner")).to_have_count(0)
     expect(said).to_contain_text("entry 3,738")
+
+
+def test_a_key_pressed_before_the_log_is_known_is_not_lost(window: Window) -> None:
+    held: list[Route] = []
+    window.page.route(MOMENTS, lambda route: held.append(route))
+    page = window.open("/?entry=1600").page
+    said = page.locator(".when")
+    expect(said).to_have_text(re.compile("^– .*entry 1,600$"), timeout=WAIT_MS)
+    page.keyboard.press(".")
+    expect(said).to_contain_text("entry 1,600")
+    page.wait_for_timeout(1000)
+    for one in held:
+        one.continue_()
+    page.unroute(MOMENTS)
+    expect(said).to_contain_text("entry 1,601 ", timeout=WAIT_MS)
 
 
 def test_a_jobs_why_is_reached_without_a_mouse(window: Window) -> None:

@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { GO } from "./keys.ts";
 import { helping } from "./overlays.ts";
 import { VIEWS } from "./views/index.ts";
@@ -22,7 +22,7 @@ export function Help() {
 
 function Keys() {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} aria-labelledby="keys-title" onClose={() => (helping.value = false)}>
       <h2 id="keys-title">Keys</h2>

@@ -1,5 +1,5 @@
 /** Where the log is in time: which entry was when, and what happened that one looks back for. */
-import { computed, effect, signal } from "@preact/signals";
+import { computed, effect, signal, untracked } from "@preact/signals";
 import { type Schemas, get, lastFrame } from "./api.ts";
 import { head } from "./live.ts";
 import { go, route } from "./route.ts";
@@ -24,6 +24,7 @@ export function remember(): void {
     if (cell !== cellWas) {
       cellWas = cell;
       moments.value = null;
+      waiting = [];
       lastAt = -APART_MS;
     }
     if (newest === undefined || newest === null) return;
@@ -96,6 +97,20 @@ export function entryAt(at_s: number): number {
 /** The entry that is shown now. */
 export const shown = computed(() => route.value.entry ?? range.value?.last ?? null);
 
+let waiting: (() => void)[] = [];
+effect(() => {
+  if (range.value === null) return;
+  const moves = waiting;
+  waiting = [];
+  untracked(() => moves.forEach((move) => move()));
+});
+
+/** Move once it is known where the log begins and ends, so that an early key is not lost. */
+function onceKnown(move: () => void): void {
+  if (range.peek() === null) waiting.push(move);
+  else move();
+}
+
 /** Show an entry; the newest one is not the live edge until one says so. */
 export function show(entry: number, replace = true): void {
   const whole = range.value;
@@ -110,12 +125,18 @@ export function showTime(at_s: number, replace = true): void {
 }
 
 export function step(by: number): void {
-  const at = shown.value;
-  if (at !== null) show(at + by);
+  onceKnown(() => {
+    const at = shown.value;
+    if (at !== null) show(at + by);
+  });
 }
 
 /** Go to the nearest entry that matters, before or after. */
 export function stepMatter(direction: -1 | 1): void {
+  onceKnown(() => toMatter(direction));
+}
+
+function toMatter(direction: -1 | 1): void {
   const at = shown.value;
   const known = moments.value;
   if (at === null || known === null) return;

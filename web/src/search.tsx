@@ -1,5 +1,5 @@
 /** Search over jobs, nodes, entries, moments and views. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.ts";
 import { clock, count, day } from "./format.ts";
 import { entryAt, range } from "./moments.ts";
@@ -74,7 +74,7 @@ function Box() {
   const [text, setText] = useState("");
   const [others, setOthers] = useState<readonly Hit[]>([]);
   const [place, setPlace] = useState(0);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   useEffect(() => {
     const wanted = text.trim();
     if (wanted === "") {

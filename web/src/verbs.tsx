@@ -1,6 +1,6 @@
 /** Asking the scheduler for something: say what, say why, confirm; then tell what came of it. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, type Schemas, asked, problemOf } from "./api.ts";
 import { plural } from "./format.ts";
 import { EntryLink, Name } from "./parts.tsx";
@@ -78,7 +78,7 @@ function Dialog({ of }: { of: Asking }) {
   const [refusals, setRefusals] = useState<ReadonlyMap<string, string>>(new Map());
   const [number, setNumber] = useState(of.number?.value ?? 0);
   const keys = useRef(of.requests.map(newKey));
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current?.showModal();
     let ended = false;
     void (async () => {
