@@ -161,7 +161,7 @@ class LogSource:
             return [entry async for entry in found]
 
         pools = {name: node.pool for name, node in reading.state.nodes.items()}
-        return self._seen(loans_in(self._ask(ask), pools))
+        return self._seen(loans_in(self._ask(ask), pools, reading.state.now_s))
 
     def acts(self) -> Seen[Sequence[Act]]:
         reading = self.reading

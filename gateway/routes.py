@@ -263,7 +263,9 @@ async def stays(job: JobId, at: At) -> Response:
 @router.get("/loans/history", response_model=models.LoanHistoryAnswer)
 async def loan_history(
     at: At,
-    late: Annotated[bool, Query(description="Only those that came back later than due.")] = False,
+    late: Annotated[
+        bool, Query(description="Only those that are later than due, or ended so.")
+    ] = False,
 ) -> Response:
     """List every loan: when it began, was called back and was back, and how late that was."""
     moment, loans = await at.settled(telling.loan_history)

@@ -166,7 +166,7 @@ async def loan_history(moment: Moment) -> list[PastLoan]:
     wanted = [((Kind.MOMENT,), name) for fact, name in MOMENTS.items() if fact in FACTS]
     entries = await mentioning(moment.feed, wanted, moment.entries, WANTED)
     pools = {name: node.pool for name, node in moment.state.nodes.items()}
-    return loans_in(entries, pools)
+    return loans_in(entries, pools, moment.state.now_s)
 
 
 async def _own(asked: Asked, moment: Moment, job: str) -> None:

@@ -81,7 +81,8 @@ async def test_any_moment_is_that_of_the_log_cut_there(
             found = await served.get("loans", entry=entry)
             assert (found["loans"], found["totals"]) == (loans["loans"], loans["totals"])
             told = [one async for one in entries(bus, truth.cell, WANTED, entry + 1)]
-            past = plain(loans_in(told, {node.id: node.pool for node in nodes_of(truth)}))
+            pools = {node.id: node.pool for node in nodes_of(truth)}
+            past = plain(loans_in(told, pools, truth.state.now_s))
             assert (await served.get("loans/history", entry=entry))["loans"] == past
             overview = await served.get("overview", entry=entry)
             assert overview["now_s"] == truth.state.now_s
