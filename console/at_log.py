@@ -147,7 +147,8 @@ class LogSource:
 
     def nodes(self) -> Seen[Nodes]:
         found = nodes_of(self.reading)
-        used = self._ask(lambda bus: read_measured(bus, len(found)))
+        heard = self._ask(lambda bus: read_measured(bus, [*self.reading.state.nodes]))
+        used = {name: one.used for name, one in heard.items()}
         return self._seen(nodes_table(self.reading, found, used))
 
     def loans(self) -> Seen[Loans]:
