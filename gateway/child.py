@@ -18,6 +18,7 @@ import orjson
 
 from bus.contract import BusError
 from gateway.assignment import LENGTH, Bounds, Task
+from gateway.work import field_of
 from simulator.branch.origin import BranchError
 
 #: Exit status where who started it is gone.
@@ -45,7 +46,9 @@ def main() -> int:
 
     try:
         found = task.work(*task.arguments, tell)
-    except (BranchError, BusError) as error:
+    except BranchError as error:
+        tell({"problem": f"{field_of(error)}: {error.reason}"})
+    except BusError as error:
         tell({"problem": str(error)})
     except MemoryError:
         tell({"problem": "it took more memory than it may; ask for fewer hours"})

@@ -310,6 +310,19 @@ async def _all(feed: Feed, before: int) -> AsyncIterator[JournalEntry]:
         yield entry
 
 
+def held(feed: Feed, name: str, number: int) -> None:
+    """Refuse an entry that is not in the log: it has not come yet, or is not there any more.
+
+    Raises:
+        Problem: 404, and which entries there are.
+    """
+    if number >= feed.entries:
+        raise beyond(feed, name, number)
+    if number < feed.index.first:
+        raise Problem(404, f"{name}={number} is not in the log any more: it begins at entry "
+                      f"{feed.index.first}; ask for a later one", parameter=name)  # fmt: skip
+
+
 def beyond(feed: Feed, name: str, value: object) -> Problem:
     """Say that a moment is not in the log."""
     if not feed.entries:

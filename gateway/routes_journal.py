@@ -34,7 +34,7 @@ from gateway.limits import (
     WRITES_PER_S,
 )
 from gateway.moments import PLACES, remembered
-from gateway.past import Moment, beyond, raw
+from gateway.past import Moment, held, raw
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
@@ -91,11 +91,7 @@ async def entry(
     """Give an entry of the journal whole: the stimulus, and what was decided on it."""
     feed = here.cells.live(cell)
     await here.cells.reach(feed, number + 1)
-    if number >= feed.entries:
-        raise beyond(feed, "number", number)
-    if number < feed.index.first:
-        raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
-                      parameter="number")  # fmt: skip
+    held(feed, "number", number)
     found = await raw(feed, number)
     document = {
         "cell": feed.name,
@@ -166,11 +162,7 @@ async def diff(
     await here.cells.reach(feed, max(entry, vs) + 1)
     moments = []
     for name, number in (("entry", entry), ("vs", vs)):
-        if number >= feed.entries:
-            raise beyond(feed, name, number)
-        if number < feed.index.first:
-            raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
-                          parameter=name)  # fmt: skip
+        held(feed, name, number)
         with here.limits.seek(who.name):
             state = await here.past.state(feed, number + 1)
         moments.append(Moment(feed, state, number + 1, pinned=True))

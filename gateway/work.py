@@ -16,7 +16,7 @@ from schemas.topics import JOURNAL
 from simulator.branch.change import Change
 from simulator.branch.document import document, drawn, tried
 from simulator.branch.forecast import forecast
-from simulator.branch.origin import Begun, Origin, origin
+from simulator.branch.origin import Begun, BranchError, Origin, origin
 from simulator.branch.save import Recorder, read_tail, write_log, write_tail
 
 #: How far a work must have come since it was told last, 0 to 1.
@@ -71,6 +71,11 @@ class Wanted:
     change: Change
     log: str  #: What the log is called.
     tail: Path  #: Where its own entries go.
+
+
+def field_of(error: BranchError) -> str:
+    """Give the field of a body that an error is about."""
+    return error.part if error.part in ("entry", "runs") else f"change.{error.part}"
 
 
 def branched(journal: Journal, wanted: Wanted, tell: Tell) -> dict[str, Any]:
