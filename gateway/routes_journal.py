@@ -224,7 +224,7 @@ async def me(here: Here, who: Who) -> Response:
     )
 
 
-@router.get("/cells", response_model=models.CellsAnswer)
+@router.get("/cells", response_model=models_health.CellsAnswer)
 async def cells(here: Here) -> Response:
     """List the cells of the log: where each is, and who leads it by which policy."""
     return plain({"cells": [_cell(feed) for feed in here.cells.feeds.values()]})
@@ -240,6 +240,7 @@ def _cell(feed: Feed) -> dict[str, object]:
         "leader": None if state is None else state.leader.name,
         "leader_epoch": None if state is None else state.leader.epoch,
         "policy": None if state is None else state.leader.policy,
+        "nobody_leads": feed.leading.nobody or None,
         "problem": feed.problem or None,
     }
 

@@ -58,6 +58,8 @@ class Outcome(BaseModel):
     #: What it was refused for, and why.
     field: str = ""
     refused_because: str = ""
+    #: Of what is pending: why no scheduler takes it now, and what to do; it waits for one.
+    nobody_leads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, type Schemas, asked, problemOf } from "./api.ts";
 import { plural } from "./format.ts";
+import { head } from "./live.ts";
 import { EntryLink, Name } from "./parts.tsx";
 import { route } from "./route.ts";
 
@@ -121,12 +122,16 @@ function Dialog({ of }: { of: Asking }) {
   const close = (): void => {
     open.value = null;
   };
+  const nobody = head.value?.nobody_leads ?? null;
   const busy = results?.some((one) => one.said === "asking") ?? false;
   return (
     <dialog ref={dialog} class="confirm" aria-labelledby="confirm-title" onClose={close}>
       <form method="dialog" onSubmit={(event) => (results === null ? void send(event) : undefined)}>
         <h2 id="confirm-title">{of.title}</h2>
         <p class="quiet">{of.about}</p>
+        {nobody !== null && results === null && (
+          <p role="status">It will wait, as nobody decides here now: {nobody}.</p>
+        )}
         <ul class="asked" aria-live="polite">
           {of.requests.map(({ name, args }, place) => (
             <li key={name}>
@@ -160,7 +165,7 @@ function Dialog({ of }: { of: Asking }) {
             />
           </label>
         ) : (
-          <p role="status">{summary(results)}</p>
+          <p role="status">{summary(results, nobody)}</p>
         )}
         <div class="row end">
           <button type="button" onClick={() => dialog.current?.close()} disabled={busy}>
@@ -191,12 +196,13 @@ function Said(props: { result: Result | undefined; refusal: string | undefined }
   );
 }
 
-function summary(results: readonly Result[]): string {
+function summary(results: readonly Result[], nobody: string | null): string {
   const number = (said: Result["said"]): number => results.filter((one) => one.said === said).length;
   const parts = [];
   if (number("done") > 0) parts.push(`${number("done")} done`);
   if (number("pending") > 0) {
-    parts.push(`${number("pending")} sent, which no scheduler has taken yet: is one running?`);
+    const why = nobody === null ? "which no scheduler has taken yet" : `which wait: ${nobody}`;
+    parts.push(`${number("pending")} sent, ${why}`);
   }
   if (number("refused") > 0) parts.push(`${number("refused")} refused`);
   if (number("asking") > 0) parts.push(`asking for ${plural(number("asking"), "request")}…`);
