@@ -1,7 +1,7 @@
 /** Asking the scheduler for something: say what, say why, confirm; then tell what came of it. */
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Problem, type Schemas, asked, problemOf } from "./api.ts";
+import { Problem, type Schemas, send } from "./api.ts";
 import { plural } from "./format.ts";
 import { head } from "./live.ts";
 import { EntryLink, Name } from "./parts.tsx";
@@ -44,25 +44,20 @@ function newKey(): string {
 }
 
 /** Send one request; asked again with the same key, it is done once. */
-export async function post(
+export function post(
   args: Args,
   reason: string,
   options: { key?: string; dryRun?: boolean } = {},
 ): Promise<Schemas["RequestAnswer"]> {
-  const { cell } = route.value;
-  const url = `/api/v1/requests${cell === null ? "" : `?cell=${encodeURIComponent(cell)}`}`;
-  const answer = await asked(url, {
+  return send("/api/v1/requests", {
     method: "POST",
+    cell: route.value.cell,
     headers: {
-      "Content-Type": "application/json",
-      "X-Tidegate": "console",
       Prefer: "wait=5",
       ...(options.dryRun ? {} : { "Idempotency-Key": options.key ?? newKey() }),
     },
-    body: JSON.stringify({ args, reason, ...(options.dryRun ? { dry_run: true } : {}) }),
+    body: { args, reason, ...(options.dryRun ? { dry_run: true } : {}) },
   });
-  if (!answer.ok) throw await problemOf(answer);
-  return (await answer.json()) as Schemas["RequestAnswer"];
 }
 
 const PREVIEWED = 20;

@@ -9,7 +9,7 @@ type ReclaimRow = Schemas["ReclaimRow"];
 
 export function Reclaims() {
   const { node } = route.value.query;
-  const found = usePages<ReclaimRow>("/api/v1/reclaims", "reclaims", { node });
+  const found = usePages("/api/v1/reclaims", "reclaims", { node });
   const rows = found.rows;
   const longest = rows.reduce((so, row) => Math.max(so, row.due_s - row.called_s, tookOf(row, found.now_s)), 60);
   return (
