@@ -38,6 +38,7 @@ from gateway.past import Moment, held, raw
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
+from gateway.telling import decisions as told_decisions
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -53,18 +54,25 @@ async def decisions(
     rule: Annotated[
         str | None, Query(description="Only with a reason of this rule.", max_length=256)
     ] = None,
+    telling: Annotated[
+        bool,
+        Query(
+            description="Only those that gave commands or reasons, or failed. A page looks through "
+            "so many entries at most, and may have fewer rows, or none, though more follow."
+        ),
+    ] = False,
     limit: Limit = 100,
     cursor: CursorText = None,
 ) -> Response:
     """List decisions, newest first: on what, what was decided, and the reasons given."""
-    asked = cursors.question("decisions", at.cell, subject, rule)
+    asked = cursors.question("decisions", at.cell, subject, rule, telling)
     page = await at.page(cursor, asked, of_entries=True)
     moment = await at.moment(None if page is None else page.entries)
     frame = views.framed(moment)
     before = moment.entries if page is None else page.position
     if subject is not None and at.view(moment).job(subject) != subject:
         subject = ""  # another tenant's job, which is asked for by a name that nobody has
-    rows, more = await telling.decisions(moment.feed, before, limit, subject, rule)
+    rows, more = await told_decisions(moment.feed, before, limit, subject, rule, telling)
     after = await at.next(moment, asked, more)
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
 

@@ -122,9 +122,14 @@ def nodes(
     return _list("/nodes", "nodes", models.NodeRow, state=state, pool=pool, text=text)
 
 
-def decisions(*, subject: str | None = None, rule: str | None = None) -> Question[models.Decided]:
-    """List decisions, newest first."""
-    return _list("/decisions", "decisions", models.Decided, subject=subject, rule=rule)
+def decisions(
+    *, subject: str | None = None, rule: str | None = None, telling: bool = False
+) -> Question[models.Decided]:
+    """List decisions, newest first; with `telling` only those with commands, reasons or errors."""
+    only = "true" if telling else None
+    return _list(
+        "/decisions", "decisions", models.Decided, subject=subject, rule=rule, telling=only
+    )
 
 
 def requests(
