@@ -303,3 +303,12 @@ def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None
         assert box["y"] + box["height"] <= high + 1
         assert box["height"] < high / 5
         assert window.page.evaluate("document.documentElement.scrollWidth") <= wide
+
+
+def test_a_mistyped_address_names_the_nearest_view(window: Window) -> None:
+    window.expected.append("404 (Not Found)")
+    window.open("/jbos/job-0009")
+    page = window.page
+    expect(page.locator("main")).to_contain_text("There is no view “jbos”")
+    page.get_by_role("main").get_by_role("link", name="Jobs").click()
+    expect(page.locator("h1")).to_contain_text("job-0009")
