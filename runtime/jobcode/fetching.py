@@ -19,8 +19,8 @@ from pathlib import Path
 import runtime
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.filesystem import Filesystem
-from runtime.executors.untrusted_files import open_regular_file
 from runtime.jobcode.unpacking import UNFIT
+from runtime.untrusted_files import open_regular_file
 from schemas.programs import Program
 
 #: Within the folder of a job: its archive, and what is unpacked and not yet a run's.
