@@ -24,7 +24,7 @@ class Change:
     add: tuple[tuple[str, int], ...] = ()  #: (pool, nodes like its first).
     lose: tuple[str, ...] = ()  #: Nodes that are lost at once, and stay so.
     demand: float = 1.0  #: Times what owners need.
-    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`asked.verb_of`).
+    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`requests.verb_of`).
     jobs: tuple[tuple[str, int], ...] = ()  #: (a job, how many like it are submitted).
 
     @property

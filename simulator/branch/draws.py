@@ -14,7 +14,7 @@ NEED_SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Draws:
     """Factors of one run; of seed 0 all are 1."""
 
     seed: int = 0
