@@ -8,7 +8,7 @@ from scheduler.core.stimuli import Cause
 from schemas.events import JobSubmitted
 from simulator.branch.recorded_gangs import Arrival
 
-#: Of a name, so many characters at most; a number goes behind it.
+#: A name is cut to so many characters before its number is added.
 _NAME_MOST = 110
 
 
@@ -35,7 +35,7 @@ def submissions_like(
 
 
 def knowledge_like(known_later: Mapping[str, Job], new: str, like: Job) -> Job:
-    """Give what is known of a job for one that is like it: its speed, and how long it was."""
+    """Give what is known of a job as that of another like it: its speed, and how long it was."""
     return replace(known_later.get(like.id, like), id=new)
 
 

@@ -1,4 +1,4 @@
-"""The field of a branch: jobs go on as a state knows them, the rest is as the log recorded it."""
+"""The field of a branch: its jobs go on from a state, and all else is as the log recorded it."""
 
 import heapq
 import math
@@ -47,7 +47,7 @@ _Act = Callable[[float], None]
 
 
 class BranchField:
-    """Ideal agents that go on from a state, and all else that the log says of outside."""
+    """Ideal agents and owners that go on from a state, and what the log recorded from outside."""
 
     def __init__(self, state: ClusterState, origin: Origin, change: Change, draws: Draws) -> None:
         """Prepare; `state` is the engine's."""
@@ -91,7 +91,7 @@ class BranchField:
         return min(self._gangs.next_s, heap_s, future_s)
 
     def happen(self, now_s: float) -> None:
-        """Let jobs go on, then what the log recorded, then owners."""
+        """Let jobs go on, then what the log recorded happen, then what was put off until now."""
         self._gangs.happen(now_s)
         while self._future and self._future[0].at_s <= now_s:
             self._recorded(self._future.popleft(), now_s)
@@ -99,7 +99,7 @@ class BranchField:
             heapq.heappop(self._heap)[2](now_s)
 
     def report(self, now_s: float) -> None:
-        """Say what a policy shall know."""
+        """Send the reports of jobs that a policy is to know of."""
         self._gangs.report(now_s)
 
     def _then(self, at_s: float, act: _Act) -> None:
@@ -109,7 +109,7 @@ class BranchField:
     # --- the beginning ------------------------------------------------------------------------
 
     def begin(self, driver: Driver) -> None:
-        """Let all go on that the state says is under way, and the change happen."""
+        """Continue all that is under way in the state, and make the change."""
         self._driver, now_s, state = driver, driver.now_s, self._state
         driver.watches.append(self._saw)
         self._gangs.begin(self._say)
@@ -260,7 +260,7 @@ class BranchField:
         self._say(data, f"/agents/{self.places[data.node].agent}")
 
     def _saw(self, _: Stimulus, decision: Decision) -> None:
-        """Let the workers of a node end whose lease is over."""
+        """End the workers of a silent node once its lease has ended."""
         for fact in decision.facts:
             if isinstance(fact, facts.NodeLost) and fact.node in self.places.at:
                 if self.places[fact.node].agent in self._silent:
@@ -336,7 +336,7 @@ class BranchField:
     # --- commands -----------------------------------------------------------------------------
 
     def obey(self, command: Command, now_s: float) -> None:
-        """Take a command: it is done at once, or begun."""
+        """Carry out a command, at once or later, or keep it for an agent that is silent."""
         data = command.data
         if command.agent in self._silent:
             self._silent[command.agent][0].append(command)
@@ -366,7 +366,7 @@ class BranchField:
 
 
 class _Sent:
-    """An open command of the log: what it orders is in the state."""
+    """An open command of the log, without what it orders: the state has that."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -54,16 +54,16 @@ _SAVE_EVERY_S = 900.0
 
 
 class BranchError(ValueError):
-    """What was asked for cannot be branched; says what to do."""
+    """A branch cannot be begun or run as asked; says what to do."""
 
 
 @dataclass(slots=True)
 class AgentBehaviour:
-    """How the agents of a log work, as far as it shows; measured up to the end of the branch."""
+    """How the agents of a log work: their pauses and habits, as measured up to the branch's end."""
 
-    #: A change of size stands still for this share of a start and a save.
+    #: A change of size pauses a job for this share of the time of a start and a save.
     resize_share: float = 1.0
-    instant: bool = False  #: Gangs are up in the moment in which they are ordered.
+    instant: bool = False  #: Gangs run in the moment in which they are ordered.
     tells_curves: bool = False  #: Its agents tell what jobs' speeds are; those of a simulation do.
     saves_every_s: float = float("inf")
     drain_s: float = _DRAIN_S  #: From the order to lend a node until it is lent.
@@ -112,7 +112,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """A state of the log's past, from which it is read on instead of from its beginning."""
+    """An earlier state of the log, so that it need not be read from its beginning."""
 
     state: bytes  #: As JSON.
     digest: str  #: Of its last entry.
@@ -214,7 +214,7 @@ def _take_outside(origin: Origin, stimulus: Stimulus) -> None:
 
 
 def _finish(origin: Origin, state: ClusterState, seen: "_Seen") -> None:
-    """Note what the log had come to at the end of the branch, or at its own."""
+    """Note the state of the log at the end of the branch, or at its own end if that is earlier."""
     record, end_s = origin.record, min(state.now_s, origin.until_s)
     record.until_s, record.totals = state.now_s, state.totals
     record.jobs = dict(seen.gone) | dict(state.jobs)

@@ -1,8 +1,8 @@
-"""Jobs that go on from a recorded state, as ideal agents run them (`simulator.gangs`).
+"""The gangs of a recorded state, which go on as ideal agents run them (`simulator.gangs`).
 
-A unit of progress is a step. How fast a job is at a size is what was learned of it, else what it
-declares, by the factor that it was seen at; how long it is, what it declares, else the length that
-the log tells, else what was expected of it.
+Progress is in steps. A job's speed at a size is what was learned of it, else what it declares times
+the factor by which it was seen to differ. Its length is what it declares, else what the log knows
+from later, else what was expected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ class _NoWitness:
         pass
 
 
-#: A submission that comes later: what is said, and by which message.
+#: A job that is submitted later: when, its submission, and the input with its cause.
 Arrival = tuple[float, JobSubmitted, Input, Cause]
 
 
@@ -144,7 +144,7 @@ class RecordedGangs(Gangs):
             gang.steps, gang.samples = 1.0, one.job.samples_per_step
 
     def resume(self, now_s: float) -> None:
-        """Let the gangs of the state go on."""
+        """Continue the gangs of the state."""
         for gang, job in zip(self.gangs, self._jobs, strict=False):
             self._take_over(gang, job, now_s)
 
@@ -233,7 +233,7 @@ class RecordedGangs(Gangs):
         self._stale[gang.number] = None
 
     def report(self, now_s: float) -> None:
-        """Say how far gangs are that changed, or that were not heard of for long."""
+        """Report the progress of gangs that changed, or that were not heard of for long."""
         for number, gang in enumerate(self.gangs[: self._came]):
             if not gang.is_up or self._behaviour.tells_curves:
                 continue
@@ -263,7 +263,7 @@ class RecordedGangs(Gangs):
     # --- what befalls them --------------------------------------------------------------------
 
     def fail(self, job: str, error: str, now_s: float) -> None:
-        """Let a worker of a job die, if it has any: the rest is told to leave."""
+        """Have a worker of a job fail, if the job runs; the engine tells the others to leave."""
         gang = self.at.get(job)
         if gang is None or not gang.runs or not gang.allocation:
             return

@@ -1,4 +1,4 @@
-"""docs/architecture.md: its answers to "where is ...?" hold, and its layers are those that are held."""
+"""docs/architecture.md: its answers to "where is ...?" hold, and its layers are the held ones."""
 
 import ast
 import re
