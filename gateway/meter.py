@@ -11,10 +11,10 @@ from schemas.events import NodeMeasured
 from schemas.parse import Rejected
 from schemas.topics import TELEMETRY
 
-#: Records that are looked at before others have their turn.
+#: Records read before the event loop runs others.
 _TURN = 100
-#: At first so many times as many records as there are nodes are read, then, where nodes are still
-#: missing, so many: they measure once a minute, and owners report in between.
+#: How far back is read, in records for each node: at first, and then, if nodes are still missing.
+#: Each measures once a minute, and owners report in between.
 _LOOKS = (1.25, 5.0)
 _MORE = 50
 
@@ -38,11 +38,11 @@ class Meter:
         self._alone = asyncio.Lock()
 
     async def read(self, bus: Bus, nodes: Collection[str]) -> dict[str, Heard]:
-        """Give by node what it measured last.
+        """Give each node's newest measurement.
 
         Args:
             bus: The log.
-            nodes: Those that are looked for: as far back as they need.
+            nodes: Those to look for; the log is read further back if some are missing.
         """
         async with self._alone:
             end = await bus.end(TELEMETRY.name)

@@ -150,7 +150,7 @@ def keep_branch(served: Served) -> None:
     journal = Journal(partial(opened, Path()), feed.cell, feed.origin_s)
     work = Computation("boss", Assignment(run_branch, (), ProcessLimits()))
     branches._kept["b1"] = KeptBranch(
-        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
+        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), replays=True
     )
 
 

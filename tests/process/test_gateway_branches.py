@@ -303,7 +303,7 @@ async def test_a_proof_whose_process_was_killed_is_begun_again(log: Path) -> Non
         assert (await served.get("verified"))["state"] == "none"
         verifying.again_s = 1e9
         again = verifying._proofs[served.feed.cell]
-        await served.until(lambda: again.level)
+        await served.until(lambda: again.caught_up)
         assert (await served.get("verified"))["state"] == "identical"
 
 
