@@ -11,13 +11,14 @@ from console.output import JsonPath, emit_json, fail, out
 from explain.moments import day_clock
 from schemas.requests import VerbData
 from schemas.topics import JOURNAL
-from simulator.branch.asked import verb_of
 from simulator.branch.change import Change
+from simulator.branch.control import run_with_control
 from simulator.branch.deeds import Deed
-from simulator.branch.document import document, owners_need, tried
-from simulator.branch.origin import BranchError, Origin, origin
+from simulator.branch.document import document, owners_need
+from simulator.branch.origin import BranchError, Origin, read_origin
+from simulator.branch.parallel import Submit
+from simulator.branch.requests import verb_of
 from simulator.branch.run import Outcome, Range
-from simulator.branch.runs import Submit
 from simulator.branch.save import Recorder
 from simulator.remote import ClusterError, DaskCluster
 
@@ -119,10 +120,10 @@ def branch(
     with opened_log(resolved(log)) as opened:
         opened.verify()
         try:
-            begin = origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
+            begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
             recorder = Recorder(begin)
             submit = None if dask is None or runs == 1 else _cluster(dask)
-            found = tried(begin, change, runs, watch=recorder.saw, submit=submit)
+            found = run_with_control(begin, change, runs, watch=recorder.saw, submit=submit)
         except BranchError as error:
             fail(_said(error))
         except ClusterError as error:

@@ -1,4 +1,4 @@
-"""What every read shares: which moment is asked for, and how its answer is marked and kept."""
+"""What all reads share: finding the moment asked for, cursors, and ETags and caching of answers."""
 
 import asyncio
 import hashlib
@@ -27,11 +27,11 @@ from gateway.subjects import Authority, Subject
 from gateway.verifying import Verifying
 
 _Found = TypeVar("_Found")
-#: Routes that act on a cell, or work on its log.
+#: Routes that a branch does not have: they change the cell, or have its log worked on.
 _NOT_OF_BRANCHES = ("ask", "request", "output", "begin_branch", "forecast", "verified")
-#: Lays an answer out as text, so many columns wide.
+#: Lays an answer out as text with so many columns.
 LayOut = Callable[[Answer, int], str]
-#: Tries to answer of the live state while it goes on; then one apart is made.
+#: Attempts to answer from the live state while it changes; then a state is folded for the answer.
 _TRIES = 3
 _FOREVER = "private, max-age=31536000, immutable"
 _is_whole = re.compile(r"-?[0-9]{1,19}", re.ASCII).fullmatch

@@ -1,4 +1,4 @@
-"""All cells of a log: the loops that read it, and who waits for what is new."""
+"""All cells of a log: the loops that follow it, and those who wait for new entries."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,13 @@ _POLL_S = 0.1
 _RETRY_S = 1.0
 #: How often other cells are looked for.
 _DISCOVER_S = 5.0
-#: Who asks beyond what is folded waits so long for what the log has, in seconds.
+#: A question about an entry that is not folded yet waits so long for it, in seconds.
 _LEVEL_S = 5.0
 KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
 
 
 class Cells:
-    """The cells of a log, kept up by `run`."""
+    """The cells of a log, kept up to date by `run`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Cells:
                 self._add(one, one.cell)
         #: Why nothing can be read now; of one cell alone its feed says so.
         self.problem = "" if others else "the log is being opened"
-        #: Logs that people made here, each as a cell more, by its name; not in `feeds`.
+        #: Branches that people look at, each as one more cell, by name; not in `feeds`.
         self.branches: dict[str, Feed] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()

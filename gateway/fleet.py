@@ -1,4 +1,4 @@
-"""A fleet as columns: what a drawing of ten thousand nodes needs, and no more."""
+"""The fleet as columns: what drawing ten thousand nodes needs, and no more."""
 
 from collections.abc import Mapping
 from typing import Any

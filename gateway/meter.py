@@ -19,11 +19,11 @@ class Meter:
         self._alone = asyncio.Lock()
 
     async def read(self, bus: Bus, nodes: Collection[str]) -> dict[str, Heard]:
-        """Give by node what it measured last.
+        """Give each node's newest measurement.
 
         Args:
             bus: The log.
-            nodes: Those that are looked for: as far back as they need.
+            nodes: Those to look for; the log is read further back if some are missing.
         """
         async with self._alone:
             end = await bus.end(TELEMETRY.name)

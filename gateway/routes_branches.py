@@ -151,18 +151,18 @@ async def forecast(
         document = {**frame, "entry": moment.entry, "now_s": state.now_s, "starts": None,
                     "ends": None, "took_s": 0.0}  # fmt: skip
         return tagged(at.request, at.who, feed.cell, str(moment.entry), document, kept=False)
-    found = await at.here.branches.foretold(
+    found = await at.here.branches.forecast(
         feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
     )
-    if not await found.work.over(at.here.branches.patience_s):
+    if not await found.computation.over(at.here.branches.patience_s):
         coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
-                        "done": found.work.done})  # fmt: skip
+                        "done": found.computation.done})  # fmt: skip
         coming.status_code = 202
         coming.headers["Retry-After"] = "1"
         return coming
-    if found.work.state == "failed":
-        raise Problem(409, f"it cannot be foretold: {found.work.problem}")
-    if found.work.state == "ended":
+    if found.computation.state == "failed":
+        raise Problem(409, f"it cannot be foretold: {found.computation.problem}")
+    if found.computation.state == "ended":
         raise later("the gateway ends", 5.0)
     document = {**frame, **found.of(known.id)}
     return tagged(at.request, at.who, feed.cell, str(found.entry), document, kept=False)

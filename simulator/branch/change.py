@@ -10,8 +10,9 @@ from schemas.requests import VerbData
 from simulator.branch.origin import BranchError
 from simulator.branch.places import Places
 
+#: The most nodes that may be added to a pool.
 NODES_MAX = 1000
-#: Jobs like one that may be added.
+#: The most jobs like one that may be added.
 LIKE_MAX = 1000
 
 
@@ -22,9 +23,9 @@ class Change:
     policy: str | None = None  #: A policy with its options.
     settings: dict[str, float] = field(default_factory=dict)
     add: tuple[tuple[str, int], ...] = ()  #: (pool, nodes like its first).
-    lose: tuple[str, ...] = ()  #: Nodes that are lost at once, and stay so.
+    lose: tuple[str, ...] = ()  #: Nodes that are lost at the entry, for good.
     demand: float = 1.0  #: Times what owners need.
-    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`asked.verb_of`).
+    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`requests.verb_of`).
     jobs: tuple[tuple[str, int], ...] = ()  #: (a job, how many like it are submitted).
 
     @property
@@ -33,7 +34,7 @@ class Change:
         return self == Change()
 
     def check(self, state: ClusterState) -> None:
-        """Refuse what cannot be.
+        """Refuse a change that the state cannot have.
 
         Raises:
             BranchError: which option, and why.
@@ -71,7 +72,7 @@ class Change:
             raise BranchError("demand", f"{self.demand} is not between 0 and 100")
 
     def born(self, places: Places) -> list[NodeBorn]:
-        """Describe the nodes that are added, like the first of their pool."""
+        """Give the births of the nodes that are added, each like the first of its pool."""
         found = []
         for pool, count in self.add:
             first = places.in_pool(pool)[0]
