@@ -82,6 +82,7 @@ class CellRow(BaseModel):
     leader_epoch: int | None
     policy: str | None
     problem: str | None
+    closed: str | None = Field(description="Why nothing can be asked of it, if so, whoever asks.")
 
 
 class CellsAnswer(BaseModel):

@@ -35,6 +35,7 @@ from gateway.limits import (
 )
 from gateway.moments import PLACES, remembered
 from gateway.past import Moment, beyond, raw
+from gateway.posting import closed_to_requests
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
@@ -249,6 +250,7 @@ def _cell(feed: Feed) -> dict[str, object]:
         "leader_epoch": None if state is None else state.leader.epoch,
         "policy": None if state is None else state.leader.policy,
         "problem": feed.problem or None,
+        "closed": closed_to_requests(feed),
     }
 
 

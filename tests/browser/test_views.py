@@ -1,17 +1,26 @@
 """Every view, live and at a past entry, shows what the API answers for that moment."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.browser.conftest import KINDS, served_night
 from tests.browser.window import Window
+from tests.process.gateway_process import Process
 
 #: Two nodes are on loan and five jobs run; and the newest, when all is over.
 PAST = 1600
 MOMENTS = [pytest.param(None, id="live"), pytest.param(PAST, id="past")]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def gateway(request: pytest.FixtureRequest) -> Iterator[Process]:
+    """The night in a file, and over real Kafka."""
+    with served_night(request, request.param) as found:
+        yield found
 
 
 def count(value: float) -> str:
@@ -57,9 +66,14 @@ def tide(window: Window, at: int | None) -> None:
         [moment(row["at_s"]), *(figure(row[name]) for name in names)] for row in reversed(rows)
     ]
     last = rows[-1] if at is None else window.api("/tide", points=2, entry=at)["rows"][-1]
-    keys = window.page.locator(".legend").all_inner_texts()
-    assert f"theirs now {count(last['owned'])}" in plain(keys[0])
-    assert f"training uses {count(last['used'])}" in plain(keys[1])
+    keys = window.page.locator(".legend")
+
+    def told() -> bool:
+        owners, training = (plain(text) for text in keys.all_inner_texts())
+        theirs, uses = f"theirs now {count(last['owned'])}", f"uses {count(last['used'])}"
+        return theirs in owners and uses in training
+
+    window.until(told, "the legends tell of that moment")  # it is read beside the picture
 
 
 def fleet(window: Window, at: int | None) -> None:
