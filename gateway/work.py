@@ -1,7 +1,7 @@
 """What processes of the gateway do: they read its log for themselves, and branch it."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,8 @@ class Journal:
                     except StopAsyncIteration:
                         return
             finally:
-                loop.run_until_complete(bus.close())
+                # Whoever has enough of it leaves a reader of Kafka open, which only its loop ends.
+                loop.run_until_complete(_let_go(found, bus))
 
     @property
     def begun(self) -> Begun | None:
@@ -98,6 +99,11 @@ def foretold(journal: Journal, entry: int, hours: float, runs: int, tell: Tell) 
 def saved(journal: Journal, entry: int, tail: Path, path: Path, _: Tell) -> None:
     """Write a branch as a log: the entries until the one that it goes on after, then its own."""
     write_log(path, journal.cell, journal.records(), entry + 1, read_tail(tail))
+
+
+async def _let_go(found: AsyncIterator[Record], bus: Bus) -> None:
+    await found.aclose()  # type: ignore[attr-defined]
+    await bus.close()
 
 
 def _steps(tell: Tell) -> Callable[[float], None]:
