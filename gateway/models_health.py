@@ -49,6 +49,7 @@ class CellRow(BaseModel):
         description="Why nobody decides in it now, and what to do; null: a scheduler leads."
     )
     problem: str | None
+    closed: str | None = Field(description="Why nothing can be asked of it, if so, whoever asks.")
 
 
 class CellsAnswer(BaseModel):

@@ -22,8 +22,8 @@ from gateway.subjects import LocalToken, cookies_of
 STATIC = Path(__file__).parent / "static"
 #: First parts of its addresses; the console shows which view that is.
 VIEWS = (
-    "tide", "fleet", "jobs", "loans", "decisions", "what-if", "compare", "tenants", "health",
-    "dead-letters", "audit",
+    "tide", "fleet", "jobs", "submit", "loans", "decisions", "what-if", "compare", "tenants",
+    "health", "dead-letters", "audit",
 )  # fmt: skip
 #: The console sends no forms; pages without it have one, for signing out.
 CONSOLE_POLICY = CONTENT_SECURITY_POLICY.replace("form-action 'self'", "form-action 'none'")

@@ -35,6 +35,7 @@ from gateway.limits import (
 )
 from gateway.moments import PLACES, remembered
 from gateway.past import Moment, held, raw
+from gateway.posting import closed_to_requests
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
@@ -250,6 +251,7 @@ def _cell(feed: Feed) -> dict[str, object]:
         "policy": None if state is None else state.leader.policy,
         "nobody_leads": feed.leading.nobody or None,
         "problem": feed.problem or None,
+        "closed": closed_to_requests(feed),
     }
 
 

@@ -44,7 +44,7 @@ _Document = dict[str, Any]
 async def story_entries(feed: Feed, job: str, before: int) -> list[JournalEntry]:
     """Give the entries that a job's story is made of.
 
-    Reclaims matter to it only on nodes that it ran on.
+    Reclaims and drains matter to it only on nodes that it ran on.
     """
     own = await mentioning(feed, [((Kind.JOB,), job)], before)
     nodes = {
@@ -54,7 +54,8 @@ async def story_entries(feed: Feed, job: str, before: int) -> list[JournalEntry]
         if fields.get("job") == job
         for node in fields.get("allocation", ())
     }
-    loans = await mentioning(feed, [((Kind.LOAN,), node) for node in nodes], before)
+    of_nodes = [((Kind.LOAN, Kind.ASKED_OF), node) for node in nodes]
+    loans = await mentioning(feed, of_nodes, before)
     entries = {entry.number: entry for entry in (*own, *loans)}
     return [entries[number] for number in sorted(entries)]
 

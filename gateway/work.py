@@ -4,7 +4,7 @@ Each such process reads the journal for itself.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,8 @@ class Journal:
                     except StopAsyncIteration:
                         return
             finally:
-                loop.run_until_complete(bus.close())
+                # Whoever has enough of it leaves a reader of Kafka open, which only its loop ends.
+                loop.run_until_complete(_let_go(found, bus))
 
     @property
     def start(self) -> StartState | None:
@@ -112,6 +113,11 @@ def run_forecast(
 def save_branch(journal: Journal, entry: int, tail: Path, path: Path, _: Report) -> None:
     """Write a branch as a log: the entries until the one that it goes on after, then its own."""
     write_log(path, journal.cell, journal.records(), entry + 1, read_tail(tail))
+
+
+async def _let_go(found: AsyncIterator[Record], bus: Bus) -> None:
+    await found.aclose()  # type: ignore[attr-defined]
+    await bus.close()
 
 
 def _in_steps(report: Report) -> Callable[[float], None]:

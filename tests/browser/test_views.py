@@ -1,18 +1,27 @@
 """Every view, live and at a past entry, shows what the API answers for that moment."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import KINDS, served_night
 from tests.browser.window import Window
+from tests.process.gateway_process import Process
 
 #: Two nodes are on loan and five jobs run; and the newest, when all is over.
 PAST = 1600
 MOMENTS = [pytest.param(None, id="live"), pytest.param(PAST, id="past")]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def gateway(request: pytest.FixtureRequest) -> Iterator[Process]:
+    """The night in a file, and over real Kafka."""
+    with served_night(request, request.param) as found:
+        yield found
 
 
 def count(value: float) -> str:

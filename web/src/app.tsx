@@ -86,10 +86,11 @@ function Safe({ children }: { children: ComponentChildren }) {
 
 function Top() {
   const role = me.value?.role ?? "viewer";
-  const views = VIEWS.filter((one) => one.roles === undefined || one.roles.includes(role));
+  const views = VIEWS.filter((one) => one.within === undefined && (one.roles?.includes(role) ?? true));
   const dark = scheme.value === "dark";
   const links = useRef<HTMLElement>(null);
   const { view } = route.value;
+  const here = viewOf(view)?.within ?? view;
   // On a narrow screen the navigation scrolls: the view one is in stays in sight.
   useEffect(() => {
     const bar = links.current;
@@ -107,7 +108,7 @@ function Top() {
           <a
             key={one.path}
             href={href({ view: one.path })}
-            aria-current={one.path === route.value.view ? "page" : undefined}
+            aria-current={one.path === here ? (here === view ? "page" : "true") : undefined}
           >
             {one.title}
           </a>

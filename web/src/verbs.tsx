@@ -22,6 +22,8 @@ export interface Asking {
   /** A number that is asked for, and goes into the arguments. */
   number?: { field: string; label: string; value: number; least: number; most: number };
   done?: () => void;
+  /** Follows once all of it is done; then the dialog is closed. */
+  then?: () => void;
 }
 
 interface Result {
@@ -112,6 +114,10 @@ function Dialog({ of }: { of: Asking }) {
       setResults([...found]);
     }
     of.done?.();
+    if (of.then !== undefined && found.every((one) => one.said === "done")) {
+      dialog.current?.close();
+      of.then();
+    }
   }
 
   const close = (): void => {

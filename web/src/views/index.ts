@@ -7,6 +7,7 @@ import { Fleet } from "./fleet.tsx";
 import { Job } from "./job.tsx";
 import { Jobs } from "./jobs.tsx";
 import { Loans } from "./loans.tsx";
+import { Submit } from "./submit.tsx";
 import { Tenants } from "./tenants.tsx";
 import { Health } from "./health.tsx";
 import { DeadLetters } from "./dead-letters.tsx";
@@ -23,6 +24,8 @@ export interface View {
   One?: ComponentType<{ id: string }>;
   /** Roles that may open it; without it, everybody. */
   roles?: readonly string[];
+  /** The path of the view that leads to it; the navigation has that one alone. */
+  within?: string;
 }
 
 const OPERATORS = ["operator", "admin"];
@@ -31,6 +34,7 @@ export const VIEWS: readonly View[] = [
   { path: "tide", title: "Tide", List: Tide },
   { path: "fleet", title: "Fleet", List: Fleet },
   { path: "jobs", title: "Jobs", List: Jobs, One: Job },
+  { path: "submit", title: "Submit a job", List: Submit, within: "jobs" },
   { path: "loans", title: "Loans", List: Loans },
   { path: "decisions", title: "Decisions", List: Decisions, One: Entry },
   { path: "what-if", title: "What-if", List: WhatIf, One: OneBranch },

@@ -8,6 +8,7 @@ import { Card, Empty, JobLink, Name, ProblemNote, Share, State, Waiting } from "
 import { go, href, route } from "../route.ts";
 import { ENDED, type JobRow, LIVING, MOVING, ended } from "../states.ts";
 import { type Column, LongTable } from "../table.tsx";
+import { SubmitLink } from "../submit/link.tsx";
 import { JOB_VERBS, type JobVerb, askJobs } from "./job_verbs.ts";
 
 const GROUPS: readonly { name: string; title: string; states: readonly string[] }[] = [
@@ -55,6 +56,7 @@ export function Jobs() {
               Newer jobs: read again
             </button>
           )}
+          <SubmitLink />
           {rows.length > 0 && <Bulk rows={rows} verbs={verbs} done={() => setChosen(new Set())} />}
         </>
       }
@@ -156,7 +158,7 @@ function Nothing({ filtered }: { filtered: boolean }) {
   }
   return (
     <Empty title="No job waits or runs.">
-      Submit one: <code>tidegate submit --model resnet50 --gpus 1:4 --steps 1000</code>, or see{" "}
+      Submit one{may("job.submit") ? " above" : ""}: <code>tidegate submit --model resnet50 --gpus 1..4 --steps 1000 --rate 1=300</code>, or see{" "}
       <a href={href({ query: { state: "all" } })}>all that there were</a>
     </Empty>
   );
