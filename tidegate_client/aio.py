@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client import asking
+from tidegate_client import asking, branching
 from tidegate_client.asking import Question
 from tidegate_client.carrying import AGAIN_S, Asks, Following, options
 from tidegate_client.contexts import Place, find
@@ -133,6 +133,11 @@ class AsyncClient(_Awaits):
         """The jobs: call it to list them, `submit` another."""
         return AsyncJobs(self._http, self._moment)
 
+    @property
+    def branches(self) -> "AsyncBranches":
+        """The branches: call it to list them, `begin` one at the moment of this client."""
+        return AsyncBranches(self._http, self._moment)
+
     async def job(self, job: str) -> "AsyncJobHandle":
         """Give a job.
 
@@ -184,6 +189,16 @@ class AsyncClient(_Awaits):
                 error = broken
             events.broke(error)
             await asyncio.sleep(AGAIN_S)
+
+
+class AsyncBranches(_Awaits):
+    """The branches of a client, which end with the gateway."""
+
+    __call__ = carried(branching.branches)
+    begin = carried(branching.begin)
+    one = carried(branching.one)
+    wait = carried(branching.wait)
+    end = carried(branching.end)
 
 
 class AsyncJobs(_Awaits):

@@ -82,7 +82,7 @@ def make_policy(line: str) -> Policy:
     name, *options = split(line, ":")
     if name not in POLICIES:
         known = ", ".join(sorted(POLICIES))
-        near = get_close_matches(name, sorted(POLICIES), n=3)
+        near = get_close_matches(name, sorted(POLICIES), n=2, cutoff=0.5)
         hint = f", nearest: {', '.join(near)}" if near else ""
         raise ValueError(f"policy {name!r} is not known{hint}; choose one of: {known}")
     try:

@@ -58,8 +58,8 @@ async def test_nobody_leads_once_it_said_goodbye_or_nothing_for_long(
     bus = MemoryBus(clock)
     log = ServedLog("log", lambda: bus, None, Path())
     await log.keep_open()
+    word = CellState(online=bool(online), leader="s-1", leader_epoch=3, at_s=start_s)
     if online is not None:
-        word = CellState(online=online, leader="s-1", leader_epoch=3, at_s=start_s)
         await bus.publish(Message(CELLS.name, "default", encode(cell_state(word))))
     state, leading = ClusterState(), Leading()
     state.number, state.now_s = 1, start_s
