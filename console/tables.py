@@ -17,6 +17,7 @@ from console.source import Seen, Source
 from explain.cell import CellRules
 from explain.moments import day_clock, duration
 from explain.rows import JobRow, LoanRow, LoanTotals, NodeRow, tenants
+from explain.shares import percent
 from explain.standing import accepted_of, pauses_of
 from explain.turns import keeps_order
 from explain.uses import Use, uses_of_node
@@ -153,7 +154,7 @@ def _cells(job: JobRow) -> list[Text | str]:
         _job_state(job),
         Text(job.pool or "–"),
         f"{job.gpus}/{low}" if low == high else f"{job.gpus}/{low}–{high}",
-        f"{'~' if guess else ''}{job.progress:.0%}",
+        f"{'~' if guess else ''}{percent(job.progress)}",
         duration(job.waited_s),
         _slack(job.slack_s),
         Text(job.why_in_short, "red" if job.state == JobState.FAILED else "dim"),
@@ -196,7 +197,7 @@ def nodes(at: Source) -> Found:
             _node_state(node, seen.it.origin_s),
             Text(node.loan_state or "–", "yellow"),
             bar(uses_of_node(node), 16),
-            "–" if node.gpu_utilisation is None else f"{node.gpu_utilisation:.0%}",
+            "–" if node.gpu_utilisation is None else percent(node.gpu_utilisation),
             _tenants(node),
         ]
         for node in seen.it.nodes

@@ -51,6 +51,8 @@ def timeline(
 ) -> Found:
     """Show where a job ran and how large; with --plot, its loss over its moves, if it reports it.
 
+    Where its outputs are is told as well, once they are kept.
+
     Example: tidegate timeline job-0042 --log run.db --plot moves.png
     """
     if loss is not None and metric is not None:
@@ -67,7 +69,10 @@ def timeline(
         _draw(job, stays, name, drawn, now_s, plot)
         left_out = len(samples) - len(drawn)
         say(f"Drawn: {plot}." + (f" Left out: {left_out} losses, nan or inf." if left_out else ""))
-    return Found({"job": job, "stays": stays, "curves": curves}, [_table(job, stays, now_s)])
+    kept = at.why(job, 80).document.outputs
+    document = {"job": job, "stays": stays, "curves": curves, "outputs": kept}
+    told = [] if kept is None else [Text(f"Its outputs: {kept}.")]
+    return Found(document, [_table(job, stays, now_s), *told])
 
 
 def _chosen(job: str, curves: Curves, metric: str | None) -> str:

@@ -18,6 +18,7 @@ from console.source import Source
 from console.tables import by_turn, jobs_listed
 from explain.overview import Glance
 from explain.rows import JobRow, NodeRow
+from explain.shares import percent
 from explain.standing import pauses_of
 from explain.turns import keeps_order
 from explain.uses import Use, uses_of_node
@@ -159,7 +160,7 @@ def _pool_table(pools: Sequence[PoolUse]) -> RenderableType:
             str(one.uses.get(Use.TRAINING, 0)),
             str(one.uses.get(Use.IDLE, 0) + one.uses.get(Use.LENT, 0)),
             str(one.lent or "–"),
-            "–" if one.gpu_utilisation is None else f"{one.gpu_utilisation:.0%}",
+            "–" if one.gpu_utilisation is None else percent(one.gpu_utilisation),
             bar(one.uses, _BAR),
         ]
         for one in pools

@@ -31,7 +31,7 @@ PHRASES: Mapping[str, str] = {
     ),
     "gang.backoff": "it failed, and rests[ for {have:backoff_s}] before it is tried again",
     "gang.no_pool": (
-        "no node that it may use is large enough"
+        "no node that it may use, and that takes new work, is large enough"
         "[: it needs {want:gpu_memory_mib} on each GPU, the most there is {have:gpu_memory_mib}]"
     ),
     "quota.tenant": (
@@ -125,7 +125,7 @@ SHORT: Mapping[str, str] = {
     "gang.size": "no rate for its sizes",
     "sizes.too_many": "too many sizes declared",
     "gang.backoff": "rests after a failure",
-    "gang.no_pool": "no node is large enough",
+    "gang.no_pool": "no open node is large enough",
     "plan.refused": "GPUs were gone",
     "claims.in_way": "others wait for its GPUs",
     "claims.unanswered": "others did not leave",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from explain.moments import day_clock, duration
+from explain.shares import percent as written
 from explain.voice import Tone
 from scheduler.core.state import Job, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
@@ -30,7 +31,7 @@ def share_done(job: Job, now_s: float) -> float:
 def percent(job: Job, now_s: float) -> str:
     """Say that part, and whether it is a guess."""
     guess = job.total_steps is None and job.state is not JobState.COMPLETED
-    return f"{'~' if guess else ''}{share_done(job, now_s):.0%}"
+    return f"{'~' if guess else ''}{written(share_done(job, now_s))}"
 
 
 @dataclass(frozen=True, slots=True)

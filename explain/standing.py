@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from explain.moments import day_clock
 from scheduler.core.standing import Accepted, Pause
 from scheduler.core.state import ClusterState, Job
-from scheduler.core.transitions import JobState
+from scheduler.core.transitions import JobState, NodeState
 
+#: Cordoned nodes that are named, at most.
+_CORDONS = 3
 _PARTS = {"starts": "starts and growth", "loans": "new loans"}
 
 
@@ -28,9 +30,33 @@ def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
         gpus = f"{only.gpus} GPU{'' if only.gpus == 1 else 's'}"
         lets = f"`tidegate job scale {job.id} auto` leaves its size to the policy"
         said.append(f"set to {gpus} by {only.by} since {since}{_because(only.reason)}; {lets}")
+    if job.state is JobState.QUEUED:
+        said += _cordoned(state, job, origin_s)
     pause = standing.pauses.get("starts")
     if pause is not None and job.state is JobState.QUEUED:
         said.append(_paused("starts", pause, origin_s))
+    return said
+
+
+def _cordoned(state: ClusterState, job: Job, origin_s: float) -> list[str]:
+    """Say which nodes would have room for a job if they were not cordoned; else none."""
+    cordons = state.standing.cordons
+    fit = [
+        node
+        for node in state.nodes.values()
+        if node.state is NodeState.ALIVE
+        and node.gpu_memory_mib >= job.memory_mib
+        and (job.edge_allowed or state.pools[node.pool].kind != "edge")
+        and (state.pools[node.pool].kind == "training" or node.loan is not None)
+    ]
+    if sum(node.gpu_count for node in fit if node.id not in cordons) >= job.gpus_min:
+        return []
+    said = []
+    for node in [node for node in fit if node.id in cordons][:_CORDONS]:
+        cordon = cordons[node.id]
+        since = f"since {day_clock(cordon.since_s, origin_s)}{_because(cordon.reason)}"
+        opens = f"`tidegate node uncordon {node.id}` opens it"
+        said.append(f"{node.id}, which it could use, is cordoned by {cordon.by} {since}; {opens}")
     return said
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from gateway.models import Framed, TideRow
 from schemas.requests import VerbData
 from schemas.values import Name
+from simulator.branch.change import LIKE_MAX, NODES_MAX
 from simulator.branch.preview import Preview
 from simulator.branch.run import Outcome
 
@@ -21,7 +22,7 @@ _Count = Annotated[int, Field(ge=1, le=1000)]
 class JobsLike(BaseModel):
     """Jobs that are submitted at the entry."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     like: Name = Field(description="A job that the state at the entry has.")
     count: _Count = Field(default=1, description="How many like it, under new names.")
@@ -30,7 +31,7 @@ class JobsLike(BaseModel):
 class ChangeBody(BaseModel):
     """What is done otherwise than in the control, at the entry."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     policy: str | None = Field(
         default=None, max_length=4096, description="Another policy: its name, with options."
@@ -39,7 +40,9 @@ class ChangeBody(BaseModel):
         default_factory=dict, description="Settings of the engine.", max_length=64
     )
     add_nodes: dict[str, _Count] = Field(
-        default_factory=dict, description="By pool, nodes like its first.", max_length=64
+        default_factory=dict,
+        description=f"By pool, nodes like its first; {NODES_MAX:,} in all, at most.",
+        max_length=64,
     )
     lose: list[Name] = Field(
         default_factory=list, description="Nodes that are lost, for good.", max_length=10_000
@@ -52,13 +55,15 @@ class ChangeBody(BaseModel):
         description="What an operator asks for; `by_s` and `until_s` count from the entry.",
         max_length=100,
     )
-    jobs: list[JobsLike] = Field(default_factory=list, max_length=100)
+    jobs: list[JobsLike] = Field(
+        default_factory=list, max_length=100, description=f"{LIKE_MAX:,} in all, at most."
+    )
 
 
 class BranchBody(BaseModel):
     """What is to be tried."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     entry: int | None = Field(
         default=None, ge=0, le=2**53, description="Go on after this one; null: the newest."

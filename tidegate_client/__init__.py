@@ -5,9 +5,11 @@ with Client.from_context() as tidegate:
 """
 
 from tidegate_client.aio import AsyncClient, AsyncJobHandle
+from tidegate_client.branching import Branch
 from tidegate_client.client import Client, JobHandle
 from tidegate_client.errors import (
     BadRequest,
+    BranchFailed,
     Conflict,
     ContextError,
     JobEnded,
@@ -30,6 +32,8 @@ __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
     "BadRequest",
+    "Branch",
+    "BranchFailed",
     "Client",
     "Conflict",
     "ContextError",

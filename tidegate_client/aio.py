@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client import operations
+from tidegate_client import branching, operations
 from tidegate_client.base import AGAIN_S, ClientBase, HeadStream, options
 from tidegate_client.contexts import Place, find
 from tidegate_client.errors import problem_of
@@ -133,6 +133,11 @@ class AsyncClient(_Awaits):
         """The jobs: call it to list them, `submit` another."""
         return AsyncJobs(self._http, self._moment)
 
+    @property
+    def branches(self) -> "AsyncBranches":
+        """The branches: call it to list them, `begin` one at the moment of this client."""
+        return AsyncBranches(self._http, self._moment)
+
     async def job(self, job: str) -> "AsyncJobHandle":
         """Give a job.
 
@@ -184,6 +189,16 @@ class AsyncClient(_Awaits):
                 error = broken
             events.broke(error)
             await asyncio.sleep(AGAIN_S)
+
+
+class AsyncBranches(_Awaits):
+    """The branches of a client, which end with the gateway."""
+
+    __call__ = as_method(branching.branches)
+    begin = as_method(branching.begin)
+    one = as_method(branching.one)
+    wait = as_method(branching.wait)
+    end = as_method(branching.end)
 
 
 class AsyncJobs(_Awaits):

@@ -29,6 +29,10 @@ class JobEnded(TidegateError):
         self.job, self.state = job, state
 
 
+class BranchFailed(TidegateError):
+    """A branch came to nothing, or somebody ended it."""
+
+
 class Problem(TidegateError):
     """The gateway answered with an error (RFC 9457)."""
 

@@ -1,6 +1,7 @@
 """Policies by name."""
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 from scheduler.policies.interface import Policy
 from scheduler.policies.literature.afs import Afs
@@ -81,7 +82,9 @@ def make_policy(line: str) -> Policy:
     name, *options = split(line, ":")
     if name not in POLICIES:
         known = ", ".join(sorted(POLICIES))
-        raise ValueError(f"policy {name!r} is not known; choose one of: {known}")
+        near = get_close_matches(name, sorted(POLICIES), n=2, cutoff=0.5)
+        hint = f", nearest: {', '.join(near)}" if near else ""
+        raise ValueError(f"policy {name!r} is not known{hint}; choose one of: {known}")
     try:
         return with_options(POLICIES[name], options)
     except ValueError as error:

@@ -7,12 +7,11 @@ from scheduler.core.state import ClusterState
 from scheduler.policies.registry import make_policy
 from schemas.events import NodeBorn
 from schemas.requests import VerbData
-from simulator.branch.origin import BranchError
+from simulator.branch.origin import BranchError, Part
 from simulator.branch.places import Places
 
-#: The most nodes that may be added to a pool.
+#: Nodes, and jobs, that may be added in all.
 NODES_MAX = 1000
-#: The most jobs like one that may be added.
 LIKE_MAX = 1000
 
 
@@ -52,22 +51,20 @@ class Change:
             settings_from({**state.leader.settings, **self.settings})
         except (ValueError, TypeError) as error:
             raise BranchError("settings", f"{error}") from error
-        for pool, count in self.add:
+        for pool, _ in self.add:
             if pool not in state.pools or not state.pools[pool].nodes:
                 named = ", ".join(sorted(state.pools)) or "none yet"
                 raise BranchError("add_nodes", f"there is no pool {pool}; there are {named}")
-            if not 1 <= count <= NODES_MAX:
-                raise BranchError("add_nodes", f"{count} is not between 1 and {NODES_MAX}")
+        _bounded("add_nodes", self.add, NODES_MAX)
         for node in self.lose:
             if node not in state.nodes:
                 raise BranchError("lose", f"there is no node {node}; `tidegate nodes` lists them")
-        for job, count in self.jobs:
+        for job, _ in self.jobs:
             if job not in state.jobs:
                 raise BranchError(
                     "jobs", f"there is no job {job} at this entry; `tidegate jobs --all` lists them"
                 )
-            if not 1 <= count <= LIKE_MAX:
-                raise BranchError("jobs", f"{count} is not between 1 and {LIKE_MAX}")
+        _bounded("jobs", self.jobs, LIKE_MAX)
         if not 0.0 <= self.demand <= 100.0:
             raise BranchError("demand", f"{self.demand} is not between 0 and 100")
 
@@ -85,3 +82,12 @@ class Change:
                     )
                 )
         return found
+
+
+def _bounded(part: Part, added: tuple[tuple[str, int], ...], most: int) -> None:
+    for _, count in added:
+        if not 1 <= count <= most:
+            raise BranchError(part, f"{count} is not between 1 and {most:,}")
+    together = sum(count for _, count in added)
+    if together > most:
+        raise BranchError(part, f"{together:,} are added, and {most:,} may be in all; add fewer")

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from explain.moments import day_clock, duration
+from explain.shares import percent
 from tests.browser.conftest import KINDS, served_night
 from tests.browser.window import Window
 from tests.process.gateway_process import Process
@@ -34,7 +35,8 @@ def figure(value: float) -> str:
 
 
 def moment(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%-d %b %H:%M")
+    """As the terminal writes a moment of this log, which began in simulated time."""
+    return day_clock(at_s, 0.0)
 
 
 def plain(text: str) -> str:
@@ -120,8 +122,7 @@ def jobs(window: Window, at: int | None) -> None:
         row = cells if at is None else ["", *cells]  # in the past none can be chosen
         assert row[1:4] == [told["job"], told["state"], told["tenant"]]
         assert plain(row[4]).startswith(count(told["gpus"]) if told["gpus"] else "–")
-        share = int(told["progress"] * 100 + 1e-9)
-        done = f"{share} %" if share or not told["progress"] else "<1 %"
+        done = percent(told["progress"])
         assert plain(row[5]) == done
         assert told["why_in_short"] in plain(row[8])
 
@@ -133,7 +134,7 @@ def job(window: Window, at: int | None) -> None:
     assert page.locator(".job-state .state").inner_text() == said["state"]
     shown = window.figures()
     assert shown["moved · made way"] == f"{row['migrations']} · {row['preemptions']}"
-    assert plain(shown["done"]) == f"{int(row['progress'] * 100)} %"
+    assert plain(shown["done"]) == percent(row["progress"])
     sentence = plain(page.locator(".sentence").inner_text())
     assert sentence.lower().rstrip(".") == said["because"]["sentence"].lower()
     story = page.locator(".story li")
@@ -162,7 +163,9 @@ def loans(window: Window, at: int | None) -> None:
     for text, one in zip(told, reclaims, strict=True):
         assert f"{one['node']} {moment(one['called_s'])} →{one['called_entry']}" in text
         assert one["because"]["sentence"] in text
-        assert ("late by" in text) == (one["late_s"] > 0)
+        assert (f"late by {duration(one['late_s'])}" in text) == (one["late_s"] > 0)
+        if one["empty_s"] is not None:
+            assert f"mpty after {duration(one['empty_s'] - one['called_s'])}" in text
 
 
 def decisions(window: Window, at: int | None) -> None:
@@ -200,6 +203,9 @@ def entry(window: Window, at: int | None) -> None:
     for kind, fields in said["decision"]["facts"]:
         if kind == "CommandIssued":
             assert f"{fields['agent']}" in text
+    labels = window.page.locator("main dt, main th[scope=col]").all_inner_texts()
+    assert "due back" in labels
+    assert not [one for one in labels if "_" in one], "fields have words"
     raw = window.page.locator(".raw pre").text_content()
     assert f'"digest": "{said["digest"]}"' in str(raw)
 

@@ -78,7 +78,7 @@ def test_an_unknown_one_is_answered_with_those_there_are(
     tidegate: Run, flags: tuple[str, ...]
 ) -> None:
     said = tidegate.refuses("policies", "tyde", *flags)
-    assert "policy 'tyde' is not known; choose one of: afs" in said
+    assert "policy 'tyde' is not known, nearest: tide; choose one of: afs" in said
 
 
 def test_the_page_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.console.conftest import Run
 from tests.console.stories import START_S
+from tests.unit.test_explain import finished
 
 
 def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> None:
@@ -20,6 +21,14 @@ def test_a_migrated_job_has_a_stay_in_each_pool(tidegate: Run, log: Path) -> Non
     text = tidegate("timeline", "mover", "--log", log).out
     assert "migrated" in text
     assert "still there" in text or stays[-1]["until_s"] is not None
+
+
+def test_a_job_that_kept_outputs_names_them(tidegate: Run, tmp_path: Path) -> None:
+    log = tmp_path / "run.db"
+    finished().write(log)
+    said = tidegate.tells("timeline", "done", "--log", log)
+    assert said["outputs"]["uri"] == "file:///o/done/outputs/1"
+    assert "Its outputs: 2 files, 3 MiB, at" in tidegate("timeline", "done", "--log", log).out
 
 
 def test_the_picture_has_the_loss_that_the_job_wrote(

@@ -58,7 +58,7 @@ async def test_nobody_leads_once_it_said_goodbye_or_nothing_for_long(
     bus = MemoryBus(clock)
     log = ServedLog("log", lambda: bus, None, Path())
     await log.keep_open()
-    word = CellState(online=online is True, leader="s-1", leader_epoch=3, at_s=start_s)
+    word = CellState(online=bool(online), leader="s-1", leader_epoch=3, at_s=start_s)
     if online is not None:
         await bus.publish(Message(CELLS.name, "default", encode(cell_state(word))))
     state, leading = ClusterState(), Leading()

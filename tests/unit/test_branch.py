@@ -116,6 +116,8 @@ def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path
     with pytest.raises(BranchError, match="there is no job nobody") as refused:
         branch(begin, Change(jobs=(("nobody", 1),)))
     assert refused.value.part == "jobs"
+    with pytest.raises(BranchError, match=r"2,000 are added, and 1,000 may be in all"):
+        branch(begin, Change(jobs=((like.id, 1000), (like.id, 1000))))
     back = pickle.loads(pickle.dumps(refused.value))  # runs are made by other processes
     assert (back.part, back.reason) == (refused.value.part, refused.value.reason)
 

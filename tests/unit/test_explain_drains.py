@@ -3,8 +3,12 @@
 from typing import Any
 
 from explain.history import history
+from explain.standing import standing_of
 from explain.story import Story
 from schemas.journal import NO_DIGEST, JournalEntry, chain
+from schemas.requests import CordonNode
+from tests.asked import ask
+from tests.builders import Cell, node_born, submitted
 
 REASON = {
     "subject": "j0",
@@ -66,3 +70,19 @@ def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_po
         story.take(one)
     scaled = [line.detail for line in history(story) if line.what in ("scaled", "re-placed")]
     assert scaled == ["2 → 2 GPUs; n0 is drained by ann", "2 → 2 GPUs", "2 → 1 GPUs"]
+
+
+def test_a_job_whose_only_node_is_cordoned_says_so_and_how_that_ends() -> None:
+    cell = Cell(now_s=1000.0)
+    cell.feed(node_born("n0"))
+    cell.feed(node_born("n1"))
+    cell.feed(submitted("j0", gpus_min=4))
+    said = standing_of(cell.state, cell.job("j0"), 0.0)
+    assert said == []
+    ask(cell, CordonNode(node="n0"), reason="the fan is loud")
+    assert standing_of(cell.state, cell.job("j0"), 0.0) == [], "n1 has room for it"
+    ask(cell, CordonNode(node="n1"))
+    said = standing_of(cell.state, cell.job("j0"), 0.0)
+    assert [one.partition(",")[0] for one in said] == ["n0", "n1"]
+    assert "cordoned by ann since d0 00:16: the fan is loud" in said[0]
+    assert "`tidegate node uncordon n0` opens it" in said[0]

@@ -24,7 +24,9 @@ TRAIN = Pool("train")
 
 
 def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"'tyde' is not known; choose one of: afs, .*, tiresias$"):
+    with pytest.raises(
+        ValueError, match=r"'tyde' is not known, nearest: tide; choose .* afs, .*, tiresias$"
+    ):
         make_policy("tyde")
 
 

@@ -1,5 +1,6 @@
 /** What the gateway answers: typed by its OpenAPI document, kept by ETag, errors in words. */
 import { signal as signalOf } from "@preact/signals";
+import { origin } from "./format.ts";
 import type { components, paths } from "./openapi.d.ts";
 
 export type Schemas = components["schemas"];
@@ -34,7 +35,8 @@ interface Kept {
 export const lastFrame = signalOf<{ entry: number; now_s: number } | null>(null);
 
 function noteFrame(data: unknown): void {
-  const { entry, now_s } = data as { entry?: unknown; now_s?: unknown };
+  const { entry, now_s, origin_s } = data as { entry?: unknown; now_s?: unknown; origin_s?: unknown };
+  if (typeof origin_s === "number") origin.value = origin_s;
   if (typeof entry !== "number" || typeof now_s !== "number") return;
   const was = lastFrame.peek();
   if (was?.entry !== entry) lastFrame.value = { entry, now_s };

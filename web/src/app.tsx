@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import { asked } from "./api.ts";
 import { useData } from "./data.ts";
-import { clock, moment } from "./format.ts";
+import { clock, day } from "./format.ts";
 import { Help } from "./help.tsx";
 import { Icon } from "./icons.tsx";
 import icon from "./icon.svg";
@@ -193,7 +193,7 @@ function Past() {
   return (
     <section class="banner" aria-label="A past moment">
       <strong>
-        As it was on {moment(timeOf(at)).replace(/ \d\d:\d\d$/, "")} at {clock(timeOf(at))}
+        As it was on {day(timeOf(at))} at {clock(timeOf(at))}
       </strong>
       {what !== "" && <span class="text">{what}</span>}
       <a href={href({ entry: null })}>Go to now</a>

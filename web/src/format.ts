@@ -1,4 +1,5 @@
-/** Times, lengths and numbers as people read them. */
+/** Times, lengths and numbers as people read them: the same as in a terminal (`explain.moments`). */
+import { signal } from "@preact/signals";
 
 /** A number and its unit stay on one line. */
 const NB = "\u00a0";
@@ -12,31 +13,65 @@ export function clock(at_s: number | null | undefined, seconds = true): string {
   return new Date(at_s * 1000).toISOString().slice(11, seconds ? 19 : 16);
 }
 
-/** A day of the log's own time: "2026-01-05". */
-export function day(at_s: number): string {
+/** When the log began that is shown: its day is d0 where its time is simulated. */
+export const origin = signal<number | null>(null);
+
+/** When the simulated time of demos begins; that of simulations begins in 1970 (`explain.moments`). */
+const DEMO_START_S = 1_767_571_200;
+
+function isSimulated(origin_s: number): boolean {
+  return origin_s < 365 * DAY || (origin_s >= DEMO_START_S && origin_s < DEMO_START_S + DAY);
+}
+
+/** A date, of whatever time: "2026-01-05". */
+export function date(at_s: number): string {
   return new Date(at_s * 1000).toISOString().slice(0, 10);
 }
 
-/** Day and clock: "5 Jan 14:08". */
-export function moment(at_s: number | null | undefined): string {
-  if (at_s === null || at_s === undefined) return "–";
-  const at = new Date(at_s * 1000);
-  const month = at.toLocaleString("en", { month: "short", timeZone: "UTC" });
-  return `${at.getUTCDate()} ${month} ${clock(at_s, false)}`;
+/** A day of the log's own time, as a terminal writes it: "2026-11-21", or "d0" in simulated time. */
+export function day(at_s: number): string {
+  const begun = origin.value;
+  if (begun === null || !isSimulated(begun)) return date(at_s);
+  return `d${Math.floor(at_s / DAY) - Math.floor(begun / DAY)}`;
 }
 
-/** A length of time in its two largest units: "2 h 05 min". */
+/** Day and clock: "2026-11-21 14:08", or "d0 14:08". */
+export function moment(at_s: number | null | undefined): string {
+  return at_s === null || at_s === undefined ? "–" : `${day(at_s)} ${clock(at_s, false)}`;
+}
+
+/** " UTC", where the log lives in real time. */
+export function zone(): string {
+  return origin.value === null || isSimulated(origin.value) ? "" : " UTC";
+}
+
+/** A length of time in its two largest units, as a terminal writes it: "2 h 5 min". */
 export function duration(length_s: number | null | undefined): string {
   if (length_s === null || length_s === undefined || !Number.isFinite(length_s)) return "–";
-  const sign = length_s < 0 ? "−" : "";
-  const s = Math.abs(length_s);
-  if (s < MINUTE) return `${sign}${Math.round(s)}${NB}s`;
-  if (s < HOUR) return `${sign}${Math.floor(s / MINUTE)}${NB}min`;
-  if (s < DAY) {
-    const minutes = String(Math.floor((s % HOUR) / MINUTE)).padStart(2, "0");
-    return `${sign}${Math.floor(s / HOUR)}${NB}h${NB}${minutes}${NB}min`;
+  if (length_s < 0) return `−${duration(-length_s)}`;
+  if (length_s < 10 && length_s !== roundEven(length_s)) return `${length_s.toFixed(1)}${NB}s`;
+  const whole = roundEven(length_s);
+  for (const [unit_s, unit, lesser_s, lesser] of UNITS) {
+    // Rounded to the lesser unit first, so that 59.9 min is 1 h.
+    const rounded = Math.floor((whole + Math.floor(lesser_s / 2)) / lesser_s) * lesser_s;
+    if (rounded < unit_s) continue;
+    const second = Math.floor((rounded % unit_s) / lesser_s);
+    const first = `${Math.floor(rounded / unit_s)}${NB}${unit}`;
+    return second > 0 ? `${first}${NB}${second}${NB}${lesser}` : first;
   }
-  return `${sign}${Math.floor(s / DAY)}${NB}d${NB}${Math.floor((s % DAY) / HOUR)}${NB}h`;
+  return `${whole}${NB}s`;
+}
+
+const UNITS = [
+  [DAY, "d", HOUR, "h"],
+  [HOUR, "h", MINUTE, "min"],
+  [MINUTE, "min", 1, "s"],
+] as const;
+
+/** A half goes to the even number, as in Python. */
+function roundEven(value: number): number {
+  const rounded = Math.round(value);
+  return Math.abs(value % 1) === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
 }
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -52,10 +87,10 @@ export function figure(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : fine.format(value).replace("-", "−");
 }
 
-/** A share of one: "42 %". */
+/** A share of one: "42%"; rounded down, so that nothing is done before it is. */
 export function percent(share: number | null | undefined): string {
   if (share === null || share === undefined) return "–";
-  return `${share > 0 && share < 0.01 ? "<1" : Math.floor(share * 100)}${NB}%`;
+  return share > 0 && share < 0.01 ? "<1%" : `${Math.floor(share * 100 + 1e-9)}%`;
 }
 
 /** Bytes: "1.2 MB". */

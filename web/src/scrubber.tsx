@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { useData } from "./data.ts";
-import { clock, count, moment } from "./format.ts";
+import { clock, count, day, zone } from "./format.ts";
 import { Icon } from "./icons.tsx";
 import { closer, entryAt, happened, moments, range, showTime, shown, step, stepMatter, timeOf } from "./moments.ts";
 import { go, isPast, route } from "./route.ts";
@@ -57,7 +57,7 @@ export function Scrubber() {
         <span class="when" title={what === "" ? "In the log’s own time, UTC" : what}>
           <strong>{now_s === null ? "–" : clock(now_s)}</strong>
           <small>
-            {now_s === null ? "" : moment(now_s).replace(/ \d\d:\d\d$/, "")} UTC · entry{" "}
+            {now_s === null ? "" : day(now_s)}{zone()} · entry{" "}
             {at === null ? "–" : count(at)}
             {past && whole !== null ? ` of ${count(whole.last)}` : ""}
           </small>

@@ -1,7 +1,7 @@
 /** Search over jobs, nodes, entries, moments and views. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.ts";
-import { clock, count, day } from "./format.ts";
+import { clock, count, date, day } from "./format.ts";
 import { entryAt, range } from "./moments.ts";
 import { searching } from "./overlays.ts";
 import { Name } from "./parts.tsx";
@@ -33,12 +33,12 @@ function near(text: string): Hit[] {
   const time = /^([0-2]?\d):([0-5]\d)(?::([0-5]\d))?$/.exec(text);
   if (time !== null && whole !== null) {
     const said = `${(time[1] ?? "").padStart(2, "0")}:${time[2]}:${time[3] ?? "00"}`;
-    const days = new Set([day(whole.end_s), day(whole.end_s - 86_400), day(whole.begin_s)]);
+    const days = new Set([date(whole.end_s), date(whole.end_s - 86_400), date(whole.begin_s)]);
     for (const one of days) {
       const at_s = Date.parse(`${one}T${said}Z`) / 1000;
       if (at_s < whole.begin_s || at_s > whole.end_s) continue;
       const entry = entryAt(at_s);
-      found.push({ kind: "moment", name: `${one} ${clock(at_s)}`, note: `entry ${count(entry)}`, to: { entry } });
+      found.push({ kind: "moment", name: `${day(at_s)} ${clock(at_s)}`, note: `entry ${count(entry)}`, to: { entry } });
     }
   }
   const wanted = text.toLowerCase();

@@ -75,7 +75,7 @@ export function Verified() {
     const done = data.of > 0 ? Math.floor((100 * data.entries) / data.of) : 0;
     return (
       <span class="badge" title="Every decision is being made anew, to compare">
-        replaying {done} %
+        replaying {done}%
       </span>
     );
   }

@@ -201,7 +201,7 @@ function useKinds(colours: FleetColours): Kind[] {
   colours.ramp.forEach((fill, at) => {
     const from = Math.round((100 * at) / steps);
     const to = Math.round((100 * (at + 1)) / steps);
-    kinds.push({ label: `${from} to ${to} %`, look: { fill, ink: fill, hatch: "plain" } });
+    kinds.push({ label: `${from} to ${to}%`, look: { fill, ink: fill, hatch: "plain" } });
   });
   return kinds;
 }

@@ -1,5 +1,6 @@
 /** A fleet in words: what a node is like, for who hears the page, and sums by pool. */
 
+import { percent } from "../format.ts";
 import { shortened } from "../bidi.ts";
 import type { Fleet, Layout } from "./layout.ts";
 import { frameOf } from "./paint.ts";
@@ -92,6 +93,6 @@ export function nodeWords(
     if (held.length > 3) jobs.push(`${held.length - 3} more`);
     parts.push(jobs.join(", "));
   } else parts.push(`no job on its ${gpus} GPUs`);
-  if (used != null) parts.push(`${Math.round(used * 100)} % busy`);
+  if (used != null) parts.push(`${percent(used)} busy`);
   return { name: shortened(fleet.nodes.name[node] ?? ""), rest: parts.join(" · ") };
 }

@@ -9,7 +9,7 @@ import type { Fleet as Columns } from "../fleet/layout.ts";
 import { type Colouring, COLOURINGS, coloured } from "../fleet/looks.ts";
 import { NodePanel } from "../fleet/node-panel.tsx";
 import { sums } from "../fleet/words.ts";
-import { count } from "../format.ts";
+import { count, percent } from "../format.ts";
 import { Card, Empty, type Figure, Figures, Loaded } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { scheme } from "../theme.ts";
@@ -91,7 +91,7 @@ function FleetFigures({ of }: { of: ReturnType<typeof sums> }) {
   const rows: Figure[] = [
     { label: "nodes", value: count(all((row) => row.nodes)) },
     { label: "GPUs", value: count(gpus) },
-    { label: "held by jobs", value: count(held), note: gpus ? ` ${Math.round((100 * held) / gpus)} %` : "" },
+    { label: "held by jobs", value: count(held), note: gpus ? ` ${percent(held / gpus)}` : "" },
     { label: "nodes lent", value: count(all((row) => row.lent)), note: due ? ` ${count(due)} due back` : "" },
     { label: "draining", value: count(all((row) => row.draining)) },
     { label: "cordoned", value: count(all((row) => row.cordoned)) },

@@ -2,7 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { Problem, type Schemas } from "../api.ts";
 import { useData } from "../data.ts";
-import { clock, count, duration, figure, moment, percent, plural } from "../format.ts";
+import { clock, count, day, duration, figure, moment, percent, plural } from "../format.ts";
 import { head } from "../live.ts";
 import { may } from "../me.ts";
 import { closer } from "../moments.ts";
@@ -112,7 +112,7 @@ function figures(why: Schemas["WhyDocument"], row: JobRow | null): Figure[] {
     label: "done", value: percent(row.progress),
     note: row.total_steps === null ? `${count(row.step)} steps` : `of ${count(row.total_steps)} steps`,
   });
-  if (row.end_s !== null) found.push({ label: "ended", value: clock(row.end_s, false), note: moment(row.end_s).slice(0, -6) });
+  if (row.end_s !== null) found.push({ label: "ended", value: clock(row.end_s, false), note: day(row.end_s) });
   else {
     found.push({ label: row.left_s === null ? "still needs" : "left at this speed", value: duration(row.left_s ?? row.needs_s) });
     if (row.deadline_s !== null) {

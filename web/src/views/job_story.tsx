@@ -1,7 +1,7 @@
 /** What happened to a job, newest first, each with the reason behind it and the entry that says so. */
 import { useState } from "preact/hooks";
 import type { Schemas } from "../api.ts";
-import { clock, count, day } from "../format.ts";
+import { clock, count, day, zone } from "../format.ts";
 import { Card, EntryLink, Waiting } from "../parts.tsx";
 
 type Story = Schemas["StoryAnswer"];
@@ -33,7 +33,7 @@ export function Story({ of, why, now_s }: { of: Story | null; why: Why; now_s: n
       <ol class="story">
         {shown.map((one, place) => (
           <li key={`${one.at_s} ${place}`}>
-            <time title={`${day(one.at_s)} ${clock(one.at_s)} UTC`}>{clock(one.at_s)}</time>
+            <time title={`${day(one.at_s)} ${clock(one.at_s)}${zone()}`}>{clock(one.at_s)}</time>
             <div>
               <p>
                 <b>{one.what}</b> <span class="text">{one.detail}</span>

@@ -186,7 +186,7 @@ function Forecast({ id, state }: { id: string; state: string }) {
       )}
       {wantedFor !== null && found === null && problem === null ? (
         <p class="quiet" role="status">
-          Simulating {RUNS} runs… {Math.floor(done * 100)} %
+          Simulating {RUNS} runs… {Math.floor(done * 100)}%
         </p>
       ) : (
         (found === null || moved) && (

@@ -68,7 +68,7 @@ export function errorInWords(result: Result): string[] {
     const is = control[part];
     const was = recorded[part];
     if (is === null || was === null) return;
-    const off = was !== 0 ? ` (${signed(Math.round((100 * (is - was)) / was))} %)` : "";
+    const off = was !== 0 ? ` (${signed(Math.round((100 * (is - was)) / was))}%)` : "";
     told.push(said(value(is), value(was)) + (is === was ? "" : off));
   };
   compare("done", (is, was) => `${is} jobs done where there were ${was}`);

@@ -1,0 +1,9 @@
+"""Shares of one: as people write them, in every place that shows any."""
+
+
+def percent(share: float) -> str:
+    """Write a share of one: `42%`; rounded down, so that nothing is done before it is."""
+    if 0.0 < share < 0.01:
+        return "<1%"
+    # What is a hundredth but for the last bits of a float is that hundredth.
+    return f"{int(share * 100 + 1e-9)}%"
