@@ -5,7 +5,6 @@ points. The steepest steps of all jobs, as far as the GPUs go, are the best ther
 is but for the last step.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +37,6 @@ class Steps:
     def fitting(self, gpus: int) -> int:
         """Return how many steps, from the first on, so many GPUs pay for."""
         return int(self.cost.cumsum().searchsorted(gpus, side="right")) if gpus > 0 else 0
-
-
-def joined(parts: Sequence[Steps]) -> Steps:
-    """Return the steps of several, one after the other."""
-    columns = ((one.row, one.end, one.cost, one.slope) for one in parts)
-    row, end, cost, slope = map(np.concatenate, zip(*columns, strict=True))
-    return Steps(row, end, cost, slope)
 
 
 def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
