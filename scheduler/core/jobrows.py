@@ -326,10 +326,12 @@ class JobRows:
             self.left_out = tuple([ids[job] for job in none.tolist()])
         remaining = left - (step_now - told_at) * per_step
         # One that goes on beyond what was expected is expected to take twice that, and so on.
-        beyond = np.isinf(total) & (remaining <= 0.0)
-        ends, now = np.maximum(told_at + left / per_step, 1.0)[beyond], step_now[beyond]
-        ends = np.ldexp(ends, np.frexp(np.maximum(now / ends, 1.0))[1])
-        remaining[beyond] = (ends - now) * per_step[beyond]
+        beyond = (np.isinf(total) & (remaining <= 0.0)).nonzero()[0]
+        if len(beyond):
+            now, per = step_now[beyond], per_step[beyond]
+            ends = np.maximum(told_at[beyond] + left[beyond] / per, 1.0)
+            ends = np.ldexp(ends, np.frexp(np.maximum(now / ends, 1.0))[1])
+            remaining[beyond] = (ends - now) * per
         made = {
             "remaining_steps": np.maximum(remaining, _LEFT_LEAST),
             "attained_gpu_s": attained_gpu_s + held * since_s,

@@ -5,7 +5,6 @@ points. The steepest steps of all jobs, as far as the GPUs go, are the best ther
 is but for the last step.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,13 +39,6 @@ class Steps:
         return int(self.cost.cumsum().searchsorted(gpus, side="right")) if gpus > 0 else 0
 
 
-def joined(parts: Sequence[Steps]) -> Steps:
-    """Return the steps of several, one after the other."""
-    columns = ((one.row, one.end, one.cost, one.slope) for one in parts)
-    row, end, cost, slope = map(np.concatenate, zip(*columns, strict=True))
-    return Steps(row, end, cost, slope)
-
-
 def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     """Return the steps of each job's hull, from a level up.
 
@@ -62,15 +54,17 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     by_level = np.ascontiguousarray(value.T)  # numpy is slow along so short an axis as levels
     best = np.maximum.reduce(by_level)
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
-    # (k, k) GPUs to a level from another; infinite, so that nothing is gained, where not more.
-    gpus = sizes.astype(np.float64)
-    extra = gpus[:, None] - gpus
-    extra[extra <= 0] = np.inf
     if not len(mine):
         return Steps(mine, mine, mine, now[:0])
-    own = np.maximum(by_level.take(mine, axis=1), _LEAST)
-    few = own.size * k <= _AT_ONCE
-    row, before, end, slope = (_walk if few else _rounds)(mine, start[mine], own, extra)
+    # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
+    gpus = sizes.astype(np.float64)
+    extra = gpus - gpus[:, None]
+    extra[extra <= 0] = np.inf
+    if len(mine) * k * k <= _AT_ONCE:
+        row, before, end, slope = _walk(mine, start[mine], value[mine, ::-1], extra[::-1, ::-1])
+    else:
+        own, extra = by_level.take(mine, axis=1), np.ascontiguousarray(extra.T)
+        row, before, end, slope = _rounds(mine, start[mine], own, extra)
     order = _steepest(slope, row, row // (n // groups))
     end = end[order]
     return Steps(row[order], end, sizes[end] - sizes[before[order]], slope[order])
@@ -81,12 +75,18 @@ _Found = tuple[Ints, Ints, Ints, Floats]
 
 
 def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
-    """Find the best step from each level at once, then follow each job's: quicker for few jobs."""
-    top = len(own) - 1
-    # Largest level first: of equal slopes the first is found, so there are fewer steps.
-    down = own.T[:, ::-1]
-    slopes = down[:, None, :] - down[:, :, None]
-    slopes /= extra.T[::-1, ::-1]
+    """Find the best step from each level at once, then follow each job's: quicker for few jobs.
+
+    Args:
+        mine: (m,) rows.
+        here: (m,) levels that they begin at.
+        own: (m, k) worth, the largest level first: of equal slopes the first is found, so there are
+            fewer steps.
+        extra: (k, k) GPUs from one level to another, in the same order.
+    """
+    top, own = len(extra) - 1, np.maximum(own, _LEAST)
+    slopes = own[:, None, :] - own[:, :, None]
+    slopes /= extra
     best: list[list[int]] = slopes.argmax(axis=2).tolist()
     rise: list[list[float]] = np.maximum.reduce(slopes, axis=2).tolist()
     row, before, to, slope = list[int](), list[int](), list[int](), list[float]()
@@ -104,8 +104,15 @@ def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
 
 
 def _rounds(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
-    """Take one step of every job per round."""
-    rounds = list[_Found]()
+    """Take one step of every job per round.
+
+    Args:
+        mine: (m,) rows.
+        here: (m,) levels that they begin at.
+        own: (k, m) worth.
+        extra: (k, k) GPUs to a level from each other.
+    """
+    rounds, own = list[_Found](), np.maximum(own, _LEAST)
     while len(mine):
         now = own[here, np.arange(len(mine))]
         steepest, end = np.full(len(mine), _LEAST_STEP), np.zeros(len(mine), dtype=np.int16)

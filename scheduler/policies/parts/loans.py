@@ -113,11 +113,12 @@ class Outlook:
         early_s = np.maximum(notice_s + options.warm_up_s, options.lead_s)
         #: (l,) how long before its need a lender's node must be asked back.
         self.lead_s: Floats = np.where(lent > 0, early_s, options.lead_s)
-        #: (2, l) most GPUs needed after now, within the lead and within the horizon.
-        self.forecast, self.soon = _ahead(
+        #: (2, l) most GPUs needed after now, within the lead and within the horizon; (l,) what is
+        #: kept on top. Any demand keeps an edge node, and none needs no headroom.
+        self.forecast, self.soon, self.headroom, (near, far) = _ahead(
             np.array([lender.gpus_needed for lender in lenders]).tobytes(),
             self.lead_s.tobytes(),
-            self.edge.tobytes(),
+            _Arrays([self.many, self.edge, self.gpus]),
             tuple([lender.slot_s for lender in lenders]),
             options,
             _Arrays([lender.history for lender in lenders]),
@@ -125,12 +126,6 @@ class Outlook:
         age_s = np.array([lender.load_age_s for lender in lenders])
         #: (l,) says anything.
         self.fresh: Bools = (age_s <= options.stale_s) & (self.many > 0)
-        margin, burst = self.forecast.margin_gpus, self.forecast.burst_gpus
-        least = options.forecast.headroom_fraction * self.gpus * self.many
-        headroom = np.maximum(np.where(np.isnan(margin), np.maximum(least, burst), margin), 1.0)
-        #: (l,) on top. Any demand keeps an edge node, and none needs no headroom.
-        self.headroom: Floats = np.where(self.edge, -options.idle_gpus, headroom)
-        near, far = self.nodes_for(self.forecast.peak(self.soon, self.headroom))
         #: (l,) nodes that it is short of soon; and whether it takes some back.
         self.short: Floats = np.minimum(near, self.many) - self.have
         self.takes: Bools = (self.short > 0) & (lent > 0) & self.fresh
@@ -139,8 +134,7 @@ class Outlook:
 
     def nodes_for(self, gpus: Floats) -> Floats:
         """(..., l) nodes that so many GPUs are on."""
-        found: Floats = np.ceil(gpus / self.gpus - 1e-9)
-        return found
+        return _nodes_for(gpus, self.gpus)
 
     def offers(self) -> dict[int, list[int]]:
         """Return the nodes that each lender offers, of those that do; by lender."""
@@ -200,6 +194,11 @@ class _Arrays(tuple[Any, ...]):
         return isinstance(other, _Arrays) and all(map(_alike, self, other))
 
 
+def _nodes_for(gpus: Floats, of_a_node: Ints) -> Floats:
+    found: Floats = np.ceil(gpus / of_a_node - 1e-9)
+    return found
+
+
 def _alike(one: Floats, other: Floats) -> bool:
     return one is other or one.tobytes() == other.tobytes()
 
@@ -228,20 +227,22 @@ def _owned(fleet: _Arrays) -> tuple[Ints, Ints, Ints, Bools, Ints]:
 def _ahead(
     needed: bytes,
     lead_s: bytes,
-    edge: bytes,
+    owned: _Arrays,
     slots_s: tuple[float, ...],
     options: LoanOptions,
     histories: _Arrays,
-) -> tuple[Forecast, Floats]:
+) -> tuple[Forecast, Floats, Floats, Floats]:
     """Forecast all lenders; (2, l) most GPUs needed after now, within the lead and the horizon.
 
-    Those with like histories are forecast at once. Four times of five nobody reported anything new.
+    With that comes (l,) the headroom on top, and (2, l) the nodes that both take. Those with like
+    histories are forecast at once. Four times of five nobody reported anything new.
     """
+    many, edge, gpus = owned
     near_s = np.minimum(np.frombuffer(lead_s), options.lend_horizon_s)
     groups: dict[tuple[int, float, bool, int], list[int]] = {}
-    told = zip(histories, slots_s, edge, near_s.tolist(), strict=True)
+    told = zip(histories, slots_s, edge.tolist(), near_s.tolist(), strict=True)
     for index, (past, slot_s, is_edge, near) in enumerate(told):
-        key = (len(past), slot_s, bool(is_edge), ceil(near / slot_s))
+        key = (len(past), slot_s, is_edge, ceil(near / slot_s))
         groups.setdefault(key, []).append(index)
     parts, now = [], np.frombuffer(needed)
     for (_, slot_s, is_edge, lead), members in groups.items():
@@ -252,7 +253,12 @@ def _ahead(
         known = history, now[members].tobytes(), len(members)
         parts.append((members, _forecast(*known, slot_s, horizon_s, how, lead * slot_s)))
     found = joined(parts, len(now))
-    return found, np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
+    soon = np.stack((found.soon(near_s), found.soon(options.lend_horizon_s)))
+    margin = found.margin_gpus
+    least = np.maximum(options.forecast.headroom_fraction * gpus * many, found.burst_gpus)
+    headroom = np.maximum(np.where(np.isnan(margin), least, margin), 1.0)
+    headroom = np.where(edge, -options.idle_gpus, headroom)
+    return found, soon, headroom, _nodes_for(found.peak(soon, headroom), gpus)
 
 
 @lru_cache(maxsize=16)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from scheduler.policies.parts.allot import closing
 DOUBLING_S = 2.0
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
-#: So many numbers are worked on at once.
-_AT_ONCE = 2**16
+#: More jobs than this are long for an axis.
+_MANY = 256
+#: So many numbers are worked on at once; and so few that it takes no time to choose.
+_AT_ONCE, _FEW = 2**16, 2**12
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 
 
@@ -85,19 +88,19 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     here = home[at], at, present[at]
 
     sizes = np.concatenate(([0], jobs.sizes))
-    # In memory levels come first, in all that has them: numpy is slow along so short an axis.
-    own = np.zeros((len(sizes), len(rows))).T
+    # In memory the longer axis comes last, here and in all that follows: numpy is fast along it.
+    order: Literal["C", "F"] = "F" if len(rows) > _MANY else "C"
+    own = np.zeros((len(rows), len(sizes)), order=order)
     np.maximum(jobs.rate[rows], 0.0, out=own[:, 1:])
     most = np.maximum.accumulate(own, axis=1)
-    pays = np.zeros_like(own, dtype=np.bool_)
+    pays = np.zeros(own.shape, dtype=np.bool_, order=order)
     np.greater(own[:, 1:], most[:, :-1], out=pays[:, 1:])
     own = np.where(own > 0, most, 0.0)
     base = pays.argmax(axis=1)
     unit = own[np.arange(len(rows)), base] / sizes[base]
     work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
     fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
-    pace = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)
-    rate = (pace * own.T[:, None]).transpose(1, 2, 0)
+    rate = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)[:, :, None] * own
     may = pays & (rate > 0)
     edge = (kind == _EDGE).nonzero()[0]
     if len(edge):
@@ -112,9 +115,8 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     may &= (sizes <= gpus[:, None])[:, None, :]
     may[here] = True
 
-    start_s = _start_s(seen, rows, sizes)
-    pause_s = np.empty_like(rate)
-    np.add(_transfer_s(seen, rows, sites, home)[:, :, None], start_s, out=pause_s)
+    start_s = np.asarray(_start_s(seen, rows, sizes), order=order)
+    pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
     pause_s[:, :, 0] = 0.0
     pause_s[here] = np.maximum(jobs.changed_s[rows[at]] + start_s[here[1:]] - seen.now_s, 0.0)
     takes_s = np.empty_like(rate)
@@ -161,7 +163,12 @@ def by_part(columns: Floats) -> list[tuple[slice, slice]]:
 
 
 def barred(may: Bools) -> Floats:
-    """Return 0 where something may be, -inf where not: to add is much faster than to choose."""
+    """Return 0 where something may be, -inf where not.
+
+    Where choices are many and differ, arithmetic is several times as fast as to choose.
+    """
+    if may.size <= _FEW:
+        return np.where(may, 0.0, -np.inf)
     with np.errstate(divide="ignore"):
         found: Floats = 1.0 - 1.0 / may
     return found
@@ -176,9 +183,8 @@ def _largest(may: Bools) -> Bools:
 
 def _start_s(seen: Snapshot, rows: Ints, sizes: Ints) -> Floats:
     """(r, k) how long a start at each size takes, checkpoint and gang included."""
-    once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows]
-    more_s = DOUBLING_S * _doublings(sizes)
-    start_s = np.where(once_s > 0.0, once_s + more_s[:, None], 0.0).T
+    once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows][:, None]
+    start_s = np.where(once_s > 0.0, once_s + DOUBLING_S * _doublings(sizes), 0.0)
     start_s[:, 0] = 0.0
     return start_s
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.hull import Steps, climb, grow, joined, take
+from scheduler.policies.parts.hull import Steps, climb, grow, take
 from scheduler.policies.tide.commitments import free_over_time
 from scheduler.policies.tide.market import Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
@@ -31,8 +31,7 @@ FAR = np.iinfo(np.int64).max
 class Bids:
     """What all jobs would pay at all sites."""
 
-    steps: Steps  #: By site, the steepest first.
-    own: list[Steps]  #: The steps at each site.
+    own: list[Steps]  #: The steps at each site, the steepest first.
     left: Ints  #: (S,) GPUs that nobody is promised.
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
     limits: tuple[tuple[Bools, int], ...] = ()
@@ -102,20 +101,17 @@ def clear(market: Market, value: Floats, promises: Promises, rank: Ints) -> Clea
 def _clear(market: Market, value: Floats, promises: Promises) -> Cleared:
     """Share out what is worth the prices."""
     bids = bid(market, value, promises)
-    bound, steps, own, left = promises.bound, bids.steps, bids.own, bids.left
+    bound, own, left = promises.bound, bids.own, bids.left
     lent = {kept.site: kept for kept in promises.kept if kept.schedule.lending}
     sites = range(len(own))
-    many = [len(theirs.row) for theirs in own]
-    ends, at = np.array([0, *many]).cumsum(), np.arange(len(own)).repeat(many)
     start = _floors(market, promises)
     level = np.add.reduce(start)
-    site, price = _choose(market, value, bound, left, steps, at, ends)
-    mine = site[steps.row] == at
+    site, price = _choose(market, value, bound, bids)
     for one in sites:
         if one in lent:
             level = _beside(lent[one], value[one], level, site == one, int(left[one]))
         elif left[one] > 0:
-            some = own[one].of(mine[ends[one] : ends[one + 1]].nonzero()[0])
+            some = own[one].of((site[own[one].row] == one).nonzero()[0])
             level = take(market.sizes, value[one], level, some, int(left[one]))
     # Prices swing: who got nothing where it bid may be worth more elsewhere than some who did.
     waits = (level == 0) & (bound < 0)
@@ -150,12 +146,12 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
     left = market.gpus - np.add.reduce(market.sizes[start], axis=1)
     if len(by_part(value)) > 1:
         own = [climb(market.sizes, *one) for one in zip(value, start, strict=True)]
-        return Bids(joined(own), own, left)
+        return Bids(own, left)
     steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
     at, row = np.divmod(steps.row, r)
     ends = at.searchsorted(np.arange(count + 1)).tolist()
     steps = Steps(row, steps.end, steps.cost, steps.slope)
-    return Bids(steps, [steps.of(slice(*pair)) for pair in pairwise(ends)], left)
+    return Bids([steps.of(slice(*pair)) for pair in pairwise(ends)], left)
 
 
 def _floors(market: Market, promises: Promises) -> Ints:
@@ -188,35 +184,26 @@ def lacking(bids: Bids, waits: Bools, site: Ints) -> tuple[Ints, Ints]:
     return site, least
 
 
-def _choose(
-    market: Market,
-    value: Floats,
-    bound: Ints,
-    left: Ints,
-    steps: Steps,
-    at: Ints,
-    ends: Ints,
-) -> tuple[Ints, Floats]:
+def _choose(market: Market, value: Floats, bound: Ints, bids: Bids) -> tuple[Ints, Floats]:
     """Find (r,) sites and (S,) prices that go together.
 
     Args:
         market: Who competes.
         value: (S, r, k)
         bound: (r,)
-        left: (S,) GPUs that nobody is promised.
-        steps: By site, the steepest first.
-        at: (t,) the site of each.
-        ends: (S + 1,) where the steps of each site begin, and the last end.
+        bids: What all would pay.
     """
-    count, r = len(left), len(bound)
-    room, slope = np.maximum(left, 0), np.append(steps.slope, 0.0)
-    taken = np.zeros(len(slope), dtype=np.int64)
+    count, r, room = len(bids.own), len(bound), np.maximum(bids.left, 0).tolist()
 
     def missed(site: Ints) -> Floats:
         """(S,) what the first step that finds no room at its site would gain."""
-        (steps.cost * (site[steps.row] == at)).cumsum(out=taken[1:])
-        first = taken[1:].searchsorted(taken[ends[:-1]] + room, side="right")
-        return np.where(first < ends[1:], slope[first], 0.0)
+        found = np.zeros(count)
+        for one, steps in enumerate(bids.own):
+            mine = (site[steps.row] == one).nonzero()[0]
+            first = int(steps.cost[mine].cumsum().searchsorted(room[one], side="right"))
+            if first < len(mine):
+                found[one] = steps.slope[mine[first]]
+        return found
 
     site = np.maximum(bound, 0)
     if count == 1:
@@ -228,9 +215,10 @@ def _choose(
     tie[:, runs] += (1 - STAY) * np.maximum(value[market.here], 0.0)
     tie[home, runs] = 0.0
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
-    by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1))
+    by_level, parts = value[:, :, 1:].transpose(2, 0, 1), by_part(value)
+    by_level = np.ascontiguousarray(by_level) if len(parts) == 1 else by_level
     free, sizes, price = bound < 0, market.sizes[1:, None, None], np.zeros(count)
-    net, parts = np.empty((count, r)), by_part(value)
+    net = np.empty((count, r))
     for turn in range(1, ROUNDS + 1):
         before = site
         for part in parts:

@@ -29,6 +29,8 @@ def explain(
     found = limited.found
     level, site = found.level, found.site
     told = ((level == 0) | (level != market.present) | (site != market.home)).nonzero()[0]
+    if not len(told):
+        return {}
     per_gpu = value[site[told], told] / np.maximum(market.sizes, 1)
     at = np.where(level[told] > 0, level[told], 1 + per_gpu[:, 1:].argmax(axis=1))
     worth = np.maximum(per_gpu[np.arange(len(told)), at], 0.0)
