@@ -22,6 +22,13 @@ from simulator.branch.run import Outcome, Range
 from simulator.branch.save import Recorder
 from simulator.remote import ClusterError, DaskCluster
 
+#: Options that are not called as what they ask for.
+_OPTIONS = {
+    "settings": "--set",
+    "add_nodes": "--add-nodes",
+    "requests": "--request",
+    "jobs": "--job",
+}
 _ROWS = (
     ("done", "jobs done"),
     ("mean_jct_h", "mean h from submission to end"),
@@ -118,7 +125,7 @@ def branch(
             submit = None if dask is None or runs == 1 else _cluster(dask)
             found = run_with_control(begin, change, runs, watch=recorder.saw, submit=submit)
         except BranchError as error:
-            fail(f"{error}.")
+            fail(_said(error))
         except ClusterError as error:
             fail(f"--dask: {error}.")
         if save is not None:
@@ -135,6 +142,10 @@ def branch(
             out().print(f"Saved: tidegate replay {save}", markup=False, soft_wrap=True)
     if json_path is not None:
         emit_json(document(found, log), json_path)
+
+
+def _said(error: BranchError) -> str:
+    return f"{_OPTIONS.get(error.part, f'--{error.part}')}: {error.reason}."
 
 
 def _cluster(address: str) -> Submit:
@@ -173,7 +184,7 @@ def _verb(text: str) -> VerbData:
     try:
         return verb_of(text)
     except BranchError as error:
-        fail(f"{error}.")
+        fail(_said(error))
 
 
 def _show(begin: Origin, record: Outcome | None, control: Outcome) -> None:

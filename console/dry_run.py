@@ -67,8 +67,7 @@ def previewed(
             begin = read_origin(opened.records(JOURNAL.name), None, hours, cell=cell)
         control, changed = branch(begin), branch(begin, Change(requests=(args,)))
     except BranchError as error:
-        why = str(error).removeprefix("--entry: ").removeprefix("--request: ")
-        return None, now_s, why.partition(";")[0]
+        return None, now_s, error.reason.partition(";")[0]
     except Unreadable as error:
         return None, now_s, str(error)
     return preview(begin, control, changed, args), begin.origin_s, ""

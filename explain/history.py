@@ -45,7 +45,7 @@ def history(story: Story) -> list[Line]:
                 event = replace(event, reason=None)
             path = " → ".join(map(str, sizes)) if len(sizes) < 7 else _shortened(sizes)
             what = "scaled" if sizes[-1] != sizes[0] or len(sizes) > 2 else "re-placed"
-            lines.append(Line(event.at_s, what, f"{path} GPUs", "change", event))
+            lines.append(Line(event.at_s, what, f"{path} GPUs{_for(event)}", "change", event))
             sizes = [size]
             continue
         lines.append(_line(event, size))
@@ -56,7 +56,12 @@ def _moved(left: Event, started: Event, size: int) -> Line:
     """Tell a move between pools, from the stop in one to the start in the other."""
     line = _line(started, size)
     merged = replace(started, reason=left.reason or started.reason, reclaims=left.reclaims)
-    return Line(started.at_s, "migrated", f"to{line.detail[2:]}", "change", merged)
+    return Line(started.at_s, "migrated", f"to{line.detail[2:]}{_for(left)}", "change", merged)
+
+
+def _for(event: Event) -> str:
+    """Say whose drain a gang moved for, if it did."""
+    return f"; {event.fields['detail']}" if event.fields.get("detail") else ""
 
 
 def _told(events: list[Event]) -> list[Event]:

@@ -85,8 +85,8 @@ class Story:
     reasons: list[Given] = field(default_factory=list)
     #: By node of the job's allocation: reclaims that are under way, as of the last entry read.
     reclaims: dict[str, Reclaim] = field(default_factory=dict)
-    #: By node, who has it drained and why, in words.
-    _drains: dict[str, str] = field(default_factory=dict)
+    #: By node, until when it is drained, and by whom and why, in words.
+    _drains: dict[str, tuple[float, str]] = field(default_factory=dict)
     _allocation: dict[str, Any] = field(default_factory=dict)
     _behind: Reason | None = None
     _asked: dict[str, Any] = field(default_factory=dict)  #: Who asked to cancel it, and why.
@@ -96,8 +96,8 @@ class Story:
     def wanted(self) -> tuple[bytes, ...]:
         """An entry that it needs holds one of these, as bytes."""
         # Names hold no character that JSON writes otherwise, so the bytes tell who is concerned.
-        others = b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"', b'"DrainStarted"'
-        return (f'"{self.job}"'.encode(), *others)
+        loans = b'"ReclaimStarted"', b'"LoanReturned"', b'"LoanLost"'
+        return (f'"{self.job}"'.encode(), *loans, b'"DrainStarted"', b'"DrainEnded"')
 
     @property
     def latest(self) -> Given | None:
@@ -150,7 +150,25 @@ class Story:
             elif kind == "DrainStarted" and entry.stimulus["kind"] == "Requested":
                 why = entry.stimulus["data"]["request"]["reason"]
                 said = f"{fields['node']} is drained by {fields['by']}"
-                self._drains[fields["node"]] = f"{said}: {why}" if why else said
+                said = f"{said}: {why}" if why else said
+                self._drains[fields["node"]] = fields["by_s"], said
+            elif kind == "DrainEnded" and fields["outcome"] == "called_off":
+                self._drains.pop(fields["node"], None)
+
+    def _drains_behind(
+        self, at_s: float, kind: str, fields: Mapping[str, Any], behind: Reason | None
+    ) -> list[str]:
+        """Say which drains a gang leaves for: a policy says only what it gains elsewhere."""
+        left = [node for node in sorted(self._allocation) if node in self._drains]
+        if behind is None or behind.rule != "operator.drain":
+            moves = kind == "GangScaling" or fields.get("reason") == "migrated"
+            kept = fields.get("allocation", ())
+            left = [
+                node
+                for node in left
+                if moves and node not in kept and at_s <= self._drains[node][0]
+            ]
+        return [self._drains[node][1] for node in left]
 
     def _happened(self, at_s: float, kind: str, fields: Mapping[str, Any]) -> None:
         behind = self._behind
@@ -162,8 +180,7 @@ class Story:
         ):
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
-        if behind is not None and behind.rule == "operator.drain":
-            drains = [self._drains[n] for n in sorted(self._allocation) if n in self._drains]
+        if drains := self._drains_behind(at_s, kind, fields, behind):
             fields = {**fields, "detail": "; ".join(drains)}
         if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
             reclaims = tuple(

@@ -19,7 +19,7 @@ from gateway.branches import BRANCH, Branches
 from gateway.cells import Cells
 from gateway.cursors import Cursor
 from gateway.limits import Limits
-from gateway.past import Moment, Past, beyond, last_before, raw
+from gateway.past import Moment, Past, beyond, held, last_before, raw
 from gateway.posting import Desk
 from gateway.problems import Problem
 from gateway.sight import View
@@ -172,8 +172,7 @@ class Asked:
         wanted = entries
         if self.entry is not None:
             await self.here.cells.reach(feed, self.entry + 1)
-            if self.entry >= feed.entries:
-                raise beyond(feed, "entry", self.entry)
+            held(feed, "entry", self.entry)
             wanted = self.entry + 1
         elif self.at is not None and entries is None:
             at_s = moment_of(self.at)
@@ -188,9 +187,8 @@ class Asked:
                 begun = datetime.fromtimestamp(feed.origin_s, UTC).isoformat()
                 raise Problem(404, f"at={self.at} is before the log, which began at {begun}",
                               parameter="at")  # fmt: skip
-        if wanted is not None and wanted <= feed.index.first and feed.index.first:
-            raise Problem(404, f"what was before entry {feed.index.first} is not in the log any "
-                          "more; ask for a later one", parameter="entry")  # fmt: skip
+        if wanted is not None and feed.index.first:
+            held(feed, "entry", wanted - 1)
         if wanted is None:
             assert feed.live is not None
             return Moment(feed, feed.live.state, feed.entries, pinned=False)

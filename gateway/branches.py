@@ -5,7 +5,6 @@ All of it ends with the gateway. Who may see a branch is who asked for it, and w
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -42,19 +41,6 @@ CPU_S = 60
 _LEARNS_FROM = 20_000
 #: A forecast of now is as good as one of the newest entry for so long, in seconds.
 _FRESH_S = 60.0
-#: Options of the command, as errors name them, and what they are called here.
-_FIELDS = {
-    "policy": "change.policy",
-    "set": "change.settings",
-    "add-nodes": "change.add_nodes",
-    "lose": "change.lose",
-    "demand": "change.demand",
-    "request": "change.requests",
-    "job": "change.jobs",
-    "entry": "entry",
-    "runs": "runs",
-}
-_OPTION = re.compile(r"--([a-z-]+): ")
 
 
 @dataclass(slots=True)
@@ -92,13 +78,12 @@ class KeptBranch:
 
     def document(self, *, whole: bool) -> dict[str, Any]:
         """Give it as it is answered; with what came of it if `whole`."""
-        problem = self.computation.problem
         return {
             "branch": self.id,
             "cell": self.cell,
             "state": self.computation.state,
             "done": self.computation.done,
-            "problem": None if problem is None else renamed(problem)[1],
+            "problem": self.computation.problem,
             "asked": self.asked.model_dump(mode="json"),
             "asked_by": self.by,
             "asked_s": self.asked_s,
@@ -360,17 +345,8 @@ def check(change: Change, state: ClusterState) -> None:
     try:
         change.check(state)
     except BranchError as error:
-        name, text = renamed(str(error))
-        raise Problem(422, text, parameter=name) from error
-
-
-def renamed(text: str) -> tuple[str | None, str]:
-    """Give the field that a sentence of the command is about, and the sentence with its name."""
-    found = _OPTION.match(text)
-    if found is None or found[1] not in _FIELDS:
-        return None, text
-    name = _FIELDS[found[1]]
-    return name, f"{name}: {text[found.end() :]}"
+        name = work.field_of(error)
+        raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
 
 
 def nobody_leads() -> Problem:

@@ -19,6 +19,7 @@ import orjson
 
 from bus.contract import BusError
 from gateway.assignment import LENGTH, Assignment, ProcessLimits
+from gateway.work import field_of
 from simulator.branch.origin import BranchError
 
 #: Exit status where the gateway is gone.
@@ -46,7 +47,9 @@ def main() -> int:
 
     try:
         found = assignment.function(*assignment.arguments, report)
-    except (BranchError, BusError) as error:
+    except BranchError as error:
+        report({"problem": f"{field_of(error)}: {error.reason}"})
+    except BusError as error:
         report({"problem": str(error)})
     except MemoryError:
         report({"problem": "it took more memory than it may; ask for fewer hours"})

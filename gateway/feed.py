@@ -14,6 +14,7 @@ from explain.metrics import samples_in
 from explain.reading import entries
 from gateway import sidecar
 from gateway.index import Index, Mark, Place, about, open_index
+from gateway.leading import Leading
 from gateway.log import ServedLog
 from gateway.meter import Meter
 from scheduler.core.state import ClusterState
@@ -129,6 +130,7 @@ class Feed:
         self.generation = 0  #: Grows when the log turns out to be another one.
         self.problem = ""  #: Why the cell cannot be read now.
         self.meter = Meter()  #: What its nodes measured last.
+        self.leading = Leading()  #: Whether anybody decides.
         self._keeps = keep_index
         self._past: Fold | None = None  #: The state with which the index catches up.
         self._begun = self._failed = False
@@ -278,6 +280,7 @@ class Feed:
         self._begun = False
         self.generation += 1
         self.meter = Meter()
+        self.leading = Leading()
         self.origin_s, self.identity = 0.0, ""
 
 

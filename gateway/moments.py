@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from explain.acts import act_of
+from explain.loan_history import late_by
 from explain.reading import entry_of
 from gateway.about import ACTS, MOMENTS, Kind
 from gateway.feed import Feed
@@ -71,7 +72,7 @@ def _told(entry: JournalEntry, due: dict[str, float]) -> list[_Row]:
         about = str(fields.get("node", fields.get("leader", "")))
         if kind == "reclaim":
             due[about] = fields["due_s"]
-        if kind == "returned" and entry.at_s > due.pop(about, entry.at_s):
+        if kind == "returned" and late_by(due.pop(about, None), entry.at_s, entry.at_s) > 0.0:
             kind = "late"
         tell(kind, about)
     return rows

@@ -47,9 +47,9 @@ class Outcome:
             other.args,
         )
 
-    def document(self) -> _Document:
-        """Write it."""
-        asked = self.asked
+    def document(self, nobody: str = "") -> _Document:
+        """Write it; of what is pending, with why nobody takes it now."""
+        asked, waits = self.asked, self.result == "pending"
         return {
             "cell": asked.cell,
             "request": asked.id,
@@ -66,6 +66,7 @@ class Outcome:
             "reason": asked.reason,
             "asked_s": asked.asked_s,
             "expires_s": asked.expires_s,
+            "nobody_leads": nobody or None if waits else None,
         }
 
 

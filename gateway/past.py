@@ -285,13 +285,13 @@ async def mentioning(
             }
         )
         begin, found = index.place.offset, []
-        for count, offset in enumerate(offsets, 1):
-            record = await feed.log.record(JOURNAL.name, offset)
-            if record is None:
-                raise Unreadable(f"it has no record {offset} any more")
-            found.append(entry_of(record))
-            if count % 20 == 0:
-                await asyncio.sleep(0)
+        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:  # type: ignore[type-var]
+            async for record in records:
+                found.append(entry_of(record))
+                if len(found) % 20 == 0:
+                    await asyncio.sleep(0)
+        if len(found) < len(offsets):
+            raise Unreadable(f"it has only {len(found)} of {len(offsets)} records any more")
         if known < before:
             names = words or [f'"{subject}"'.encode() for _, subject in wanted]
             async for record in feed.log.read(JOURNAL.name, begin, feed.end):
@@ -308,6 +308,19 @@ async def mentioning(
 async def _all(feed: Feed, before: int) -> AsyncIterator[JournalEntry]:
     async for entry in entries(feed.log.bus, feed.cell, (b"",), before):
         yield entry
+
+
+def held(feed: Feed, name: str, number: int) -> None:
+    """Refuse an entry that is not in the log: it has not come yet, or is not there any more.
+
+    Raises:
+        Problem: 404, and which entries there are.
+    """
+    if number >= feed.entries:
+        raise beyond(feed, name, number)
+    if number < feed.index.first:
+        raise Problem(404, f"{name}={number} is not in the log any more: it begins at entry "
+                      f"{feed.index.first}; ask for a later one", parameter=name)  # fmt: skip
 
 
 def beyond(feed: Feed, name: str, value: object) -> Problem:

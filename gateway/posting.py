@@ -110,11 +110,8 @@ class Desk:
         assert feed.live is not None
         state = feed.live.state
         reading = reading_of(Moment(feed, state, feed.entries, pinned=False))
-        if reading.virtual:
-            raise Problem(
-                409, "this log is the record of a simulation, with which nobody goes on; ask the "
-                "gateway of a log that a scheduler works on"
-            )  # fmt: skip
+        if (closed := closed_to_requests(feed)) is not None:
+            raise Problem(409, f"{closed}; ask the gateway of a log that a scheduler works on")
         if state.number:
             return float(state.now_s) if reading.simulated else None
         # Before the first decision the records tell.
@@ -169,6 +166,14 @@ class Desk:
         for outbox in (self.outbox, *self.others.values()):
             if outbox is not None:
                 await outbox.close()
+
+
+def closed_to_requests(feed: Feed) -> str | None:
+    """Say why nothing can be asked of a cell, whoever asks; None where it can."""
+    state = None if feed.live is None else feed.live.state
+    if state is None or not reading_of(Moment(feed, state, feed.entries, pinned=False)).virtual:
+        return None
+    return "this log is the record of a simulation, with which nobody goes on"
 
 
 def preview(feed: Feed, asked: Request) -> Outcome:

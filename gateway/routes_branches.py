@@ -11,7 +11,7 @@ from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, pla
 from gateway.body import read_json
 from gateway.branches import change_of, check, nobody_leads
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
-from gateway.past import beyond
+from gateway.past import held
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
@@ -55,11 +55,9 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
     if body.entry is not None:
         await here.cells.reach(feed, body.entry + 1)
     entry = feed.entries - 1 if body.entry is None else body.entry
-    if not 0 <= entry < feed.entries:
-        raise beyond(feed, "entry", body.entry)
-    if entry < feed.index.first:
-        raise Problem(404, f"the log begins at entry {feed.index.first}; name a later one",
-                      parameter="entry")  # fmt: skip
+    if not feed.entries:
+        raise nobody_leads()
+    held(feed, "entry", entry)
     with here.limits.seek(who.name):
         state = await here.past.state(feed, entry + 1)
     check(change_of(body.change), state)

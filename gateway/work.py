@@ -4,7 +4,7 @@ Each such process reads the journal for itself.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from simulator.branch.change import Change
 from simulator.branch.control import run_with_control
 from simulator.branch.document import charts, document
 from simulator.branch.forecast import forecast
-from simulator.branch.origin import Origin, StartState, read_origin
+from simulator.branch.origin import BranchError, Origin, StartState, read_origin
 from simulator.branch.save import Recorder, read_tail, write_log, write_tail
 
 #: Progress is reported where it has grown by so much, of 1.
@@ -50,7 +50,8 @@ class Journal:
                     except StopAsyncIteration:
                         return
             finally:
-                loop.run_until_complete(bus.close())
+                # Whoever has enough of it leaves a reader of Kafka open, which only its loop ends.
+                loop.run_until_complete(_let_go(found, bus))
 
     @property
     def start(self) -> StartState | None:
@@ -75,6 +76,11 @@ class BranchSpec:
     change: Change
     log: str  #: What the log is called.
     tail: Path  #: The file for its own entries.
+
+
+def field_of(error: BranchError) -> str:
+    """Give the field of a body that an error is about."""
+    return error.part if error.part in ("entry", "runs") else f"change.{error.part}"
 
 
 def run_branch(journal: Journal, spec: BranchSpec, report: Report) -> dict[str, Any]:
@@ -107,6 +113,11 @@ def run_forecast(
 def save_branch(journal: Journal, entry: int, tail: Path, path: Path, _: Report) -> None:
     """Write a branch as a log: the entries until the one that it goes on after, then its own."""
     write_log(path, journal.cell, journal.records(), entry + 1, read_tail(tail))
+
+
+async def _let_go(found: AsyncIterator[Record], bus: Bus) -> None:
+    await found.aclose()  # type: ignore[attr-defined]
+    await bus.close()
 
 
 def _in_steps(report: Report) -> Callable[[float], None]:

@@ -59,6 +59,8 @@ class Outcome(BaseModel):
     #: What it was refused for, and why.
     field: str = ""
     refused_because: str = ""
+    #: Of what is pending: why no scheduler takes it now, and what to do; it waits for one.
+    nobody_leads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,14 @@ def nodes(
     return _list("/nodes", "nodes", models.NodeRow, state=state, pool=pool, text=text)
 
 
-def decisions(*, subject: str | None = None, rule: str | None = None) -> ListQuery[models.Decided]:
-    """List decisions, newest first."""
-    return _list("/decisions", "decisions", models.Decided, subject=subject, rule=rule)
+def decisions(
+    *, subject: str | None = None, rule: str | None = None, telling: bool = False
+) -> ListQuery[models.Decided]:
+    """List decisions, newest first; with `telling` only those with commands, reasons or errors."""
+    only = "true" if telling else None
+    return _list(
+        "/decisions", "decisions", models.Decided, subject=subject, rule=rule, telling=only
+    )
 
 
 def requests(

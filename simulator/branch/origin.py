@@ -8,6 +8,7 @@ owners needed, failures of gangs) is as recorded in every branch. What followed 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 import orjson
 
@@ -53,8 +54,22 @@ _DRAIN_S = 20.0
 _SAVE_EVERY_S = 900.0
 
 
+#: What a branch is asked for by: each is an option of the command and a field of the API.
+Part = Literal[
+    "entry", "runs", "policy", "settings", "add_nodes", "lose", "demand", "requests", "jobs"
+]
+
+
 class BranchError(ValueError):
-    """A branch cannot be begun or run as asked; says what to do."""
+    """A branch cannot be begun or run as asked; says which part of it, why, and what to do."""
+
+    def __init__(self, part: Part, reason: str) -> None:
+        """`part` of what was asked for cannot be, for a reason."""
+        super().__init__(part, reason)
+        self.part, self.reason = part, reason
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -172,7 +187,8 @@ def read_origin(
     if origin is None:
         if entry is not None:
             raise BranchError(
-                f"--entry: there is no entry {entry}; the log ends at entry {state.number - 1}"
+                "entry",
+                f"there is no entry {entry}; the log ends at entry {state.number - 1}",
             )
         origin = _origin_at(state, reader.digest, began_s, hours)
     _finish(origin, state, seen)

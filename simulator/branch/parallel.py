@@ -99,8 +99,9 @@ def _processes(count: int, work: Callable[[Any], Any], cases: Sequence[Any]) -> 
                 yield future.result()
         except BrokenProcessPool as error:
             raise BranchError(
-                "--runs: a process that made runs was ended before they were made, for want of "
-                "memory or of time; ask for fewer hours or runs"
+                "runs",
+                "a process that made runs was ended before they were made, for want of "
+                "memory or of time; ask for fewer hours or runs",
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -30,9 +30,9 @@ def verb_of(text: str) -> VerbData:
     except ValidationError as error:
         wrong = first_error(error)
         where = f"{wrong.field}: " if wrong.field else ""
-        raise BranchError(f"--request: {where}{wrong.reason}") from error
+        raise BranchError("requests", f"{where}{wrong.reason}") from error
     if isinstance(verb, (SubmitJob, ReadLog)):
-        raise BranchError(f"--request: {verb.verb} is not for a branch; name another verb")
+        raise BranchError("requests", f"{verb.verb} is not for a branch; name another verb")
     return verb
 
 

@@ -129,7 +129,7 @@ def branch(
     change = change or Change()
     state = state_from_dict(orjson.loads(origin.state))
     if not state.leader.policy:
-        raise BranchError("--entry: nobody leads the cell at this entry yet; name a later one")
+        raise BranchError("entry", "nobody leads the cell at this entry yet; name a later one")
     change.check(state)
     before = state_from_dict(orjson.loads(origin.state)).totals
     field_ = BranchField(state, origin, change, Draws(seed))
@@ -149,7 +149,7 @@ def branch(
         driver.watches.append(lambda stimulus, decision: watch(state, stimulus, decision))
     driver.resume()
     for refused in seen.refused:  # nothing else was asked for until now
-        raise BranchError(f"--request: {refused.field}: {refused.reason}")
+        raise BranchError("requests", f"{refused.field}: {refused.reason}")
     middle_s = min(max(origin.record.until_s, origin.at_s), origin.until_s)
     outcomes = []
     for end_s in (middle_s, origin.until_s):

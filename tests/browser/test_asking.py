@@ -1,21 +1,15 @@
 """What people ask for in the page is done by a scheduler that runs: hold, cancel, drain, resume."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import demo
 from tests.browser.window import Window
 from tests.patience import PATIENCE_S
-from tests.ports import free_port
-from tests.process.gateway_process import Process
 
 WAIT_MS = PATIENCE_S * 1000
 
@@ -23,26 +17,8 @@ WAIT_MS = PATIENCE_S * 1000
 @pytest.fixture
 def window(browser: Browser, tmp_path: Path) -> Iterator[Window]:
     """A page of a demo that goes on meanwhile."""
-    port = free_port()
-    command = ["demo", "--hours", "6", "--seconds", "240", "--no-live", "--serve"]
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "console.main", *command, "--port", str(port),
-         "--log", str(tmp_path / "day.db")],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "200"},
-    )  # fmt: skip
-    try:
-        assert demo.stderr is not None
-        address = demo.stderr.readline().strip().rpartition(" ")[2]
-        url, _, token = address.partition("/?token=")
-        found = Window(
-            browser, cast("Process", SimpleNamespace(url=url, address=address, token=token))
-        )
+    with demo(browser, tmp_path) as found:
         yield found
-        found.close()
-    finally:
-        demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=PATIENCE_S)
 
 
 def confirmed(page: Page, verb: str) -> None:
@@ -56,14 +32,13 @@ def confirmed(page: Page, verb: str) -> None:
 
 
 def running(window: Window) -> dict[str, Any]:
-    """Wait for a job that runs in the training pool, and give it."""
+    """Wait for jobs that run, best in the training pool; give the one with the most left to do."""
     for _ in range(int(PATIENCE_S)):
         found = window.api("/jobs", state="running", pool="train")["jobs"]
         if not found:
             found = window.api("/jobs", state="running")["jobs"]
         if found:
-            row: dict[str, Any] = found[0]
-            return row
+            return max(found, key=lambda row: float(row["left_s"] or 0.0))
         window.page.wait_for_timeout(1000)
     raise AssertionError("no job ever ran")
 

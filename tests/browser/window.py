@@ -1,6 +1,8 @@
 """A page of the console in a real browser, and the API that it reads; what goes wrong is kept."""
 
 import contextlib
+import time
+from collections.abc import Callable
 from typing import Any, Self
 
 import httpx
@@ -77,6 +79,13 @@ class Window:
         expect(self.page.locator("main").locator(".waiting, .was")).to_have_count(
             0, timeout=PATIENCE_S * 1000
         )
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        """Wait until something holds, while the page goes on; fail saying what does not."""
+        end_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end_s, what
+            self.page.wait_for_timeout(100)
 
     def api(self, path: str, **parameters: Any) -> Any:
         """Ask the gateway itself, as the same subject."""

@@ -17,7 +17,7 @@ from tests.process.gateway_process import Process
 #: What the gateways' key may pass on.
 VERBS = (
     "job.submit", "job.cancel", "job.hold", "job.release", "job.logs", "node.cordon",
-    "node.uncordon", "quota.set",
+    "node.uncordon", "node.drain", "quota.set",
 )  # fmt: skip
 TRAIN = {
     "agent__name": "train",

@@ -1,5 +1,6 @@
 """A branch: its control does what the log did; saved, it replays; the rest is refused."""
 
+import pickle
 from pathlib import Path
 
 import orjson
@@ -112,8 +113,11 @@ def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path
         if like.deadline_s is not None:
             assert job.deadline_s == begin.at_s + like.deadline_s - like.submit_s
     assert found.violations == 0
-    with pytest.raises(BranchError, match="--job: there is no job nobody"):
+    with pytest.raises(BranchError, match="there is no job nobody") as refused:
         branch(begin, Change(jobs=(("nobody", 1),)))
+    assert refused.value.part == "jobs"
+    back = pickle.loads(pickle.dumps(refused.value))  # runs are made by other processes
+    assert (back.part, back.reason) == (refused.value.part, refused.value.reason)
 
 
 def test_a_log_that_is_read_from_its_middle_gives_the_same_branch(night: Path) -> None:

@@ -14,6 +14,7 @@ REASON = {
     "lost_to": [],
     "needs": [],
 }
+TARGET = {"job": "j0", "reason": "given up"}
 
 
 def entry(at_s: float, kind: str, data: dict[str, Any], *facts: list[Any]) -> JournalEntry:
@@ -41,3 +42,27 @@ def test_a_job_that_lost_its_gpus_to_a_drain_says_who_asked_and_why() -> None:
     (line,) = [line for line in history(story) if line.what == "told to leave"]
     assert line.detail == "preempted: n0 is drained by ann: new kernel"
     assert any(word in b'"DrainStarted"' for word in story.wanted), "it reads the drain's entry"
+
+
+def placed(*nodes: str) -> dict[str, Any]:
+    return {"job": "j0", "allocation": {node: [0] for node in nodes}, "pool": "train", "step": 0}
+
+
+def test_a_job_that_the_policy_moves_from_a_drained_node_says_so_whatever_the_policy_says() -> None:
+    request = {"subject": "ann", "reason": "", "args": {"verb": "node.drain"}}
+    drain = {"node": "n0", "request": "r1", "by": "ann", "by_s": 900.0, "force": False}
+    gains = {"job": "j0", "reason": REASON | {"verb": "scales", "rule": "market.gain"}}
+    over = {"node": "n0", "outcome": "called_off"}
+    story = Story("j0")
+    for one in (
+        entry(1.0, "TimePassed", {}, ["GangStarting", placed("n0", "n1")]),
+        entry(2.0, "Requested", {"request": request}, ["DrainStarted", drain]),
+        entry(3.0, "TimePassed", {}, ["JobExplained", gains], ["GangScaling", placed("n1", "n2")]),
+        entry(4.0, "TimePassed", {}, ["GangRunning", {"job": "j0"}], ["TargetDropped", TARGET]),
+        entry(5.0, "TimePassed", {}, ["GangScaling", placed("n0", "n1")]),
+        entry(6.0, "Requested", {"request": request}, ["DrainEnded", over]),
+        entry(7.0, "TimePassed", {}, ["TargetDropped", TARGET], ["GangScaling", placed("n1")]),
+    ):
+        story.take(one)
+    scaled = [line.detail for line in history(story) if line.what in ("scaled", "re-placed")]
+    assert scaled == ["2 → 2 GPUs; n0 is drained by ann", "2 → 2 GPUs", "2 → 1 GPUs"]

@@ -18,7 +18,7 @@ import { Search } from "./search.tsx";
 import { Connection } from "./standing.tsx";
 import { scheme, switchTheme } from "./theme.ts";
 import { Confirm } from "./verbs.tsx";
-import { VIEWS, viewOf } from "./views/index.ts";
+import { VIEWS, nearestView, viewOf } from "./views/index.ts";
 
 export function App() {
   const { view: path, id } = route.value;
@@ -38,7 +38,7 @@ export function App() {
           <>
             <h1>Nothing here</h1>
             <Empty title={`There is no view “${path}”.`}>
-              <a href={href({ view: "tide" })}>Go to the tide</a>
+              <Nearest to={path} id={id} />
             </Empty>
           </>
         ) : (
@@ -62,6 +62,17 @@ export function App() {
   );
 }
 
+/** The view that was meant, as far as its name tells. */
+function Nearest({ to, id }: { to: string; id: string | null }) {
+  const near = nearestView(to);
+  if (near === undefined) return <a href={href({ view: "tide" })}>Go to the tide</a>;
+  return (
+    <>
+      The nearest is <a href={href({ view: near.path, id: near.One === undefined ? null : id })}>{near.title}</a>
+    </>
+  );
+}
+
 /** A view that fails leaves the shell, and the others, as they are. */
 function Safe({ children }: { children: ComponentChildren }) {
   const [error, reset] = useErrorBoundary((failed: unknown) => console.error(failed));
@@ -75,10 +86,11 @@ function Safe({ children }: { children: ComponentChildren }) {
 
 function Top() {
   const role = me.value?.role ?? "viewer";
-  const views = VIEWS.filter((one) => one.roles === undefined || one.roles.includes(role));
+  const views = VIEWS.filter((one) => one.within === undefined && (one.roles?.includes(role) ?? true));
   const dark = scheme.value === "dark";
   const links = useRef<HTMLElement>(null);
   const { view } = route.value;
+  const here = viewOf(view)?.within ?? view;
   // On a narrow screen the navigation scrolls: the view one is in stays in sight.
   useEffect(() => {
     const bar = links.current;
@@ -96,7 +108,7 @@ function Top() {
           <a
             key={one.path}
             href={href({ view: one.path })}
-            aria-current={one.path === route.value.view ? "page" : undefined}
+            aria-current={one.path === here ? (here === view ? "page" : "true") : undefined}
           >
             {one.title}
           </a>

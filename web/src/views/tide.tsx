@@ -36,7 +36,7 @@ export function Tide() {
           data.rows.length < 2 ? (
             <Card title="The tide">
               <Empty title="Nothing has happened yet.">
-                Submit a job: <code>tidegate submit --model resnet50 --gpus 1:4 --steps 1000</code>
+                Submit a job: <code>tidegate submit --model resnet50 --gpus 1..4 --steps 1000 --rate 1=300</code>
               </Empty>
             </Card>
           ) : (
