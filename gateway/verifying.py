@@ -60,13 +60,14 @@ class Verifying:
         """Begin with none; `open_cell` opens a cell of the log, in another process, too."""
         self._open_cell = open_cell
         self._proofs: dict[str, _Proof] = {}
+        self._ending: set[asyncio.Task[None]] = set()  #: Proofs that were told to end.
         self.again_s = _AGAIN_S
 
     def said(self, feed: Feed) -> dict[str, Any]:
         """Say how far the proof of a cell is; the first time, or of another log, it begins."""
         proof = self._proofs.get(feed.cell)
         if proof is not None and proof.generation != feed.generation and proof.task is not None:
-            proof.task.cancel()
+            self._end(proof.task)
             proof = None
         if proof is not None and proof.problem is not None:
             if asyncio.get_running_loop().time() >= proof.failed_s + self.again_s:
@@ -93,11 +94,17 @@ class Verifying:
 
     async def close(self) -> None:
         """End what goes on."""
-        tasks = [proof.task for proof in self._proofs.values() if proof.task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        for proof in self._proofs.values():
+            if proof.task is not None:
+                self._end(proof.task)
+        if self._ending:
+            await asyncio.wait([*self._ending])
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Have a proof end, with its process, which `close` waits for."""
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
 
     async def _prove(self, feed: Feed, proof: _Proof) -> None:
         async def find() -> Journal:

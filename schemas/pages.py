@@ -5,7 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 
 
 def keep(module: str, pages: Mapping[Path, str], arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +30,8 @@ def keep(module: str, pages: Mapping[Path, str], arguments: Sequence[str] | None
     ]
     for page in stale:
         if check:
-            sys.stderr.write(f"docs/{page.name} is out of date: run python -m {module}\n")
+            shown = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
+            sys.stderr.write(f"{shown} is out of date: run python -m {module}\n")
         else:
             page.write_text(pages[page], encoding="utf-8")
     return int(check and bool(stale))
