@@ -11,7 +11,7 @@ from tests.process.gateway_process import Process
 
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = (
-    "/?entry=1650", "/fleet?entry=1650", "/fleet?entry=1650&table=1", "/jobs?entry=1650",
+    "/?entry=1650", "/fleet?entry=1650", "/fleet?entry=1650&table=1", "/jobs?entry=1650", "/submit",
     "/jobs/job-0009?entry=1683", "/loans", "/loans?entry=1650", "/decisions", "/decisions/1672",
     "/what-if", "/tenants?entry=1650", "/health", "/dead-letters", "/audit",
     "/compare?entry=1600&vs=1672",
