@@ -28,15 +28,14 @@ def window(request: pytest.FixtureRequest, browser: Browser, gateway: Process) -
     found.close()
 
 
-def test_axe_finds_nothing_serious(window: Window) -> None:
+def serious(window: Window) -> list[str]:
+    """Have axe look at the page as it is; give what it finds serious."""
     if not AXE.exists():
         lacks("axe-core", "make console installs it")
-    source = AXE.read_text()
-    found: dict[str, list[str]] = {}
-    for path in VIEWS:
-        window.open(path)
-        window.page.evaluate(source)
-        told = window.page.evaluate(_RUN)
-        if told:
-            found[path] = told
+    window.page.evaluate(AXE.read_text())
+    return [str(one) for one in window.page.evaluate(_RUN)]
+
+
+def test_axe_finds_nothing_serious(window: Window) -> None:
+    found = {path: told for path in VIEWS if (told := serious(window.open(path)))}
     assert not found, "\n".join(f"{path}: {one}" for path, told in found.items() for one in told)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -13,6 +14,7 @@ from scheduler.core.stimuli import Input, LeaderStarted, TimePassed
 from schemas.programs import Program
 from schemas.requests import HoldJob
 from tests.browser.conftest import apart
+from tests.browser.test_accessible import serious
 from tests.browser.window import Window
 from tests.builders import node_born, request_of, submitted
 from tests.gateway.test_sight import NAMES, PROGRAM, START_S, told, write_told
@@ -162,11 +164,12 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
         page.get_by_role("button", name="Submit…").click()
         expect(wrong).to_contain_text(said)
         expect(file).to_be_focused()
+    assert serious(window) == []
     file.fill(json.dumps(SHORT))
     asked = "**/api/v1/requests"
     with page.expect_request(asked) as sent:
         page.get_by_role("button", name="Submit…").click()
-    body = sent.value.post_data_json
+    body: Any = sent.value.post_data_json
     now_s = window.api("/overview")["now_s"]
     assert body["dry_run"] is True
     name = body["args"]["spec"].pop("job")
