@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -37,7 +38,7 @@ from gateway.log import ServedLog
 from gateway.past import Past
 from gateway.subjects import LocalToken, Role
 from gateway.verifying import Verifying
-from schemas.journal import chain, decode_entry, encode_entry
+from schemas.journal import JournalEntry, chain, decode_entry, encode_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL
 
@@ -56,25 +57,40 @@ def extend(path: Path, records: list[Record], entries: int) -> None:
         for entry in known
         if {kind for kind, _ in entry.decision.get("facts", ())} <= _AGAIN and entry.number
     ]
-    digest, at_s, number = known[-1].digest, known[-1].at_s, len(known)
+
+    def go_on() -> Iterator[JournalEntry]:
+        digest, at_s = known[-1].digest, known[-1].at_s
+        for number in range(len(known), entries):
+            like, at_s = again[number % len(again)], at_s + 7.0
+            entry = chain(digest, number, at_s, like.stimulus, like.decision, policy=like.policy)
+            digest = entry.digest
+            yield entry
+
+    append(path, go_on())
+
+
+def append(path: Path, entries: Iterator[JournalEntry]) -> None:
+    """Write entries behind those of a log's journal, whose offsets are their numbers."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         (topic,) = connection.execute(
             "SELECT id FROM topics WHERE name = ?", (JOURNAL.name,)
         ).fetchone()
-        while number < entries:
+        for some in batched(entries, _ROWS):
             connection.execute("BEGIN")
-            for _ in range(min(_ROWS, entries - number)):
-                like, at_s = again[number % len(again)], at_s + 7.0
-                entry = chain(
-                    digest, number, at_s, like.stimulus, like.decision, policy=like.policy
-                )
-                digest = entry.digest
+            for entry in some:
                 message = Message(JOURNAL.name, "default", encode_entry(entry))
-                row = encode(JOURNAL.name, topic, number, message, at_s, 0)
+                row = encode(JOURNAL.name, topic, entry.number, message, entry.at_s, 0)
                 connection.execute(INSERT + "(?, ?, ?, ?, ?, ?, ?, ?)", row)
-                number += 1
-            connection.execute("UPDATE topics SET next = ? WHERE id = ?", (number, topic))
+            connection.execute(
+                "UPDATE topics SET next = ? WHERE id = ?", (some[-1].number + 1, topic)
+            )
             connection.execute("COMMIT")
+
+
+def batched(entries: Iterator[JournalEntry], size: int) -> Iterator[list[JournalEntry]]:
+    """Give lists of so many, and what is left in a last one."""
+    while some := list(islice(entries, size)):
+        yield some
 
 
 class Unlimited(Limits):

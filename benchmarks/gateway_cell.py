@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -56,9 +57,18 @@ async def write(path: Path, nodes: int, jobs: int, minutes: int) -> None:
     await bus.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A gateway that is a process."""
+
+    client: httpx.Client
+    pid: int
+    address: str  #: As it printed it, for a browser.
+
+
 @contextmanager
-def _serving(path: Path) -> Iterator[tuple[httpx.Client, int]]:
-    """Serve a log as a process; give a client of it, and the process."""
+def serving(path: Path) -> Iterator[Served]:
+    """Serve a log as a process."""
     command = [
         sys.executable,
         "-m",
@@ -72,23 +82,24 @@ def _serving(path: Path) -> Iterator[tuple[httpx.Client, int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            url = urlsplit(process.stdout.readline().strip())
+            address = process.stdout.readline().strip()
+            url = urlsplit(address)
             headers = {"Authorization": f"Bearer {url.query.removeprefix('token=')}"}
             base = f"http://{url.netloc}/api/v1"
             with httpx.Client(base_url=base, headers=headers, timeout=_PATIENCE_S) as client:
-                yield client, process.pid
+                yield Served(client, process.pid, address)
         finally:
             process.terminate()
 
 
-def _memory(pid: int, what: str) -> float:
+def memory(pid: int, what: str) -> float:
     """Give a figure of a process's memory, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     found = re.search(rf"^{what}:\s+(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
 
-def _until_ready(client: httpx.Client) -> int:
+def until_ready(client: httpx.Client) -> int:
     """Wait until all is read and the index is whole; give the newest entry."""
     end_s = time.monotonic() + _PATIENCE_S
     while time.monotonic() < end_s:
@@ -121,8 +132,9 @@ def measure(path: Path) -> dict[str, float]:
     """Ask a gateway of this log; give its memory and times."""
     figures: dict[str, float] = {}
     began_s = time.perf_counter()
-    with _serving(path) as (client, pid):
-        entry = _until_ready(client)
+    with serving(path) as served:
+        client, pid = served.client, served.pid
+        entry = until_ready(client)
         figures["cell_entries"] = entry
         sums = client.get("/overview").json()
         figures["cell_nodes"] = sum(sums["nodes"].values())
@@ -130,14 +142,14 @@ def measure(path: Path) -> dict[str, float]:
         figures["cell_running"] = sums["jobs"].get("running", 0)
         figures["cell_log_mib"] = path.stat().st_size / 2**20
         figures["cell_ready_s"] = time.perf_counter() - began_s
-        figures["cell_ready_mib"] = _memory(pid, "VmRSS")
+        figures["cell_ready_mib"] = memory(pid, "VmRSS")
         figures |= _asked(client, "overview", ["/overview"] * _ASKED)
         figures |= _asked(client, "jobs_page", ["/jobs?sort=slack&limit=100"] * _ASKED)
         figures |= _asked(client, "nodes_page", ["/nodes?limit=100"] * _ASKED)
         moments = np.random.default_rng(1).integers(1, entry, _MOMENTS)
         figures |= _asked(client, "past", [f"/overview?entry={one}" for one in moments])
-        figures["cell_asked_mib"] = _memory(pid, "VmRSS")
-        figures["cell_peak_mib"] = _memory(pid, "VmHWM")
+        figures["cell_asked_mib"] = memory(pid, "VmRSS")
+        figures["cell_peak_mib"] = memory(pid, "VmHWM")
     return figures
 
 

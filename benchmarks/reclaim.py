@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from benchmarks.provenance import provenance
-from scheduler.policies.parts.victims import RULES, Tenant, choose
+from scheduler.policies.parts.victims import RULES, Occupant, choose
 
 GPUS = 8
 SERVERS = (6, 40)
@@ -32,7 +32,7 @@ LARGE = (520, 1_000, 100)
 
 def case(
     rng: np.random.Generator, servers: int, jobs: int, layout: str, *, weighed: bool = False
-) -> list[Tenant]:
+) -> list[Occupant]:
     """Draw jobs on servers; those that find no room are not there."""
     free = np.full(servers, GPUS)
     held: list[dict[int, int]] = []
@@ -43,13 +43,15 @@ def case(
         if layout == "packed" and len(held) > jobs // 2 and rng.random() < 0.4:
             for node, gpus in held.pop(int(rng.integers(len(held)))).items():
                 free[node] += gpus
-    tenants = []
+    occupants = []
     for mine in held:
         total = sum(mine.values())
         extra = int(rng.integers(0, total // 2 + 1)) if rng.random() < 1 / 3 else 0
         stop = total * float(rng.lognormal(7.0, 1.0)) if weighed else 1.0
-        tenants.append(Tenant(total - extra, mine, stop, stop * SHRINK_COST if weighed else 0.0))
-    return tenants
+        occupants.append(
+            Occupant(total - extra, mine, stop, stop * SHRINK_COST if weighed else 0.0)
+        )
+    return occupants
 
 
 def _spread(rng: np.random.Generator, free: np.ndarray, size: int, layout: str) -> dict[int, int]:
@@ -77,19 +79,19 @@ def _spread(rng: np.random.Generator, free: np.ndarray, size: int, layout: str) 
 
 
 def optimum(
-    tenants: list[Tenant], servers: int, need: int, limit_s: float = 60.0
+    occupants: list[Occupant], servers: int, need: int, limit_s: float = 60.0
 ) -> tuple[float, float]:
     """Return the least cost of emptying `need` of the servers, and a bound that it is not under.
 
     Equal but where the time ran out. Variables: is a server emptied, does a job fall, does it
     shrink.
     """
-    count = len(tenants)
+    count = len(occupants)
     cost = np.concatenate(
         [
             np.zeros(servers),
-            [tenant.stop_cost for tenant in tenants],
-            [tenant.shrink_cost for tenant in tenants],
+            [occupant.stop_cost for occupant in occupants],
+            [occupant.shrink_cost for occupant in occupants],
         ]
     )
     limits: list[float] = []
@@ -100,18 +102,18 @@ def optimum(
         limits.append(most)
 
     below([(node, -1.0) for node in range(servers)], -need)
-    for job, tenant in enumerate(tenants):
-        total = sum(tenant.held.values())
-        extra = total - tenant.base
+    for job, occupant in enumerate(occupants):
+        total = sum(occupant.held.values())
+        extra = total - occupant.base
         falls, shrinks = servers + job, servers + count + job
-        for node, gpus in tenant.held.items():
+        for node, gpus in occupant.held.items():
             if gpus > extra:
                 below([(node, 1.0), (falls, -1.0)], 0.0)
-            elif tenant.shrink_cost:
+            elif occupant.shrink_cost:
                 below([(node, 1.0), (falls, -1.0), (shrinks, -1.0)], 0.0)
         if extra:
-            taken = [(node, float(gpus)) for node, gpus in tenant.held.items()]
-            below([*taken, (falls, -float(tenant.base))], extra)
+            taken = [(node, float(gpus)) for node, gpus in occupant.held.items()]
+            below([*taken, (falls, -float(occupant.base))], extra)
     row, column, factor = zip(*at, strict=True)
     matrix = coo_array((factor, (row, column)), shape=(len(limits), len(cost))).tocsr()
     found = milp(
@@ -140,14 +142,14 @@ def measure(cases: int, seed: int = 1) -> dict[str, Any]:
         weighed = bool(number % 2)
         servers = int(rng.integers(SERVERS[0], SERVERS[1] + 1))
         jobs = int(servers * rng.uniform(0.5, 2.5))
-        tenants = case(rng, servers, jobs, LAYOUTS[number % 3], weighed=weighed)
+        occupants = case(rng, servers, jobs, LAYOUTS[number % 3], weighed=weighed)
         need = max(1, int(servers * rng.uniform(0.05, 0.7)))
-        least, bound = optimum(tenants, servers, need)
+        least, bound = optimum(occupants, servers, need)
         proven += least <= bound + 1e-6 * max(1.0, bound)
         best[weighed] += least
-        alone = [choose(tenants, range(servers), need, (rule,)).cost for rule in RULES]
+        alone = [choose(occupants, range(servers), need, (rule,)).cost for rule in RULES]
         begin_s = process_time()
-        mended = choose(tenants, range(servers), need).cost
+        mended = choose(occupants, range(servers), need).cost
         times.append(process_time() - begin_s)
         hit += mended <= least + 1e-6 * max(1.0, least)
         for name, found in zip(answers, (*alone, min(alone), mended), strict=True):
@@ -175,11 +177,11 @@ def large(seed: int = 3) -> list[dict[str, Any]]:
     servers, jobs, need = LARGE
     rng, found = np.random.default_rng(seed), []
     for layout in LAYOUTS:
-        tenants = case(rng, servers, jobs, layout)
-        least, bound = optimum(tenants, servers, need)
+        occupants = case(rng, servers, jobs, layout)
+        least, bound = optimum(occupants, servers, need)
         begin_s = process_time()
-        chosen = choose(tenants, range(servers), need)
-        row = {"layout": layout, "jobs": len(tenants), "stopped": len(chosen.stopped)}
+        chosen = choose(occupants, range(servers), need)
+        row = {"layout": layout, "jobs": len(occupants), "stopped": len(chosen.stopped)}
         row |= {"least": round(least), "bound": round(bound, 2)}
         found.append(row | {"ms": round(1e3 * (process_time() - begin_s), 1)})
     return found

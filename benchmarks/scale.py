@@ -106,7 +106,7 @@ async def measure(
         cell.plans_s.clear()
         cost = Cost()
         await cell.go_on(clock.now_s() + 5.5, cost)
-        say("first_plan", cost, plan_s=cell.plans_s[0], cut=service.asker.cut)
+        say("first_plan", cost, plan_s=cell.plans_s[0], cut=service.cycle_runner.cut)
         cost = Cost()
         await cell.settle(cost)
         say("starts", cost, running=len(fleet.gangs))

@@ -169,6 +169,7 @@ class GatewaySource:
         heard = done.result == "done"
         notes = () if heard else (
             f"No scheduler has answered yet; `tidegate audit` lists {done.request} once one has.",
+            *(() if done.nobody_leads is None else (f"It waits: {done.nobody_leads}.",)),
         )  # fmt: skip
         where = {"context": self.context, "request": done.request, "scheduler_online": heard}
         return Sent(notes, where)

@@ -147,7 +147,8 @@ class LogSource:
 
     def nodes(self) -> Seen[Nodes]:
         found = nodes_of(self.reading)
-        used = self._ask(lambda bus: read_measured(bus, len(found)))
+        heard = self._ask(lambda bus: read_measured(bus, [*self.reading.state.nodes]))
+        used = {name: one.used for name, one in heard.items()}
         return self._seen(nodes_table(self.reading, found, used))
 
     def loans(self) -> Seen[Loans]:
@@ -161,7 +162,7 @@ class LogSource:
             return [entry async for entry in found]
 
         pools = {name: node.pool for name, node in reading.state.nodes.items()}
-        return self._seen(loans_in(self._ask(ask), pools))
+        return self._seen(loans_in(self._ask(ask), pools, reading.state.now_s))
 
     def acts(self) -> Seen[Sequence[Act]]:
         reading = self.reading

@@ -11,16 +11,24 @@ from console.output import JsonPath, emit_json, fail, out
 from explain.moments import day_clock
 from schemas.requests import VerbData
 from schemas.topics import JOURNAL
-from simulator.branch.asked import verb_of
 from simulator.branch.change import Change
+from simulator.branch.control import run_with_control
 from simulator.branch.deeds import Deed
-from simulator.branch.document import document, owners_need, tried
-from simulator.branch.origin import BranchError, Origin, origin
+from simulator.branch.document import document, owners_need
+from simulator.branch.origin import BranchError, Origin, read_origin
+from simulator.branch.parallel import Submit
+from simulator.branch.requests import verb_of
 from simulator.branch.run import Outcome, Range
-from simulator.branch.runs import Submit
 from simulator.branch.save import Recorder
 from simulator.remote import ClusterError, DaskCluster
 
+#: Options that are not called as what they ask for.
+_OPTIONS = {
+    "settings": "--set",
+    "add_nodes": "--add-nodes",
+    "requests": "--request",
+    "jobs": "--job",
+}
 _ROWS = (
     ("done", "jobs done"),
     ("mean_jct_h", "mean h from submission to end"),
@@ -112,12 +120,12 @@ def branch(
     with opened_log(resolved(log)) as opened:
         opened.verify()
         try:
-            begin = origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
+            begin = read_origin(opened.records(JOURNAL.name), entry, hours, cell=cell)
             recorder = Recorder(begin)
             submit = None if dask is None or runs == 1 else _cluster(dask)
-            found = tried(begin, change, runs, watch=recorder.saw, submit=submit)
+            found = run_with_control(begin, change, runs, watch=recorder.saw, submit=submit)
         except BranchError as error:
-            fail(f"{error}.")
+            fail(_said(error))
         except ClusterError as error:
             fail(f"--dask: {error}.")
         if save is not None:
@@ -134,6 +142,10 @@ def branch(
             out().print(f"Saved: tidegate replay {save}", markup=False, soft_wrap=True)
     if json_path is not None:
         emit_json(document(found, log), json_path)
+
+
+def _said(error: BranchError) -> str:
+    return f"{_OPTIONS.get(error.part, f'--{error.part}')}: {error.reason}."
 
 
 def _cluster(address: str) -> Submit:
@@ -172,7 +184,7 @@ def _verb(text: str) -> VerbData:
     try:
         return verb_of(text)
     except BranchError as error:
-        fail(f"{error}.")
+        fail(_said(error))
 
 
 def _show(begin: Origin, record: Outcome | None, control: Outcome) -> None:

@@ -55,20 +55,19 @@ def previewed(
         What follows, when the log began, and, where nothing can be simulated, why.
     """
     # No verb but a dry run needs the simulator.
-    from simulator.branch.asked import relative
     from simulator.branch.change import Change
-    from simulator.branch.origin import BranchError, origin
+    from simulator.branch.origin import BranchError, read_origin
     from simulator.branch.preview import preview
+    from simulator.branch.requests import relative
     from simulator.branch.run import branch
 
     args = relative(asked.args, now_s)
     try:
         with opened_log(log, cell) as opened:
-            begin = origin(opened.records(JOURNAL.name), None, hours, cell=cell)
+            begin = read_origin(opened.records(JOURNAL.name), None, hours, cell=cell)
         control, changed = branch(begin), branch(begin, Change(requests=(args,)))
     except BranchError as error:
-        why = str(error).removeprefix("--entry: ").removeprefix("--request: ")
-        return None, now_s, why.partition(";")[0]
+        return None, now_s, error.reason.partition(";")[0]
     except Unreadable as error:
         return None, now_s, str(error)
     return preview(begin, control, changed, args), begin.origin_s, ""

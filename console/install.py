@@ -107,10 +107,10 @@ def install(
     --key edge-17.key
     """
     with needing("edge"):
+        from console.agent_status import lines
         from services.install.environment import as_service
         from services.install.layout import Layout
         from services.install.prepare import prepare
-        from services.install.report import lines
         from services.install.setup import carry_out, left_to_do, set_up
         from services.install.status import settled
         from services.install.wanted import Request
@@ -181,8 +181,8 @@ def status(
     Example: tidegate edge-agent status
     """
     with needing("edge"):
+        from console.agent_status import document, lines
         from services.install.layout import Layout
-        from services.install.report import document, lines
         from services.install.status import look
     found = look(config, Layout(root.absolute()))
     if not found.installed:

@@ -1,5 +1,6 @@
 """`tidegate loans`: what is on loan; and what operators ask of loans: freeze, unfreeze, recall."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -39,7 +40,7 @@ _Lender = Annotated[
 @looks
 def history(
     at: Source,
-    late: Annotated[bool, typer.Option("--late", help="Only those that came back late.")] = False,
+    late: Annotated[bool, typer.Option("--late", help="Only those that are or were late.")] = False,
 ) -> Found:
     """List every loan so far: since when, when it was called back, due and back, and how late.
 
@@ -56,21 +57,26 @@ def history(
     rows: list[list[Text | str]] = [
         [
             Text(one.node, "bold"),
-            Text(one.pool),
+            Text(one.pool or "–"),
             clock(one.since_s),
             clock(one.called_s),
             "–" if one.called_entry is None else f"{one.called_entry}",
             _notice(one),
             clock(one.due_s),
-            "lost" if one.lost_s is not None else clock(one.back_s),
+            _end(one, clock),
             Text(duration(one.late_s), "red") if one.late_s > 0.0 else "–",
         ]
         for one in shown
     ]
     title = Text.assemble(("Loans so far", "bold"), (f"  {seen.as_of}", "dim"))
-    none = "No loan came back late." if late and seen.it else "Nothing was lent so far."
+    none = "No loan is or was late." if late and seen.it else "Nothing was lent so far."
     table = fitted(title, _HISTORY, rows, _HISTORY_DROP, out())
     return Found({"loans": shown}, [table if rows else Text(none)], seen.age)
+
+
+def _end(loan: PastLoan, clock: Callable[[float | None], str]) -> str:
+    at = clock(loan.end_s)
+    return {"lent": at, "going": "on its way", "back": at, "lost": f"lost {at}"}[loan.state]
 
 
 def _notice(loan: PastLoan) -> str:

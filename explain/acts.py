@@ -1,4 +1,4 @@
-"""What people asked for, and what came of it, as entries of the journal tell it: pure functions."""
+"""What people asked for, and what came of it, from entries of the journal: pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Act:
 def act_of(
     number: int, at_s: float, stimulus: Mapping[str, Any], decision: Mapping[str, Any]
 ) -> Act | None:
-    """Tell what somebody asked for by an entry; None if the entry is not of people's making."""
+    """Give what somebody asked for by an entry; None if no person caused the entry."""
     kind, data = stimulus["kind"], stimulus["data"]
     if kind not in BY_PEOPLE:
         return None

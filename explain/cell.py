@@ -1,4 +1,4 @@
-"""Tenants' quotas and the policy in force as plain data: what holds, and whose word it is.
+"""Tenants' quotas and the policy in force as plain data: what holds, and who set it.
 
 What an administrator set holds, whatever the configuration says, until it is cleared; a tenant or a
 policy about which nobody said anything is as configured.

@@ -1,4 +1,4 @@
-"""The history of a job in lines: its story, told shortly."""
+"""The history of a job, a line for each thing that happened to it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Line:
 
 
 def history(story: Story) -> list[Line]:
-    """Tell the events shortly: sizes that change in a row are one line."""
+    """Give the lines; several changes of size in a row are one."""
     lines: list[Line] = []
     sizes: list[int] = []
     left: Event | None = None
@@ -65,7 +65,7 @@ def _for(event: Event) -> str:
 
 
 def _told(events: list[Event]) -> list[Event]:
-    """Leave out what the next event says as well."""
+    """Give the events without those that the next one says as well."""
     found: list[Event] = []
     for event in events:
         kind = event.kind
@@ -87,7 +87,7 @@ def _told(events: list[Event]) -> list[Event]:
     return found
 
 
-#: A row of changes by such a rule is told without its reason: it is another each time.
+#: Several changes in a row by such a rule are shown without a reason: each has another.
 _EBB = (
     "elastic.marginal_return",
     "gang.backfilled",

@@ -19,6 +19,15 @@ class Measured:
         return cls(_mean(said.gpu_utilisation), _mean(said.gpu_memory_used_mib))
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The newest measurement of a node."""
+
+    used: Measured
+    at_s: float  #: When it was stored.
+    said_s: float  #: When it was said, by its agent's clock.
+
+
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

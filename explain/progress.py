@@ -9,7 +9,7 @@ from explain.voice import Tone
 from scheduler.core.state import Job, declared_rate, expected_steps
 from scheduler.core.transitions import TERMINAL, JobState
 
-#: Nobody is done before it says so.
+#: What a running job is shown as at most: it is done only when it reports so.
 _NEARLY = 0.99
 
 

@@ -3,11 +3,12 @@
 The only file of `explain` that reads anything; what it reads it hands to the others.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 
 from bus.contract import Bus, Record, Unreadable
 from explain.answer import Reading
-from explain.measured import Measured
+from explain.measured import Heard, Measured
 from explain.metrics import WANTED, Curves, curves_of, samples_in
 from explain.story import Failures, Story
 from scheduler.journal import recover
@@ -22,6 +23,12 @@ from schemas.upcast import CannotUpcast
 
 #: The cell that is meant where none is named.
 CELL = "default"
+#: Of measurements, at first so many times as many records as there are nodes are read, then, where
+#: nodes are still missing, so many: they measure once a minute, and owners report in between.
+_LOOKS = (1.25, 5.0)
+_MORE = 50
+#: Records that are looked at before others have their turn.
+_TURN = 100
 
 
 class WhichCell(LookupError):
@@ -100,21 +107,37 @@ async def read_curves(bus: Bus, cell: str, job: str, end: int) -> Curves:
     return curves_of(found)
 
 
-async def read_measured(bus: Bus, nodes: int) -> dict[str, Measured]:
-    """Read by node what it last measured of its GPUs.
+async def read_measured(bus: Bus, nodes: Collection[str]) -> dict[str, Heard]:
+    """Read by node what it last measured of its GPUs, as far back as these nodes need."""
+    found: dict[str, Heard] = {}
+    upper = end = await bus.end(TELEMETRY.name)
+    for times in _LOOKS:
+        lower = max(0, end - int(times * len(nodes)) - _MORE)
+        # Further back is older: what is known already stays.
+        found = await measured_between(bus, lower, upper) | found
+        upper = lower
+        if all(node in found for node in nodes):
+            break
+    return found
 
-    Looks as far back as `nodes` nodes need.
-    """
-    end = await bus.end(TELEMETRY.name)
-    used: dict[str, Measured] = {}
-    # Nodes measure once a minute and owners report in between: this holds several of each.
-    async for record in bus.read(TELEMETRY.name, max(0, end - 5 * nodes - 50)):
-        envelope = None if record.value is None else decode_event(record.value)
-        if envelope is None or isinstance(envelope, Rejected):
+
+async def measured_between(bus: Bus, begin: int, end: int) -> dict[str, Heard]:
+    """Read by node what it last measured between two offsets of the telemetry."""
+    found: dict[str, Heard] = {}
+    if begin >= end:
+        return found
+    count = 0
+    async for record in bus.read(TELEMETRY.name, begin, end):
+        count += 1
+        if count % _TURN == 0:
+            await asyncio.sleep(0)
+        said = None if record.value is None else decode_event(record.value)
+        if said is None or isinstance(said, Rejected):
             continue
-        if isinstance(envelope.data, NodeMeasured):
-            used[envelope.data.node] = Measured.of(envelope.data)
-    return used
+        if isinstance(said.data, NodeMeasured):
+            used = Measured.of(said.data)
+            found[said.data.node] = Heard(used, record.time_s, said.time_s)
+    return found
 
 
 async def entries(

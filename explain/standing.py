@@ -1,4 +1,4 @@
-"""What people's requests left standing, in words: of a job, and of a cell."""
+"""What people asked for that still holds, in words: of a job, and of a cell."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _PARTS = {"starts": "starts and growth", "loans": "new loans"}
 
 
 def standing_of(state: ClusterState, job: Job, origin_s: float) -> list[str]:
-    """Say what people asked for that decides about a job now, and how that is ended.
+    """Say what people asked for that holds for a job now, and the command that ends it.
 
     Args:
         state: Of its cell.

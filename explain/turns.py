@@ -1,4 +1,4 @@
-"""When the turn of a waiting job comes, by the policy's own order; nobody else may make one up."""
+"""When the turn of a waiting job comes: only the policy knows, and not every policy does."""
 
 from collections.abc import Mapping
 

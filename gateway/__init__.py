@@ -1,1 +1,6 @@
-"""The HTTP API of a log: every view of a cell, now and at any moment, for people's programs."""
+"""The HTTP API of a log: every view of a cell, now and at any moment, for people's programs.
+
+docs/architecture.md says which file a request passes. In short: `guard` lets it in, `routes` and
+`routes_*` take it; reads go through `asking` to `views` and `telling`, requests of people through
+`posting` to `outbox`, branches through `branches` to processes of their own.
+"""

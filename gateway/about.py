@@ -26,7 +26,7 @@ class Kind(IntEnum):
     VERB = 11  #: What is asked for.
     ASKED_OF = 12  #: What it is asked of: a job, a node.
     LEADER = 13  #: Somebody begins to lead; the subject is always `LEADERS`.
-    MOMENT = 20  #: Something happens that whoever looks back looks for; the subject says what.
+    MOMENT = 20  #: A landmark for looking back, such as a reclaim; the subject is its kind.
 
 
 #: The ways in which an entry may be about a job, node or lender.
@@ -37,7 +37,7 @@ ACTS = "*"
 LEADERS = "*"
 _STEPS = ("JobAdvanced", "CheckpointSaved", "WorkerReady", "GpusReleased")
 _LOANS = ("ReclaimStarted", "LoanReturned", "LoanLost")
-#: By fact, what happens that whoever looks back looks for.
+#: By fact, the kind of landmark that it is.
 MOMENTS = {
     "LoanGranted": "lent",
     "ReclaimStarted": "reclaim",

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from explain.measured import Heard
 from gateway.about import LEADERS, Kind
 from gateway.feed import Feed
-from gateway.meter import Heard
 from gateway.past import Moment, guarded, raw, reachable
 from scheduler.core.state import ClusterState, Node
 from scheduler.core.transitions import NodeState

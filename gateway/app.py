@@ -21,7 +21,7 @@ from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import ProblemDocument, RequestBody
 from gateway.models_branches import BranchBody
-from gateway.pages import add_pages
+from gateway.pages import add_pages, lost, page
 from gateway.problems import MEDIA_TYPE, Problem, response
 from gateway.signing_in import add_signing_in
 
@@ -164,6 +164,8 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
+    if error.status_code == 404 and lost(request):
+        return await page(request, request.query_params.get("token"), status=404)
     if error.status_code == 404:
         text = f"there is nothing here; GET {API}/openapi.json lists what there is"
         return response(Problem(404, text))

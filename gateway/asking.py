@@ -1,4 +1,4 @@
-"""What every read shares: which moment is asked for, and how its answer is marked and kept."""
+"""What all reads share: finding the moment asked for, cursors, and ETags and caching of answers."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from gateway.branches import BRANCH, Branches
 from gateway.cells import Cells
 from gateway.cursors import Cursor
 from gateway.limits import Limits
-from gateway.past import Moment, Past, beyond, last_before, raw
+from gateway.past import Moment, Past, beyond, held, last_before, raw
 from gateway.posting import Desk
 from gateway.problems import Problem
 from gateway.sight import View
@@ -27,11 +27,11 @@ from gateway.subjects import Authority, Subject
 from gateway.verifying import Verifying
 
 _Found = TypeVar("_Found")
-#: Routes that act on a cell, or work on its log.
+#: Routes that a branch does not have: they change the cell, or have its log worked on.
 _NOT_OF_BRANCHES = ("ask", "request", "output", "begin_branch", "forecast", "verified")
-#: Lays an answer out as text, so many columns wide.
+#: Lays an answer out as text with so many columns.
 LayOut = Callable[[Answer, int], str]
-#: Tries to answer of the live state while it goes on; then one apart is made.
+#: Attempts to answer from the live state while it changes; then a state is folded for the answer.
 _TRIES = 3
 _FOREVER = "private, max-age=31536000, immutable"
 _is_whole = re.compile(r"-?[0-9]{1,19}", re.ASCII).fullmatch
@@ -172,8 +172,7 @@ class Asked:
         wanted = entries
         if self.entry is not None:
             await self.here.cells.reach(feed, self.entry + 1)
-            if self.entry >= feed.entries:
-                raise beyond(feed, "entry", self.entry)
+            held(feed, "entry", self.entry)
             wanted = self.entry + 1
         elif self.at is not None and entries is None:
             at_s = moment_of(self.at)
@@ -188,9 +187,8 @@ class Asked:
                 begun = datetime.fromtimestamp(feed.origin_s, UTC).isoformat()
                 raise Problem(404, f"at={self.at} is before the log, which began at {begun}",
                               parameter="at")  # fmt: skip
-        if wanted is not None and wanted <= feed.index.first and feed.index.first:
-            raise Problem(404, f"what was before entry {feed.index.first} is not in the log any "
-                          "more; ask for a later one", parameter="entry")  # fmt: skip
+        if wanted is not None and feed.index.first:
+            held(feed, "entry", wanted - 1)
         if wanted is None:
             assert feed.live is not None
             return Moment(feed, feed.live.state, feed.entries, pinned=False)

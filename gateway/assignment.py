@@ -1,19 +1,19 @@
-"""What a process of the gateway is to do, and what it may take for that."""
+"""What a process that the gateway starts is to do, and the limits on it."""
 
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: Tells something of the work: {"done": 0.5} and the like.
-Tell = Callable[[dict[str, Any]], None]
-#: Goes before each frame between the two.
+#: Tells the gateway something about the work under way: {"done": 0.5} and the like.
+Report = Callable[[dict[str, Any]], None]
+#: The length that goes before each frame between the gateway and the process.
 LENGTH = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a process may take."""
+class ProcessLimits:
+    """What a process may use."""
 
     cpu_s: int | None = None  #: Seconds of a processor; None: any number.
     memory_bytes: int = 4 * 1024**3
@@ -21,9 +21,12 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is done. The function is named by its module, its arguments are plain."""
+class Assignment:
+    """A function to call in another process, with arguments that can be pickled.
 
-    work: Callable[..., Any]
+    The function is named by its module; after its arguments it is given a `Report`.
+    """
+
+    function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    bounds: Bounds
+    limits: ProcessLimits

@@ -1,11 +1,10 @@
-"""Branches that people ask the gateway for, and forecasts of jobs: kept for a while, never stored.
+"""Branches that people ask the gateway for, and forecasts of jobs; kept for a while, never stored.
 
 All of it ends with the gateway. Who may see a branch is who asked for it, and who sees everything.
 """
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,15 +14,15 @@ from typing import Any
 
 from bus.contract import Bus
 from gateway import work
-from gateway.assignment import Bounds, Task
+from gateway.assignment import Assignment, ProcessLimits
 from gateway.branch_folder import BranchFolder
 from gateway.feed import Feed
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import Moment, guarded
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
-from gateway.work import Journal, Wanted
-from gateway.workshop import Work, Workshop
+from gateway.work import BranchSpec, Journal
+from gateway.workshop import Computation, ComputationQueue
 from scheduler.core.state import ClusterState
 from scheduler.core.transitions import TERMINAL
 from schemas.requests import ReadLog, SubmitJob
@@ -42,23 +41,10 @@ CPU_S = 60
 _LEARNS_FROM = 20_000
 #: A forecast of now is as good as one of the newest entry for so long, in seconds.
 _FRESH_S = 60.0
-#: Options of the command, as errors name them, and what they are called here.
-_FIELDS = {
-    "policy": "change.policy",
-    "set": "change.settings",
-    "add-nodes": "change.add_nodes",
-    "lose": "change.lose",
-    "demand": "change.demand",
-    "request": "change.requests",
-    "job": "change.jobs",
-    "entry": "entry",
-    "runs": "runs",
-}
-_OPTION = re.compile(r"--([a-z-]+): ")
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptBranch:
     """A branch that somebody asked for."""
 
     id: str
@@ -69,9 +55,10 @@ class Kept:
     asked: BranchBody
     asked_s: float
     journal: Journal
-    work: Work
+    computation: Computation
     folder: Path
-    whole: bool  #: Whether the log begins where the cell does, so that a branch of it replays.
+    #: Whether the log begins where the cell does, so that the branch as a log replays.
+    replays: bool
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -81,32 +68,31 @@ class Kept:
 
     @property
     def tail(self) -> Path:
-        """Its own entries."""
+        """The file of its own entries."""
         return self.folder / f"{self.id}.tail"
 
     @property
     def log(self) -> Path:
-        """It as a log, once somebody wanted it."""
+        """The file of the branch as a log, once somebody wanted it."""
         return self.folder / f"{self.id}.db"
 
     def document(self, *, whole: bool) -> dict[str, Any]:
         """Give it as it is answered; with what came of it if `whole`."""
-        problem = self.work.problem
         return {
             "branch": self.id,
             "cell": self.cell,
-            "state": self.work.state,
-            "done": self.work.done,
-            "problem": None if problem is None else renamed(problem)[1],
+            "state": self.computation.state,
+            "done": self.computation.done,
+            "problem": self.computation.problem,
             "asked": self.asked.model_dump(mode="json"),
             "asked_by": self.by,
             "asked_s": self.asked_s,
-            "result": self.work.result if whole else None,
+            "result": self.computation.result if whole else None,
         }
 
 
 @dataclass(slots=True)
-class Foretold:
+class Forecast:
     """A forecast of all jobs of a state."""
 
     entry: int
@@ -114,7 +100,7 @@ class Foretold:
     runs: int
     #: Jobs that had not ended, and whether they had GPUs.
     jobs: dict[str, bool]
-    work: Work
+    computation: Computation
     asked_s: float  #: By the clock of the gateway.
 
     def of(self, job: str) -> dict[str, Any]:
@@ -125,41 +111,41 @@ class Foretold:
             "now_s": self.now_s,
             "starts": None if self.jobs[job] else starts,
             "ends": ends,
-            "took_s": self.work.took_s,
+            "took_s": self.computation.took_s,
         }
 
     def _range(self, name: str, job: str) -> dict[str, Any]:
-        least_s, most_s, none = self.work.result[name].get(job, (None, None, self.runs))
+        least_s, most_s, none = self.computation.result[name].get(job, (None, None, self.runs))
         return {"least_s": least_s, "most_s": most_s, "none": none}
 
     def answers(self, moment: Moment, job: str, now_s: float) -> bool:
         """Whether it answers a question of a moment: of now, it may be a little old."""
-        if self.work.state in ("failed", "ended") and self.asked_s < now_s - _FRESH_S:
+        if self.computation.state in ("failed", "ended") and self.asked_s < now_s - _FRESH_S:
             return False  # perhaps it goes better now
         if self.entry == moment.entry:
             return True
-        fresh = not self.work.is_over or self.asked_s > now_s - _FRESH_S
+        fresh = not self.computation.is_over or self.asked_s > now_s - _FRESH_S
         return not moment.pinned and fresh and job in self.jobs
 
 
 class Branches:
     """The branches and forecasts of a gateway."""
 
-    def __init__(self, opening: Callable[[str], Bus], at_once: int | None = None) -> None:
-        """Begin with none; `opening` opens a cell of the log, in another process, too."""
-        self._opening = opening
-        self._shop = Workshop(at_once)
+    def __init__(self, open_cell: Callable[[str], Bus], at_once: int | None = None) -> None:
+        """Begin with none; `open_cell` opens a cell of the log, in another process, too."""
+        self._open_cell = open_cell
+        self._queue = ComputationQueue(at_once)
         #: So long an answer waits for a forecast, in seconds: most small cells need no more.
         self.patience_s = 1.0
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._foretold: OrderedDict[tuple[Any, ...], Foretold] = OrderedDict()
+        self._kept: OrderedDict[str, KeptBranch] = OrderedDict()
+        self._forecasts: OrderedDict[tuple[Any, ...], Forecast] = OrderedDict()
         self._folder: BranchFolder | None = None
         #: Told the name of each branch that is forgotten, as a cell.
         self.forgotten: Callable[[str], None] = lambda _: None
 
     async def close(self) -> None:
-        """End all works, and forget all."""
-        await self._shop.close()
+        """End all computations, and forget all."""
+        await self._queue.close()
         self._kept.clear()
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
@@ -168,8 +154,8 @@ class Branches:
 
     async def ask(
         self, feed: Feed, who: Subject, body: BranchBody, entry: int, now_s: float
-    ) -> Kept:
-        """Take on a branch that goes on after an entry.
+    ) -> KeptBranch:
+        """Begin a branch that goes on after an entry, once its turn comes.
 
         Raises:
             Problem: 429, who asks has as many as it may, or all places are taken.
@@ -188,33 +174,34 @@ class Branches:
         name, folder, generation = secrets.token_hex(4), self._folder.path, feed.generation
         journal = await self._journal(feed, entry)
         change, tail = change_of(body.change), folder / f"{name}.tail"
-        wanted = Wanted(entry, body.hours, body.runs, change, feed.log.name, tail)
-        task = Task(work.branched, (journal, wanted), Bounds(cpu_s=CPU_S * body.runs))
-        begun = self._shop.put(Work(who.name, task))
-        whole = feed.index.first == 0
-        kept = Kept(
-            name, feed, generation, entry, who.name, asked, now_s, journal, begun, folder, whole
+        spec = BranchSpec(entry, body.hours, body.runs, change, feed.log.name, tail)
+        assignment = Assignment(
+            work.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
         )
+        computation = self._queue.put(Computation(who.name, assignment))
+        replays = feed.index.first == 0
+        kept = KeptBranch(name, feed, generation, entry, who.name, asked, now_s, journal,
+                          computation, folder, replays)  # fmt: skip
         self._kept[name] = kept
         while len(self._kept) > KEPT_MOST and (oldest := self._oldest()):
             self._forget(oldest)
         return kept
 
-    def _oldest(self) -> Kept | None:
-        return next((one for one in self._kept.values() if one.work.is_over), None)
+    def _oldest(self) -> KeptBranch | None:
+        return next((one for one in self._kept.values() if one.computation.is_over), None)
 
-    def seen(self, who: Subject) -> list[Kept]:
+    def seen(self, who: Subject) -> list[KeptBranch]:
         """List the branches that somebody may see, newest first."""
-        return [one for one in reversed(self._kept.values()) if _sees(who, one)]
+        return [one for one in reversed(self._kept.values()) if _may_see(who, one)]
 
-    def one(self, who: Subject, name: str, parameter: str = "branch_id") -> Kept:
+    def one(self, who: Subject, name: str, parameter: str = "branch_id") -> KeptBranch:
         """Give a branch.
 
         Raises:
             Problem: 404, there is none that who asks may see.
         """
         found = self._kept.get(name)
-        if found is None or not _sees(who, found):
+        if found is None or not _may_see(who, found):
             raise Problem(
                 404,
                 f"there is no branch {name[:64]!r}; the gateway keeps {KEPT_MOST}, until it ends: "
@@ -223,22 +210,24 @@ class Branches:
             )
         return found
 
-    def end(self, kept: Kept) -> None:
+    def end(self, kept: KeptBranch) -> None:
         """End a branch that waits or runs; forget one that is over."""
-        if kept.work.is_over:
+        if kept.computation.is_over:
             self._forget(kept)
         else:
-            self._shop.end(kept.work)
+            self._queue.end(kept.computation)
 
-    async def log(self, kept: Kept, who: Subject) -> Path:
+    async def log(self, kept: KeptBranch, who: Subject) -> Path:
         """Give a branch as a log that replays, which is made when it is first wanted.
 
         Raises:
             Problem: it is not done, or it cannot be made.
         """
-        if kept.work.state != "done":
-            raise Problem(409, f"the branch is {kept.work.state}; its log is there once it is done")
-        if not kept.whole:
+        if kept.computation.state != "done":
+            raise Problem(
+                409, f"the branch is {kept.computation.state}; its log is there once it is done"
+            )
+        if not kept.replays:
             raise Problem(409, "the log that was branched has lost its beginning, so that nothing "
                           "that goes on from it can be replayed")  # fmt: skip
         if kept.feed.generation != kept.generation and not kept.log.exists():
@@ -248,9 +237,11 @@ class Branches:
             if not kept.log.exists():
                 draft = kept.log.with_suffix(".draft")
                 draft.unlink(missing_ok=True)
-                journal = Journal(self._opening, kept.cell, kept.journal.origin_s)
-                task = Task(work.saved, (journal, kept.entry, kept.tail, draft), Bounds())
-                saving = self._shop.put(Work(f"log of {who.name}", task))
+                journal = Journal(self._open_cell, kept.cell, kept.journal.origin_s)
+                assignment = Assignment(
+                    work.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
+                )
+                saving = self._queue.put(Computation(f"log of {who.name}", assignment))
                 await saving.over()
                 if saving.state != "done":
                     raise Problem(503, f"its log could not be made: {saving.problem}",
@@ -258,7 +249,7 @@ class Branches:
                 draft.replace(kept.log)
         return kept.log
 
-    def _forget(self, kept: Kept) -> None:
+    def _forget(self, kept: KeptBranch) -> None:
         del self._kept[kept.id]
         self.forgotten(f"{BRANCH}{kept.id}")
         for path in (kept.tail, kept.log):
@@ -267,17 +258,17 @@ class Branches:
 
     # --- forecasts --------------------------------------------------------------------------
 
-    async def foretold(
+    async def forecast(
         self, feed: Feed, who: Subject, moment: Moment, job: str, hours: float, runs: int,
         now_s: float,
-    ) -> Foretold:  # fmt: skip
-        """Give a forecast of all jobs of a moment, which may be under way.
+    ) -> Forecast:  # fmt: skip
+        """Give a forecast of all jobs of a moment, which may still be under way.
 
         Raises:
-            Problem: 429, who asks has as many works as it may.
+            Problem: 429, who asks has as many computations as it may.
         """
         of = (feed.cell, feed.generation, hours, runs)
-        for key, found in reversed(self._foretold.items()):
+        for key, found in reversed(self._forecasts.items()):
             if key[:-1] == of and found.answers(moment, job, now_s):
                 return found
         state, entry = moment.state, moment.state.number - 1
@@ -286,34 +277,36 @@ class Branches:
         }
         state_s = state.now_s
         journal = await self._journal(feed, entry)
-        task = Task(work.foretold, (journal, entry, hours, runs), Bounds(cpu_s=CPU_S * runs))
-        begun = self._shop.put(Work(who.name, task))
-        made = Foretold(entry, state_s, runs, jobs, begun, now_s)
-        self._foretold.pop((*of, entry), None)
-        self._foretold[*of, entry] = made
-        while len(self._foretold) > FORECASTS_MOST:
-            over = [key for key, one in self._foretold.items() if one.work.is_over]
+        assignment = Assignment(
+            work.run_forecast, (journal, entry, hours, runs), ProcessLimits(cpu_s=CPU_S * runs)
+        )
+        computation = self._queue.put(Computation(who.name, assignment))
+        made = Forecast(entry, state_s, runs, jobs, computation, now_s)
+        self._forecasts.pop((*of, entry), None)
+        self._forecasts[*of, entry] = made
+        while len(self._forecasts) > FORECASTS_MOST:
+            over = [key for key, one in self._forecasts.items() if one.computation.is_over]
             if not over:
                 break
-            del self._foretold[over[0]]
+            del self._forecasts[over[0]]
         return made
 
     # --- both -------------------------------------------------------------------------------
 
     async def _journal(self, feed: Feed, entry: int) -> Journal:
-        """Say where a process begins to read that is to branch at an entry."""
+        """Say where in the journal a process begins to read that is to branch at an entry."""
 
         async def find() -> Journal:
             index = feed.index
             mark = index.mark_before(entry + 1 - _LEARNS_FROM)
             if mark is None and index.first:
                 mark = index.mark_before(index.first)
-            return Journal(self._opening, feed.cell, feed.origin_s, mark)
+            return Journal(self._open_cell, feed.cell, feed.origin_s, mark)
 
         return await guarded(feed, find)
 
 
-def _sees(who: Subject, kept: Kept) -> bool:
+def _may_see(who: Subject, kept: KeptBranch) -> bool:
     # Who may not begin one any more does not see what it tells of others' jobs either.
     mine = who.name == kept.by and who.sight is not Sight.OWN_NAMES
     return mine or who.sight is Sight.EVERYTHING
@@ -352,17 +345,8 @@ def check(change: Change, state: ClusterState) -> None:
     try:
         change.check(state)
     except BranchError as error:
-        name, text = renamed(str(error))
-        raise Problem(422, text, parameter=name) from error
-
-
-def renamed(text: str) -> tuple[str | None, str]:
-    """Give the field that a sentence of the command is about, and the sentence with its name."""
-    found = _OPTION.match(text)
-    if found is None or found[1] not in _FIELDS:
-        return None, text
-    name = _FIELDS[found[1]]
-    return name, f"{name}: {text[found.end() :]}"
+        name = work.field_of(error)
+        raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
 
 
 def nobody_leads() -> Problem:

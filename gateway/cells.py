@@ -1,4 +1,4 @@
-"""All cells of a log: the loops that read it, and who waits for what is new."""
+"""All cells of a log: the loops that follow it, and those who wait for new entries."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,7 @@ from bus.contract import BusError
 from bus.sqlite import SqliteBus
 from explain.reading import CELL
 from gateway.feed import Feed
+from gateway.leading import OF_BRANCH
 from gateway.log import ServedLog
 from gateway.problems import Problem, later
 from scheduler.core.transitions import InvalidTransition
@@ -24,13 +25,13 @@ _POLL_S = 0.1
 _RETRY_S = 1.0
 #: How often other cells are looked for.
 _DISCOVER_S = 5.0
-#: Who asks beyond what is folded waits so long for what the log has, in seconds.
+#: A question about an entry that is not folded yet waits so long for it, in seconds.
 _LEVEL_S = 5.0
 KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
 
 
 class Cells:
-    """The cells of a log, kept up by `run`."""
+    """The cells of a log, kept up to date by `run`."""
 
     def __init__(
         self,
@@ -57,13 +58,13 @@ class Cells:
                 self._add(one, one.cell)
         #: Why nothing can be read now; of one cell alone its feed says so.
         self.problem = "" if others else "the log is being opened"
-        #: Logs that people made here, each as a cell more, by its name; not in `feeds`.
+        #: Branches that people look at, each as one more cell, by name; not in `feeds`.
         self.branches: dict[str, Feed] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._looked_s = -_DISCOVER_S
         self._changed: dict[str, asyncio.Event] = {}
-        self._told: dict[str, tuple[int, int, str]] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
 
     async def run(self) -> None:
         """Follow the log until cancelled; nothing that a log can do ends it."""
@@ -115,6 +116,9 @@ class Cells:
         for feed in feeds:
             try:
                 busy = await feed.advance() or busy
+                if feed.live is not None:
+                    state, origin_s = feed.live.state, feed.origin_s
+                    await feed.leading.look(log, feed.cell, state, origin_s, self.clock.now_s())
             except KNOWN as error:
                 feed.problem = str(error)
                 if len(feeds) == 1:
@@ -146,6 +150,7 @@ class Cells:
         clock = self.clock
         log = ServedLog(name, lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
         feed = self.branches[name] = Feed(log, cell, keep_index=False, name=name)
+        feed.leading.nobody = OF_BRANCH
         self._reading[name] = asyncio.create_task(_read_through(feed))
 
     def drop(self, name: str) -> None:
@@ -163,7 +168,8 @@ class Cells:
     def _tell(self) -> None:
         """Wake those who wait, where something is new."""
         for cell, feed in self.feeds.items():
-            now = (feed.generation, feed.entries, feed.problem or self.problem)
+            problem = feed.problem or self.problem
+            now = (feed.generation, feed.entries, problem, feed.leading.nobody)
             if self._told.get(cell) != now:
                 self._told[cell] = now
                 self._changed.pop(cell, asyncio.Event()).set()
@@ -258,5 +264,6 @@ def head(feed: Feed) -> bytes:
             "entry": feed.entries - 1 if feed.entries else None,
             "now_s": None if state is None else state.now_s,
             "problem": feed.problem or None,
+            "nobody_leads": feed.leading.nobody or None,
         }
     )

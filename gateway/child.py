@@ -1,9 +1,10 @@
-"""Be a process that works for a gateway: one task, within bounds, ended with who started it.
+"""The main module of a process that a gateway starts: it carries out one assignment, and ends.
 
     python -m gateway.child
 
-is not for people. The task comes on standard input, pickled, which stays open as long as the one
-who started it lives; what is told of it goes out on standard output, each a frame of JSON.
+is not for people. The assignment comes on standard input, pickled, and the gateway keeps that open
+as long as it lives: when it closes, the process ends. Reports of the work, and at last its result,
+go to standard output, each a frame of JSON.
 """
 
 import contextlib
@@ -17,67 +18,70 @@ from typing import Any, BinaryIO
 import orjson
 
 from bus.contract import BusError
-from gateway.assignment import LENGTH, Bounds, Task
+from gateway.assignment import LENGTH, Assignment, ProcessLimits
+from gateway.work import field_of
 from simulator.branch.origin import BranchError
 
-#: Exit status where who started it is gone.
-_ALONE = 3
+#: Exit status where the gateway is gone.
+_GATEWAY_GONE = 3
 
 
 def main() -> int:
-    """Do the task; its result is the last frame."""
+    """Carry out the assignment; its result is the last frame."""
     # Whatever else prints must not come between frames.
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
-    (length,) = LENGTH.unpack(_exactly(source, LENGTH.size))
-    task = pickle.loads(_exactly(source, length))  # noqa: S301 - by who started us, through a pipe
-    assert isinstance(task, Task)
-    threading.Thread(target=_end_with_parent, args=(source,), daemon=True).start()
-    _bound(task.bounds)
+    (length,) = LENGTH.unpack(_read_exactly(source, LENGTH.size))
+    assignment = pickle.loads(_read_exactly(source, length))  # noqa: S301 - by who started us, through a pipe
+    assert isinstance(assignment, Assignment)
+    threading.Thread(target=_end_with_gateway, args=(source,), daemon=True).start()
+    _limit_process(assignment.limits)
     lock = threading.Lock()
 
-    def tell(said: dict[str, Any]) -> None:
+    def report(said: dict[str, Any]) -> None:
         text = orjson.dumps(said)
         with lock:
             frames.write(LENGTH.pack(len(text)) + text)
             frames.flush()
 
     try:
-        found = task.work(*task.arguments, tell)
-    except (BranchError, BusError) as error:
-        tell({"problem": str(error)})
+        found = assignment.function(*assignment.arguments, report)
+    except BranchError as error:
+        report({"problem": f"{field_of(error)}: {error.reason}"})
+    except BusError as error:
+        report({"problem": str(error)})
     except MemoryError:
-        tell({"problem": "it took more memory than it may; ask for fewer hours"})
+        report({"problem": "it took more memory than it may; ask for fewer hours"})
     else:
-        tell({"result": found})
+        report({"result": found})
     return 0
 
 
-def _exactly(source: BinaryIO, length: int) -> bytes:
+def _read_exactly(source: BinaryIO, length: int) -> bytes:
     found = source.read(length)
     if len(found) != length:
-        sys.exit(_ALONE)
+        sys.exit(_GATEWAY_GONE)
     return found
 
 
-def _end_with_parent(source: BinaryIO) -> None:
-    """Wait until nobody holds the other end, and end at once."""
+def _end_with_gateway(source: BinaryIO) -> None:
+    """Wait until the gateway no longer holds the other end, and end at once."""
     with contextlib.suppress(OSError, ValueError):
         while os.read(source.fileno(), 4096):
             pass
-    os._exit(_ALONE)
+    os._exit(_GATEWAY_GONE)
 
 
-def _bound(bounds: Bounds) -> None:
-    os.nice(bounds.nice)
-    if bounds.cpu_s is not None:
-        _limit(resource.RLIMIT_CPU, bounds.cpu_s)
+def _limit_process(limits: ProcessLimits) -> None:
+    os.nice(limits.nice)
+    if limits.cpu_s is not None:
+        _lower(resource.RLIMIT_CPU, limits.cpu_s)
     # Not the address space: libraries reserve much of that which they never use.
-    _limit(resource.RLIMIT_DATA, bounds.memory_bytes)
+    _lower(resource.RLIMIT_DATA, limits.memory_bytes)
 
 
-def _limit(which: int, most: int) -> None:
+def _lower(which: int, most: int) -> None:
     _, hard = resource.getrlimit(which)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

@@ -1,4 +1,4 @@
-"""Processes that work for the gateway, started one by one and ended with their work."""
+"""Starts a process for one assignment, hears its reports, and ends it with all that it started."""
 
 import asyncio
 import contextlib
@@ -11,21 +11,23 @@ from typing import Any
 
 import orjson
 
-from gateway.assignment import LENGTH, Task
+from gateway.assignment import LENGTH, Assignment
 
-#: Is told what the process says of its work.
-Told = Callable[[dict[str, Any]], None]
-
-
-class Failed(Exception):
-    """The work came to nothing; says why, and what to do."""
+#: Is given each report of the process.
+OnReport = Callable[[dict[str, Any]], None]
 
 
-async def work(task: Task, told: Told) -> Any:
-    """Have a task done by a process of its own; it ends if this is cancelled.
+class ProcessFailed(Exception):
+    """The assignment came to nothing; says why, and what to do."""
+
+
+async def run(assignment: Assignment, on_report: OnReport) -> Any:
+    """Run an assignment in a process of its own, and give its result.
+
+    The process is killed if this is cancelled.
 
     Raises:
-        Failed: it could not be done, or the process was ended.
+        ProcessFailed: it could not be done, or the process was ended.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -37,18 +39,18 @@ async def work(task: Task, told: Told) -> Any:
         start_new_session=True,  # an interrupt at the terminal is the gateway's to hear
     )
     try:
-        found = await _frames(process, task, told)
+        found = await _hand_over(process, assignment, on_report)
         if found is not None:
             return found["result"]
-        raise Failed(_ended(await process.wait(), task))
+        raise ProcessFailed(_why_it_ended(await process.wait(), assignment))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and those that it started
-        await _gone(process)
+        await _reap(process)
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Let go of all that is left of a process that was killed."""
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Close the pipes of a process that was killed, and wait for its end."""
     given, said = process.stdin, process.stdout
     assert given is not None
     assert said is not None
@@ -60,14 +62,14 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-async def _frames(
-    process: asyncio.subprocess.Process, task: Task, told: Told
+async def _hand_over(
+    process: asyncio.subprocess.Process, assignment: Assignment, on_report: OnReport
 ) -> dict[str, Any] | None:
-    """Hand the task over and listen; give the last frame, None if the process ended before."""
+    """Hand the assignment over, and listen; give the last frame, or None if there is none."""
     given, said = process.stdin, process.stdout
     assert given is not None
     assert said is not None
-    text = await asyncio.to_thread(pickle.dumps, task)
+    text = await asyncio.to_thread(pickle.dumps, assignment)
     try:
         given.write(LENGTH.pack(len(text)) + text)
         await given.drain()  # it stays open: the process ends when nobody holds it any more
@@ -75,19 +77,19 @@ async def _frames(
             (length,) = LENGTH.unpack(await said.readexactly(LENGTH.size))
             frame: dict[str, Any] = orjson.loads(await said.readexactly(length))
             if "problem" in frame:
-                raise Failed(frame["problem"])
+                raise ProcessFailed(frame["problem"])
             if "result" in frame:
                 return frame
-            told(frame)
+            on_report(frame)
     except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
         return None
 
 
-def _ended(status: int, task: Task) -> str:
+def _why_it_ended(status: int, assignment: Assignment) -> str:
     if status == -signal.SIGXCPU:
         return (
-            f"it took more than the {task.bounds.cpu_s} s of a processor that it may; ask for "
-            "fewer hours or runs"
+            f"it took more than the {assignment.limits.cpu_s} s of a processor that it may; ask "
+            "for fewer hours or runs"
         )
     if status < 0:
         return (

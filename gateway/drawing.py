@@ -13,11 +13,11 @@ from gateway.feed import Feed
 from gateway.past import folded, guarded, last_before
 from gateway.problems import Problem
 
-#: Entries of one trace, at most: a day of a large cell. A gateway has more to do.
+#: The most entries of one trace: a day of a large cell. More would keep the gateway busy for long.
 ENTRIES = 200_000
-#: Entries between which others have their turn.
+#: Entries after which the event loop runs others.
 _TURN = 20
-#: What is sent at once, at least.
+#: The least that is sent at once.
 _PIECE_BYTES = 64 * 1024
 
 

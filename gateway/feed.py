@@ -1,4 +1,4 @@
-"""One cell as it is now, and the index of what was: every entry is folded as it comes.
+"""Follows one cell of a log: its state now, and the index of its past. Each entry is folded once.
 
 The live state begins at the newest snapshot, or at the index's newest mark if that is near the
 end. While the index is far behind, a second state catches up; from then on one fold does both.
@@ -14,6 +14,7 @@ from explain.metrics import samples_in
 from explain.reading import entries
 from gateway import sidecar
 from gateway.index import Index, Mark, Place, about, open_index
+from gateway.leading import Leading
 from gateway.log import ServedLog
 from gateway.meter import Meter
 from scheduler.core.state import ClusterState
@@ -23,16 +24,16 @@ from schemas.journal import NO_DIGEST, decode_entry
 from schemas.parse import Rejected
 from schemas.topics import JOURNAL, SNAPSHOTS
 
-#: Entries folded before others have their turn.
+#: Entries folded before the event loop runs others.
 _TURN = 20
-#: Entries of the past that are folded before what is new is looked for.
+#: Entries that the index catches up by before new ones are looked for.
 _SLICE = 2000
-#: An index that is at most so far behind is caught up with before anything is answered.
+#: If the index is at most so many entries behind, it catches up before anything is answered.
 _NEAR = 20_000
 
 
 class Fold:
-    """A state, and where in the journal it goes on."""
+    """A state, and the place in the journal of the next entry to fold into it."""
 
     def __init__(self, cell: str, state: ClusterState, digest: str, offset: int) -> None:
         """Go on from a state."""
@@ -107,7 +108,7 @@ async def from_mark(cell: str, mark: Mark | None) -> Fold:
 
 
 class Feed:
-    """A cell. `live` is None until it is level with the log for the first time."""
+    """Follows a cell. `live`, its state now, is None until all of the log was folded once."""
 
     def __init__(
         self, log: ServedLog, cell: str, *, keep_index: bool = True, name: str | None = None
@@ -115,10 +116,10 @@ class Feed:
         """Begin with nothing; `advance` does the rest.
 
         Args:
-            log: Where it is.
-            cell: What its records call it.
-            keep_index: Without it the index has no file.
-            name: What it is called here, if not as there: a branch is of a cell, too.
+            log: The log.
+            cell: The cell, as its records name it.
+            keep_index: Whether the index has a file, or only memory.
+            name: The cell's name in this gateway, if another: a branch is named after its id.
         """
         self.log, self.cell, self.name = log, cell, name or cell
         self.live: Fold | None = None
@@ -126,11 +127,12 @@ class Feed:
         self.origin_s = 0.0
         self.identity = ""  #: The digest of the first entry that the journal has.
         self.end = 0  #: Of the journal, as far as it was looked at.
-        self.generation = 0  #: Higher with each log that is another one than before.
+        self.generation = 0  #: Grows when the log turns out to be another one.
         self.problem = ""  #: Why the cell cannot be read now.
         self.meter = Meter()  #: What its nodes measured last.
+        self.leading = Leading()  #: Whether anybody decides.
         self._keeps = keep_index
-        self._past: Fold | None = None  #: Folds what the index does not have yet.
+        self._past: Fold | None = None  #: The state with which the index catches up.
         self._begun = self._failed = False
         self._notice = ""
 
@@ -155,7 +157,7 @@ class Feed:
         return self._past is not None or not self._begun
 
     async def advance(self) -> bool:
-        """Take up what is new; tell whether there is more to do at once.
+        """Fold what is new; tell whether there is more to do at once.
 
         Raises:
             BusError: the log cannot be read.
@@ -278,6 +280,7 @@ class Feed:
         self._begun = False
         self.generation += 1
         self.meter = Meter()
+        self.leading = Leading()
         self.origin_s, self.identity = 0.0, ""
 
 

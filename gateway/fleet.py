@@ -1,13 +1,24 @@
-"""A fleet as columns: what a drawing of ten thousand nodes needs, and no more."""
+"""The fleet as columns: what drawing ten thousand nodes needs, and no more."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from explain.measured import Heard
 from explain.rows import nodes_of
-from gateway.meter import Heard
-from gateway.past import Moment
+from gateway.past import Moment, guarded
 from gateway.sight import View
 from gateway.views import framed, reading_of
+
+
+async def measured_at(moment: Moment) -> dict[str, Heard]:
+    """Read what nodes measured last; of a moment of the past nothing is known."""
+    if moment.is_past:
+        return {}
+
+    async def find() -> dict[str, Heard]:
+        return await moment.feed.meter.read(moment.feed.log.bus, [*moment.state.nodes])
+
+    return await guarded(moment.feed, find)
 
 
 def fleet_of(moment: Moment, view: View, heard: Mapping[str, Heard]) -> dict[str, Any]:

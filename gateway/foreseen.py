@@ -11,10 +11,10 @@ from scheduler.policies.parts.lending import foreseen
 from scheduler.policies.parts.loans import LoanOptions
 from scheduler.policies.registry import make_policy
 
-#: Of a cell that goes on, a forecast may be so old, in its own seconds: to see a large cell as its
-#: policy does takes half a second.
+#: How old a forecast of the live state may be, in seconds of the log: the snapshot of a large cell
+#: takes half a second.
 _OLD_S = 30.0
-#: Of each cell, the newest forecast, and after which entry it was made.
+#: By cell: after how many entries its newest forecast was made, when, and the forecast.
 _NEWEST: WeakKeyDictionary[Feed, tuple[int, float, list[dict[str, Any]]]] = WeakKeyDictionary()
 
 

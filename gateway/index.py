@@ -24,11 +24,11 @@ from scheduler.core.restore import state_in_steps
 from scheduler.core.state import ClusterState
 from schemas.journal import NO_DIGEST, RawEntry
 
-#: Marks are no nearer to each other than so many entries.
+#: There are at least so many entries between two marks.
 MARK_EVERY = 1000
-#: Of each so manieth entry the place in the log is kept.
+#: Places in the log are kept of the entries whose number is a multiple of this.
 PLACE_EVERY = 250
-#: Beyond this, every second of the older marks goes.
+#: If marks take more bytes, every second one of the older half is removed.
 MARKS_BYTES = 2 * 1024**3
 #: Parts of a state that have a record for each job, node and so on; so many are written at a time.
 _TABLES = ("jobs", "nodes", "commands", "pools", "lenders")
@@ -69,10 +69,10 @@ class Mark:
 
 
 class Index:
-    """What is known of the entries before `place`; whoever goes on gives each next one."""
+    """What is known of the entries before `place`; it is given each next one, in order."""
 
     def __init__(self, connection: sqlite3.Connection, notice: str = "") -> None:
-        """Go on from what the tables hold; `notice` says why it is not as it should be."""
+        """Go on from what the tables hold; `notice` says why it had to be made anew, if it had."""
         self.notice = notice
         self._db = connection
         said = sidecar.meta(connection)
@@ -99,12 +99,12 @@ class Index:
     # --- building ---------------------------------------------------------------------------
 
     async def begin(self, state: ClusterState, place: Place, origin_s: float) -> None:
-        """Begin at a state whose past is not in the journal any more."""
+        """Begin at a state; the entries before it are no longer in the journal."""
         self.first, self.place, self.origin_s = place.number, place, origin_s
         await self._mark(state)
 
     def before(self, state: ClusterState, entry: RawEntry) -> None:
-        """Take note of the state before an entry, the next one: a slot of the tide may end here."""
+        """Look at the state before the next entry: a slot of the tide may end here."""
         if state.number == 0:
             self.origin_s = entry.at_s
         elif slot_of(entry.at_s) > slot_of(state.now_s):
@@ -122,10 +122,10 @@ class Index:
         size: int,
         samples: Mapping[str, Sample] = MappingProxyType({}),
     ) -> None:
-        """Go on with an entry.
+        """Add an entry.
 
         Args:
-            state: As it has left it.
+            state: The state after it.
             entry: The entry.
             about: What it mentions.
             offset: Where it is in the log.
@@ -172,7 +172,7 @@ class Index:
             self._thin()
 
     def _thin(self) -> None:
-        """Let every second of the older half of the marks go."""
+        """Remove every second mark of the older half."""
         numbers = [number for (number,) in self._db.execute("SELECT number FROM marks ORDER BY 1")]
         gone = [(number,) for number in numbers[: len(numbers) // 2 : 2]]
         self._db.executemany("DELETE FROM marks WHERE number = ?", gone)

@@ -1,4 +1,4 @@
-"""Which requests are on their way: written of late, and in no entry of the journal yet."""
+"""Requests on their way: in the log since a short while, and in no entry of the journal yet."""
 
 import asyncio
 from collections import OrderedDict
@@ -10,7 +10,7 @@ import orjson
 from gateway.feed import Feed
 from schemas.topics import JOURNAL, REQUESTS, dead_letters
 
-#: Of so many records, the newest, it is known which request they are.
+#: The newest records of which it is known which request they hold.
 _KEPT = 10_000
 _TURN = 200
 _LETTERS = dead_letters(REQUESTS).name
@@ -22,7 +22,7 @@ class Letter:
 
     field: str
     reason: str
-    journal_end: int  #: Whatever it was refused for was in the journal before this offset.
+    journal_end: int  #: If an entry is why it was refused, it is before this offset of the journal.
 
 
 class Mailbox:
@@ -60,7 +60,7 @@ class Mailbox:
             shorter = any(end < self._next.get(name, 0) for name, end in ends.items())
             if shorter or self._generation != feed.generation:
                 self._forget(feed.generation)
-            # A letter and the entry that it may be due to are stored together.
+            # A dead letter is stored together with the entry that may be its cause.
             journal_end = await bus.end(JOURNAL.name)
             for name, end in ends.items():
                 begin = self._next.get(name, max(0, end - _KEPT))

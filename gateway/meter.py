@@ -2,30 +2,11 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from bus.contract import Bus
-from explain.measured import Measured
-from schemas.codec import decode_event
-from schemas.events import NodeMeasured
-from schemas.parse import Rejected
+from explain.measured import Heard
+from explain.reading import measured_between, read_measured
 from schemas.topics import TELEMETRY
-
-#: Records that are looked at before others have their turn.
-_TURN = 100
-#: At first so many times as many records as there are nodes are read, then, where nodes are still
-#: missing, so many: they measure once a minute, and owners report in between.
-_LOOKS = (1.25, 5.0)
-_MORE = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The newest measurement of a node."""
-
-    used: Measured
-    at_s: float  #: When it was stored.
-    said_s: float  #: When it was said, by its agent's clock.
 
 
 class Meter:
@@ -38,41 +19,17 @@ class Meter:
         self._alone = asyncio.Lock()
 
     async def read(self, bus: Bus, nodes: Collection[str]) -> dict[str, Heard]:
-        """Give by node what it measured last.
+        """Give each node's newest measurement.
 
         Args:
             bus: The log.
-            nodes: Those that are looked for: as far back as they need.
+            nodes: Those to look for; the log is read further back if some are missing.
         """
         async with self._alone:
             end = await bus.end(TELEMETRY.name)
             if self._end is None or self._end > end:
-                self._heard, upper = {}, end
-                for times in _LOOKS:
-                    lower = max(0, end - int(times * len(nodes)) - _MORE)
-                    # Further back is older: what is known already stays.
-                    self._heard = await self._read(bus, lower, upper) | self._heard
-                    upper = lower
-                    if all(node in self._heard for node in nodes):
-                        break
+                self._heard = await read_measured(bus, nodes)
             else:
-                self._heard |= await self._read(bus, self._end, end)
+                self._heard |= await measured_between(bus, self._end, end)
             self._end = end
             return dict(self._heard)
-
-    async def _read(self, bus: Bus, begin: int, end: int) -> dict[str, Heard]:
-        found: dict[str, Heard] = {}
-        if begin >= end:
-            return found
-        count = 0
-        async for record in bus.read(TELEMETRY.name, begin, end):
-            count += 1
-            if count % _TURN == 0:
-                await asyncio.sleep(0)
-            said = None if record.value is None else decode_event(record.value)
-            if said is None or isinstance(said, Rejected):
-                continue
-            if isinstance(said.data, NodeMeasured):
-                used = Measured.of(said.data)
-                found[said.data.node] = Heard(used, record.time_s, said.time_s)
-        return found

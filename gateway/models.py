@@ -71,26 +71,6 @@ class Me(BaseModel):
     signs_out: bool = Field(description="Whether it has a session that POST /logout ends.")
 
 
-class CellRow(BaseModel):
-    """A cell, in short."""
-
-    cell: str
-    first: int = Field(description="The first entry that the log still has.")
-    entry: int | None
-    now_s: float | None
-    leader: str | None
-    leader_epoch: int | None
-    policy: str | None
-    problem: str | None
-    closed: str | None = Field(description="Why nothing can be asked of it, if so, whoever asks.")
-
-
-class CellsAnswer(BaseModel):
-    """The cells of the log."""
-
-    cells: list[CellRow]
-
-
 class Overview(Framed):
     """A cell at a glance."""
 
@@ -389,6 +369,10 @@ class RequestAnswer(BaseModel):
     reason: str
     asked_s: float
     expires_s: float = Field(description="What is pending is not done after that.")
+    nobody_leads: str | None = Field(
+        default=None,
+        description="Of what is pending: why no scheduler takes it now; it waits for one.",
+    )
 
 
 class ActsPage(Framed):

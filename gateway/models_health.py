@@ -33,3 +33,26 @@ class Health(BaseModel):
     cells: list[CellHealth]
     streams: int
     past_bytes: int
+
+
+class CellRow(BaseModel):
+    """A cell, in short."""
+
+    cell: str
+    first: int = Field(description="The first entry that the log still has.")
+    entry: int | None
+    now_s: float | None
+    leader: str | None
+    leader_epoch: int | None
+    policy: str | None
+    nobody_leads: str | None = Field(
+        description="Why nobody decides in it now, and what to do; null: a scheduler leads."
+    )
+    problem: str | None
+    closed: str | None = Field(description="Why nothing can be asked of it, if so, whoever asks.")
+
+
+class CellsAnswer(BaseModel):
+    """The cells of the log."""
+
+    cells: list[CellRow]

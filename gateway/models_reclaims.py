@@ -18,12 +18,14 @@ class ReclaimRow(BaseModel):
     pool: str | None = Field(description="Null: the state does not know the node any more.")
     gpus: int | None
     state: Literal["going", "back", "lost"] = Field(description="`lost`: it died on loan.")
-    entry: int = Field(description="Where it was called back.")
+    called_entry: int = Field(description="Where it was called back.")
     called_s: float
     due_s: float = Field(description="When its owner is expected to need it.")
     saved_s: float | None = Field(description="When the last job that left it had saved its work.")
     empty_s: float | None = Field(description="When its agent was told to hand it back.")
-    end_s: float | None = Field(description="When its owner had it; null: not by this moment.")
+    end_s: float | None = Field(
+        description="When its owner had it, or it was lost; null: neither by this moment."
+    )
     end_entry: int | None
     late_s: float = Field(description="How much later than due, so far if it still goes.")
     jobs: int = Field(description="How many jobs left it for that.")

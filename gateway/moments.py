@@ -1,9 +1,10 @@
-"""What whoever looks back over a log looks for: loans and reclaims, leaders, people's requests."""
+"""Landmarks of a log, for looking back: loans and reclaims, leaders, requests of people."""
 
 import asyncio
 from typing import Any
 
 from explain.acts import act_of
+from explain.loan_history import late_by
 from explain.reading import entry_of
 from gateway.about import ACTS, MOMENTS, Kind
 from gateway.feed import Feed
@@ -11,12 +12,12 @@ from gateway.past import guarded
 from schemas.journal import JournalEntry
 from schemas.topics import JOURNAL
 
-#: Of each kind, so many of the newest.
+#: The most of each kind: the newest.
 EACH = 500
-#: So many entries at most whose times are told.
+#: The most entries whose times are listed.
 PLACES = 1000
 _PEOPLE = "people"
-#: What is asked for all the time, and says nothing of the cell.
+#: A verb that people use all the time: no landmark.
 _USUAL = "job.submit"
 _Row = dict[str, Any]
 
@@ -55,7 +56,7 @@ async def remembered(feed: Feed, before: int) -> tuple[list[_Row], bool]:
 
 
 def _told(entry: JournalEntry, due: dict[str, float]) -> list[_Row]:
-    """Tell an entry; `due` keeps by node when it had to be back."""
+    """Give the landmarks of an entry; `due` keeps by node when it had to be back."""
     rows = list[_Row]()
 
     def tell(kind: str, about: str) -> None:
@@ -71,7 +72,7 @@ def _told(entry: JournalEntry, due: dict[str, float]) -> list[_Row]:
         about = str(fields.get("node", fields.get("leader", "")))
         if kind == "reclaim":
             due[about] = fields["due_s"]
-        if kind == "returned" and entry.at_s > due.pop(about, entry.at_s):
+        if kind == "returned" and late_by(due.pop(about, None), entry.at_s, entry.at_s) > 0.0:
             kind = "late"
         tell(kind, about)
     return rows

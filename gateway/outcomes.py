@@ -47,9 +47,9 @@ class Outcome:
             other.args,
         )
 
-    def document(self) -> _Document:
-        """Write it."""
-        asked = self.asked
+    def document(self, nobody: str = "") -> _Document:
+        """Write it; of what is pending, with why nobody takes it now."""
+        asked, waits = self.asked, self.result == "pending"
         return {
             "cell": asked.cell,
             "request": asked.id,
@@ -66,6 +66,7 @@ class Outcome:
             "reason": asked.reason,
             "asked_s": asked.asked_s,
             "expires_s": asked.expires_s,
+            "nobody_leads": nobody or None if waits else None,
         }
 
 
@@ -91,14 +92,14 @@ async def outcome(feed: Feed, mailbox: Mailbox, name: str) -> Outcome | None:
     if asked is None:
         return None
     letter = mailbox.letter(name)
-    if letter is None or not _level(feed, letter):
+    if letter is None or not _has_read_cause(feed, letter):
         return Outcome(asked, "pending")
-    # Of two with one id one is taken, and the other a dead letter.
+    # Of two records with one id the first is taken, and the other becomes a dead letter.
     taken = await _journalled(feed, name)
     return taken or Outcome(asked, "dead_letter", wrong=(letter.field, letter.reason))
 
 
-def _level(feed: Feed, letter: Letter) -> bool:
+def _has_read_cause(feed: Feed, letter: Letter) -> bool:
     return feed.live is not None and feed.live.offset >= letter.journal_end
 
 

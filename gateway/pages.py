@@ -67,14 +67,25 @@ async def asset(request: Request, name: str) -> Response:
     return FileResponse(path, media_type=_KINDS[path.suffix], headers={"Cache-Control": _FOREVER})
 
 
-async def page(request: Request, token: str | None = None) -> Response:
+def lost(request: Request) -> bool:
+    """Whether a browser asks for an address that a person may have mistyped: no program's."""
+    path = request.url.path
+    programs = path == "/api" or path.startswith(("/api/", "/assets/", "/.well-known/"))
+    return (
+        request.method == "GET"
+        and not programs
+        and "text/html" in request.headers.get("accept", "")
+    )
+
+
+async def page(request: Request, token: str | None = None, *, status: int = 200) -> Response:
     """Give the console, whatever it is to show, to who is let in; tell others how to come in."""
     authority = request.app.state.gateway.authority
     if isinstance(authority, LocalToken):
         if token is not None:
             return _exchanged(request, authority, token)
         known = await authority.subject({}, cookies_of(request.headers))
-        return _console(request) if known else _page(_STRANGER + _API, 401)
+        return _console(request, status=status) if known else _page(_STRANGER + _API, 401)
     assert isinstance(authority, Identities)
     cookies = cookies_of(request.headers)
     if authority.cookie_name(SESSION) not in cookies:
@@ -86,7 +97,7 @@ async def page(request: Request, token: str | None = None) -> Response:
         return _page(f"<p>{escape(problem.detail)}</p>{_OUT}", problem.status)
     if who is None:
         return _page("<p>You are signed out. <a href='/login'>Sign in</a></p>", 401)
-    return _console(request, f"<p>You are {escape(who.name)}, {who.role}.</p>", _OUT)
+    return _console(request, f"<p>You are {escape(who.name)}, {who.role}.</p>", _OUT, status)
 
 
 def _exchanged(request: Request, authority: LocalToken, token: str) -> Response:
@@ -107,12 +118,12 @@ def _exchanged(request: Request, authority: LocalToken, token: str) -> Response:
     return answer
 
 
-def _console(request: Request, before: str = "", after: str = "") -> Response:
+def _console(request: Request, before: str = "", after: str = "", status: int = 200) -> Response:
     path = request.app.state.static / "index.html"
     if not path.is_file():
-        return _page(before + _UNBUILT + _API + after)
+        return _page(before + _UNBUILT + _API + after, status)
     headers = {"Content-Security-Policy": CONSOLE_POLICY}
-    return HTMLResponse(path.read_bytes(), headers=headers)
+    return HTMLResponse(path.read_bytes(), status, headers=headers)
 
 
 def _page(body: str, status: int = 200) -> Response:

@@ -27,7 +27,7 @@ KEPT_BYTES = 512 * 1024**2
 #: A state in memory takes so many times what it takes as JSON.
 _BLOWN_UP = 4
 _LEAST_BYTES = 256 * 1024
-#: So many entries beyond the index are folded or read for one question, no more.
+#: The most entries beyond the index that are folded or read for one question.
 _FAR = 20_000
 _Found = TypeVar("_Found")
 _Key = tuple[str, int, int]
@@ -54,7 +54,7 @@ class Moment:
 
 
 class Past:
-    """Past states, the newest asked for kept within bounds."""
+    """Past states; those asked for last are kept, within bounds of memory."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         """Keep states of at most so many bytes."""
@@ -74,7 +74,7 @@ class Past:
         return bool(self._sought)
 
     def known(self, feed: Feed, number: int) -> ClusterState | None:
-        """Give a state that is at hand; the live one is."""
+        """Give a state that is in memory, such as the live one; None: it is not."""
         if feed.live is not None and feed.live.state.number == number:
             return feed.live.state
         key = (feed.name, feed.generation, number)
@@ -308,6 +308,19 @@ async def mentioning(
 async def _all(feed: Feed, before: int) -> AsyncIterator[JournalEntry]:
     async for entry in entries(feed.log.bus, feed.cell, (b"",), before):
         yield entry
+
+
+def held(feed: Feed, name: str, number: int) -> None:
+    """Refuse an entry that is not in the log: it has not come yet, or is not there any more.
+
+    Raises:
+        Problem: 404, and which entries there are.
+    """
+    if number >= feed.entries:
+        raise beyond(feed, name, number)
+    if number < feed.index.first:
+        raise Problem(404, f"{name}={number} is not in the log any more: it begins at entry "
+                      f"{feed.index.first}; ask for a later one", parameter=name)  # fmt: skip
 
 
 def beyond(feed: Feed, name: str, value: object) -> Problem:

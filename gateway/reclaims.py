@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from explain.documents import ReasonDocument, reason_document
+from explain.loan_history import loans_in
 from explain.story import Given
 from explain.voice import Voice, reason_from
 from gateway.about import Kind, mentions
@@ -103,7 +104,7 @@ class _Found:
     async def begun(self, entry: _Entry, node: str | None) -> list[_Document]:
         """Give the reclaims that begin with an entry."""
         return [
-            await self._row(entry, said["node"], said["due_s"])
+            await self._row(entry, said["node"])
             for said in entry.facts("ReclaimStarted")
             if node is None or said["node"] == node
         ]
@@ -119,31 +120,29 @@ class _Found:
         late = [one for one in await self.tail() if after < one.number < before]
         return found + [one for one in late if one.mentions(kind, name)]
 
-    async def _row(self, begin: _Entry, node: str, due_s: float) -> _Document:
-        ends = await self._about(Kind.LOAN, node, begin.number, self._moment.entries)
-        end = next(
-            (one for one in ends if one.says("LoanReturned", node) or one.says("LoanLost", node)),
-            None,
-        )
-        until = self._moment.entries if end is None else end.number + 1
+    async def _row(self, begin: _Entry, node: str) -> _Document:
+        told = await self._about(Kind.LOAN, node, begin.number, self._moment.entries)
+        state = self._moment.state
+        known = state.nodes.get(node)
+        pools = {} if known is None else {node: known.pool}
+        # Of the entry that calls several back, and of those after it, what is of this one.
+        loan = next(one for one in loans_in([begin, *told], pools, state.now_s) if one.node == node)
+        until = self._moment.entries if loan.end_entry is None else loan.end_entry + 1
         between = [begin, *await self._about(Kind.NODE, node, begin.number, until)]
-        state = "going" if end is None else "back" if end.says("LoanReturned", node) else "lost"
-        known = self._moment.state.nodes.get(node)
         left = {said["job"] for one in between for said in _left(one, node)}
-        end_s = self._moment.state.now_s if end is None else end.at_s
         return {
             "node": node,
-            "pool": None if known is None else known.pool,
+            "pool": loan.pool,
             "gpus": None if known is None else known.gpu_count,
-            "state": state,
-            "entry": begin.number,
-            "called_s": begin.at_s,
-            "due_s": due_s,
+            "state": loan.state,
+            "called_entry": loan.called_entry,
+            "called_s": loan.called_s,
+            "due_s": loan.due_s,
             "saved_s": await self._saved(left, begin.number, until),
             "empty_s": next((one.at_s for one in between if one.says("ReturnOrdered", node)), None),
-            "end_s": None if end is None else end.at_s,
-            "end_entry": None if end is None else end.number,
-            "late_s": max(0.0, end_s - due_s),
+            "end_s": loan.end_s,
+            "end_entry": loan.end_entry,
+            "late_s": loan.late_s,
             "jobs": len(left),
             "because": self._because(begin, node),
         }

@@ -12,11 +12,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from explain.answer import Answer
 from explain.cell import rules_of
 from explain.documents import WhyDocument, why_document
-from explain.measured import Measured
 from explain.metrics import POINTS, curves_of, thinned
 from explain.overview import overview as overview_of
 from explain.plain import plain_why
-from explain.reading import read_measured
 from explain.rows import jobs_table, loans_table, nodes_of, nodes_table
 from explain.spans import stays_of
 from explain.tide import tide_of
@@ -24,6 +22,7 @@ from explain.turns import positions
 from gateway import cursors, models, telling, views
 from gateway.about import SLOT_S
 from gateway.asking import At, CursorText, JobId, Limit, known_parameters, moment_of, tagged
+from gateway.fleet import measured_at
 from gateway.foreseen import forecast_of
 from gateway.past import Moment, guarded
 from gateway.problems import Problem
@@ -96,17 +95,12 @@ async def nodes(
     asked = cursors.question("nodes", at.cell, state, pool, text)
     page = await at.page(cursor, asked)
 
-    async def gather(moment: Moment) -> dict[str, Measured]:
-        async def find() -> dict[str, Measured]:
-            return await read_measured(moment.feed.log.bus, len(moment.state.nodes))
-
-        return {} if moment.is_past else await guarded(moment.feed, find)
-
-    moment, used = await at.settled(gather, None if page is None else page.entries)
+    moment, heard = await at.settled(measured_at, None if page is None else page.entries)
     found = views.chosen_nodes(
         nodes_of(views.reading_of(moment)), state=state and state.value, pool=pool, text=text
     )
     begin = 0 if page is None else page.position
+    used = {name: one.used for name, one in heard.items()}
     rows = nodes_table(views.reading_of(moment), found[begin : begin + limit], used).nodes
     shown = views.written(rows)
     more = begin + limit if begin + limit < len(found) else None
@@ -263,7 +257,9 @@ async def stays(job: JobId, at: At) -> Response:
 @router.get("/loans/history", response_model=models.LoanHistoryAnswer)
 async def loan_history(
     at: At,
-    late: Annotated[bool, Query(description="Only those that came back later than due.")] = False,
+    late: Annotated[
+        bool, Query(description="Only those that are later than due, or ended so.")
+    ] = False,
 ) -> Response:
     """List every loan: when it began, was called back and was back, and how late that was."""
     moment, loans = await at.settled(telling.loan_history)

@@ -11,7 +11,7 @@ from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, pla
 from gateway.body import read_json
 from gateway.branches import change_of, check, nobody_leads
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
-from gateway.past import beyond
+from gateway.past import held
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
@@ -55,11 +55,9 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
     if body.entry is not None:
         await here.cells.reach(feed, body.entry + 1)
     entry = feed.entries - 1 if body.entry is None else body.entry
-    if not 0 <= entry < feed.entries:
-        raise beyond(feed, "entry", body.entry)
-    if entry < feed.index.first:
-        raise Problem(404, f"the log begins at entry {feed.index.first}; name a later one",
-                      parameter="entry")  # fmt: skip
+    if not feed.entries:
+        raise nobody_leads()
+    held(feed, "entry", entry)
     with here.limits.seek(who.name):
         state = await here.past.state(feed, entry + 1)
     check(change_of(body.change), state)
@@ -153,18 +151,18 @@ async def forecast(
         document = {**frame, "entry": moment.entry, "now_s": state.now_s, "starts": None,
                     "ends": None, "took_s": 0.0}  # fmt: skip
         return tagged(at.request, at.who, feed.cell, str(moment.entry), document, kept=False)
-    found = await at.here.branches.foretold(
+    found = await at.here.branches.forecast(
         feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
     )
-    if not await found.work.over(at.here.branches.patience_s):
+    if not await found.computation.over(at.here.branches.patience_s):
         coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
-                        "done": found.work.done})  # fmt: skip
+                        "done": found.computation.done})  # fmt: skip
         coming.status_code = 202
         coming.headers["Retry-After"] = "1"
         return coming
-    if found.work.state == "failed":
-        raise Problem(409, f"it cannot be foretold: {found.work.problem}")
-    if found.work.state == "ended":
+    if found.computation.state == "failed":
+        raise Problem(409, f"it cannot be foretold: {found.computation.problem}")
+    if found.computation.state == "ended":
         raise later("the gateway ends", 5.0)
     document = {**frame, **found.of(known.id)}
     return tagged(at.request, at.who, feed.cell, str(found.entry), document, kept=False)

@@ -16,28 +16,16 @@ from gateway.asking import (
     plain,
     tagged,
 )
-from gateway.fleet import fleet_of
-from gateway.meter import Heard
-from gateway.past import Moment, guarded
+from gateway.fleet import fleet_of, measured_at
+from gateway.past import Moment
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
-
-
-async def _heard(moment: Moment) -> dict[str, Heard]:
-    """Read what nodes measured last; of a moment of the past nothing is known."""
-    if moment.is_past:
-        return {}
-
-    async def find() -> dict[str, Heard]:
-        return await moment.feed.meter.read(moment.feed.log.bus, [*moment.state.nodes])
-
-    return await guarded(moment.feed, find)
 
 
 @router.get("/fleet", response_model=models.FleetAnswer)
 async def fleet(at: At) -> Response:
     """Give all nodes and who is on each GPU, as columns for a drawing; `nodes` has rows."""
-    moment, heard = await at.settled(_heard)
+    moment, heard = await at.settled(measured_at)
     # Its names are as who asks sees them already: to look through it all would be slow.
     document = fleet_of(moment, at.view(moment), heard)
     entry = "none" if moment.entry is None else str(moment.entry)
@@ -61,7 +49,7 @@ async def agents(
 
     async def gather(moment: Moment) -> tuple[int, list[dict[str, object]]]:
         found = agents_of(moment.state, text)
-        heard = await _heard(moment)
+        heard = await measured_at(moment)
         return len(found), await agent_rows(moment, found[begin : begin + limit], heard)
 
     moment, (total, rows) = await at.settled(gather, None if page is None else page.entries)

@@ -34,11 +34,12 @@ from gateway.limits import (
     WRITES_PER_S,
 )
 from gateway.moments import PLACES, remembered
-from gateway.past import Moment, beyond, raw
+from gateway.past import Moment, held, raw
 from gateway.posting import closed_to_requests
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
+from gateway.telling import decisions as told_decisions
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -54,18 +55,25 @@ async def decisions(
     rule: Annotated[
         str | None, Query(description="Only with a reason of this rule.", max_length=256)
     ] = None,
+    telling: Annotated[
+        bool,
+        Query(
+            description="Only those that gave commands or reasons, or failed. A page looks through "
+            "so many entries at most, and may have fewer rows, or none, though more follow."
+        ),
+    ] = False,
     limit: Limit = 100,
     cursor: CursorText = None,
 ) -> Response:
     """List decisions, newest first: on what, what was decided, and the reasons given."""
-    asked = cursors.question("decisions", at.cell, subject, rule)
+    asked = cursors.question("decisions", at.cell, subject, rule, telling)
     page = await at.page(cursor, asked, of_entries=True)
     moment = await at.moment(None if page is None else page.entries)
     frame = views.framed(moment)
     before = moment.entries if page is None else page.position
     if subject is not None and at.view(moment).job(subject) != subject:
         subject = ""  # another tenant's job, which is asked for by a name that nobody has
-    rows, more = await telling.decisions(moment.feed, before, limit, subject, rule)
+    rows, more = await told_decisions(moment.feed, before, limit, subject, rule, telling)
     after = await at.next(moment, asked, more)
     return at.answer(moment, {**frame, "decisions": rows, "next": after})
 
@@ -92,11 +100,7 @@ async def entry(
     """Give an entry of the journal whole: the stimulus, and what was decided on it."""
     feed = here.cells.live(cell)
     await here.cells.reach(feed, number + 1)
-    if number >= feed.entries:
-        raise beyond(feed, "number", number)
-    if number < feed.index.first:
-        raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
-                      parameter="number")  # fmt: skip
+    held(feed, "number", number)
     found = await raw(feed, number)
     document = {
         "cell": feed.name,
@@ -167,11 +171,7 @@ async def diff(
     await here.cells.reach(feed, max(entry, vs) + 1)
     moments = []
     for name, number in (("entry", entry), ("vs", vs)):
-        if number >= feed.entries:
-            raise beyond(feed, name, number)
-        if number < feed.index.first:
-            raise Problem(404, f"the log begins at entry {feed.index.first}; ask for a later one",
-                          parameter=name)  # fmt: skip
+        held(feed, name, number)
         with here.limits.seek(who.name):
             state = await here.past.state(feed, number + 1)
         moments.append(Moment(feed, state, number + 1, pinned=True))
@@ -233,7 +233,7 @@ async def me(here: Here, who: Who) -> Response:
     )
 
 
-@router.get("/cells", response_model=models.CellsAnswer)
+@router.get("/cells", response_model=models_health.CellsAnswer)
 async def cells(here: Here) -> Response:
     """List the cells of the log: where each is, and who leads it by which policy."""
     return plain({"cells": [_cell(feed) for feed in here.cells.feeds.values()]})
@@ -249,6 +249,7 @@ def _cell(feed: Feed) -> dict[str, object]:
         "leader": None if state is None else state.leader.name,
         "leader_epoch": None if state is None else state.leader.epoch,
         "policy": None if state is None else state.leader.policy,
+        "nobody_leads": feed.leading.nobody or None,
         "problem": feed.problem or None,
         "closed": closed_to_requests(feed),
     }

@@ -114,7 +114,7 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
-    return _answer(found, waited=wait_s)
+    return _answer(found, feed.leading.nobody, waited=wait_s)
 
 
 def waited(prefer: str | None) -> float:
@@ -123,7 +123,7 @@ def waited(prefer: str | None) -> float:
     return 0.0 if found is None else min(WAIT_MOST_S, float(found[1]))
 
 
-def _answer(found: Outcome, waited: float = 0.0) -> Response:
+def _answer(found: Outcome, nobody: str = "", waited: float = 0.0) -> Response:
     if found.result in ("refused", "dead_letter"):
         raise refusal(found)
     headers = {"Location": f"/api/v1/requests/{found.asked.id}"}
@@ -133,7 +133,7 @@ def _answer(found: Outcome, waited: float = 0.0) -> Response:
         headers = {}
     status = 202 if found.result == "pending" else 200
     return Response(
-        orjson.dumps(found.document()), status, headers=headers, media_type="application/json"
+        orjson.dumps(found.document(nobody)), status, headers=headers, media_type="application/json"
     )
 
 
@@ -154,7 +154,7 @@ async def request(
             "again with the same Idempotency-Key, and GET /api/v1/requests lists those taken",
             parameter="request_id",
         )
-    return plain(found.document())
+    return plain(found.document(feed.leading.nobody))
 
 
 @router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)

@@ -31,7 +31,7 @@ async def heads(
         seen = last
         checked_s = here.clock.now_s()
         while not here.closing.is_set():
-            current = f"{feed.entries - 1}"
+            current = _id(feed)
             if (feed.problem or current) != seen:
                 seen = feed.problem or current
                 yield _event(feed)
@@ -45,12 +45,17 @@ async def heads(
                     return
 
 
+def _id(feed: Feed) -> str:
+    """Name what is told: the newest entry, and that nobody goes on from there if so."""
+    return f"{feed.entries - 1}{'-nobody' if feed.leading.nobody else ''}"
+
+
 def _event(feed: Feed) -> bytes:
     """Give the event of where a cell is, written once for all who follow it."""
-    of = (feed.generation, feed.entries, feed.problem)
+    of = (feed.generation, feed.entries, feed.problem, feed.leading.nobody)
     known, event = _NEWEST.get(feed, (None, b""))
     if known != of:
-        event = b"id: %d\nevent: head\ndata: %s\n\n" % (feed.entries - 1, head(feed))
+        event = b"id: %s\nevent: head\ndata: %s\n\n" % (_id(feed).encode(), head(feed))
         _NEWEST[feed] = (of, event)
     return event
 

@@ -28,6 +28,8 @@ from schemas.topics import ALL_TOPICS, dead_letters
 
 #: Reasons of one decision that a list gives.
 _REASONS = 50
+#: Entries that are looked through for a page of decisions that tell something, and at a time.
+_LOOKED, _STEP = 5000, 250
 #: Of a dead letter's bytes, so many are shown.
 _TEXT_BYTES = 4096
 #: Topics that have dead letters, by the name that the API gives them.
@@ -167,7 +169,7 @@ async def loan_history(moment: Moment) -> list[PastLoan]:
     wanted = [((Kind.MOMENT,), name) for fact, name in MOMENTS.items() if fact in FACTS]
     entries = await mentioning(moment.feed, wanted, moment.entries, WANTED)
     pools = {name: node.pool for name, node in moment.state.nodes.items()}
-    return loans_in(entries, pools)
+    return loans_in(entries, pools, moment.state.now_s)
 
 
 async def _own(asked: Asked, moment: Moment, job: str) -> None:
@@ -212,14 +214,26 @@ def no_job(asked: Asked, moment: Moment, job: str) -> Problem:
 
 
 async def decisions(
-    feed: Feed, before: int, limit: int, subject: str | None, rule: str | None
+    feed: Feed, before: int, limit: int, subject: str | None, rule: str | None, telling: bool
 ) -> tuple[list[_Document], int | None]:
-    """Give decisions before an entry, newest first, and before which the next page is."""
+    """Give decisions before an entry, newest first, and before which the next page is.
+
+    With `telling` only those that gave commands or reasons, or failed: of others that come one
+    after another so many are looked through for one page, which may then hold fewer rows.
+    """
     voice = Voice(feed.origin_s)
     if subject is None and rule is None:
-        begin = max(feed.index.first, before - limit)
-        raws = await raw_between(feed, begin, before)
-        found = [_decided(entry, voice, None, None) for entry in reversed(raws)]
+        begin, found = before, list[_Document]()
+        lowest = max(feed.index.first, before - (_LOOKED if telling else limit))
+        while begin > lowest and len(found) < limit:
+            step = limit if not telling else _STEP
+            raws = await raw_between(feed, max(lowest, begin - step), begin)
+            for entry in reversed(raws):
+                begin = entry.number
+                if not telling or _tells(entry):
+                    found.append(_decided(entry, voice, None, None))
+                if len(found) == limit:
+                    break
         return found, begin if begin > feed.index.first else None
 
     async def find() -> list[int]:
@@ -233,11 +247,24 @@ async def decisions(
         return sorted(numbers or (), reverse=True)
 
     numbers = await guarded(feed, find)
-    found = []
-    for number in numbers[:limit]:
+    found, more = [], None
+    for count, number in enumerate(numbers):
+        if len(found) == limit or count == _LOOKED:
+            more = numbers[count - 1]
+            break
         (entry,) = await raw_between(feed, number, number + 1)
-        found.append(_decided(entry, voice, subject, rule))
-    return found, numbers[limit - 1] if len(numbers) > limit else None
+        if not telling or _tells(entry):
+            found.append(_decided(entry, voice, subject, rule))
+    return found, more
+
+
+def _tells(entry: RawEntry) -> bool:
+    # Most do not, as their bytes show: those are not read.
+    told = entry.decision
+    if b'"commands":[]' in told and b'"reasons":[]' in told and b'"error":' not in told:
+        return False
+    decision = orjson.loads(told)
+    return any(decision.get(name) for name in ("commands", "reasons", "error"))
 
 
 def _decided(entry: RawEntry, voice: Voice, subject: str | None, rule: str | None) -> _Document:

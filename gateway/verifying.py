@@ -1,4 +1,4 @@
-"""Deciding the log again beside the gateway, once somebody asks: is every decision as recorded?
+"""Replays the log in a process of its own, once somebody asks: is every decision as recorded?
 
 `tidegate replay` does the same, and holds the log's snapshots against the states as well.
 """
@@ -14,7 +14,7 @@ import orjson
 
 from bus.contract import Bus
 from gateway import children
-from gateway.assignment import Bounds, Task, Tell
+from gateway.assignment import Assignment, ProcessLimits, Report
 from gateway.feed import Feed
 from gateway.past import guarded
 from gateway.work import Journal
@@ -23,42 +23,42 @@ from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader
 from scheduler.replay import Difference, Replay, stimuli
 
-#: Below all else that the gateway has done for it.
+#: Of the process: below all others that the gateway starts.
 _NICE = 15
-#: So many entries are decided before it is told.
+#: Progress is reported after so many entries.
 _STRETCH = 250
-#: How often it is looked for new ones, in seconds, and how seldom where nothing comes.
+#: Seconds between looks for new entries, and the most where none come.
 _LOOK_S, _LOOK_MOST_S = 0.5, 8.0
-#: One that came to nothing is begun again if it is asked for so many seconds later: perhaps its
-#: process was only killed.
+#: After a failure the next question begins it again, so many seconds later: perhaps its process was
+#: only killed.
 _AGAIN_S = 300.0
 
 
 @dataclass(slots=True)
 class _Proof:
-    """How far a cell's log is decided again."""
+    """How far a cell's log is replayed."""
 
     generation: int
     first: int
-    level: bool = False  #: Whether all was decided again that there was, at least once.
+    caught_up: bool = False  #: Whether it has replayed all that there was, at least once.
     entries: int = 0
     difference: str | None = None
     problem: str | None = None
     failed_s: float = 0.0  #: When, by the loop's clock.
     task: asyncio.Task[None] | None = None
 
-    def told(self, said: dict[str, Any]) -> None:
+    def on_report(self, said: dict[str, Any]) -> None:
         self.entries = max(self.entries, int(said["entries"]))
         self.difference = said.get("difference")
-        self.level |= said.get("level", False)
+        self.caught_up |= said.get("caught_up", False)
 
 
 class Verifying:
     """The proofs of a gateway's cells."""
 
-    def __init__(self, opening: Callable[[str], Bus]) -> None:
-        """Begin with none; `opening` opens a cell of the log, in another process, too."""
-        self._opening = opening
+    def __init__(self, open_cell: Callable[[str], Bus]) -> None:
+        """Begin with none; `open_cell` opens a cell of the log, in another process, too."""
+        self._open_cell = open_cell
         self._proofs: dict[str, _Proof] = {}
         self.again_s = _AGAIN_S
 
@@ -80,7 +80,7 @@ class Verifying:
         elif proof.difference is not None:
             state = "differs"
         else:
-            state = "identical" if proof.level else "running"
+            state = "identical" if proof.caught_up else "running"
         return {
             "cell": feed.cell,
             "state": state,
@@ -102,13 +102,13 @@ class Verifying:
     async def _prove(self, feed: Feed, proof: _Proof) -> None:
         async def find() -> Journal:
             mark = feed.index.mark_before(proof.first) if proof.first else None
-            return Journal(self._opening, feed.cell, feed.origin_s, mark)
+            return Journal(self._open_cell, feed.cell, feed.origin_s, mark)
 
         try:
             journal = await guarded(feed, find)
-            task = Task(verified, (journal,), Bounds(nice=_NICE))
-            await children.work(task, proof.told)
-        except children.Failed as failed:
+            assignment = Assignment(verify_journal, (journal,), ProcessLimits(nice=_NICE))
+            await children.run(assignment, proof.on_report)
+        except children.ProcessFailed as failed:
             proof.problem = str(failed)
             proof.failed_s = asyncio.get_running_loop().time()
         except Exception as error:  # noqa: BLE001 - said where it is asked for
@@ -116,18 +116,18 @@ class Verifying:
             proof.failed_s = asyncio.get_running_loop().time()
 
 
-def verified(journal: Journal, tell: Tell) -> None:
-    """Decide a journal again, and what comes to it, until a decision differs; a process's work.
+def verify_journal(journal: Journal, report: Report) -> None:
+    """Replay a journal, and what comes to it, until a decision differs; run in its own process.
 
     Raises:
         Unreadable: the journal is damaged, or of a newer release.
     """
-    begun, mark = journal.begun, journal.mark
+    start, mark = journal.start, journal.mark
     state = ClusterState(cell=journal.cell)
     reader, offset = JournalReader(journal.cell), 0
-    if begun is not None and mark is not None:
-        state = state_from_dict(orjson.loads(begun.state))
-        reader, offset = JournalReader(journal.cell, state.number, begun.digest), mark.place.offset
+    if start is not None and mark is not None:
+        state = state_from_dict(orjson.loads(start.state))
+        reader, offset = JournalReader(journal.cell, state.number, start.digest), mark.place.offset
     replay, first, wait_s = Replay(state), state.number, _LOOK_S
     while True:
         left, news = journal.records(offset), False
@@ -136,10 +136,10 @@ def verified(journal: Journal, tell: Tell) -> None:
             found = [entry for one in batch if (entry := reader.read(one)) is not None]
             for entry, stimulus in stimuli(found):
                 if (difference := replay.decide(entry, stimulus)) is not None:
-                    tell({"entries": entry.number - first, "difference": in_words(difference)})
+                    report({"entries": entry.number - first, "difference": in_words(difference)})
                     return
-            tell({"entries": reader.number - first})
-        tell({"entries": reader.number - first, "level": True})
+            report({"entries": reader.number - first})
+        report({"entries": reader.number - first, "caught_up": True})
         wait_s = _LOOK_S if news else min(2.0 * wait_s, _LOOK_MOST_S)
         time.sleep(wait_s)
 

@@ -1,4 +1,4 @@
-"""Who works for whom: processes of the gateway, one at a time for each subject, some in all."""
+"""The queue of what processes compute for subjects: one at a time for each, some at once in all."""
 
 import asyncio
 import contextlib
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway import children
-from gateway.assignment import Task
+from gateway.assignment import Assignment
 from gateway.problems import later
 
-#: Of one subject, so many works may wait or run: few, so that nobody takes all places alone.
-EACH_MOST = 4
+#: Of one subject, so many computations may wait or run: few, so that nobody alone takes all places.
+PER_SUBJECT_MAX = 4
 State = Literal["waiting", "running", "done", "failed", "ended"]
 _log = logging.getLogger("tidegate.gateway")
 
 
 @dataclass(slots=True, eq=False)
-class Work:
-    """Something that a process does for a subject."""
+class Computation:
+    """An assignment that a process carries out for a subject, and what came of it."""
 
     subject: str
-    task: Task
+    assignment: Assignment
     state: State = "waiting"
     done: float = 0.0
     problem: str | None = None
@@ -32,7 +32,7 @@ class Work:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether it is done, has failed or was ended."""
         return self._over.is_set()
 
     async def over(self, timeout_s: float | None = None) -> bool:
@@ -43,92 +43,93 @@ class Work:
         return self.is_over
 
     def end(self, state: State, problem: str | None = None) -> None:
-        """Let it be over."""
+        """Put it into its last state, unless it is over."""
         if not self.is_over:
             self.state, self.problem = state, problem
             self._over.set()
 
 
-class Workshop:
-    """All works that wait or run, in the order in which they came."""
+class ComputationQueue:
+    """All computations that wait or run, in the order in which they came."""
 
     def __init__(self, at_once: int | None = None) -> None:
-        """Have so many run at once, by default as many as there are cores."""
+        """Run so many at once, by default as many as there are cores."""
         self.at_once = (os.cpu_count() or 1) if at_once is None else at_once
-        self._waiting: list[Work] = []
-        self._running: dict[asyncio.Task[None], Work] = {}
+        self._waiting: list[Computation] = []
+        self._running: dict[asyncio.Task[None], Computation] = {}
 
-    def put(self, work: Work) -> Work:
-        """Take a work on.
+    def put(self, computation: Computation) -> Computation:
+        """Add one; it starts when its turn comes.
 
         Raises:
             Problem: 429, the subject has as many as it may.
         """
-        works = [*self._waiting, *self._running.values()]
-        if sum(one.subject == work.subject for one in works) >= EACH_MOST:
+        present = [*self._waiting, *self._running.values()]
+        if sum(one.subject == computation.subject for one in present) >= PER_SUBJECT_MAX:
             raise later(
-                f"{EACH_MOST} branches and forecasts of yours wait or run already; ask again once "
-                "one is done, or end one: DELETE /api/v1/branches/ID",
+                f"{PER_SUBJECT_MAX} branches and forecasts of yours wait or run already; ask again "
+                "once one is done, or end one: DELETE /api/v1/branches/ID",
                 5.0,
                 429,
             )
-        self._waiting.append(work)
-        self._go_on()
-        return work
+        self._waiting.append(computation)
+        self._start_next()
+        return computation
 
-    def end(self, work: Work) -> None:
-        """End a work that waits or runs."""
-        if work.is_over:
+    def end(self, computation: Computation) -> None:
+        """End one that waits or runs, and its process."""
+        if computation.is_over:
             return  # its process may be ending: it is left to that
-        work.end("ended")
-        if work in self._waiting:
-            self._waiting.remove(work)
+        computation.end("ended")
+        if computation in self._waiting:
+            self._waiting.remove(computation)
         for task, one in self._running.items():
-            if one is work:
+            if one is computation:
                 task.cancel()
 
     async def close(self) -> None:
-        """End all works, and their processes."""
-        for work in [*self._waiting, *self._running.values()]:
-            self.end(work)
+        """End all, and their processes."""
+        for computation in [*self._waiting, *self._running.values()]:
+            self.end(computation)
         if self._running:
             await asyncio.wait([*self._running])
 
-    def _go_on(self) -> None:
-        """Start what may start."""
-        busy = {work.subject for work in self._running.values()}
-        for work in [*self._waiting]:
+    def _start_next(self) -> None:
+        """Start those whose turn has come."""
+        busy = {computation.subject for computation in self._running.values()}
+        for computation in [*self._waiting]:
             if len(self._running) >= self.at_once:
                 return
-            if work.subject not in busy:
-                busy.add(work.subject)
-                self._waiting.remove(work)
-                work.state = "running"
-                task = asyncio.create_task(_worked(work))
-                self._running[task] = work
-                task.add_done_callback(self._over)
+            if computation.subject not in busy:
+                busy.add(computation.subject)
+                self._waiting.remove(computation)
+                computation.state = "running"
+                task = asyncio.create_task(_run(computation))
+                self._running[task] = computation
+                task.add_done_callback(self._left)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _left(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
-        self._go_on()
+        self._start_next()
 
 
-async def _worked(work: Work) -> None:
+async def _run(computation: Computation) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
 
-    def told(said: dict[str, Any]) -> None:
-        work.done = max(work.done, float(said.get("done", 0.0)))
+    def on_report(said: dict[str, Any]) -> None:
+        computation.done = max(computation.done, float(said.get("done", 0.0)))
 
     try:
-        work.result = await children.work(work.task, told)
-    except children.Failed as failed:
-        work.end("failed", str(failed))
+        computation.result = await children.run(computation.assignment, on_report)
+    except children.ProcessFailed as failed:
+        computation.end("failed", str(failed))
     except asyncio.CancelledError:
-        work.end("ended")
+        computation.end("ended")
     except Exception:  # noqa: BLE001 - whoever asked is told, and others go on
         _log.exception("a process of the gateway could not be started")
-        work.end("failed", "the gateway could not start a process for it; its output says why")
+        why = "the gateway could not start a process for it; its output says why"
+        computation.end("failed", why)
     else:
-        work.took_s, work.done = loop.time() - began_s, 1.0
-        work.end("done")
+        computation.took_s, computation.done = loop.time() - began_s, 1.0
+        computation.end("done")

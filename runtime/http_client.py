@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection, Incomple
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from runtime.metering.periodic import monotonic_s
+from runtime.periodic import monotonic_s
 
 #: The largest answer that is read. vLLM's page of metrics is some 100 KiB.
 ANSWER_BYTES_MAX = 8 * 1024 * 1024

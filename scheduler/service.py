@@ -13,22 +13,22 @@ from typing import Literal
 from bus.clock import Clock
 from bus.contract import Bus, Consumer, Message, Producer, Record
 from scheduler import garbage
-from scheduler.asking import Asker, in_turns
+from scheduler.batch import BatchDecider
 from scheduler.celltime import CellTime
 from scheduler.contact import Contact
 from scheduler.core.engine import STAND_IN, Engine
 from scheduler.core.stimuli import Decision, Stimulus, TimePassed, next_epoch
 from scheduler.core.validate import violations
+from scheduler.cycle_runner import CycleRunner, in_turns
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
 from scheduler.journal import Recovered, TooLarge, recover, write_entry
 from scheduler.log_readers import LogReaders
+from scheduler.outgoing import Outgoing, Signs
 from scheduler.policies.interface import Policy
 from scheduler.policies.registry import make_policy
 from scheduler.service_config import ServiceConfig, intake_of, started
 from scheduler.snapshot_writer import SnapshotWriter
-from scheduler.taking import Taking
-from scheduler.voice import Signs, Voice
 from schemas.commands import AnyCommand
 from schemas.topics import EVENTS, JOURNAL, REQUESTS, TELEMETRY
 
@@ -66,13 +66,13 @@ class SchedulerService:
         self._policies, self._watch = policies, watch
         self._stopwatch = stopwatch
         self.time = CellTime(clock)
-        self._voice = Voice(config.cell, config.leader, signer, self.time)
+        self._outgoing = Outgoing(config.cell, config.leader, signer, self.time)
         self._stopping = self._listening = self._leads = False
         self._runner: asyncio.Task[None] | None = None
         self._poison: dict[tuple[str, int], str] = {}
         self._contact = Contact()
         self._log_readers = LogReaders()
-        self.asker, self._cut = Asker(config.cycle_budget_s), ""
+        self.cycle_runner, self._cut = CycleRunner(config.cycle_budget_s), ""
         self.learning = Learning(on=config.learn)
         self._said_s = self._pruned_s = self._ticked_s = self._marked_s = float("-inf")
         self._read_s = float("-inf")  # up to when all that was stored has been read
@@ -194,7 +194,7 @@ class SchedulerService:
         state, clock = self.engine.state, self._clock
         batch = self.intake.read(records, state, clock.now_s(), clock.latest_s())
         messages = batch.dead
-        taking = Taking(
+        decider = BatchDecider(
             self._config,
             clock,
             self.intake,
@@ -207,13 +207,13 @@ class SchedulerService:
             self._log_readers,
             self._aside,
         )
-        decided = taking.decided
+        decided = decider.decided
         self._contact.hear(self.intake.spoke, now_s)
         self._contact.links([*batch.opened, *batch.lost.values()])
         contact = self._contact.changes(state, now_s, self.engine.settings.silence_s, self._read_s)
-        asked = [partial(taking.request, *one) for one in batch.requests]
+        asked = [partial(decider.request, *one) for one in batch.requests]
         async for take in in_turns(
-            [*asked, *(partial(taking.event, *c) for c in batch.candidates)]
+            [*asked, *(partial(decider.event, *c) for c in batch.candidates)]
         ):
             try:
                 take()
@@ -225,7 +225,7 @@ class SchedulerService:
             stimulus = Stimulus(now_s, data)
             decided.append((stimulus, self._decide(stimulus, messages)))
         await self._commit(decided, messages, now_s)
-        await self.asker.beside(partial(self._catch_up, now_s))
+        await self.cycle_runner.in_thread(partial(self._catch_up, now_s))
 
     def _catch_up(self, now_s: float) -> None:
         self.learning.learn(self.engine.state, now_s)
@@ -256,7 +256,7 @@ class SchedulerService:
         self._ticks += 1
         config = self._config
         if config.validate_ticks and self._ticks % config.validate_ticks == 0:
-            found = await self.asker.beside(partial(violations, self.engine.state))
+            found = await self.cycle_runner.in_thread(partial(violations, self.engine.state))
             self.invariant_violations += len(found)
         if self._watch is not None:
             for stimulus, decision in decided:
@@ -276,16 +276,16 @@ class SchedulerService:
 
     async def _cycle(self, at_s: float, messages: list[Message]) -> tuple[Stimulus, Decision]:
         """Let time pass; meanwhile the loop goes on, and nothing else is decided."""
-        began_s, beside = self._real_s(), self.asker.beside
+        began_s, in_thread = self._real_s(), self.cycle_runner.in_thread
         stimulus = Stimulus(at_s, TimePassed(self._cut))
-        question = await beside(partial(self.engine.begin, stimulus))
-        answer = None if question is None else await self.asker.ask(question)
-        decision = await beside(partial(self.engine.finish, answer))
+        question = await in_thread(partial(self.engine.begin, stimulus))
+        answer = None if question is None else await self.cycle_runner.ask(question)
+        decision = await in_thread(partial(self.engine.finish, answer))
         self._took("decision", began_s)
         cut = "" if answer is None else answer.cut
         stimulus = Stimulus(at_s, TimePassed(cut))
         try:
-            await beside(partial(self._record, stimulus, decision, messages))
+            await in_thread(partial(self._record, stimulus, decision, messages))
         except TooLarge as error:
             if cut or answer is None:
                 raise
@@ -300,7 +300,7 @@ class SchedulerService:
         self._snapshots.saw(1, len(value))
         messages.append(Message(JOURNAL.name, cell, value))
         epoch = engine.state.leader.epoch
-        messages += [self._voice.command(one, stimulus.at_s, epoch) for one in decision.commands]
+        messages += [self._outgoing.command(one, stimulus.at_s, epoch) for one in decision.commands]
 
     def _now_s(self) -> float:
         return self.time.now_s(self.engine.state.now_s)
@@ -332,13 +332,13 @@ class SchedulerService:
 
     def _aside(self, agent: str, data: AnyCommand, now_s: float) -> Message:
         epoch = self.engine.state.leader.epoch
-        name = f"{self._config.cell}-aside-{epoch}-{self._voice.sequence}"
+        name = f"{self._config.cell}-aside-{epoch}-{self._outgoing.sequence}"
         expires_s = now_s + self.engine.settings.lease_s
-        return self._voice.order(name, agent, data, expires_s, now_s, epoch)
+        return self._outgoing.order(name, agent, data, expires_s, now_s, epoch)
 
     def _cell_state(self, now_s: float, *, online: bool) -> Message:
         self._said_s = now_s
-        return self._voice.cell_state(now_s, self.engine.state.leader.epoch, online=online)
+        return self._outgoing.cell_state(now_s, self.engine.state.leader.epoch, online=online)
 
     async def snapshot(self) -> None:
         """Write the state down, so that a restart need not fold the whole journal."""

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from bus.allowance import Rates
-from scheduler.admission import PoolRule
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import LeaderStarted
 from scheduler.dedupe import Dedupe
 from scheduler.gateways import Gateways
 from scheduler.intake import SOURCE_RATES, Intake
+from scheduler.node_admission import PoolRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from bus.clock import Clock
 from bus.contract import Bus, BusError, Fenced, Record, Unreadable
 from scheduler.core import facts
 from scheduler.core.stimuli import Decision, LeaderStarted, Stimulus
+from scheduler.outgoing import Signs
 from scheduler.service import SchedulerService
 from scheduler.service_config import ServiceConfig
-from scheduler.voice import Signs
 from services.cell_samples import state_samples, use_samples
 from services.decisions import tell_decisions
 from services.metrics import Sample, histogram

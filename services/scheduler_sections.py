@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from bus.contract import BusError
-from scheduler.admission import PoolRule
 from scheduler.core.settings import Settings
 from scheduler.gateways import Gateway, Gateways
 from scheduler.intake import SOURCE_RATES
+from scheduler.node_admission import PoolRule
 from scheduler.policies.spec import line_of
 from schemas.events import PoolKind
 from schemas.options import Count, Seconds, Section

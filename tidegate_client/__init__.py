@@ -5,7 +5,6 @@ with Client.from_context() as tidegate:
 """
 
 from tidegate_client.aio import AsyncClient, AsyncJobHandle
-from tidegate_client.asking import Outcome, Why
 from tidegate_client.client import Client, JobHandle
 from tidegate_client.errors import (
     BadRequest,
@@ -25,6 +24,7 @@ from tidegate_client.errors import (
 )
 from tidegate_client.events import Head
 from tidegate_client.jobs import Job
+from tidegate_client.operations import Outcome, Why
 
 __all__ = [
     "AsyncClient",

@@ -8,14 +8,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from tidegate_client import asking
-from tidegate_client.asking import Question
-from tidegate_client.carrying import AGAIN_S, Asks, Following, options
+from tidegate_client import operations
+from tidegate_client.base import AGAIN_S, ClientBase, HeadStream, options
 from tidegate_client.contexts import Place, find
 from tidegate_client.errors import problem_of
 from tidegate_client.events import Head
 from tidegate_client.flow import Flow, Moment, Pause
 from tidegate_client.jobs import Job
+from tidegate_client.operations import ListQuery
 from tidegate_client.parts import JobRow
 from tidegate_client.rows import Rows
 
@@ -24,8 +24,8 @@ Found = TypeVar("Found")
 Row = TypeVar("Row", bound=BaseModel)
 
 
-class _Waits(Asks[httpx.Client]):
-    """Carries flows out."""
+class _Waits(ClientBase[httpx.Client]):
+    """Runs flows, blocking."""
 
     def _run(self, flow: Flow[Found]) -> Found:
         try:
@@ -46,10 +46,10 @@ class _Waits(Asks[httpx.Client]):
             return found
 
 
-def carried(
+def as_method(
     flow: Callable[Concatenate[Moment, Given], Flow[Found]],
 ) -> Callable[Concatenate[_Waits, Given], Found]:
-    """Make a flow a method."""
+    """Make a method of an operation: the client gives it its moment."""
 
     @functools.wraps(flow)
     def run(self: _Waits, /, *args: Given.args, **named: Given.kwargs) -> Found:
@@ -58,10 +58,10 @@ def carried(
     return run
 
 
-def listed(
-    question: Callable[Given, Question[Row]],
+def as_list_method(
+    question: Callable[Given, ListQuery[Row]],
 ) -> "Callable[Concatenate[_Waits, Given], Rows[Row]]":
-    """Make a question for a list a method."""
+    """Make a method of a list: it gives rows that are read as they are needed."""
 
     def run(self: _Waits, /, *args: Given.args, **named: Given.kwargs) -> Rows[Row]:
         return Rows(self._run, question(*args, **named), self._moment)
@@ -139,27 +139,27 @@ class Client(_Waits):
         Raises:
             NotFound: there is none.
         """
-        row = self._run(asking.job_row(self._moment, job))
+        row = self._run(operations.job_row(self._moment, job))
         return JobHandle(self, job, row)
 
-    overview = carried(asking.overview)
-    rules = carried(asking.rules)
-    loans = carried(asking.loans)
-    loan_history = carried(asking.loan_history)
-    why = carried(asking.why)
-    stays = carried(asking.stays)
-    curves = carried(asking.curves)
-    pieces = carried(asking.pieces)
-    log_now_s = carried(asking.log_now_s)
-    nodes = listed(asking.nodes)
-    decisions = listed(asking.decisions)
-    requests = listed(asking.requests)
+    overview = as_method(operations.overview)
+    rules = as_method(operations.rules)
+    loans = as_method(operations.loans)
+    loan_history = as_method(operations.loan_history)
+    why = as_method(operations.why)
+    stays = as_method(operations.stays)
+    curves = as_method(operations.curves)
+    pieces = as_method(operations.pieces)
+    log_now_s = as_method(operations.log_now_s)
+    nodes = as_list_method(operations.nodes)
+    decisions = as_list_method(operations.decisions)
+    requests = as_list_method(operations.requests)
 
-    ask = carried(asking.ask)
-    outcome = carried(asking.outcome)
-    cordon = carried(asking.cordon)
-    uncordon = carried(asking.uncordon)
-    drain = carried(asking.drain)
+    ask = as_method(operations.ask)
+    outcome = as_method(operations.outcome)
+    cordon = as_method(operations.cordon)
+    uncordon = as_method(operations.uncordon)
+    drain = as_method(operations.drain)
 
     def stream(self) -> Iterator[Head]:
         """Give each new entry's number as it comes, for ever; a broken stream is opened again.
@@ -168,7 +168,7 @@ class Client(_Waits):
             NoGateway: the gateway is gone.
             Problem: it refuses.
         """
-        events = Following(self._moment)
+        events = HeadStream(self._moment)
         while True:
             error: httpx.TransportError | None = None
             try:
@@ -189,7 +189,7 @@ class Client(_Waits):
 class Jobs(_Waits):
     """The jobs of a client: call it to list them, finished ones too."""
 
-    __call__ = listed(asking.jobs)
+    __call__ = as_list_method(operations.jobs)
 
     def __iter__(self) -> Iterator[JobRow]:
         return iter(self())
@@ -203,7 +203,7 @@ class Jobs(_Waits):
             Refused: the scheduler refused it.
             Problem: the gateway did.
         """
-        flow = asking.submit(self._moment, job, reason=reason, key=key, wait=wait)
+        flow = operations.submit(self._moment, job, reason=reason, key=key, wait=wait)
         return JobHandle(self, self._run(flow), None)
 
 
@@ -219,7 +219,7 @@ class JobHandle(_Waits):
 
     def refresh(self) -> JobRow:
         """Look at it again."""
-        self.row = self._run(asking.job_row(self._moment, self.id))
+        self.row = self._run(operations.job_row(self._moment, self.id))
         return self.row
 
     def wait(
@@ -234,13 +234,13 @@ class JobHandle(_Waits):
             JobEnded: it ended otherwise.
             TimedOut: it is not, in so many seconds.
         """
-        self.row = self._run(asking.wait(self._moment, self.id, state, timeout=timeout))
+        self.row = self._run(operations.wait(self._moment, self.id, state, timeout=timeout))
         return self
 
-    why = of_job(asking.why)
-    stays = of_job(asking.stays)
-    curves = of_job(asking.curves)
-    ask = of_job(asking.ask_of)
-    cancel = of_job(asking.cancel)
-    hold = of_job(asking.hold)
-    release = of_job(asking.release)
+    why = of_job(operations.why)
+    stays = of_job(operations.stays)
+    curves = of_job(operations.curves)
+    ask = of_job(operations.ask_of)
+    cancel = of_job(operations.cancel)
+    hold = of_job(operations.hold)
+    release = of_job(operations.release)

@@ -16,6 +16,8 @@ class Head(BaseModel):
     entry: int | None = None
     now_s: float | None = None
     problem: str | None = None
+    #: Why nobody decides in it now, and what to do; None: a scheduler leads.
+    nobody_leads: str | None = None
 
 
 class Events:

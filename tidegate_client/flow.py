@@ -1,7 +1,7 @@
-"""The core: what is asked and what comes of it, as generators that do no input or output.
+"""Flows: what a client does, as generators that do no input or output themselves.
 
-A flow yields calls and pauses, and is sent answers. `Client` and `AsyncClient` carry flows out,
-each in its way, so that what is retried, how pages go on and what an error means is written once.
+A flow yields HTTP calls and pauses, and is sent the answers. `Client` runs flows blocking, and
+`AsyncClient` on an event loop, so that retries, pages and errors are written once.
 """
 
 import re
@@ -21,8 +21,8 @@ API = "/api/v1"
 TRIES = 5
 #: All pauses between tries of one call together, in seconds.
 PATIENCE_S = 60.0
-#: What may be answered later.
-_LATER = (429, 502, 503, 504)
+#: Statuses with which a call is made again, after a pause.
+_RETRIED = (429, 502, 503, 504)
 _CLOCK = re.compile(r"(?:d(\d+) )?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """So many seconds of waiting."""
+    """Wait so many seconds."""
 
     seconds: float
 
@@ -53,7 +53,7 @@ Flow = Generator[Call | Pause, httpx.Response | None, Found]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment of the log as reads name it; without any it is now."""
+    """A moment of the log, as the parameters of a read; with neither `entry` nor `at` it is now."""
 
     entry: int | None = None
     at: str | None = None
@@ -64,7 +64,7 @@ class Moment:
         said = {"entry": self.entry, "at": self.at, "cell": self.cell}
         return {name: value for name, value in said.items() if value is not None}
 
-    def moved(self, at: str | float | datetime | None, entry: int | None) -> "Moment":
+    def elsewhere(self, at: str | float | datetime | None, entry: int | None) -> "Moment":
         """Give another moment of the same cell.
 
         Raises:
@@ -80,7 +80,7 @@ class Moment:
 
 
 def call(asked: Call) -> Flow[httpx.Response]:
-    """Make a call until it is answered, as often as makes sense; the same key goes with each try.
+    """Make a call, again where the gateway is busy or away; each try has the same idempotency key.
 
     Raises:
         Problem: the gateway answered with an error.
@@ -99,7 +99,7 @@ def call(asked: Call) -> Flow[httpx.Response]:
         else:
             if answer.status_code < 400:
                 return answer
-            if answer.status_code not in _LATER or tried == TRIES:
+            if answer.status_code not in _RETRIED or tried == TRIES:
                 raise problem_of(answer)
             said_s = retry_after_s(answer)
             pause_s = 0.2 * 2**tried if said_s is None else said_s
@@ -116,16 +116,16 @@ def read(
     kind: type[Model], path: str, moment: Moment, parameters: Parameters | None = None
 ) -> Flow[Model]:
     """Read an answer about a moment."""
-    settled = yield from settle(moment)
-    answer = yield from call(Call("GET", path, {**settled.parameters(), **(parameters or {})}))
+    resolved = yield from resolve_moment(moment)
+    answer = yield from call(Call("GET", path, {**resolved.parameters(), **(parameters or {})}))
     return kind.model_validate_json(answer.content)
 
 
-def settle(moment: Moment) -> Flow[Moment]:
-    """Make a time of day, which the API does not know, a moment: the last time that it was so late.
+def resolve_moment(moment: Moment) -> Flow[Moment]:
+    """Turn a time of day, which the API does not take, into the latest moment with that time.
 
-    `06:30` is of the day that the log is in now, or the one before; `d1 06:30` of its day 1,
-    counted as the command line does. Both in UTC.
+    `06:30` is that of the log's present day if it is past, else that of the day before. `d1 06:30`
+    is that of the log's day 1, as the command line counts days. Both are in UTC.
     """
     found = None if moment.at is None else _CLOCK.fullmatch(moment.at)
     if found is None:

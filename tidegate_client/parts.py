@@ -221,15 +221,16 @@ class OutputDocument(Answered):
 class PastLoan(Answered):
     """A loan of a node; moments in seconds since the Unix epoch, None where it did not come."""
 
-    back_s: float | None = None
     called_entry: int | None = None
     called_s: float | None = None
     due_s: float | None = None
+    end_entry: int | None = None
+    end_s: float | None = None
     late_s: float = 0.0
-    lost_s: float | None = None
     node: str
-    pool: str
-    since_s: float
+    pool: str | None = None
+    since_s: float | None = None
+    state: str = "lent"
 
 
 class Pause(Answered):

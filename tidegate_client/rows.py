@@ -1,4 +1,4 @@
-"""Lists of rows: pages come as they are needed, all of one state."""
+"""Lists of rows, read page by page as they are needed; all pages are of one state of the cell."""
 
 import importlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from tidegate_client.asking import Question
 from tidegate_client.flow import Flow, Moment
+from tidegate_client.operations import ListQuery
 
 Row = TypeVar("Row", bound=BaseModel)
 Found = TypeVar("Found")
@@ -17,7 +17,7 @@ class Rows(Generic[Row]):
     """Rows that are read while one goes through them."""
 
     def __init__(
-        self, run: Callable[[Flow[Any]], Any], question: Question[Row], moment: Moment
+        self, run: Callable[[Flow[Any]], Any], question: ListQuery[Row], moment: Moment
     ) -> None:
         self._run, self._question, self._moment = run, question, moment
 
@@ -40,7 +40,7 @@ class AsyncRows(Generic[Row]):
     def __init__(
         self,
         run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]],
-        question: Question[Row],
+        question: ListQuery[Row],
         moment: Moment,
     ) -> None:
         self._run, self._question, self._moment = run, question, moment

@@ -23,7 +23,7 @@ from runtime.core import (
     StopWorkers,
 )
 from runtime.executors.fetching import epochs, job_folder
-from runtime.metering.periodic import monotonic_s
+from runtime.periodic import monotonic_s
 
 _log = logging.getLogger(__name__)
 #: For this long after an order the cluster is polled more often, to see its effect soon.

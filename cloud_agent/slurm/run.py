@@ -21,7 +21,7 @@ from typing import Literal
 from runtime.durable import write_file
 from runtime.executors.folder import LOGS, PROGRESS
 from runtime.executors.logs import last_line
-from runtime.executors.untrusted_files import open_regular_file, read_tail
+from runtime.untrusted_files import open_regular_file, read_tail
 
 LEASE = "lease"
 _CLOSED = "closed"

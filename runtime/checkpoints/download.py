@@ -36,7 +36,7 @@ class Download:
         whole = into / f"{self._manifest.epoch}-{self._manifest.step}"
         unfinished = into / f".fetching-{whole.name}"
         self._flow.total_bytes = self._manifest.size_bytes
-        if self._is_intact(whole):
+        if self._is_verified(whole):
             return whole / self._manifest.name
         make_folder(into)
         if whole.exists():  # a job has changed it; parts that are still right are not fetched again
@@ -51,8 +51,8 @@ class Download:
         sync_folder(into)
         return whole / self._manifest.name
 
-    def _is_intact(self, whole: Path) -> bool:
-        """Tell whether an earlier fetch is there, unchanged."""
+    def _is_verified(self, whole: Path) -> bool:
+        """Tell whether an earlier fetch is there, each part with its digest in the manifest."""
         top = whole / self._manifest.name
         if not top.exists() or len(list(whole.iterdir())) != 1:
             return False
@@ -68,7 +68,7 @@ class Download:
             with file.where.open("rb") as stream:
                 for part in stored.parts:
                     self._flow.take()
-                    if not _holds(stream.read(self._objects[part]), part):
+                    if not _has_digest(stream.read(self._objects[part]), part):
                         return False
         self._flow.done(self._manifest.size_bytes, self._manifest.name, moved=False)
         return True
@@ -98,21 +98,22 @@ class Download:
             for part in file.parts:
                 size = self._objects[part]
                 self._flow.take()
-                is_there = _holds(os.pread(stream.fileno(), size, at), part)
+                is_there = _has_digest(os.pread(stream.fileno(), size, at), part)
                 if not is_there:
                     self._flow.take(size)
-                    _write(stream.fileno(), self._read(file, part, size), at)
+                    _write(stream.fileno(), self._read_verified(file, part, size), at)
                 at += size
                 self._flow.done(size, file.path, moved=not is_there)
             os.ftruncate(stream.fileno(), file.size_bytes)
             os.fsync(stream.fileno())
         sync_folder(path.parent)
 
-    def _read(self, file: StoredFile, part: str, size: int) -> bytes:
+    def _read_verified(self, file: StoredFile, part: str, size: int) -> bytes:
+        """Read a part from the store, and check it against its digest."""
         path = f"{self._folder}/{part}"
         for _ in range(2):  # a second try: the link may have damaged it, not the store
             data = self._filesystem.read(path, size)
-            if _holds(data, part):
+            if _has_digest(data, part):
                 return data
             self._flow.take(size)
         raise Damaged(
@@ -121,7 +122,7 @@ class Download:
         )
 
 
-def _holds(data: bytes, part: str) -> bool:
+def _has_digest(data: bytes, part: str) -> bool:
     return hashlib.sha256(data).hexdigest() == part
 
 

@@ -20,7 +20,7 @@ from fsspec.registry import known_implementations
 
 from runtime.checkpoints.errors import CheckpointError, Damaged, explained
 from runtime.durable import make_folder, sync_folder, write_file
-from runtime.executors.untrusted_files import open_regular_file
+from runtime.untrusted_files import open_regular_file
 
 #: User and password in a URL; they are never shown.
 _SECRET = re.compile(r"(?<=://)[^/@]+@")

@@ -81,19 +81,20 @@ class Upload:
                 f"{self._filesystem.address(self._folder)}: is committed with other content; what "
                 "is committed never changes: commit under another step or a higher epoch"
             )
-        if self._held.get(name) == len(data) and self._is_whole(name, data):
+        if self._held.get(name) == len(data) and self._is_verified(name, data):
             return False
         self._flow.take(len(data))
         self._filesystem.write(f"{self._folder}/{name}", data)
         self._held[name] = len(data)
-        if not self._is_whole(name, data):
+        if not self._is_verified(name, data):
             raise Damaged(
                 f"{self._filesystem.address(f'{self._folder}/{name}')}: is read back with other "
                 "content than was written; check the store's disks, then commit again"
             )
         return True
 
-    def _is_whole(self, name: str, data: bytes) -> bool:
+    def _is_verified(self, name: str, data: bytes) -> bool:
+        """Tell whether the store holds a part: read back and compared, or by its size alone."""
         if self._reads_back and name not in self._verified:
             self._flow.take(len(data))
             if not self._filesystem.holds(f"{self._folder}/{name}", data):

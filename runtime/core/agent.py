@@ -322,16 +322,21 @@ class AgentCore:
 
     def _tick(self, turn: Turn) -> Outputs:
         lease_s = self._memory.lease_until_s
-        ended = lease_s is not None and lease_s <= turn.now_s
+        if lease_s is not None and lease_s <= turn.now_s:
+            self._end_lease(turn)
         for gang in list(self._memory.gangs.values()):
-            if ended and gang.phase != "stopping":
-                self._gangs.leave(gang, "lease_ended", True, self._limits.lease_grace_s, turn)
-            elif gang.phase == "running" and not gang.checkpointing:
+            if gang.phase == "running" and not gang.checkpointing:
                 since_s = gang.checkpointed_s
                 if since_s is not None and turn.now_s - since_s >= self._interval_s(gang.job):
                     self._gangs.save(gang, turn)
         self._memory.forget(turn.now_s - self._limits.memory_s)
         return turn.outputs() if turn.actions or turn.events else NOTHING
+
+    def _end_lease(self, turn: Turn) -> None:
+        """Have every gang save its work and leave: the scheduler will start its job elsewhere."""
+        for gang in list(self._memory.gangs.values()):
+            if gang.phase != "stopping":
+                self._gangs.leave(gang, "lease_ended", True, self._limits.lease_grace_s, turn)
 
     def _interval_s(self, job: str) -> float:
         spread_s = self._limits.checkpoint_max_s - self._limits.checkpoint_min_s

@@ -7,7 +7,7 @@ from typing import Any
 
 from runtime.executors.folder import SHIM_LOG
 from runtime.executors.logs import last_line
-from runtime.executors.untrusted_files import read_tail
+from runtime.untrusted_files import read_tail
 
 _NOT_RETRIABLE = {
     126: "the command cannot be executed",

@@ -14,7 +14,7 @@ from runtime.executors.local_checkpoints import epoch_of, run_folders
 from runtime.executors.options import ProcessOptions
 from runtime.executors.tenants import FETCHED, remove_fetched, user_of
 from runtime.executors.uploading import in_thread
-from runtime.jobcode.fetching import CodeRefused, Wanted, brought
+from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code
 from schemas.commands import GangSpec
 
 
@@ -46,8 +46,8 @@ class CodeFetch:
 
         def work() -> Path:
             uid = user_of(options.tenants, spec.tenant)
-            wanted = Wanted(program, spec.tenant, options.code, options.code_max_mib, uid)
-            return brought(wanted, job_folder(options.root, job), self.cancel)
+            source = CodeSource(program, spec.tenant, options.code, options.code_max_mib, uid)
+            return fetch_code(source, job_folder(options.root, job), self.cancel)
 
         self.future = in_thread(work)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from runtime.executors.untrusted_files import NULL, Shape, read_record
+from runtime.untrusted_files import NULL, Shape, read_record
 
 ORDER, SHIM, STOP, EXIT = "order.json", "shim.json", "stop.json", "exit.json"
 RESIZE, WORLD = "resize.json", "world.json"

@@ -1,5 +1,8 @@
 """The lease file, by which supervisors end their gangs even if their agent is gone.
 
+While the agent lives it ends them itself (`runtime.core.agent`), else each supervisor does its own
+(`runtime.executors.shim`).
+
 One file for all gangs of an agent. Its time is CLOCK_BOOTTIME (clock_gettime(2)), which counts
 during suspend and cannot be set: changing the wall clock changes no lease that was given.
 

@@ -23,8 +23,8 @@ from runtime.executors.folder import (
     STOP,
     read_json,
 )
-from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user
+from runtime.untrusted_files import open_regular_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from runtime.checkpoints.store import LOG_BYTES, CheckpointError, CheckpointStor
 from runtime.executors.fetching import epochs, job_folder
 from runtime.executors.folder import CLOSED, EXIT, LOGS, read_json
 from runtime.executors.logs import DROPPED
-from runtime.executors.untrusted_files import open_regular_file, read_tail
 from runtime.logs import LogPiece, NoLog
+from runtime.untrusted_files import open_regular_file, read_tail
 
 _log = logging.getLogger(__name__)
 #: Of one log there are at most so many files.

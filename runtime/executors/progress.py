@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
 
 from runtime.core import Pace
-from runtime.executors.untrusted_files import open_regular_file
+from runtime.untrusted_files import open_regular_file
 from schemas.values import MAX_METRICS, METRIC_LIMIT, METRIC_NAME
 
 _LINE_MAX = 64 * 1024

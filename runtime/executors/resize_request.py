@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.core import Placement
 from runtime.core.state import without
-from runtime.executors.untrusted_files import fits
+from runtime.untrusted_files import fits
 
 
 def placement_of(said: Any) -> Placement:

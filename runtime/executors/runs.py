@@ -54,7 +54,7 @@ from runtime.executors.processes import (
 )
 from runtime.executors.resize_request import ResizeRequest, ResizeStatus
 from runtime.executors.tenants import give_run_to_user, user_of
-from runtime.executors.untrusted_files import NULL, fits
+from runtime.untrusted_files import NULL, fits
 from schemas.programs import Program
 
 StopReason = Literal["stop", "scale"]

@@ -166,7 +166,7 @@ class Shim:
             for member in group.reap():
                 self._left(group, member)
             self._resize(group)
-            self._keep_lease(group)
+            self._stop_if_lease_ended(group)
             if self._deadline_s is not None and _now_s() >= self._deadline_s:
                 group.kill()
 
@@ -181,8 +181,8 @@ class Shim:
             return max(0.0, self._lease_look_s - _now_s())
         return min(_SWEEP_S, max(0.0, self._deadline_s - _now_s())) or _SWEEP_S
 
-    def _keep_lease(self, group: WorkerGroup) -> None:
-        """Stop the workers if the lease is over; otherwise note when to read it again."""
+    def _stop_if_lease_ended(self, group: WorkerGroup) -> None:
+        """Stop the workers if the agent's lease has ended; otherwise note when to read it again."""
         if self._stopping or _now_s() < self._lease_look_s:
             return
         lease = read_lease(Path(self._plan["lease"]))

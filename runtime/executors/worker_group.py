@@ -11,8 +11,8 @@ from runtime.executors.cgroups import Cgroup
 from runtime.executors.kernel import die_with_parent
 from runtime.executors.logs import RotatingLog, last_line
 from runtime.executors.processes import children, descendants, has_in_environment, identity
-from runtime.executors.untrusted_files import open_regular_file
 from runtime.identity import as_user, become
+from runtime.untrusted_files import open_regular_file
 
 _READ_BYTES = 64 * 1024
 _SECRET_MAX = 64 * 1024

@@ -1,4 +1,4 @@
-"""Brings the code of a job to where its workers begin: fetched once, unpacked for each run.
+"""Fetches the code of a job, once, and unpacks it for each run into the folder of its workers.
 
 Whoever submits a job names its archive, and the agent fetches with its own rights, from its own
 network: so only from where its operator allows. It is unpacked by another process
@@ -19,11 +19,11 @@ from pathlib import Path
 import runtime
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.filesystem import Filesystem
-from runtime.executors.untrusted_files import open_regular_file
 from runtime.jobcode.unpacking import UNFIT
+from runtime.untrusted_files import open_regular_file
 from schemas.programs import Program
 
-#: Within the folder of a job: its archive, and what is unpacked and not yet a run's.
+#: The folder, within a job's, of its archive and of what is unpacked for a run to come.
 CODE = "code"
 #: In a place from which code may be fetched, this stands for the name of the job's tenant.
 TENANT = "{tenant}"
@@ -35,28 +35,28 @@ _LOOK_S = 0.1
 
 
 class CodeRefused(Exception):
-    """The code is not fetched or not unpacked, and would not be another time; says why."""
+    """The code may not be fetched or cannot be unpacked, however often one tries; says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Code to fetch, and what an agent allows."""
+class CodeSource:
+    """A job's code, and what the agent allows of it."""
 
     program: Program
     tenant: str | None
-    #: The beginnings of the addresses that it may have.
+    #: Places from which it may be fetched: what its address must begin with.
     allowed: Sequence[str]
-    #: Packed and unpacked it has at most so many MiB.
+    #: The most MiB that it may have, as an archive and unpacked.
     mib_max: int
     #: As whom it is unpacked; None: as the agent's own user.
     uid: int | None
 
 
-def place_of(url: str, tenant: str | None, allowed: Sequence[str]) -> tuple[str, str]:
-    """Split an address into the place that allows it, and the rest.
+def split_address(url: str, tenant: str | None, allowed: Sequence[str]) -> tuple[str, str]:
+    """Split an address into the allowed place that it is in, and the rest.
 
     Raises:
-        CodeRefused: none does.
+        CodeRefused: it is in none.
     """
     for place in allowed:
         if TENANT in place and tenant is None:
@@ -76,41 +76,41 @@ def place_of(url: str, tenant: str | None, allowed: Sequence[str]) -> tuple[str,
     )
 
 
-def brought(wanted: Wanted, job: Path, stop: threading.Event) -> Path:
-    """Fetch the code and unpack it; give the folder with it, which is the caller's to move. Blocks.
+def fetch_code(source: CodeSource, job: Path, stop: threading.Event) -> Path:
+    """Fetch the code and unpack it; give the folder, which the caller moves. Blocks.
 
     Args:
-        wanted: What to fetch, and the limits.
+        source: What to fetch, and the limits.
         job: The folder of all runs of the job.
         stop: Set it to give up.
 
     Raises:
-        CodeRefused: it is not allowed, is another than was named, or cannot be unpacked.
-        CheckpointError: it cannot be had now; perhaps later.
-        OSError: the disk does not take it.
+        CodeRefused: it is not allowed, has another digest than was named, or cannot be unpacked.
+        CheckpointError: it cannot be fetched now; it may be possible later.
+        OSError: the disk refused it.
     """
     folder = job / CODE
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    archive = _fetched(wanted, folder, stop)
+    archive = _fetch_archive(source, folder, stop)
     into = Path(tempfile.mkdtemp(prefix="unpacked-", dir=folder))
     try:
-        if wanted.uid is not None:
-            os.chown(into, wanted.uid, wanted.uid)
-        _unpack(wanted, archive, into, stop)
+        if source.uid is not None:
+            os.chown(into, source.uid, source.uid)
+        _unpack(source, archive, into, stop)
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
     return into
 
 
-def _fetched(wanted: Wanted, folder: Path, stop: threading.Event) -> Path:
-    """Give the archive: one whose digest is named is fetched once, another each time."""
-    url, digest = str(wanted.program.code), wanted.program.code_sha256
-    place, rest = place_of(url, wanted.tenant, wanted.allowed)
+def _fetch_archive(source: CodeSource, folder: Path, stop: threading.Event) -> Path:
+    """Give the archive: fetched once if its digest is named, else for every run."""
+    url, digest = str(source.program.code), source.program.code_sha256
+    place, rest = split_address(url, source.tenant, source.allowed)
     path = folder / ("archive" if digest is None else digest)
     if digest is not None and _digest_of(path) == digest:
         return path
-    draft, most, hashed, size = folder / "draft", wanted.mib_max * _MIB, hashlib.sha256(), 0
+    draft, most, hashed, size = folder / "draft", source.mib_max * _MIB, hashlib.sha256(), 0
     draft.unlink(missing_ok=True)
     try:
         with Filesystem(place).reading(rest) as stream, draft.open("xb") as file:
@@ -120,7 +120,7 @@ def _fetched(wanted: Wanted, folder: Path, stop: threading.Event) -> Path:
                     raise CheckpointError(f"{url}: stopped")
                 if size > most:
                     raise CodeRefused(
-                        f"code: {url} has more than {wanted.mib_max} MiB, which is the most that "
+                        f"code: {url} has more than {source.mib_max} MiB, which is the most that "
                         "this agent takes (agent.workers.code_max_mib); leave data out of it"
                     )
                 hashed.update(piece)
@@ -147,15 +147,15 @@ def _digest_of(path: Path) -> str | None:
     return found.hexdigest()
 
 
-def _unpack(wanted: Wanted, archive: Path, into: Path, stop: threading.Event) -> None:
-    url = str(wanted.program.code)
+def _unpack(source: CodeSource, archive: Path, into: Path, stop: threading.Event) -> None:
+    url = str(source.program.code)
     kind = "zip" if url.endswith(".zip") else "tar"
-    user = "-" if wanted.uid is None else str(wanted.uid)
+    user = "-" if source.uid is None else str(source.uid)
     with open_regular_file(archive) as file:
         process = subprocess.Popen(
             # Without site packages: it needs the standard library alone.
             [sys.executable, "-P", "-S", "-X", "utf8", "-m", "runtime.jobcode.unpacking",
-             kind, user, str(wanted.mib_max * _MIB)],
+             kind, user, str(source.mib_max * _MIB)],
             cwd=into,
             env={"PYTHONPATH": str(Path(runtime.__file__).parent.parent)},
             stdin=file,
@@ -164,7 +164,7 @@ def _unpack(wanted: Wanted, archive: Path, into: Path, stop: threading.Event) ->
             start_new_session=True,
         )  # fmt: skip
         with process:
-            said = _last_words(process, stop)
+            said = _wait_for_end(process, stop)
     if process.returncode == UNFIT:
         raise CodeRefused(f"code: {url} is not unpacked: {said}; pack it again without that")
     if process.returncode != 0:
@@ -172,8 +172,8 @@ def _unpack(wanted: Wanted, archive: Path, into: Path, stop: threading.Event) ->
         raise CheckpointError(f"{url}: could not be unpacked: {how}")
 
 
-def _last_words(process: "subprocess.Popen[bytes]", stop: threading.Event) -> str:
-    """Wait for its end; give the end of what it says. Kills it when stopped, or too slow."""
+def _wait_for_end(process: "subprocess.Popen[bytes]", stop: threading.Event) -> str:
+    """Wait for the process, and give the end of its output. Kills it when stopped or late."""
     for _ in range(int(_UNPACK_S / _LOOK_S)):
         try:
             _, said = process.communicate(timeout=_LOOK_S)

@@ -137,7 +137,7 @@ def _tar(file: IO[bytes]) -> Iterator[_Entry]:
                 yield _Entry(one.name, link=one.linkname)
             else:
                 raise Unfit(f"{shown(one.name)}: is a hard link, a device or a pipe")
-        # A damaged header looks like the end. At the true one are a checksum, and little before it.
+        # A damaged header looks like the end. At the true end comes a checksum, after little else.
         for _ in range(_TRAILING_MAX):
             if not plain.read(_PIECE):
                 return

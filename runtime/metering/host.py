@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from runtime.metering.periodic import monotonic_s
 from runtime.metering.sampled import Reading
+from runtime.periodic import monotonic_s
 
 _MIB = 1024 * 1024
 #: Sensors that are a processor's, as Linux names them.

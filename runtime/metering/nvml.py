@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.metering.periodic import monotonic_s
 from runtime.metering.sampled import UNKNOWN, Reading, Unreadable
+from runtime.periodic import monotonic_s
 
 _MIB = 1024 * 1024
 #: `nvmlReturn_t` values that say: the driver as a whole is gone.

@@ -11,10 +11,10 @@ from functools import partial
 from runtime.http_client import HttpError, HttpTimeoutError, check_url
 from runtime.metering.exposition import MalformedError, parse
 from runtime.metering.fetch import fetch
-from runtime.metering.periodic import PeriodicThread, monotonic_s
 from runtime.metering.rates import CounterHistory
 from runtime.metering.reading import NoLoadError, ServerReading, read_page
 from runtime.metering.servers import SERVERS, Server, recognise
+from runtime.periodic import PeriodicThread, monotonic_s
 
 _ALL_WANTED = frozenset().union(*(server.wanted for server in SERVERS))
 

@@ -17,14 +17,22 @@ def overdue(turn: Turn, agenda: Agenda, see: Callable[[], None]) -> None:
     What one kind brings may end what of the next was due: `see` shows the agenda the turn's facts.
     """
     state = turn.state
-    for name in sorted(agenda.nodes.due(state.now_s)):
-        node_lost(turn, state.nodes[name], "silent until its lease ended")
+    _end_leases(turn, sorted(agenda.nodes.due(state.now_s)))
     see()
     _commands(turn, sorted(agenda.commands.due(state.now_s), key=command_order))
     see()
     _jobs(turn, agenda.jobs.due(state.now_s))
     claims.give_up(turn)
     _strays(turn)
+
+
+def _end_leases(turn: Turn, names: list[str]) -> None:
+    """Give up nodes that were silent until their lease ended: their agents have ended their gangs.
+
+    The jobs that ran there wait again, to be started elsewhere from their newest checkpoint.
+    """
+    for name in names:
+        node_lost(turn, turn.state.nodes[name], "silent until its lease ended")
 
 
 def _commands(turn: Turn, names: list[str]) -> None:

@@ -164,6 +164,9 @@ class Engine:
         if ask_s is None:
             return None
         state = self.state
+        standing = state.standing
+        if not (standing.drains or standing.pauses or standing.freezes):
+            return ask_s
         ends_s = (drains.due_s(state), pauses.due_s(state), freezes.due_s(state))
         return min([ask_s, *(end_s for end_s in ends_s if end_s is not None)])
 

@@ -8,9 +8,9 @@ from itertools import chain
 
 import numpy as np
 
+from scheduler.core.job_speeds import JobSpeeds
 from scheduler.core.noderows import Sites
 from scheduler.core.restraints import Restraints
-from scheduler.core.speeds import Speeds
 from scheduler.core.state import ClusterState, Job, expected_steps, policy_name
 from scheduler.core.transitions import LEAVING, TERMINAL, JobState
 from scheduler.policies.interface import (
@@ -55,7 +55,7 @@ class JobRows:
         """
         self._state, self._slot_of = state, slot_of
         self._reader = policy_name(state)
-        self._speeds = Speeds()
+        self._speeds = JobSpeeds()
         #: Waiting jobs of which the last `columns` showed no size, since there were too many.
         self.left_out: tuple[str, ...] = ()
         self._jobs: list[Job | None] = []  #: By row.

@@ -1,4 +1,7 @@
-"""When what a silent node runs has surely ended: leases, also those of leaders before.
+"""Until when the gangs of a silent node may still run: the end of its lease, with a margin.
+
+What the engine does at that moment is in `due`. How an agent ends its gangs then is in
+`runtime.core.agent`, and, if the agent itself is gone, in `runtime.executors.shim`.
 
 A leader may give shorter leases than the one before it gave. Those that agents hold already do not
 become shorter by that: until when they may last is recorded with the new leader.

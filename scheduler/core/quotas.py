@@ -72,12 +72,16 @@ class Ledger:
 
     def refusal(self, job: Job, size: int) -> Reason | None:
         """Say why a job may not have so many GPUs beside what others have; None if it may."""
-        use, own = self._uses.get(job.tenant), counted(job)
-        if use is None or use.allows(own, size):
+        use = self._uses.get(job.tenant)
+        if use is None or use.allows(own := counted(job), size):
             return None
         verb = "keeps" if job.allocation else "waits"
         figures = (Figure("gpus", float(size)),)
         return Reason(job.id, verb, RULE, figures, _most(self._state, job), (use.need(own, size),))
+
+    def counts(self, job: Job) -> int:
+        """Give the GPUs with which a job counts, if its tenant has a quota; else 0."""
+        return counted(job) if job.tenant in self._uses else 0
 
     def take(self, job: Job, before: int) -> None:
         """Count what a job was given; `before` is what it counted with."""

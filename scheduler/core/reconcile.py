@@ -14,7 +14,7 @@ from scheduler.core.facts import Allocation
 from scheduler.core.leave import stop
 from scheduler.core.loans import lend, start_reclaims
 from scheduler.core.pauses import barred
-from scheduler.core.quotas import Ledger, counted
+from scheduler.core.quotas import Ledger
 from scheduler.core.set_sizes import resize
 from scheduler.core.state import Job, policy_name
 from scheduler.core.transitions import JobState, NodeState
@@ -59,7 +59,7 @@ def adopt(turn: Turn, plan: Plan) -> None:
         allocation = {} if target is None else _pick(turn, job, target, giving)
         refused[job.id] = allocation is None
         if target is not None and allocation and allocation != job.allocation:
-            pool, before = turn.state.nodes[min(allocation)].pool, counted(job)
+            pool, before = turn.state.nodes[min(allocation)].pool, ledger.counts(job)
             turn.emit(facts.TargetSet(job.id, pool, allocation, _verb(job, pool, target)))
             ledger.take(job, before)
     turn.explain(*beyond.values())

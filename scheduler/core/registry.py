@@ -71,9 +71,9 @@ def check_placement(state: ClusterState, job: Job, allocation: Allocation, fact:
         if node is None:
             raise InvalidTransition(job.id, f"given unknown node {name}", kind)
         check_gpus(node, gpus, fact)
-        own, claim = job.allocation.get(name, ()), node.claim
+        claim = node.claim
         for gpu in gpus:
-            if claim[gpu] not in allowed and gpu not in own:
+            if claim[gpu] not in allowed and gpu not in job.allocation.get(name, ()):
                 raise InvalidTransition(job.id, f"{name}/{gpu} is claimed", kind)
 
 

@@ -10,7 +10,7 @@ _PARTS: tuple[Part, ...] = ("starts", "loans")
 
 
 def pause(turn: Turn, request: Request, args: PauseCell) -> Wrong | None:
-    """Start and grow no job, or lend no node; a pause under way gets this end and this reason."""
+    """Pause starts of jobs, loans, or both; a pause that holds gets the new end and reason."""
     now_s = turn.state.now_s
     if args.until_s is not None and args.until_s <= now_s:
         return "args.until_s", f"is {now_s - args.until_s:.0f} s past; name a later time"

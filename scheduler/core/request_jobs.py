@@ -23,7 +23,7 @@ from schemas.requests import (
 
 
 def submit(turn: Turn, _: Request, args: SubmitJob) -> Wrong | None:
-    """Take a job into the queue; the same job said again is taken as done."""
+    """Put a job into the queue; the same job submitted again counts as done."""
     begun = len(turn.facts)
     observe.submitted(turn, args.spec)
     for fact in turn.facts[begun:]:
@@ -33,8 +33,8 @@ def submit(turn: Turn, _: Request, args: SubmitJob) -> Wrong | None:
 
 
 def cancel(turn: Turn, request: Request, args: CancelJob) -> Wrong | None:
-    """Let a job go; one that is on its way already is taken as done."""
-    job = _live(turn, args.job)
+    """Cancel a job; one that is being cancelled already counts as done."""
+    job = _not_ended(turn, args.job)
     if not isinstance(job, Job):
         return job
     observe.cancelled(turn, JobCancelled(job=job.id, reason=request.reason))
@@ -42,8 +42,8 @@ def cancel(turn: Turn, request: Request, args: CancelJob) -> Wrong | None:
 
 
 def hold(turn: Turn, request: Request, args: HoldJob) -> Wrong | None:
-    """Keep a job from its start, and take it off its GPUs; one that is held stays so."""
-    job = _stays(turn, args.job)
+    """Keep a job from starting, and take it off its GPUs; one that is held already stays held."""
+    job = _not_ending(turn, args.job)
     if not isinstance(job, Job):
         return job
     if job.id in turn.state.standing.holds:
@@ -52,18 +52,18 @@ def hold(turn: Turn, request: Request, args: HoldJob) -> Wrong | None:
     turn.emit(facts.JobHeld(job.id, request.id, by, request.role, request.reason))
     figures = {}
     if job.note:
-        # Who does not run cannot be promised anything; and the policy begins anew with it.
+        # A held job cannot be promised its deadline, so what the policy noted of it goes.
         if job.deadline_s is not None and promised(job.note, job.note_by):
             figures["unpromised_s"] = job.deadline_s
         turn.emit(facts.JobsNoted({job.id: []}, policy_name(turn.state)))
     turn.because(job.id, "preempts" if job.allocation else "waits", "operator.hold", **figures)
-    _off(turn, job, "held")
+    _take_off_gpus(turn, job, "held")
     return None
 
 
 def release(turn: Turn, request: Request, args: ReleaseJob) -> Wrong | None:
-    """Leave a job to the policy again: whether it runs, and at which size."""
-    job, standing = _live(turn, args.job), turn.state.standing
+    """Let the policy decide again whether a job runs, and at which size."""
+    job, standing = _not_ended(turn, args.job), turn.state.standing
     if not isinstance(job, Job):
         return job
     if job.id not in standing.holds and job.id not in standing.sizes:
@@ -77,8 +77,8 @@ def release(turn: Turn, request: Request, args: ReleaseJob) -> Wrong | None:
 
 
 def requeue(turn: Turn, request: Request, args: RequeueJob) -> Wrong | None:
-    """Take a job off its GPUs, its work saved; it waits for its turn."""
-    job = _stays(turn, args.job)
+    """Take a job off its GPUs, its work saved, and let it wait for its turn."""
+    job = _not_ending(turn, args.job)
     if not isinstance(job, Job):
         return job
     if job.state is JobState.QUEUED and job.target is None:
@@ -87,13 +87,13 @@ def requeue(turn: Turn, request: Request, args: RequeueJob) -> Wrong | None:
         return "args.job", f"{job.id} is on its way to the queue already"
     turn.emit(facts.JobRequeued(job.id, request.id, request.subject, request.reason))
     turn.because(job.id, "preempts" if job.allocation else "waits", "operator.requeue")
-    _off(turn, job, "requeued")
+    _take_off_gpus(turn, job, "requeued")
     return None
 
 
 def prioritise(turn: Turn, request: Request, args: PrioritiseJob) -> Wrong | None:
     """Give a job another priority."""
-    job = _live(turn, args.job)
+    job = _not_ended(turn, args.job)
     if not isinstance(job, Job):
         return job
     turn.emit(facts.JobPrioritised(job.id, request.id, request.subject, args.priority))
@@ -102,7 +102,7 @@ def prioritise(turn: Turn, request: Request, args: PrioritiseJob) -> Wrong | Non
 
 def scale(turn: Turn, request: Request, args: ScaleJob) -> Wrong | None:
     """Set the size that a job runs at, or leave it to the policy again."""
-    job, by = _stays(turn, args.job), request.subject
+    job, by = _not_ending(turn, args.job), request.subject
     if not isinstance(job, Job):
         return job
     if args.gpus is None:
@@ -119,7 +119,8 @@ def scale(turn: Turn, request: Request, args: ScaleJob) -> Wrong | None:
     return None
 
 
-def _live(turn: Turn, name: str) -> Job | Wrong:
+def _not_ended(turn: Turn, name: str) -> Job | Wrong:
+    """Give a job that has not ended, or the reason why there is none."""
     job = turn.state.jobs.get(name)
     if job is None:
         return "args.job", f"there is no job {name}"
@@ -128,16 +129,16 @@ def _live(turn: Turn, name: str) -> Job | Wrong:
     return job
 
 
-def _stays(turn: Turn, name: str) -> Job | Wrong:
-    """Give a job that does not end anyway."""
-    job = _live(turn, name)
+def _not_ending(turn: Turn, name: str) -> Job | Wrong:
+    """Give a job that is neither ended nor ending, or the reason why there is none."""
+    job = _not_ended(turn, name)
     if isinstance(job, Job) and (job.cancel_requested or job.stop_reason == "completed"):
         ends = "was cancelled" if job.cancel_requested else "has done its work"
         return "args.job", f"{job.id} {ends}, and is leaving its GPUs"
     return job
 
 
-def _off(turn: Turn, job: Job, reason: str) -> None:
+def _take_off_gpus(turn: Turn, job: Job, reason: str) -> None:
     """Take a job off the GPUs that it has or claims."""
     if job.state in UP:
         stop(turn, job, reason)
@@ -146,7 +147,7 @@ def _off(turn: Turn, job: Job, reason: str) -> None:
 
 
 def read_log(turn: Turn, _: Request, args: ReadLog) -> Wrong | None:
-    """Allow a log to be read; what is sent then changes nothing (`scheduler.log_readers`)."""
+    """Allow a job's log to be read; `scheduler.log_readers` then has its agents send it."""
     job = turn.state.jobs.get(args.job)
     if job is None:
         return "args.job", f"there is no job {args.job}"

@@ -11,7 +11,7 @@ _FIELD = "args.lender"
 
 
 def freeze(turn: Turn, request: Request, args: FreezeLoans) -> Wrong | None:
-    """Borrow nothing there any more; a freeze of this name gets this end."""
+    """Borrow nothing more from a lender, or from any; a freeze that holds gets the new end."""
     if args.lender is not None and (wrong := _no_lender(turn.state, args.lender)) is not None:
         return wrong
     if (wrong := _past(turn.state, "args.until_s", args.until_s)) is not None:
@@ -22,7 +22,7 @@ def freeze(turn: Turn, request: Request, args: FreezeLoans) -> Wrong | None:
 
 
 def unfreeze(turn: Turn, request: Request, args: UnfreezeLoans) -> Wrong | None:
-    """Lift a freeze; without a name, all there are."""
+    """Lift the freeze of a lender, or all freezes if none is named."""
     frozen = sorted(turn.state.standing.freezes)
     if not frozen:
         return _FIELD, "nothing is frozen"
@@ -35,7 +35,7 @@ def unfreeze(turn: Turn, request: Request, args: UnfreezeLoans) -> Wrong | None:
 
 
 def recall(turn: Turn, request: Request, args: RecallLoans) -> Wrong | None:
-    """Call nodes on loan back."""
+    """Call the nodes of a lender back that are on loan."""
     state, name = turn.state, args.lender
     if (wrong := _no_lender(state, name) or _past(state, "args.by_s", args.by_s)) is not None:
         return wrong
@@ -51,7 +51,7 @@ def recall(turn: Turn, request: Request, args: RecallLoans) -> Wrong | None:
 
 
 def _no_lender(state: ClusterState, name: str) -> Wrong | None:
-    """Find why nothing can be borrowed from what has this name."""
+    """Find why this name is no lender's; None if it is one."""
     node = state.nodes.get(name)
     pool = state.pools.get(name if node is None else node.pool)
     if pool is None:

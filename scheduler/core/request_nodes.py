@@ -15,15 +15,15 @@ from schemas.requests import (
 
 
 def cordon(turn: Turn, request: Request, args: CordonNode) -> Wrong | None:
-    """Close a node to new work; one that is closed stays so."""
+    """Cordon a node: it takes no new work. One that is cordoned already stays so."""
     if args.node not in turn.state.nodes:
         return _unknown(args.node)
-    _close(turn, request, args.node)
+    _cordon(turn, request, args.node)
     return None
 
 
 def uncordon(turn: Turn, request: Request, args: UncordonNode) -> Wrong | None:
-    """Open a node again; a drain of it is called off."""
+    """Let a node take work again; a drain of it is called off."""
     standing = turn.state.standing
     if args.node not in turn.state.nodes:
         return _unknown(args.node)
@@ -36,13 +36,13 @@ def uncordon(turn: Turn, request: Request, args: UncordonNode) -> Wrong | None:
 
 
 def drain(turn: Turn, request: Request, args: DrainNode) -> Wrong | None:
-    """Close a node and have what runs there leave; a drain under way gets this end."""
+    """Cordon a node and have what runs there leave; a drain under way gets the new deadline."""
     now_s = turn.state.now_s
     if args.node not in turn.state.nodes:
         return _unknown(args.node)
     if args.by_s <= now_s:
         return "args.by_s", f"is {now_s - args.by_s:.0f} s past; name a later time"
-    _close(turn, request, args.node)
+    _cordon(turn, request, args.node)
     begun = facts.DrainStarted(args.node, request.id, request.subject, args.by_s, args.force)
     turn.emit(begun)
     drains.advance(turn)
@@ -50,7 +50,7 @@ def drain(turn: Turn, request: Request, args: DrainNode) -> Wrong | None:
 
 
 def accept(turn: Turn, request: Request, args: AcceptNode) -> Wrong | None:
-    """Let a node join that is not listed; one that was accepted by this name is so as this."""
+    """Let a node join that is not listed; this replaces an earlier acceptance of the same name."""
     state = turn.state
     node, pool = state.nodes.get(args.node or ""), state.pools.get(args.pool)
     if node is not None and node.agent != args.agent:
@@ -75,14 +75,14 @@ def accept(turn: Turn, request: Request, args: AcceptNode) -> Wrong | None:
 
 
 def refuse(turn: Turn, request: Request, args: RefuseNode) -> Wrong | None:
-    """Take an acceptance back; what has joined stays until its agent says its birth again."""
+    """Take an acceptance back; a node that has joined stays until its agent announces it again."""
     if args.node not in turn.state.standing.accepted:
         return "args.node", f"{args.node} was not accepted; `tidegate nodes` lists what was"
     turn.emit(facts.NodeRefused(args.node, request.id, request.subject))
     return None
 
 
-def _close(turn: Turn, request: Request, node: str) -> None:
+def _cordon(turn: Turn, request: Request, node: str) -> None:
     if node not in turn.state.standing.cordons:
         turn.emit(facts.NodeCordoned(node, request.id, request.subject, request.reason))
 

@@ -7,7 +7,7 @@ from scheduler.core.turn import Turn
 from scheduler.policies.registry import gives_back, name_of
 from schemas.requests import ClearPolicy, ClearQuota, Request, SetPolicy, SetQuota
 
-#: As many names as a refusal lists.
+#: The most names that a refusal lists.
 _NAMED = 5
 
 
@@ -29,7 +29,7 @@ def set_quota(turn: Turn, request: Request, args: SetQuota) -> Wrong | None:
 
 
 def clear_quota(turn: Turn, request: Request, args: ClearQuota) -> Wrong | None:
-    """Let the configuration say what a tenant may have."""
+    """Remove the quota that was set for a tenant, so that the configured one holds again."""
     if args.tenant not in turn.state.standing.quotas:
         return "args.tenant", f"no quota was set for {args.tenant}; the configuration's holds"
     turn.emit(facts.QuotaCleared(args.tenant, request.id, request.subject))
@@ -45,7 +45,7 @@ def set_policy(turn: Turn, request: Request, args: SetPolicy) -> Wrong | None:
 
 
 def clear_policy(turn: Turn, request: Request, args: ClearPolicy) -> Wrong | None:
-    """Let the policy decide that the configuration names."""
+    """Go back to the policy that the configuration names."""
     chosen = turn.state.standing.policy
     if chosen is None:
         return "args.verb", "no policy was chosen; the one that is configured decides"

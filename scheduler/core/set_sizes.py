@@ -11,7 +11,7 @@ from scheduler.core import facts
 from scheduler.core.claims import usable
 from scheduler.core.facts import Allocation
 from scheduler.core.pauses import barred
-from scheduler.core.quotas import Ledger, counted
+from scheduler.core.quotas import Ledger
 from scheduler.core.state import ClusterState, Job, Node
 from scheduler.core.transitions import JobState, NodeState
 from scheduler.core.turn import Turn
@@ -58,7 +58,7 @@ def resize(turn: Turn, limits: Mapping[str, int]) -> Iterator[Reason]:
             yield Reason(job.id, "keeps", "operator.scale", (wanted,), (), (need,))
             continue
         verb = "scales_out" if gpus > job.size else "scales_in"
-        before = counted(job)
+        before = ledger.counts(job)
         turn.because(job.id, verb, "operator.scale", gpus=gpus)
         turn.emit(facts.TargetSet(job.id, job.pool or "", allocation, verb))
         ledger.take(job, before)

@@ -246,7 +246,7 @@ class Target:
     @property
     def size(self) -> int:
         """GPUs in all."""
-        return sum(count for _, count in self.placement)
+        return sum([count for _, count in self.placement])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from runtime.executors.folder import ORDER, SHIM
 from runtime.executors.processes import Identity
-from runtime.executors.untrusted_files import read_record
+from runtime.untrusted_files import read_record
 
 #: Beyond the usual grace of a gang, its supervisor needs this long to end what did not leave.
 _LONGER_S = 15.0

@@ -6,15 +6,15 @@ from dataclasses import replace
 from scheduler.core.state import ClusterState, Job
 from scheduler.core.stimuli import Cause
 from schemas.events import JobSubmitted
-from simulator.branch.running import Coming
+from simulator.branch.recorded_gangs import Arrival
 
-#: Of a name, so many characters at most; a number goes behind it.
+#: A name is cut to so many characters before its number is added.
 _NAME_MOST = 110
 
 
-def jobs_like(
+def submissions_like(
     state: ClusterState, wanted: Collection[tuple[str, int]], taken: Collection[str]
-) -> Iterator[tuple[Coming, Job]]:
+) -> Iterator[tuple[Arrival, Job]]:
     """Give the submissions, each with the job that it is like.
 
     Args:
@@ -34,9 +34,9 @@ def jobs_like(
             yield (state.now_s, said, said, cause), like
 
 
-def known_like(found_out: Mapping[str, Job], new: str, like: Job) -> Job:
-    """Give what is known of a job for one that is like it: its speed, and how long it was."""
-    return replace(found_out.get(like.id, like), id=new)
+def knowledge_like(known_later: Mapping[str, Job], new: str, like: Job) -> Job:
+    """Give what is known of a job as that of another like it: its speed, and how long it was."""
+    return replace(known_later.get(like.id, like), id=new)
 
 
 def _submission(like: Job, name: str, now_s: float) -> JobSubmitted:

@@ -10,8 +10,9 @@ from schemas.requests import VerbData
 from simulator.branch.origin import BranchError
 from simulator.branch.places import Places
 
+#: The most nodes that may be added to a pool.
 NODES_MAX = 1000
-#: Jobs like one that may be added.
+#: The most jobs like one that may be added.
 LIKE_MAX = 1000
 
 
@@ -22,9 +23,9 @@ class Change:
     policy: str | None = None  #: A policy with its options.
     settings: dict[str, float] = field(default_factory=dict)
     add: tuple[tuple[str, int], ...] = ()  #: (pool, nodes like its first).
-    lose: tuple[str, ...] = ()  #: Nodes that are lost at once, and stay so.
+    lose: tuple[str, ...] = ()  #: Nodes that are lost at the entry, for good.
     demand: float = 1.0  #: Times what owners need.
-    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`asked.verb_of`).
+    requests: tuple[VerbData, ...] = ()  #: What operators ask for (`requests.verb_of`).
     jobs: tuple[tuple[str, int], ...] = ()  #: (a job, how many like it are submitted).
 
     @property
@@ -33,7 +34,7 @@ class Change:
         return self == Change()
 
     def check(self, state: ClusterState) -> None:
-        """Refuse what cannot be.
+        """Refuse a change that the state cannot have.
 
         Raises:
             BranchError: which option, and why.
@@ -42,36 +43,36 @@ class Change:
             try:
                 make_policy(self.policy)
             except ValueError as error:
-                raise BranchError(f"--policy: {error}") from error
+                raise BranchError("policy", f"{error}") from error
         known = Settings().to_dict() | {"edge_lease_s": 0.0}
         for name in self.settings:
             if name not in known:
-                raise BranchError(f"--set: {name} is no setting; choose of {', '.join(known)}")
+                raise BranchError("settings", f"{name} is no setting; choose of {', '.join(known)}")
         try:
             settings_from({**state.leader.settings, **self.settings})
         except (ValueError, TypeError) as error:
-            raise BranchError(f"--set: {error}") from error
+            raise BranchError("settings", f"{error}") from error
         for pool, count in self.add:
             if pool not in state.pools or not state.pools[pool].nodes:
                 named = ", ".join(sorted(state.pools)) or "none yet"
-                raise BranchError(f"--add-nodes: there is no pool {pool}; there are {named}")
+                raise BranchError("add_nodes", f"there is no pool {pool}; there are {named}")
             if not 1 <= count <= NODES_MAX:
-                raise BranchError(f"--add-nodes: {count} is not between 1 and {NODES_MAX}")
+                raise BranchError("add_nodes", f"{count} is not between 1 and {NODES_MAX}")
         for node in self.lose:
             if node not in state.nodes:
-                raise BranchError(f"--lose: there is no node {node}; `tidegate nodes` lists them")
+                raise BranchError("lose", f"there is no node {node}; `tidegate nodes` lists them")
         for job, count in self.jobs:
             if job not in state.jobs:
                 raise BranchError(
-                    f"--job: there is no job {job} at this entry; `tidegate jobs --all` lists them"
+                    "jobs", f"there is no job {job} at this entry; `tidegate jobs --all` lists them"
                 )
             if not 1 <= count <= LIKE_MAX:
-                raise BranchError(f"--job: {count} is not between 1 and {LIKE_MAX}")
+                raise BranchError("jobs", f"{count} is not between 1 and {LIKE_MAX}")
         if not 0.0 <= self.demand <= 100.0:
-            raise BranchError(f"--demand: {self.demand} is not between 0 and 100")
+            raise BranchError("demand", f"{self.demand} is not between 0 and 100")
 
     def born(self, places: Places) -> list[NodeBorn]:
-        """Describe the nodes that are added, like the first of their pool."""
+        """Give the births of the nodes that are added, each like the first of its pool."""
         found = []
         for pool, count in self.add:
             first = places.in_pool(pool)[0]

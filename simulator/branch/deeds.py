@@ -22,7 +22,7 @@ class Deed:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What has to be alike in two deeds that are the same, beside their time."""
+        """What two deeds must share to count as the same, beside their time."""
         return self.subject, self.kind, self.what
 
     def said(self) -> str:

@@ -1,4 +1,4 @@
-"""The field of a branch: jobs go on as a state knows them, the rest is as the log recorded it."""
+"""The field of a branch: its jobs go on from a state, and all else is as the log recorded it."""
 
 import heapq
 import math
@@ -31,14 +31,14 @@ from schemas.events import (
     WorkerFailed,
 )
 from schemas.requests import SubmitJob
-from simulator.branch.added import jobs_like, known_like
-from simulator.branch.asked import requested
+from simulator.branch.added import knowledge_like, submissions_like
 from simulator.branch.change import Change
-from simulator.branch.drawn import Drawn
+from simulator.branch.draws import Draws
 from simulator.branch.origin import Origin
 from simulator.branch.owners import Shortfall, yesterday
 from simulator.branch.places import Places
-from simulator.branch.running import Coming, Running
+from simulator.branch.recorded_gangs import Arrival, RecordedGangs
+from simulator.branch.requests import requested
 from simulator.driver import Driver
 
 #: Between going back and serving again, in seconds; no log tells it.
@@ -46,27 +46,30 @@ WARM_UP_S = 30.0
 _Act = Callable[[float], None]
 
 
-class Branched:
-    """Ideal agents that go on from a state, and all else that the log says of outside."""
+class BranchField:
+    """Ideal agents and owners that go on from a state, and what the log recorded from outside."""
 
-    def __init__(self, state: ClusterState, origin: Origin, change: Change, drawn: Drawn) -> None:
+    def __init__(self, state: ClusterState, origin: Origin, change: Change, draws: Draws) -> None:
         """Prepare; `state` is the engine's."""
-        self._state, self._origin, self._change, self._drawn = state, origin, change, drawn
+        self._state, self._origin, self._change, self._draws = state, origin, change, draws
         self.places = Places(state)
-        coming: list[Coming] = []
+        arrivals: list[Arrival] = []
         named = set(state.jobs)
         for one in origin.future:
             said = _submission(one)
             if said is not None and said.job not in named:
                 named.add(said.job)
-                coming.append((one.at_s, said, one.data, one.cause))
-        taken = {id(data) for _, _, data, _ in coming}
-        found_out = dict(origin.record.jobs)
-        added = list(jobs_like(state, change.jobs, named | found_out.keys()))
-        found_out |= {one[1].job: known_like(found_out, one[1].job, like) for one, like in added}
-        coming = [*(one for one, _ in added), *coming]
+                arrivals.append((one.at_s, said, one.data, one.cause))
+        taken = {id(data) for _, _, data, _ in arrivals}
+        known_later = dict(origin.record.jobs)
+        added = list(submissions_like(state, change.jobs, named | known_later.keys()))
+        for (_, said, _, _), like in added:
+            known_later[said.job] = knowledge_like(known_later, said.job, like)
+        arrivals = [*(one for one, _ in added), *arrivals]
         self._future = deque(one for one in origin.future if id(one.data) not in taken)
-        self._running = Running(state, coming, found_out, self.places, origin.manner, drawn)
+        self._gangs = RecordedGangs(
+            state, arrivals, known_later, self.places, origin.behaviour, draws
+        )
         self._heap: list[tuple[float, int, _Act]] = []
         self._pushed = 0
         self._serves: dict[str, bool] = {}
@@ -85,19 +88,19 @@ class Branched:
         """When something happens next."""
         heap_s = self._heap[0][0] if self._heap else math.inf
         future_s = self._future[0].at_s if self._future else math.inf
-        return min(self._running.next_s, heap_s, future_s)
+        return min(self._gangs.next_s, heap_s, future_s)
 
     def happen(self, now_s: float) -> None:
-        """Let jobs go on, then what the log recorded, then owners."""
-        self._running.happen(now_s)
+        """Let jobs go on, then what the log recorded happen, then what was put off until now."""
+        self._gangs.happen(now_s)
         while self._future and self._future[0].at_s <= now_s:
             self._recorded(self._future.popleft(), now_s)
         while self._heap and self._heap[0][0] <= now_s:
             heapq.heappop(self._heap)[2](now_s)
 
     def report(self, now_s: float) -> None:
-        """Say what a policy shall know."""
-        self._running.report(now_s)
+        """Send the reports of jobs that a policy is to know of."""
+        self._gangs.report(now_s)
 
     def _then(self, at_s: float, act: _Act) -> None:
         self._pushed += 1
@@ -106,10 +109,10 @@ class Branched:
     # --- the beginning ------------------------------------------------------------------------
 
     def begin(self, driver: Driver) -> None:
-        """Let all go on that the state says is under way, and the change happen."""
+        """Continue all that is under way in the state, and make the change."""
         self._driver, now_s, state = driver, driver.now_s, self._state
         driver.watches.append(self._saw)
-        self._running.begin(self._say)
+        self._gangs.begin(self._say)
         for node in state.nodes.values():
             if state.pools[node.pool].kind != "training":
                 warm_s = (node.returned_s or 0.0) + WARM_UP_S
@@ -121,11 +124,11 @@ class Branched:
                 self._silent.setdefault(node.agent, (deque(), deque()))
         for lender in state.lenders.values():
             self.short.needs(lender.id, lender.gpus_needed, self._has(lender.id), now_s)
-        self._running.resume(now_s)
+        self._gangs.resume(now_s)
         for command in [*state.commands.values()]:
             sent = Command(command.id, command.agent, _Sent(command.kind), command.expires_s)  # type: ignore[arg-type]
             if command.kind == "LendNode":
-                due_s = max(now_s, command.sent_s + self._origin.manner.drain_s)
+                due_s = max(now_s, command.sent_s + self._origin.behaviour.drain_s)
                 self._then(due_s, partial(self._acknowledge, sent))
             elif command.agent not in self._silent:
                 self._acknowledge(sent, now_s)
@@ -185,12 +188,12 @@ class Branched:
                     self._hear(node.agent)
             case WorkerFailed():
                 if data.node not in self._change.lose:
-                    self._running.fail(data.job, data.error, now_s)
+                    self._gangs.fail(data.job, data.error, now_s)
             case LeaderStarted():
                 self._lead(data, one.cause)
             case CurvesLearned():
                 # What is left follows from steps, which are others here.
-                if not self._origin.manner.tells_curves:
+                if not self._origin.behaviour.tells_curves:
                     curves = {job: {**curve, "left": None} for job, curve in data.curves.items()}
                     self._driver.say(CurvesLearned(curves), one.cause)  # type: ignore[arg-type]
             case _:
@@ -233,13 +236,13 @@ class Branched:
         self._boots[cause.source] = cause.bootid
         self._hear(born.agent)
         if began_anew and not born.held and born.node not in self._change.lose:
-            self._running.kill(born.node, now_s)
+            self._gangs.kill(born.node, now_s)
         self._born(born, now_s)
 
     def _tell(self, name: str) -> None:
         node = self._state.nodes.get(name)
         loan = node.loan if node is not None and node.loan_state not in (None, "lending") else None
-        held = self._running.held_on(name)
+        held = self._gangs.held_on(name)
         born = self.places[name].model_copy(update={"held": held, "loan": loan})
         self._say(born, f"/agents/{born.agent}")
 
@@ -252,16 +255,16 @@ class Branched:
     def _die(self, data: NodeDied, now_s: float) -> None:
         if data.node not in self.places.at:
             return
-        self._running.kill(data.node, now_s)
+        self._gangs.kill(data.node, now_s)
         self._serve_as(data.node, False, now_s)
         self._say(data, f"/agents/{self.places[data.node].agent}")
 
     def _saw(self, _: Stimulus, decision: Decision) -> None:
-        """Let the workers of a node end whose lease is over."""
+        """End the workers of a silent node once its lease has ended."""
         for fact in decision.facts:
             if isinstance(fact, facts.NodeLost) and fact.node in self.places.at:
                 if self.places[fact.node].agent in self._silent:
-                    self._running.kill(fact.node, self._driver.now_s)
+                    self._gangs.kill(fact.node, self._driver.now_s)
 
     # --- owners -------------------------------------------------------------------------------
 
@@ -325,7 +328,7 @@ class Branched:
         for lender in [*self._state.lenders]:
             known = self._state.lenders[lender]
             need = yesterday(self._origin.needs, lender, slot, known.gpus_needed)
-            self._needs(lender, need * self._drawn.need(lender, now_s), now_s)
+            self._needs(lender, need * self._draws.need(lender, now_s), now_s)
         length_s = slot_s(self._state)
         if (slot + 1) * length_s <= self._origin.until_s:
             self._then((slot + 1) * length_s, partial(self._slot, slot + 1))
@@ -333,25 +336,25 @@ class Branched:
     # --- commands -----------------------------------------------------------------------------
 
     def obey(self, command: Command, now_s: float) -> None:
-        """Take a command: it is done at once, or begun."""
+        """Carry out a command, at once or later, or keep it for an agent that is silent."""
         data = command.data
         if command.agent in self._silent:
             self._silent[command.agent][0].append(command)
             return
         if isinstance(data, LendNode):
             self._serve_as(data.node, False, now_s)
-            self._then(now_s + self._origin.manner.drain_s, partial(self._acknowledge, command))
+            self._then(now_s + self._origin.behaviour.drain_s, partial(self._acknowledge, command))
             return
         if isinstance(data, ReturnNode):
             self._then(now_s + WARM_UP_S, partial(self._serve, data.node))
         self._acknowledge(command, now_s)
         match data:
-            case StartGang() if data.job in self._running.at:
-                self._running.start(data, now_s)
-            case ScaleGang() if data.job in self._running.at:
-                self._running.scale(data, now_s)
-            case StopGang() if data.job in self._running.at:
-                self._running.stop(data, now_s)
+            case StartGang() if data.job in self._gangs.at:
+                self._gangs.start(data, now_s)
+            case ScaleGang() if data.job in self._gangs.at:
+                self._gangs.scale(data, now_s)
+            case StopGang() if data.job in self._gangs.at:
+                self._gangs.stop(data, now_s)
             case Rebirth():
                 self._say_again(command.agent)
             case _:
@@ -363,7 +366,7 @@ class Branched:
 
 
 class _Sent:
-    """An open command of the log: what it orders is in the state."""
+    """An open command of the log, without what it orders: the state has that."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

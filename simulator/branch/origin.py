@@ -8,6 +8,7 @@ owners needed, failures of gangs) is as recorded in every branch. What followed 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 import orjson
 
@@ -53,17 +54,31 @@ _DRAIN_S = 20.0
 _SAVE_EVERY_S = 900.0
 
 
+#: What a branch is asked for by: each is an option of the command and a field of the API.
+Part = Literal[
+    "entry", "runs", "policy", "settings", "add_nodes", "lose", "demand", "requests", "jobs"
+]
+
+
 class BranchError(ValueError):
-    """What was asked for cannot be branched; says what to do."""
+    """A branch cannot be begun or run as asked; says which part of it, why, and what to do."""
+
+    def __init__(self, part: Part, reason: str) -> None:
+        """`part` of what was asked for cannot be, for a reason."""
+        super().__init__(part, reason)
+        self.part, self.reason = part, reason
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.reason}"
 
 
 @dataclass(slots=True)
-class Manner:
-    """How the agents of a log work, as far as it shows; measured up to the end of the branch."""
+class AgentBehaviour:
+    """How the agents of a log work: their pauses and habits, as measured up to the branch's end."""
 
-    #: A change of size stands still for this share of a start and a save.
+    #: A change of size pauses a job for this share of the time of a start and a save.
     resize_share: float = 1.0
-    instant: bool = False  #: Gangs are up in the moment in which they are ordered.
+    instant: bool = False  #: Gangs run in the moment in which they are ordered.
     tells_curves: bool = False  #: Its agents tell what jobs' speeds are; those of a simulation do.
     saves_every_s: float = float("inf")
     drain_s: float = _DRAIN_S  #: From the order to lend a node until it is lent.
@@ -99,7 +114,7 @@ class Origin:
     origin_s: float  #: When the log began.
     until_s: float  #: When branches end.
     future: list[Stimulus]  #: From outside, in order.
-    manner: Manner
+    behaviour: AgentBehaviour
     record: Recorded
     #: By lender, what it needed by slots until the log goes on no more (`state.Lender.history`).
     needs: dict[str, tuple[int, list[float | None]]]
@@ -111,21 +126,21 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A state of the log's past, from which it is read on instead of from its beginning."""
+class StartState:
+    """An earlier state of the log, so that it need not be read from its beginning."""
 
     state: bytes  #: As JSON.
     digest: str  #: Of its last entry.
     origin_s: float  #: When the log began.
 
 
-def origin(
+def read_origin(
     records: Iterable[Record],
     entry: int | None,
     hours: float,
     *,
     cell: str | None = None,
-    begun: Begun | None = None,
+    start: StartState | None = None,
 ) -> Origin:
     """Read a journal: the state after an entry, and what came until the branch's end.
 
@@ -134,50 +149,51 @@ def origin(
         entry: Number of the entry; None: the newest.
         hours: How long branches are.
         cell: Which cell; None if there is only one.
-        begun: What `records` go on from. How agents work is measured from there on.
+        start: What `records` go on from. How agents work is measured from there on.
 
     Raises:
         BranchError: there is no such entry.
         Unreadable: the journal is missing, damaged, incomplete or of a newer version.
     """
-    state, taken, began_s = ClusterState(), None, 0.0
+    state, origin, began_s = ClusterState(), None, 0.0
     reader = JournalReader(cell)
-    if begun is not None:
-        state, began_s = state_from_dict(orjson.loads(begun.state)), begun.origin_s
-        reader = JournalReader(cell or state.cell, state.number, begun.digest)
+    if start is not None:
+        state, began_s = state_from_dict(orjson.loads(start.state)), start.origin_s
+        reader = JournalReader(cell or state.cell, state.number, start.digest)
     seen, tides = _Seen(), Tides(0.0, 0.0)
-    if begun is not None and state.number - 1 == entry:
-        taken = _taken(state, begun.digest, began_s, hours)
-        tides = Tides(taken.at_s, taken.until_s)
+    if start is not None and state.number - 1 == entry:
+        origin = _origin_at(state, start.digest, began_s, hours)
+        tides = Tides(origin.at_s, origin.until_s)
     for one, stimulus in stimuli(entries(records, reader, None, None)):
         if not state.number:
             state.cell, began_s = reader.cell or "", one.at_s
-        if taken is not None and one.at_s > taken.until_s:
+        if origin is not None and one.at_s > origin.until_s:
             break
         facts_now = _facts(one.decision, one.number)
         fold(state, one)
         seen.saw(stimulus, facts_now, state)
-        if taken is not None:
-            taken.record.deeds += seen.deeds.of(stimulus.at_s, one.number, facts_now)
-            _outside(taken, stimulus)
+        if origin is not None:
+            origin.record.deeds += seen.deeds.of(stimulus.at_s, one.number, facts_now)
+            _take_outside(origin, stimulus)
             tides.look(state)
         elif one.number == entry:
-            taken = _taken(state, one.digest, began_s, hours)
+            origin = _origin_at(state, one.digest, began_s, hours)
             seen.shortfall.begin(state)
-            tides = Tides(taken.at_s, taken.until_s)
+            tides = Tides(origin.at_s, origin.until_s)
             tides.look(state)
     if not state.number:
         of = "" if reader.cell is None else f" of cell {reader.cell}"
         raise Unreadable(f"the log has no journal{of}: there is nothing to branch from")
-    if taken is None:
+    if origin is None:
         if entry is not None:
             raise BranchError(
-                f"--entry: there is no entry {entry}; the log ends at entry {state.number - 1}"
+                "entry",
+                f"there is no entry {entry}; the log ends at entry {state.number - 1}",
             )
-        taken = _taken(state, reader.digest, began_s, hours)
-    _close(taken, state, seen)
-    taken.record.tide = tides.rows if taken.record.goes_on else []
-    return taken
+        origin = _origin_at(state, reader.digest, began_s, hours)
+    _finish(origin, state, seen)
+    origin.record.tide = tides.rows if origin.record.goes_on else []
+    return origin
 
 
 def _facts(decision: bytes, number: int) -> list[object]:
@@ -187,7 +203,7 @@ def _facts(decision: bytes, number: int) -> list[object]:
         raise Unreadable(f"journal: entry {number}: {error}") from error
 
 
-def _taken(state: ClusterState, digest: str, began_s: float, hours: float) -> Origin:
+def _origin_at(state: ClusterState, digest: str, began_s: float, hours: float) -> Origin:
     at_s = state.now_s
     return Origin(
         cell=state.cell,
@@ -198,30 +214,30 @@ def _taken(state: ClusterState, digest: str, began_s: float, hours: float) -> Or
         origin_s=began_s,
         until_s=at_s + 3600.0 * hours,
         future=[],
-        manner=Manner(),
+        behaviour=AgentBehaviour(),
         record=Recorded(at_s, Totals(), {}),
         needs={},
     )
 
 
-def _outside(taken: Origin, stimulus: Stimulus) -> None:
+def _take_outside(origin: Origin, stimulus: Stimulus) -> None:
     data = stimulus.data
     if not isinstance(data, _OUTSIDE):
         return
     if isinstance(data, Requested) and isinstance(data.request.args, ReadLog):
         return
-    taken.future.append(stimulus)
+    origin.future.append(stimulus)
 
 
-def _close(taken: Origin, state: ClusterState, seen: "_Seen") -> None:
-    """Note what the log had come to at the end of the branch, or at its own."""
-    record, end_s = taken.record, min(state.now_s, taken.until_s)
+def _finish(origin: Origin, state: ClusterState, seen: "_Seen") -> None:
+    """Note the state of the log at the end of the branch, or at its own end if that is earlier."""
+    record, end_s = origin.record, min(state.now_s, origin.until_s)
     record.until_s, record.totals = state.now_s, state.totals
     record.jobs = dict(seen.gone) | dict(state.jobs)
     record.waiting = waiting(state)
     record.short_gpu_s = seen.shortfall.until(end_s)
-    taken.needs = {name: (one.slot, list(one.history)) for name, one in state.lenders.items()}
-    taken.manner = seen.manner()
+    origin.needs = {name: (one.slot, list(one.history)) for name, one in state.lenders.items()}
+    origin.behaviour = seen.behaviour()
 
 
 def waiting(state: ClusterState) -> int:
@@ -236,7 +252,7 @@ class _Seen:
     def __init__(self) -> None:
         self.deeds, self.shortfall = Deeds(), Shortfall()
         self.gone: dict[str, Job] = {}  #: Jobs that the state has forgotten since.
-        self._manner = Manner()
+        self._behaviour = AgentBehaviour()
         self._changed: dict[str, tuple[float, bool]] = {}  # when, and whether it was a change
         self._shares: list[float] = []
         self._starts: list[float] = []
@@ -245,11 +261,11 @@ class _Seen:
 
     def saw(self, stimulus: Stimulus, found: list[object], state: ClusterState) -> None:
         """Take an entry, once it is folded."""
-        at_s, data, manner = stimulus.at_s, stimulus.data, self._manner
+        at_s, data, behaviour = stimulus.at_s, stimulus.data, self._behaviour
         if isinstance(data, CurvesLearned):
-            manner.tells_curves |= stimulus.cause.source == ESTIMATOR
+            behaviour.tells_curves |= stimulus.cause.source == ESTIMATOR
         elif isinstance(data, CheckpointCommitted):
-            manner.saves_every_s = _SAVE_EVERY_S
+            behaviour.saves_every_s = _SAVE_EVERY_S
         elif isinstance(data, InferenceLoad):
             self.shortfall.needs(
                 data.node or data.pool, float(data.gpus_needed), float(data.gpus_serving), at_s
@@ -278,12 +294,12 @@ class _Seen:
         if whole_s > 0.0:
             (self._shares if changed else self._starts).append((at_s - began_s) / whole_s)
 
-    def manner(self) -> Manner:
+    def behaviour(self) -> AgentBehaviour:
         """Give what was measured."""
-        manner = self._manner
+        behaviour = self._behaviour
         if self._shares:
-            manner.resize_share = min(1.0, round(fmean(self._shares), 2))
+            behaviour.resize_share = min(1.0, round(fmean(self._shares), 2))
         if self._drained:
-            manner.drain_s = round(fmean(self._drained), 1)
-        manner.instant = bool(self._starts) and max(self._starts) == 0.0
-        return manner
+            behaviour.drain_s = round(fmean(self._drained), 1)
+        behaviour.instant = bool(self._starts) and max(self._starts) == 0.0
+        return behaviour

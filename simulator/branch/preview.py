@@ -28,12 +28,12 @@ _DOES: Mapping[str, Does] = {
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A gang that fares otherwise than in the control, from its first difference on."""
+    """A gang that does something else than in the control, or at another time."""
 
     job: str
     at_s: float
     does: Does
-    #: When it has GPUs after that, by then; None: not within the branch.
+    #: When it has GPUs again; None: not within the branch.
     again_s: float | None
     again_on: Mapping[str, int]  #: Which: by node, how many.
     #: It is what the request is about, or had GPUs there; others follow.
@@ -123,13 +123,13 @@ def _freed(name: str, begin: ClusterState, at_s: float, branch: Branch, asked: V
 
 
 @dataclass(slots=True)
-class _Told:
-    """What one side tells of a job."""
+class _JobDeeds:
+    """What was done to a job on one side."""
 
     deeds: list[Deed] = field(default_factory=list)
 
-    def besides(self, other: "_Told") -> Deed | None:
-        """Give the first deed that the other side has not, or at another time."""
+    def first_not_in(self, other: "_JobDeeds") -> Deed | None:
+        """Give the first deed that the other side does not have, or has at another time."""
         for number, deed in enumerate(self.deeds):
             match = other.deeds[number] if number < len(other.deeds) else None
             if match is None or match.key != deed.key or abs(match.at_s - deed.at_s) > SAME_S:
@@ -144,7 +144,7 @@ def _moves(
     found = []
     for job in {**sides[0], **sides[1]}:
         mine, others = sides[1][job], sides[0][job]
-        deed, missing = mine.besides(others), others.besides(mine)
+        deed, missing = mine.first_not_in(others), others.first_not_in(mine)
         if deed is None and missing is None:
             continue
         does: Does
@@ -168,8 +168,8 @@ def _moves(
     return sorted(found, key=lambda move: (not move.is_subject, move.at_s, move.job))
 
 
-def _by_job(deeds: Sequence[Deed]) -> defaultdict[str, _Told]:
-    found: defaultdict[str, _Told] = defaultdict(_Told)
+def _by_job(deeds: Sequence[Deed]) -> defaultdict[str, _JobDeeds]:
+    found: defaultdict[str, _JobDeeds] = defaultdict(_JobDeeds)
     for deed in deeds:
         if deed.kind in _DOES:
             found[deed.subject].deeds.append(deed)

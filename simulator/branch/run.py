@@ -14,8 +14,8 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.policies.registry import make_policy
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed, Deeds
-from simulator.branch.drawn import Drawn
-from simulator.branch.field import Branched
+from simulator.branch.draws import Draws
+from simulator.branch.field import BranchField
 from simulator.branch.origin import BranchError, Origin, waiting
 from simulator.branch.tides import Tides
 from simulator.driver import Driver
@@ -129,16 +129,16 @@ def branch(
     change = change or Change()
     state = state_from_dict(orjson.loads(origin.state))
     if not state.leader.policy:
-        raise BranchError("--entry: nobody leads the cell at this entry yet; name a later one")
+        raise BranchError("entry", "nobody leads the cell at this entry yet; name a later one")
     change.check(state)
     before = state_from_dict(orjson.loads(origin.state)).totals
-    field_ = Branched(state, origin, change, Drawn(seed))
+    field_ = BranchField(state, origin, change, Draws(seed))
     driver = Driver(
         make_policy(state.leader.policy),
         field_,
         settings_from(state.leader.settings),
         state.leader.policy,
-        skips=origin.manner.tells_curves,
+        skips=origin.behaviour.tells_curves,
         policies=make_policy,
         state=state,
     )
@@ -149,7 +149,7 @@ def branch(
         driver.watches.append(lambda stimulus, decision: watch(state, stimulus, decision))
     driver.resume()
     for refused in seen.refused:  # nothing else was asked for until now
-        raise BranchError(f"--request: {refused.field}: {refused.reason}")
+        raise BranchError("requests", f"{refused.field}: {refused.reason}")
     middle_s = min(max(origin.record.until_s, origin.at_s), origin.until_s)
     outcomes = []
     for end_s in (middle_s, origin.until_s):

@@ -28,7 +28,7 @@ class Recorder:
         self.entries: list[bytes] = []
 
     def saw(self, state: ClusterState, stimulus: Stimulus, decision: Decision) -> None:
-        """Take a decision; a watch of `run.branch`."""
+        """Keep a decision; to be given to `run.branch` as its `watch`."""
         value, self._digest = write_entry(state, stimulus, decision, self._digest)
         self.entries.append(value)
 
@@ -73,14 +73,14 @@ def write_log(
 
 
 def write_tail(entries: Iterable[bytes], path: Path) -> None:
-    """Keep the entries of a branch alone, to be made a log of later."""
+    """Write the entries of a branch alone, from which a log can be made later."""
     with path.open("wb") as file:
         for value in entries:
             file.write(_LENGTH.pack(len(value)) + value)
 
 
 def read_tail(path: Path) -> Iterator[bytes]:
-    """Give the entries that were kept."""
+    """Read the entries that `write_tail` wrote."""
     with path.open("rb") as file:
         while head := file.read(_LENGTH.size):
             yield file.read(_LENGTH.unpack(head)[0])

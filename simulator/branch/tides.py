@@ -1,14 +1,14 @@
-"""The tide of a stretch of time, for drawing: some two hundred looks at the state."""
+"""The tide of a stretch of time, for charts: some two hundred samples of the state."""
 
 from explain.tide import Tide, tide_of
 from scheduler.core.state import ClusterState
 
-#: Into so many parts the time is cut.
+#: The number of parts, each with one sample.
 PARTS = 200
 
 
 class Tides:
-    """Takes looks at a state that goes on, one in each part of a stretch of time."""
+    """Samples a state that goes on, once in each part of a stretch of time."""
 
     def __init__(self, from_s: float, until_s: float) -> None:
         """Begin with none."""
@@ -17,12 +17,12 @@ class Tides:
         self.rows: list[Tide] = []
 
     def look(self, state: ClusterState) -> None:
-        """Look at the state if it is time."""
+        """Take a sample if it is time for the next."""
         if self._next_s <= state.now_s <= self._until_s:
             self._take(state)
 
     def close(self, state: ClusterState) -> None:
-        """Look a last time, at the end."""
+        """Take the last sample, at the end."""
         if not self.rows or state.now_s > self.rows[-1].at_s:
             self._take(state)
 

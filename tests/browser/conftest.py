@@ -102,7 +102,7 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[Process]:
 def demo(browser: Browser, folder: Path) -> Iterator[Window]:
     """Have a demo that goes on meanwhile, and a page of the gateway beside it."""
     port = free_port()
-    command = ["demo", "--hours", "6", "--seconds", "240", "--no-live", "--serve"]
+    command = ["demo", "--hours", "12", "--seconds", "960", "--no-live", "--serve"]
     process = subprocess.Popen(
         [sys.executable, "-m", "console.main", *command, "--port", str(port),
          "--log", str(folder / "day.db")],

@@ -32,14 +32,13 @@ def confirmed(page: Page, verb: str) -> None:
 
 
 def running(window: Window) -> dict[str, Any]:
-    """Wait for a job that runs in the training pool, and give it."""
+    """Wait for jobs that run, best in the training pool; give the one with the most left to do."""
     for _ in range(int(PATIENCE_S)):
         found = window.api("/jobs", state="running", pool="train")["jobs"]
         if not found:
             found = window.api("/jobs", state="running")["jobs"]
         if found:
-            row: dict[str, Any] = found[0]
-            return row
+            return max(found, key=lambda row: float(row["left_s"] or 0.0))
         window.page.wait_for_timeout(1000)
     raise AssertionError("no job ever ran")
 

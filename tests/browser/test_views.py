@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import KINDS, served_night
 from tests.browser.window import Window
@@ -66,14 +67,14 @@ def tide(window: Window, at: int | None) -> None:
         [moment(row["at_s"]), *(figure(row[name]) for name in names)] for row in reversed(rows)
     ]
     last = rows[-1] if at is None else window.api("/tide", points=2, entry=at)["rows"][-1]
+    # The figures are read apart from the picture, and may come after it.
     keys = window.page.locator(".legend")
+    expect(keys.nth(0)).to_contain_text(_said("theirs now", last["owned"]))
+    expect(keys.nth(1)).to_contain_text(_said("training uses", last["used"]))
 
-    def told() -> bool:
-        owners, training = (plain(text) for text in keys.all_inner_texts())
-        theirs, uses = f"theirs now {count(last['owned'])}", f"uses {count(last['used'])}"
-        return theirs in owners and uses in training
 
-    window.until(told, "the legends tell of that moment")  # it is read beside the picture
+def _said(label: str, value: float) -> re.Pattern[str]:
+    return re.compile(rf"{label}\s*{re.escape(count(value))}(?![0-9])")
 
 
 def fleet(window: Window, at: int | None) -> None:
@@ -159,13 +160,27 @@ def loans(window: Window, at: int | None) -> None:
     told = [plain(one) for one in bars.all_inner_texts()]
     assert len(told) == len(reclaims)
     for text, one in zip(told, reclaims, strict=True):
-        assert f"{one['node']} {moment(one['called_s'])} →{one['entry']}" in text
+        assert f"{one['node']} {moment(one['called_s'])} →{one['called_entry']}" in text
         assert one["because"]["sentence"] in text
         assert ("late by" in text) == (one["late_s"] > 0)
 
 
 def decisions(window: Window, at: int | None) -> None:
-    said = window.api("/decisions", limit=200, **of(at))["decisions"]
+    said = window.api("/decisions", limit=200, telling="true", **of(at))["decisions"]
+    assert all(one["commands"] or one["reasons"] for one in said)
+    _same_decisions(window, said)
+    with window.page.expect_response(lambda one: "/decisions" in one.url):
+        window.page.get_by_label("also those without command or reason").check()
+    window.settled()
+    everything = window.api("/decisions", limit=200, **of(at))["decisions"]
+    expect(window.table("Decisions").locator("tbody tr td").first).to_have_text(
+        str(everything[0]["entry"])
+    )
+    assert everything != said
+    _same_decisions(window, everything)
+
+
+def _same_decisions(window: Window, said: list[dict[str, Any]]) -> None:
     shown = window.rows("Decisions")
     assert len(shown) > 10
     for row, told in zip(shown, said, strict=False):
@@ -278,3 +293,31 @@ def test_two_moments_are_compared(window: Window) -> None:
         assert len(shown) == said[f"{kind}_total"]
     sums = window.page.locator("dl.totals > div")
     assert sums.count() == len(said["totals"])
+
+
+def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None:
+    wide, high = 390, 844
+    window.page.set_viewport_size({"width": wide, "height": high})
+    window.open(f"/jobs?entry={PAST}")
+    first = window.table("Jobs").locator("tbody tr:not(.gap)").first
+    why = first.locator("td").filter(has=window.page.locator(".text")).bounding_box()
+    assert why is not None
+    assert why["width"] > 120
+    assert why["x"] + why["width"] <= wide
+    scrubber = window.page.locator(".scrubber")
+    for path in (f"/jobs?entry={PAST}", "/health"):
+        window.open(path)
+        box = scrubber.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= high + 1
+        assert box["height"] < high / 5
+        assert window.page.evaluate("document.documentElement.scrollWidth") <= wide
+
+
+def test_a_mistyped_address_names_the_nearest_view(window: Window) -> None:
+    window.expected.append("404 (Not Found)")
+    window.open("/jbos/job-0009")
+    page = window.page
+    expect(page.locator("main")).to_contain_text("There is no view “jbos”")
+    page.get_by_role("main").get_by_role("link", name="Jobs").click()
+    expect(page.locator("h1")).to_contain_text("job-0009")

@@ -14,7 +14,7 @@ from gateway.limits import Limits
 from tests.client.conftest import running, waiting
 from tests.console.conftest import Run
 from tests.gateway.conftest import Serving
-from tidegate_client import AsyncClient, Client, NotFound, NotKnown, asking, models, parts
+from tidegate_client import AsyncClient, Client, NotFound, NotKnown, models, operations, parts
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_both_clients_read_what_the_command_says(
 async def test_pages_are_of_one_state_and_all_come(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_PAGE", 3)
+    monkeypatch.setattr(operations, "_PAGE", 3)
     async with serving(log) as served, running(served) as client:
         found = [one.job async for one in client.jobs()]
         total = (await served.get("jobs"))["total"]

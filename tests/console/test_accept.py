@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from scheduler.admission import command
+from scheduler.node_admission import command
 from schemas.requests import AcceptNode, RefuseNode
 from tests.builders import node_born, request_of
 from tests.console.conftest import Run

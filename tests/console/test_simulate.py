@@ -17,7 +17,7 @@ from bus.reading import open_log
 from scheduler.policies.interface import Plan, Snapshot
 from scheduler.policies.registry import POLICIES
 from schemas.topics import JOURNAL
-from simulator.branch.origin import origin
+from simulator.branch.origin import read_origin
 from simulator.compare import Case, Done, Numbered, RunError, run_case
 from simulator.remote import ClusterError, DaskCluster
 from tests.console.conftest import Run
@@ -166,7 +166,7 @@ def test_runs_of_a_branch_are_the_same_on_a_cluster(
 
 def _nodes(log: Path) -> list[str]:
     with open_log(log) as opened:
-        begin = origin(opened.records(JOURNAL.name), 200, 0.5)
+        begin = read_origin(opened.records(JOURNAL.name), 200, 0.5)
     return list(json.loads(begin.state)["nodes"])
 
 

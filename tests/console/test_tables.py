@@ -65,7 +65,7 @@ def test_loans_tell_what_is_out_and_what_came_back(
     told_of = tidegate.does("loans", "history", "--log", log).out
     assert "s0" in told_of
     none = tidegate.does("loans", "history", "--late", "--log", log).out
-    assert "No loan came back late" in none
+    assert "No loan is or was late" in none
     target = tmp_path / "loans.json"
     assert tidegate("loans", "--log", log, "--json", target).code == 0
     totals = json.loads(target.read_text())["totals"]

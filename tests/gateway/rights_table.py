@@ -18,12 +18,12 @@ import httpx
 from fastapi import FastAPI
 
 from gateway import openapi
-from gateway.assignment import Bounds, Task
-from gateway.branches import Kept
+from gateway.assignment import Assignment, ProcessLimits
+from gateway.branches import KeptBranch
 from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
-from gateway.work import Journal, branched
-from gateway.workshop import Work
+from gateway.work import Journal, run_branch
+from gateway.workshop import Computation
 from scheduler.core.rights import MAY
 from tests.gateway.conftest import PORT, Served, client_of, opened, serve
 from tests.gateway.test_sight import START_S, As, job, write_two_tenants
@@ -148,9 +148,9 @@ def keep_branch(served: Served) -> None:
     """Have the gateway know a branch of an operator's, which waits."""
     branches, feed = served.gateway.branches, served.feed
     journal = Journal(partial(opened, Path()), feed.cell, feed.origin_s)
-    work = Work("boss", Task(branched, (), Bounds()))
-    branches._kept["b1"] = Kept(
-        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), whole=True
+    work = Computation("boss", Assignment(run_branch, (), ProcessLimits()))
+    branches._kept["b1"] = KeptBranch(
+        "b1", feed, 0, 7, "boss", BranchBody(entry=7), 0.0, journal, work, Path(), replays=True
     )
 
 

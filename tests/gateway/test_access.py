@@ -140,6 +140,23 @@ async def test_what_is_asked_wrongly_is_told_what_to_do(log: Path, serving: Serv
             assert says in document["detail"], path
 
 
+async def test_an_entry_that_is_not_there_any_more_is_refused_alike(
+    log: Path, serving: Serving
+) -> None:
+    async with serving(log) as served:
+        served.feed.index.first = 10  # as that of a log whose beginning was let go
+        for path, parameter in (
+            ("entries/9", "number"),
+            ("overview?entry=9", "entry"),
+            ("diff?entry=9&vs=20", "entry"),
+            ("diff?entry=20&vs=9", "vs"),
+        ):
+            document = problem(await served.client.get(f"/api/v1/{path}"), 404)
+            assert document["parameter"] == parameter, path
+            assert f"{parameter}=9 is not in the log any more" in document["detail"], path
+            assert "begins at entry 10" in document["detail"], path
+
+
 async def test_a_failure_of_ours_tells_no_secrets(
     log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,24 @@ async def test_every_address_of_a_view_is_the_console(
         problem(await browser.get("/index.html"), 404)
 
 
+async def test_a_mistyped_address_is_the_console_which_says_so(
+    log: Path, serving: Serving, built: Path
+) -> None:
+    async with serving(log) as served:
+        served.app.state.static = built
+        browser = served.stranger(accept="text/html,application/xhtml+xml,*/*;q=0.8")
+        stranger = await browser.get("/jbos")
+        assert (stranger.status_code, "tidegate serve" in stranger.text) == (401, True)
+        let_in = await browser.get("/jbos", params={"token": TOKEN})
+        assert (let_in.status_code, let_in.headers["location"]) == (303, "/jbos")
+        for path in ("/jbos", "/jbos/job-0042", "/index.html"):
+            answer = await browser.get(path)
+            assert (answer.status_code, answer.content) == (404, PAGE), path
+            assert answer.headers["content-security-policy"] == POLICY
+        for path in ("/api/v1/jbos", "/api", "/assets/index-zzzz9999.js"):
+            problem(await browser.get(path), 404)
+
+
 async def test_its_files_may_be_kept_for_ever(log: Path, serving: Serving, built: Path) -> None:
     async with serving(log) as served:
         served.app.state.static = built

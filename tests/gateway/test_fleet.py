@@ -66,6 +66,7 @@ async def test_measurements_are_read_once(log: Path, serving: Serving) -> None:
 
         bus.read = counted  # type: ignore[method-assign]
         assert await served.get("fleet") == first
+        assert (await served.get("nodes", limit=1))["nodes"]
         assert reads == [], "nothing is new"
 
 

@@ -32,14 +32,14 @@ async def test_each_reclaim_is_told_from_its_call_to_its_end(log: Path, serving:
             for entry in reversed(entries)
             for said in _facts(entry, "ReclaimStarted")
         ]
-        told = [(row["entry"], row["node"], row["called_s"], row["due_s"]) for row in rows]
+        told = [(row["called_entry"], row["node"], row["called_s"], row["due_s"]) for row in rows]
         assert begun
         assert told == begun
         for row in rows:
-            end = _end(entries, row["entry"], row["node"], len(entries))
+            end = _end(entries, row["called_entry"], row["node"], len(entries))
             assert row["end_entry"] == end
             assert (row["state"] == "going") == (end is None)
-            between = entries[row["entry"] : len(entries) if end is None else end + 1]
+            between = entries[row["called_entry"] : len(entries) if end is None else end + 1]
             empty = [
                 entry["at_s"]
                 for entry in between
@@ -71,12 +71,12 @@ async def test_a_reclaim_in_the_past_has_not_ended_yet(log: Path, serving: Servi
             for row in (await served.get("reclaims"))["reclaims"]
             if row["end_entry"] is not None
         )
-        for entry in (row["entry"], row["end_entry"] - 1):
+        for entry in (row["called_entry"], row["end_entry"] - 1):
             then = (await served.get("reclaims", entry=entry))["reclaims"]
-            was = next(one for one in then if one["entry"] == row["entry"])
+            was = next(one for one in then if one["called_entry"] == row["called_entry"])
             assert (was["state"], was["end_s"], was["end_entry"]) == ("going", None, None)
-        then = (await served.get("reclaims", entry=row["entry"] - 1))["reclaims"]
-        assert all(one["entry"] < row["entry"] for one in then)
+        then = (await served.get("reclaims", entry=row["called_entry"] - 1))["reclaims"]
+        assert all(one["called_entry"] < row["called_entry"] for one in then)
 
 
 async def test_pages_of_reclaims_make_up_the_whole(log: Path, serving: Serving) -> None:
@@ -105,7 +105,27 @@ async def test_what_the_index_has_not_taken_yet_is_told(log: Path, serving: Serv
         index = served.feed.index
         known = index.place
         try:
-            index.place = type(known)(whole[0]["entry"], whole[0]["entry"], known.digest)
+            index.place = type(known)(
+                whole[0]["called_entry"], whole[0]["called_entry"], known.digest
+            )
             assert (await served.get("reclaims", limit=1000))["reclaims"] == whole
         finally:
             index.place = known
+
+
+async def test_lists_of_loans_and_of_reclaims_say_the_same(log: Path, serving: Serving) -> None:
+    same = ("node", "pool", "state", "called_entry", "called_s", "due_s", "end_s", "end_entry")
+    async with serving(log) as served:
+        rows = (await served.get("reclaims", limit=1000))["reclaims"]
+        middle = next(row for row in rows if row["end_s"] is not None)
+        moments: list[dict[str, Any]] = [{}, {"entry": middle["end_entry"] - 1}]
+        for moment in moments:
+            told = (await served.get("reclaims", limit=1000, **moment))["reclaims"]
+            loans = (await served.get("loans/history", **moment))["loans"]
+            called = [one for one in loans if one["called_entry"] is not None]
+            key = [(row["called_entry"], row["node"]) for row in told]
+            assert sorted(key) == sorted((one["called_entry"], one["node"]) for one in called)
+            for one in called:
+                row = told[key.index((one["called_entry"], one["node"]))]
+                for name in (*same, "late_s"):
+                    assert row[name] == one[name], name

@@ -81,7 +81,8 @@ async def test_any_moment_is_that_of_the_log_cut_there(
             found = await served.get("loans", entry=entry)
             assert (found["loans"], found["totals"]) == (loans["loans"], loans["totals"])
             told = [one async for one in entries(bus, truth.cell, WANTED, entry + 1)]
-            past = plain(loans_in(told, {node.id: node.pool for node in nodes_of(truth)}))
+            pools = {node.id: node.pool for node in nodes_of(truth)}
+            past = plain(loans_in(told, pools, truth.state.now_s))
             assert (await served.get("loans/history", entry=entry))["loans"] == past
             overview = await served.get("overview", entry=entry)
             assert overview["now_s"] == truth.state.now_s
@@ -128,6 +129,11 @@ async def test_decisions_are_found_by_subject_and_rule(log: Path, serving: Servi
         end = served.feed.entries
         whole = await every(served, "decisions", "decisions", limit=500)
         assert [row["entry"] for row in whole] == list(range(end - 1, -1, -1))
+        telling = await every(served, "decisions", "decisions", limit=40, telling=True)
+        assert telling == [
+            row for row in whole if row["commands"] or row["reasons_total"] or row["error"]
+        ]
+        assert 0 < len(telling) < len(whole)
         entries = {n: await served.get(f"entries/{n}") for n in range(0, end, 3)}
         rule = next(r["rule"] for row in whole for r in row["reasons"])
         found = {row["entry"] for row in await every(served, "decisions", "decisions", rule=rule)}
@@ -139,6 +145,11 @@ async def test_decisions_are_found_by_subject_and_rule(log: Path, serving: Servi
             facts = entry["decision"].get("facts", [])
             concerns = any(fields.get("job") == job for _, fields in facts)
             assert not concerns or number in {row["entry"] for row in about}
+        said = await every(served, "decisions", "decisions", subject=job, limit=3, telling=True)
+        found_telling = {row["entry"] for row in telling}
+        assert [one["entry"] for one in said] == [
+            one["entry"] for one in about if one["entry"] in found_telling
+        ]
         both = await every(served, "decisions", "decisions", subject=job, rule=rule)
         assert {row["entry"] for row in both} <= found & {row["entry"] for row in about}
 

@@ -12,7 +12,7 @@ from runtime.core import GangStarted
 from runtime.durable import write_json
 from runtime.executors.folder import read_json
 from runtime.executors.progress import ProgressFile
-from runtime.executors.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
+from runtime.untrusted_files import RECORD_MAX_BYTES, fits, open_regular_file, read_tail
 from tests.workers import IDLE, Bench
 
 

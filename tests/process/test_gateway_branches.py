@@ -18,7 +18,7 @@ import pytest
 from bus.reading import import_log, open_log
 from gateway import branches
 from gateway.subjects import Role, Sight
-from gateway.workshop import EACH_MOST
+from gateway.workshop import PER_SUBJECT_MAX
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
 from tests.demo_log import _demo, log
@@ -193,7 +193,7 @@ async def test_what_cannot_be_is_refused_with_its_field(log: Path) -> None:
             served.gateway.limits._writes.clear()
             found = await asked(served, status, **body)
             assert found.get("parameter", "").startswith(field), (body, found)
-        for _ in range(EACH_MOST):
+        for _ in range(PER_SUBJECT_MAX):
             served.gateway.limits._writes.clear()
             await asked(served)
         assert "wait or run already" in (await asked(served, 429))["detail"]
@@ -245,7 +245,7 @@ async def test_a_forecast_is_the_range_of_branches_without_change(log: Path) -> 
 
         found = {row["job"]: await forecast(row["job"]) for row in jobs}
         journal = await served.gateway.branches._journal(served.feed, entry)
-        assert len(served.gateway.branches._foretold) == 1, "one is of all jobs"
+        assert len(served.gateway.branches._forecasts) == 1, "one is of all jobs"
         deeds = await asyncio.to_thread(_deeds, journal, entry)
         ended = (await served.get("jobs", state="completed", entry=entry))["jobs"][0]["job"]
         assert (await forecast(ended))["ends"] is None
@@ -303,7 +303,7 @@ async def test_a_proof_whose_process_was_killed_is_begun_again(log: Path) -> Non
         assert (await served.get("verified"))["state"] == "none"
         verifying.again_s = 1e9
         again = verifying._proofs[served.feed.cell]
-        await served.until(lambda: again.level)
+        await served.until(lambda: again.caught_up)
         assert (await served.get("verified"))["state"] == "identical"
 
 
@@ -350,13 +350,14 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
             from functools import partial
             from pathlib import Path
             from gateway import children
-            from gateway.assignment import Bounds, Task
-            from gateway.verifying import verified
+            from gateway.assignment import ProcessLimits, Assignment
+            from gateway.verifying import verify_journal
             from gateway.work import Journal
             from tests.gateway.conftest import opened
 
             journal = Journal(partial(opened, Path({str(log)!r})), "default", 0.0)
-            asyncio.run(children.work(Task(verified, (journal,), Bounds()), lambda said: None))
+            assignment = Assignment(verify_journal, (journal,), ProcessLimits())
+            asyncio.run(children.run(assignment, lambda said: None))
             """
         )
     )

@@ -1,5 +1,6 @@
 """A branch: its control does what the log did; saved, it replays; the rest is refused."""
 
+import pickle
 from pathlib import Path
 
 import orjson
@@ -12,11 +13,11 @@ from scheduler.core.stimuli import Cause, Stimulus
 from scheduler.core.transitions import JobState, NodeState
 from schemas.events import GangHeld, NodeDied
 from schemas.topics import JOURNAL
-from simulator.branch.asked import verb_of
 from simulator.branch.change import Change
 from simulator.branch.deeds import differences, first_difference
-from simulator.branch.origin import Begun, BranchError, Origin, origin
+from simulator.branch.origin import BranchError, Origin, StartState, read_origin
 from simulator.branch.places import Places
+from simulator.branch.requests import verb_of
 from simulator.branch.run import branch
 from tests.golden.alter import Capture, ran
 
@@ -37,7 +38,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("entry", [2600, 3001])
 def test_a_control_does_what_a_simulated_log_did(night: Path, entry: int) -> None:
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), entry, 3.0)
+        begin = read_origin(opened.records(JOURNAL.name), entry, 3.0)
     control = branch(begin)
     assert len(begin.record.deeds) > 20
     assert first_difference(begin.record.deeds, control.deeds) is None
@@ -51,7 +52,7 @@ def test_a_node_loses_its_gangs_if_its_agent_began_anew_and_lists_none(
     night: Path, boots: int, lists: bool, loses: bool
 ) -> None:
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), 2600, 0.5)
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 0.5)
     state = state_from_dict(orjson.loads(begin.state))
     jobs = {job.id: job for job in state.jobs.values() if job.state is JobState.RUNNING}
     job = jobs[min(jobs)]
@@ -77,7 +78,7 @@ def _facts(begin: Origin) -> list[object]:
 
 def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), 3001, 1.0)
+        begin = read_origin(opened.records(JOURNAL.name), 3001, 1.0)
     state = state_from_dict(orjson.loads(begin.state))
     job = next(job for job in state.jobs.values() if job.state is JobState.RUNNING)
     name = min(job.allocation)
@@ -90,7 +91,7 @@ def test_a_drain_that_is_asked_for_empties_the_node(night: Path) -> None:
 
 def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path) -> None:
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 1.0)
     state = state_from_dict(orjson.loads(begin.state))
     like = next(job for job in state.jobs.values() if job.state is JobState.RUNNING)
     asked = Change(jobs=((like.id, 2),))
@@ -112,17 +113,20 @@ def test_jobs_like_one_of_the_log_come_at_the_entry_and_are_as_it_is(night: Path
         if like.deadline_s is not None:
             assert job.deadline_s == begin.at_s + like.deadline_s - like.submit_s
     assert found.violations == 0
-    with pytest.raises(BranchError, match="--job: there is no job nobody"):
+    with pytest.raises(BranchError, match="there is no job nobody") as refused:
         branch(begin, Change(jobs=(("nobody", 1),)))
+    assert refused.value.part == "jobs"
+    back = pickle.loads(pickle.dumps(refused.value))  # runs are made by other processes
+    assert (back.part, back.reason) == (refused.value.part, refused.value.reason)
 
 
 def test_a_log_that_is_read_from_its_middle_gives_the_same_branch(night: Path) -> None:
     with open_log(night) as opened:
         records = list(opened.records(JOURNAL.name))
-    whole, middle = origin(records, 2600, 0.5), origin(records, 2500, 0.5)
-    at = Begun(middle.state, middle.digest, middle.origin_s)
+    whole, middle = read_origin(records, 2600, 0.5), read_origin(records, 2500, 0.5)
+    at = StartState(middle.state, middle.digest, middle.origin_s)
     for entry, of in ((2600, whole), (2500, middle)):
-        later = origin(records[2501:], entry, 0.5, begun=at)
+        later = read_origin(records[2501:], entry, 0.5, start=at)
         assert (later.state, later.digest, later.origin_s) == (of.state, of.digest, of.origin_s)
         assert later.future == of.future
         assert later.record.deeds == of.record.deeds
@@ -130,7 +134,7 @@ def test_a_log_that_is_read_from_its_middle_gives_the_same_branch(night: Path) -
 
 def test_deeds_that_differ_are_listed_in_order_beginning_with_the_first(night: Path) -> None:
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 1.0)
     control, changed = branch(begin).deeds, branch(begin, Change(policy="fifo")).deeds
     found = differences(control, changed, 10**6)
     assert found[0] == first_difference(control, changed)
@@ -161,7 +165,7 @@ def test_runs_draw_what_nobody_measured_and_meet_the_same_failures(
         assert least <= found[side]["used_gpu_h"] <= most
     assert found["ranges"]["difference"]["used_gpu_h"][0] < 0.0
     with open_log(night) as opened:
-        begin = origin(opened.records(JOURNAL.name), 2600, 1.0)
+        begin = read_origin(opened.records(JOURNAL.name), 2600, 1.0)
     dies = NodeDied(node="node-003", reason="recorded")
     at_s = begin.at_s + 60.0
     begin.future = [Stimulus(at_s, dies, Cause("/agents/train", 1, 10**8, at_s)), *begin.future]
@@ -195,7 +199,7 @@ def test_a_branch_differs_is_the_same_again_and_replays(
 @pytest.mark.parametrize("name", ["fifo", "tide", "brokers"])
 def test_an_old_log_is_branched(name: str) -> None:
     with open_log(GOLDEN / f"{name}.jsonl.zst") as opened:
-        begin = origin(opened.records(JOURNAL.name), 200, 1.0)
+        begin = read_origin(opened.records(JOURNAL.name), 200, 1.0)
     lost = min(node for node in orjson.loads(begin.state)["nodes"])
     changed = branch(begin, Change(lose=(lost,), demand=1.2))
     assert branch(begin).violations == changed.violations == 0

@@ -21,11 +21,11 @@ from schemas.requests import (
     VerbData,
 )
 from schemas.topics import JOURNAL
-from simulator.branch.asked import relative
 from simulator.branch.change import Change
 from simulator.branch.deeds import Deed
-from simulator.branch.origin import Origin, origin
+from simulator.branch.origin import Origin, read_origin
 from simulator.branch.preview import Preview, preview
+from simulator.branch.requests import relative
 from simulator.branch.run import Branch, branch
 
 LOG = Path(__file__).parent.parent / "golden" / "aryl.jsonl.zst"
@@ -35,7 +35,7 @@ HOURS = 1.0
 @pytest.fixture(scope="module")
 def begin() -> Origin:
     with open_log(LOG) as opened:
-        return origin(opened.records(JOURNAL.name), 80, HOURS)
+        return read_origin(opened.records(JOURNAL.name), 80, HOURS)
 
 
 @pytest.fixture(scope="module")

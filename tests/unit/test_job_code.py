@@ -21,7 +21,7 @@ from console.packing import packed
 from runtime.checkpoints.errors import CheckpointError
 from runtime.executors.sections import MachineOptions
 from runtime.jobcode import unpacking
-from runtime.jobcode.fetching import CodeRefused, Wanted, brought, place_of
+from runtime.jobcode.fetching import CodeRefused, CodeSource, fetch_code, split_address
 from runtime.jobcode.rules import Unfit, check_link, parts_of
 from schemas.programs import Program
 
@@ -255,7 +255,7 @@ def test_links_that_are_let_through_never_lead_out_whatever_they_pass(
 def test_code_comes_from_an_allowed_place(
     allowed: tuple[str, ...], tenant: str | None, rest: str
 ) -> None:
-    assert place_of(URL, tenant, allowed)[1] == rest
+    assert split_address(URL, tenant, allowed)[1] == rest
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_code_of_anywhere_else_is_refused_with_what_to_do(
     allowed: tuple[str, ...], tenant: str | None, word: str
 ) -> None:
     with pytest.raises(CodeRefused, match=word):
-        place_of(URL, tenant, allowed)
+        split_address(URL, tenant, allowed)
 
 
 @pytest.mark.parametrize(
@@ -301,9 +301,9 @@ def test_a_place_is_the_begin_of_addresses(place: str) -> None:
         MachineOptions.model_validate({"code": [place]})
 
 
-def wanted(url: str, place: str, digest: str | None = None) -> Wanted:
+def wanted(url: str, place: str, digest: str | None = None) -> CodeSource:
     program = Program(argv=["true"], code=url, code_sha256=digest)
-    return Wanted(program, "red", (place,), 8, None)
+    return CodeSource(program, "red", (place,), 8, None)
 
 
 def test_a_link_in_an_allowed_folder_leads_no_further(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_link_in_an_allowed_folder_leads_no_further(tmp_path: Path) -> None:
     for name, word in (("a.zip", "is a link that leads elsewhere"), ("pipe.zip", "no plain file")):
         url = f"file://{shared}/{name}"
         with pytest.raises(CheckpointError, match=word):
-            brought(wanted(url, f"file://{shared}"), tmp_path / "job", threading.Event())
+            fetch_code(wanted(url, f"file://{shared}"), tmp_path / "job", threading.Event())
 
 
 class _Sends(BaseHTTPRequestHandler):
@@ -357,7 +357,9 @@ def server() -> Iterator[str]:
 def test_a_server_does_not_lead_the_agent_on_to_another_address(
     server: str, tmp_path: Path
 ) -> None:
-    there = brought(wanted(f"{server}/code/b.zip", f"{server}/code"), tmp_path, threading.Event())
+    there = fetch_code(
+        wanted(f"{server}/code/b.zip", f"{server}/code"), tmp_path, threading.Event()
+    )
     assert (there / "key").read_text() == "x"
     with pytest.raises((CheckpointError, CodeRefused)):
-        brought(wanted(f"{server}/code/a.zip", f"{server}/code"), tmp_path, threading.Event())
+        fetch_code(wanted(f"{server}/code/a.zip", f"{server}/code"), tmp_path, threading.Event())

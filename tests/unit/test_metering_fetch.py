@@ -8,7 +8,7 @@ import pytest
 
 from runtime.http_client import HttpError, HttpTimeoutError, HttpTooLargeError, check_url
 from runtime.metering.fetch import fetch
-from runtime.metering.periodic import monotonic_s
+from runtime.periodic import monotonic_s
 from tests.metering.pages import (
     Answer,
     Site,

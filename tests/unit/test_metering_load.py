@@ -7,9 +7,9 @@ import pytest
 
 from runtime.metering.demand import DemandSettings
 from runtime.metering.load import ScrapedLoad
-from runtime.metering.periodic import monotonic_s
 from runtime.metering.scrape import Replica, Scraper
 from runtime.meters import LoadMeter
+from runtime.periodic import monotonic_s
 from schemas.events import InferenceLoad
 from tests.metering.pages import Site, hanging, page, served, text
 from tests.patience import wait_until

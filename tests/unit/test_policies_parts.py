@@ -9,7 +9,7 @@ import pytest
 from scheduler.policies.parts.forecast import ForecastOptions, forecast
 from scheduler.policies.parts.gang import Backfill, Claim, Holder, start
 from scheduler.policies.parts.placement import keep, place
-from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
+from scheduler.policies.parts.victims import RULES, Occupant, assess, choose
 
 # --- placement ------------------------------------------------------------------------------------
 
@@ -103,24 +103,24 @@ def test_gaps_in_the_history_are_not_zeros() -> None:
 
 
 def test_free_nodes_first_then_extras_then_jobs() -> None:
-    rigid = Tenant(base=8, held={0: 8})
-    elastic = Tenant(base=4, held={1: 4, 2: 4}, shrink_cost=0.1)
-    tenants, nodes = [rigid, elastic], [0, 1, 2, 3]
-    assert choose(tenants, nodes, 1).nodes == (3,)
-    two = choose(tenants, nodes, 2)
+    rigid = Occupant(base=8, held={0: 8})
+    elastic = Occupant(base=4, held={1: 4, 2: 4}, shrink_cost=0.1)
+    occupants, nodes = [rigid, elastic], [0, 1, 2, 3]
+    assert choose(occupants, nodes, 1).nodes == (3,)
+    two = choose(occupants, nodes, 2)
     assert (two.stopped, two.shrunk, two.cost) == ((), (1,), 0.1)
-    three = choose(tenants, nodes, 3)
+    three = choose(occupants, nodes, 3)
     assert (len(three.nodes), len(three.stopped)) == (3, 1)
-    assert choose(tenants, nodes, 9).nodes == (0, 1, 2, 3)
+    assert choose(occupants, nodes, 9).nodes == (0, 1, 2, 3)
 
 
 def test_the_job_that_loses_least_falls() -> None:
-    tenants = [Tenant(8, {0: 8}, stop_cost=900.0), Tenant(8, {1: 8}, stop_cost=100.0)]
-    assert choose(tenants, [0, 1], 1).nodes == (1,)
+    occupants = [Occupant(8, {0: 8}, stop_cost=900.0), Occupant(8, {1: 8}, stop_cost=100.0)]
+    assert choose(occupants, [0, 1], 1).nodes == (1,)
 
 
-def random_tenants(rng: np.random.Generator, nodes: int, jobs: int, unit: bool) -> list[Tenant]:
-    tenants = []
+def random_occupants(rng: np.random.Generator, nodes: int, jobs: int, unit: bool) -> list[Occupant]:
+    occupants = []
     for _ in range(jobs):
         span = int(rng.integers(1, 5))
         first = int(rng.integers(0, nodes))
@@ -128,8 +128,8 @@ def random_tenants(rng: np.random.Generator, nodes: int, jobs: int, unit: bool) 
         extra = 0 if unit else int(rng.integers(0, 3))
         base = max(1, sum(held.values()) - extra)
         cost = 1.0 if unit else float(rng.uniform(1, 10))
-        tenants.append(Tenant(base, held, cost, 0.0 if unit else 0.1))
-    return tenants
+        occupants.append(Occupant(base, held, cost, 0.0 if unit else 0.1))
+    return occupants
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -138,16 +138,16 @@ def test_victims_are_close_to_the_best(unit: bool) -> None:
     rng = np.random.default_rng(11)
     found = best = 0.0
     for _ in range(120):
-        tenants = random_tenants(rng, 8, 8, unit)
+        occupants = random_occupants(rng, 8, 8, unit)
         need = int(rng.integers(1, 7))
-        found += choose(tenants, range(8), need).cost
-        best += min(assess(tenants, nodes).cost for nodes in combinations(range(8), need))
+        found += choose(occupants, range(8), need).cost
+        best += min(assess(occupants, nodes).cost for nodes in combinations(range(8), need))
     assert best <= found <= best * 1.02
 
 
 def test_an_unknown_rule_is_named() -> None:
     with pytest.raises(ValueError, match="'cheap' is not known; choose among fraction"):
-        choose([Tenant(1, {0: 1})], [0], 1, rules=("cheap",))
+        choose([Occupant(1, {0: 1})], [0], 1, rules=("cheap",))
     assert RULES == ("fraction", "count", "ratio")
 
 

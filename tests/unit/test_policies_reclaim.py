@@ -5,15 +5,15 @@ import pytest
 
 from benchmarks.reclaim import LARGE, case, measure, optimum
 from scheduler.policies.parts.evacuation import MEND_STEPS, Evacuation
-from scheduler.policies.parts.victims import RULES, Tenant, assess, choose
+from scheduler.policies.parts.victims import RULES, Occupant, assess, choose
 
 
-def evacuation(tenants: list[Tenant], nodes: list[int]) -> Evacuation:
+def evacuation(occupants: list[Occupant], nodes: list[int]) -> Evacuation:
     return Evacuation(
-        [tenant.held for tenant in tenants],
-        [tenant.base for tenant in tenants],
-        [tenant.stop_cost for tenant in tenants],
-        [tenant.shrink_cost for tenant in tenants],
+        [occupant.held for occupant in occupants],
+        [occupant.base for occupant in occupants],
+        [occupant.stop_cost for occupant in occupants],
+        [occupant.shrink_cost for occupant in occupants],
         nodes,
     )
 
@@ -46,52 +46,52 @@ def test_mended_reclaims_stop_at_most_two_in_a_hundred_jobs_too_many() -> None:
 
 def test_the_program_agrees_with_a_case_solved_by_hand() -> None:
     """Two gangs of two servers: one falls, not one of each."""
-    tenants = [Tenant(16, {0: 8, 1: 8}), Tenant(16, {2: 8, 3: 8})]
-    assert optimum(tenants, 4, 2) == (1.0, 1.0)
-    assert choose(tenants, range(4), 2).stopped == (0,)
-    assert choose(tenants, [2, 3, 0, 1], 2).stopped == (1,), "among equals, the first given"
+    occupants = [Occupant(16, {0: 8, 1: 8}), Occupant(16, {2: 8, 3: 8})]
+    assert optimum(occupants, 4, 2) == (1.0, 1.0)
+    assert choose(occupants, range(4), 2).stopped == (0,)
+    assert choose(occupants, [2, 3, 0, 1], 2).stopped == (1,), "among equals, the first given"
 
 
 @pytest.mark.parametrize("layout", ["random", "contiguous", "packed"])
 def test_what_is_counted_is_what_counting_anew_gives(layout: str) -> None:
     rng = np.random.default_rng(5)
     for _ in range(12):
-        tenants = case(rng, 12, 20, layout, weighed=bool(rng.random() < 0.5))
+        occupants = case(rng, 12, 20, layout, weighed=bool(rng.random() < 0.5))
         nodes = sorted(rng.permutation(12)[:9].tolist())
-        state = evacuation(tenants, nodes)
+        state = evacuation(occupants, nodes)
         for _ in range(25):
             at = int(rng.integers(9))
             if at in state.chosen:
                 state.drop(at)
             else:
                 state.add(at)
-        anew = evacuation(tenants, nodes)
+        anew = evacuation(occupants, nodes)
         for at in state.chosen:
             anew.add(at)
         assert figures(state) == figures(anew)
-        says = assess(tenants, [nodes[at] for at in state.chosen])
+        says = assess(occupants, [nodes[at] for at in state.chosen])
         assert state.cost == pytest.approx(says.cost)
         assert state.stopped == len(says.stopped)
         state.clear()
-        assert figures(state) == figures(evacuation(tenants, nodes))
+        assert figures(state) == figures(evacuation(occupants, nodes))
 
 
 def test_mending_a_large_reclaim_ends_and_does_no_harm() -> None:
     servers, jobs, need = LARGE
-    tenants = case(np.random.default_rng(8), servers, jobs, "random")
-    found = choose(tenants, range(servers), need)
+    occupants = case(np.random.default_rng(8), servers, jobs, "random")
+    found = choose(occupants, range(servers), need)
     assert len(found.nodes) == need
-    alone = [choose(tenants, range(servers), need, (rule,)) for rule in RULES]
+    alone = [choose(occupants, range(servers), need, (rule,)) for rule in RULES]
     assert found.cost <= min(one.cost for one in alone)
-    state = evacuation(tenants, list(range(servers)))
+    state = evacuation(occupants, list(range(servers)))
     state.fill(need, "ratio")
     state.mend()
     assert state.steps <= MEND_STEPS + 2 * 2 * 32, "the last trial may end"
 
 
 def test_gpus_above_a_base_are_taken_before_jobs_fall() -> None:
-    elastic = [Tenant(8, {0: 8, 1: 4}, 1.0, 0.01), Tenant(4, {2: 4, 1: 4}, 1.0, 0.01)]
-    rigid = Tenant(8, {3: 8})
+    elastic = [Occupant(8, {0: 8, 1: 4}, 1.0, 0.01), Occupant(4, {2: 4, 1: 4}, 1.0, 0.01)]
+    rigid = Occupant(8, {3: 8})
     found = choose([*elastic, rigid], range(4), 1)
     assert (found.nodes, found.stopped, found.shrunk) == ((2,), (), (1,))
     # The second job can give up one of its servers, not both.
@@ -99,6 +99,6 @@ def test_gpus_above_a_base_are_taken_before_jobs_fall() -> None:
 
 
 def test_a_job_that_holds_less_than_its_base_falls_by_any_node() -> None:
-    tenants = [Tenant(16, {0: 4, 1: 4}), Tenant(8, {2: 8}, 0.5)]
-    assert choose(tenants, range(3), 1).stopped == (1,)
-    assert choose(tenants, range(3), 2).stopped == (0,)
+    occupants = [Occupant(16, {0: 4, 1: 4}), Occupant(8, {2: 8}, 0.5)]
+    assert choose(occupants, range(3), 1).stopped == (1,)
+    assert choose(occupants, range(3), 2).stopped == (0,)

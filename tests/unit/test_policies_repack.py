@@ -76,6 +76,22 @@ def test_no_more_move_than_must() -> None:
     assert nodes(found) == {"new": 1, "two": 1}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_node_is_the_cheapest_of_all_and_of_equal_ones_the_first(seed: int) -> None:
+    """Nodes are looked at from the cheapest gang on, but the answer is that of a look at all."""
+    rng = np.random.default_rng(seed)
+    held = [int(gpus) for gpus in rng.integers(1, 3, 12)]
+    cost = [float(price) for price in rng.integers(1, 5, 12)]  # many are equal
+    jobs = [Job(f"j{n:02}", held={f"train-{n:03}": gpus}) for n, gpus in enumerate(held)]
+    seen = snapshot([Pool("train", nodes=12, gpus=4)], [*jobs, Job("one"), Job("two")])
+    moves = {job.id: price for job, price in zip(jobs, cost, strict=True)}
+    found = repacked(seen, {"one": 4, "two": 4}, move=moves)
+    went = [name for name in found.targets if name.startswith("j")]
+    ranked = sorted(moves, key=lambda name: (moves[name], name))
+    assert went == sorted(ranked[: len(went)])
+    assert went
+
+
 def test_only_smaller_gangs_on_one_node_move() -> None:
     jobs = [Job("a", held={"train-000": 2, "train-001": 2}), Job("b", held={"train-000": 1})]
     found = repacked(snapshot([TRAIN], [*jobs, Job("new")]), {"new": 2}, move={"b": INF})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler.policies.interface import Kind, LoanPhase, Need, Reason, Snapshot, Target
+from scheduler.policies.tide import market
 from scheduler.policies.tide.commitments import PROMISED
 from scheduler.policies.tide.limits import clear_within
 from scheduler.policies.tide.quotas import quotas_of
@@ -192,6 +193,18 @@ def test_who_is_given_what_it_needs_has_it(pools: list[Pool], quotas: dict[str, 
     wanted |= {"quota_gpus"} if quotas else {"market.outbid", "market.price"}
     wanted |= {"migrates"} if len(pools) > 1 and not quotas else set()
     assert wanted <= {name for name, times in tried.items() if times >= 5}
+
+
+@pytest.mark.parametrize("quotas", QUOTAS)
+def test_a_market_worked_on_in_parts_is_the_same(
+    quotas: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large markets are worked on some jobs of one site at a time: no number, no word differs."""
+    policy, seens = Tide(quotas=quotas), [crowd(seed, THREE) for seed in range(12)]
+    whole = [plan(seen, policy) for seen in seens]
+    monkeypatch.setattr(market, "_AT_ONCE", 10)
+    assert len(market.by_part(np.zeros((3, 4, 5)))) == 6
+    assert [plan(seen, policy) for seen in seens] == whole
 
 
 def without(seen: Snapshot, policy: Tide, rivals: Sequence[str]) -> dict[str, tuple[str, int]]:

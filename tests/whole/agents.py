@@ -26,7 +26,7 @@ from runtime.service import AgentService, Schedule
 from runtime.simulated import Physics, SimulatedExecutor
 from runtime.simulated_owner import SimulatedMeter, SimulatedOwner, simulated_machine
 from runtime.store import StoreError
-from scheduler.admission import PoolRule
+from scheduler.node_admission import PoolRule
 from schemas.journal import ENTRY_VERSION
 from tests.chaos.owners import Effect
 from tests.whole.bridges import Told

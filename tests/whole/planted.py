@@ -98,8 +98,8 @@ def _steps_believed() -> AbstractContextManager[Any]:
 def _anybody_speaks() -> AbstractContextManager[Any]:
     """Whoever can write says what it likes of whatever it likes."""
     return _both(
-        patch("scheduler.taking.foreign", lambda state, envelope: None),
-        patch("scheduler.taking.unlisted", lambda rules, state, born: None),
+        patch("scheduler.batch.foreign", lambda state, envelope: None),
+        patch("scheduler.batch.unlisted", lambda rules, state, born: None),
         patch("scheduler.intake.out_of_turn", lambda envelope: None),
     )
 

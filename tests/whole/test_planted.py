@@ -14,7 +14,7 @@ HOURS = 2.0
 BEGIN = {
     "lease_ignored": 16,
     "quotas_forgotten": 19,
-    "set_quotas_forgotten": 16,
+    "set_quotas_forgotten": 34,
     "supervisors_forget": 30,
 }
 

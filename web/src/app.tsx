@@ -18,7 +18,7 @@ import { Search } from "./search.tsx";
 import { Connection } from "./standing.tsx";
 import { scheme, switchTheme } from "./theme.ts";
 import { Confirm } from "./verbs.tsx";
-import { VIEWS, viewOf } from "./views/index.ts";
+import { VIEWS, nearestView, viewOf } from "./views/index.ts";
 
 export function App() {
   const { view: path, id } = route.value;
@@ -38,7 +38,7 @@ export function App() {
           <>
             <h1>Nothing here</h1>
             <Empty title={`There is no view “${path}”.`}>
-              <a href={href({ view: "tide" })}>Go to the tide</a>
+              <Nearest to={path} id={id} />
             </Empty>
           </>
         ) : (
@@ -59,6 +59,17 @@ export function App() {
       <Help />
       <Search />
     </div>
+  );
+}
+
+/** The view that was meant, as far as its name tells. */
+function Nearest({ to, id }: { to: string; id: string | null }) {
+  const near = nearestView(to);
+  if (near === undefined) return <a href={href({ view: "tide" })}>Go to the tide</a>;
+  return (
+    <>
+      The nearest is <a href={href({ view: near.path, id: near.One === undefined ? null : id })}>{near.title}</a>
+    </>
   );
 }
 

@@ -8,6 +8,8 @@ export interface Head {
   entry: number | null;
   now_s: number | null;
   problem: string | null;
+  /** Why nobody decides here now, and what to do; null: a scheduler leads. */
+  nobody_leads: string | null;
 }
 
 /** The newest entry that the stream told of; null before it did. */

@@ -1,6 +1,6 @@
 /** Rows of a list over pages of the gateway; all pages are of one state, so that none tears. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { type Params, Problem, address, read } from "./api.ts";
+import { type Answer, type Params, type Path, Problem, type Schemas, address, read } from "./api.ts";
 import { head } from "./live.ts";
 import { type Repeated, repeated } from "./repeated.ts";
 import { route } from "./route.ts";
@@ -44,8 +44,25 @@ interface Got<Row> {
   entry: number | null;
 }
 
-/** Read a list, such as usePages<JobRow>("/api/v1/jobs", "jobs", { state: "queued" }). */
-export function usePages<Row>(path: string, field: string, params: Params = {}): Rows<Row> {
+/** Jobs may be asked for in part: who does looks at no more than those fields. */
+type Page<P extends Path> = P extends "/api/v1/jobs" ? Schemas["JobsPage"] : Answer<P>;
+type Listed<P extends Path> = {
+  [F in keyof Page<P>]: Page<P>[F] extends readonly object[] ? F : never;
+}[keyof Page<P>] &
+  string;
+type RowOf<P extends Path, F> = F extends keyof Page<P>
+  ? Page<P>[F] extends readonly (infer Row)[]
+    ? Row
+    : never
+  : never;
+
+/** Read a list, such as usePages("/api/v1/jobs", "jobs", { state: "queued" }). */
+export function usePages<P extends Path, F extends Listed<P>>(
+  path: P,
+  field: F,
+  params: Params = {},
+): Rows<RowOf<P, F>> {
+  type Row = RowOf<P, F>;
   const { cell, entry } = route.value;
   const question = address(path, { cell, entry, ...params });
   const [got, setGot] = useState<Got<Row> | null>(null);

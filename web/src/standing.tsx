@@ -1,11 +1,11 @@
 /** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
 import { useEffect, useState } from "preact/hooks";
-import { count, duration } from "./format.ts";
+import { capital, count, duration } from "./format.ts";
 import { connection, head, heardAt, signedOut } from "./live.ts";
 import { useProof } from "./proof.ts";
 import { isPast } from "./route.ts";
 
-/** Live, past, or how old the data is that is still drawn. */
+/** Live, past, ended, or how old the data is that is still drawn. */
 export function Connection() {
   const state = connection.value;
   const old = useNow(state !== "live");
@@ -31,7 +31,14 @@ export function Connection() {
     );
   }
   if (state === "connecting") return <span class="dot connecting">connecting</span>;
-  return isPast.value ? <span class="dot past">past</span> : <span class="dot live">live</span>;
+  if (isPast.value) return <span class="dot past">past</span>;
+  const nobody = head.value?.nobody_leads ?? null;
+  if (nobody === null) return <span class="dot live">live</span>;
+  return (
+    <span class="dot ended" role="status" title={capital(nobody)}>
+      ended<span class="hidden">: {capital(nobody)}</span>
+    </span>
+  );
 }
 
 /** The time by this browser's clock, each second while that is needed. */

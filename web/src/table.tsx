@@ -11,6 +11,12 @@ export interface Column<Row> {
   width?: string;
   /** What the server sorts by; without it, the column cannot be sorted. */
   sort?: string;
+  /** Left out where there is room for few columns, as on a phone. */
+  less?: boolean;
+}
+
+function looks<Row>(column: Column<Row>): string {
+  return `${column.number ? "number" : ""}${column.less ? " less" : ""}`;
 }
 
 interface Props<Row> {
@@ -196,7 +202,7 @@ function Row<Row>(props: {
           </td>
         )}
         {columns.map((column) => (
-          <td key={column.name} class={column.number ? "number" : ""}>
+          <td key={column.name} class={looks(column)}>
             {column.cell(row)}
           </td>
         ))}
@@ -223,16 +229,16 @@ function Heading<Row>(props: {
   const { column, sort, onSort } = props;
   const by = column.sort;
   const order = sort === by ? "ascending" : sort === `-${by}` ? "descending" : "none";
-  const style = column.width === undefined ? {} : { width: column.width };
+  const style = column.width === undefined ? {} : { "--width": column.width };
   if (by === undefined || onSort === undefined) {
     return (
-      <th class={column.number ? "number" : ""} style={style} scope="col">
+      <th class={looks(column)} style={style} scope="col">
         {column.title}
       </th>
     );
   }
   return (
-    <th class={column.number ? "number" : ""} style={style} scope="col" aria-sort={order}>
+    <th class={looks(column)} style={style} scope="col" aria-sort={order}>
       <button type="button" onClick={() => onSort(order === "ascending" ? `-${by}` : by)}>
         {column.title}
       </button>

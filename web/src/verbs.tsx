@@ -1,8 +1,9 @@
 /** Asking the scheduler for something: say what, say why, confirm; then tell what came of it. */
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Problem, type Schemas, asked, problemOf } from "./api.ts";
+import { Problem, type Schemas, send } from "./api.ts";
 import { plural } from "./format.ts";
+import { head } from "./live.ts";
 import { EntryLink, Name } from "./parts.tsx";
 import { route } from "./route.ts";
 
@@ -45,25 +46,20 @@ function newKey(): string {
 }
 
 /** Send one request; asked again with the same key, it is done once. */
-export async function post(
+export function post(
   args: Args,
   reason: string,
   options: { key?: string; dryRun?: boolean } = {},
 ): Promise<Schemas["RequestAnswer"]> {
-  const { cell } = route.value;
-  const url = `/api/v1/requests${cell === null ? "" : `?cell=${encodeURIComponent(cell)}`}`;
-  const answer = await asked(url, {
+  return send("/api/v1/requests", {
     method: "POST",
+    cell: route.value.cell,
     headers: {
-      "Content-Type": "application/json",
-      "X-Tidegate": "console",
       Prefer: "wait=5",
       ...(options.dryRun ? {} : { "Idempotency-Key": options.key ?? newKey() }),
     },
-    body: JSON.stringify({ args, reason, ...(options.dryRun ? { dry_run: true } : {}) }),
+    body: { args, reason, ...(options.dryRun ? { dry_run: true } : {}) },
   });
-  if (!answer.ok) throw await problemOf(answer);
-  return (await answer.json()) as Schemas["RequestAnswer"];
 }
 
 const PREVIEWED = 20;
@@ -127,12 +123,16 @@ function Dialog({ of }: { of: Asking }) {
   const close = (): void => {
     open.value = null;
   };
+  const nobody = head.value?.nobody_leads ?? null;
   const busy = results?.some((one) => one.said === "asking") ?? false;
   return (
     <dialog ref={dialog} class="confirm" aria-labelledby="confirm-title" onClose={close}>
       <form method="dialog" onSubmit={(event) => (results === null ? void send(event) : undefined)}>
         <h2 id="confirm-title">{of.title}</h2>
         <p class="quiet">{of.about}</p>
+        {nobody !== null && results === null && (
+          <p role="status">It will wait, as nobody decides here now: {nobody}.</p>
+        )}
         <ul class="asked" aria-live="polite">
           {of.requests.map(({ name, args }, place) => (
             <li key={name}>
@@ -166,7 +166,7 @@ function Dialog({ of }: { of: Asking }) {
             />
           </label>
         ) : (
-          <p role="status">{summary(results)}</p>
+          <p role="status">{summary(results, nobody)}</p>
         )}
         <div class="row end">
           <button type="button" onClick={() => dialog.current?.close()} disabled={busy}>
@@ -197,12 +197,13 @@ function Said(props: { result: Result | undefined; refusal: string | undefined }
   );
 }
 
-function summary(results: readonly Result[]): string {
+function summary(results: readonly Result[], nobody: string | null): string {
   const number = (said: Result["said"]): number => results.filter((one) => one.said === said).length;
   const parts = [];
   if (number("done") > 0) parts.push(`${number("done")} done`);
   if (number("pending") > 0) {
-    parts.push(`${number("pending")} sent, which no scheduler has taken yet: is one running?`);
+    const why = nobody === null ? "which no scheduler has taken yet" : `which wait: ${nobody}`;
+    parts.push(`${number("pending")} sent, ${why}`);
   }
   if (number("refused") > 0) parts.push(`${number("refused")} refused`);
   if (number("asking") > 0) parts.push(`asking for ${plural(number("asking"), "request")}…`);

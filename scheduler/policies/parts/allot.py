@@ -216,6 +216,8 @@ def _reasons(
         found.append(Reason(jobs.ids[job], verb, why.rule, figures, why.lost_to, why.needs))
     ids, told = jobs.ids, whys.get
     waits: list[int] = ((jobs.phase == WAITING) & (size == 0)).nonzero()[0].tolist()
-    for job, why in [(job, told(job, usual)) for job in waits]:
-        found.append(Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs))
+    found += [
+        Reason(ids[job], "waits", why.rule, why.figures, why.lost_to, why.needs)
+        for job, why in [(job, told(job, usual)) for job in waits]
+    ]
     return found

@@ -5,6 +5,7 @@ points. The steepest steps of all jobs, as far as the GPUs go, are the best ther
 is but for the last step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from scheduler.policies.interface import Floats, Ints
 
 #: Gains per GPU below this are noise.
 LEAST_SLOPE = 1e-12
+#: The least of the others.
+_LEAST_STEP = float(np.nextafter(LEAST_SLOPE, 1.0))
 #: In the place of minus infinity, where a difference of two of those would be no number.
 _LEAST = -1e300
 #: Jobs times levels squared up to which all steps of all jobs are looked at at once.
@@ -37,6 +40,13 @@ class Steps:
         return int(self.cost.cumsum().searchsorted(gpus, side="right")) if gpus > 0 else 0
 
 
+def joined(parts: Sequence[Steps]) -> Steps:
+    """Return the steps of several, one after the other."""
+    columns = ((one.row, one.end, one.cost, one.slope) for one in parts)
+    row, end, cost, slope = map(np.concatenate, zip(*columns, strict=True))
+    return Steps(row, end, cost, slope)
+
+
 def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     """Return the steps of each job's hull, from a level up.
 
@@ -49,35 +59,40 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     n, k = value.shape
     # From a level that is not allowed no step has a gain that could be compared.
     now = value[np.arange(n), start]
-    best = np.maximum.reduce(np.ascontiguousarray(value.T))
+    by_level = np.ascontiguousarray(value.T)  # numpy is slow along so short an axis as levels
+    best = np.maximum.reduce(by_level)
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
-    # Largest level first: of equal slopes the first is found, so there are fewer steps.
-    here, own = k - 1 - start[mine], np.maximum(value[mine, ::-1], _LEAST)
-    # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
-    down = sizes[::-1].astype(np.float64)
-    extra = down - down[:, None]
+    # (k, k) GPUs to a level from another; infinite, so that nothing is gained, where not more.
+    gpus = sizes.astype(np.float64)
+    extra = gpus[:, None] - gpus
     extra[extra <= 0] = np.inf
     if not len(mine):
         return Steps(mine, mine, mine, now[:0])
+    own = np.maximum(by_level.take(mine, axis=1), _LEAST)
     few = own.size * k <= _AT_ONCE
-    row, before, to, slope = (_walk if few else _rounds)(mine, here, own, extra)
+    row, before, end, slope = (_walk if few else _rounds)(mine, start[mine], own, extra)
     order = _steepest(slope, row, row // (n // groups))
-    before, end = k - 1 - before[order], k - 1 - to[order]
-    return Steps(row[order], end, sizes[end] - sizes[before], slope[order])
+    end = end[order]
+    return Steps(row[order], end, sizes[end] - sizes[before[order]], slope[order])
 
 
-#: Rows, levels from and to, slopes of steps; levels are counted from the largest.
+#: Rows, levels from and to, slopes of steps.
 _Found = tuple[Ints, Ints, Ints, Floats]
 
 
 def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
     """Find the best step from each level at once, then follow each job's: quicker for few jobs."""
-    slopes = own[:, None, :] - own[:, :, None]
-    slopes /= extra
+    top = len(own) - 1
+    # Largest level first: of equal slopes the first is found, so there are fewer steps.
+    down = own.T[:, ::-1]
+    slopes = down[:, None, :] - down[:, :, None]
+    slopes /= extra.T[::-1, ::-1]
     best: list[list[int]] = slopes.argmax(axis=2).tolist()
     rise: list[list[float]] = np.maximum.reduce(slopes, axis=2).tolist()
     row, before, to, slope = list[int](), list[int](), list[int](), list[float]()
-    for job, level, ahead, gains in zip(mine.tolist(), here.tolist(), best, rise, strict=True):
+    for job, level, ahead, gains in zip(
+        mine.tolist(), (top - here).tolist(), best, rise, strict=True
+    ):
         while gains[level] > LEAST_SLOPE:
             row.append(job)
             before.append(level)
@@ -85,24 +100,27 @@ def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
             level = ahead[level]
             to.append(level)
     row_of, here, end = np.array((row, before, to), dtype=np.int64)
-    return row_of, here, end, np.array(slope, dtype=np.float64)
+    return row_of, top - here, top - end, np.array(slope, dtype=np.float64)
 
 
 def _rounds(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
     """Take one step of every job per round."""
-    each, rounds = np.arange(len(mine)), list[_Found]()
-    now = own[each, here]
+    rounds = list[_Found]()
     while len(mine):
-        slope = own - now[:, None]
-        slope /= extra.take(here, axis=0)
-        to = slope.argmax(axis=1)
-        steepest = slope[each[: len(mine)], to]
-        rises = (steepest > LEAST_SLOPE).nonzero()[0]
+        now = own[here, np.arange(len(mine))]
+        steepest, end = np.full(len(mine), _LEAST_STEP), np.zeros(len(mine), dtype=np.int16)
+        for level in range(1, len(own)):
+            slope = own[level] - now
+            slope /= extra[level].take(here)
+            # Of equal slopes the largest level counts, so there are fewer steps.
+            np.maximum(end, (slope >= steepest) * np.int16(level), out=end)
+            np.maximum(steepest, slope, out=steepest)
+        to, rises = end.astype(np.int64), end.nonzero()[0]
         if len(rises) < len(mine):
-            mine, here, to, own = mine[rises], here[rises], to[rises], own.take(rises, axis=0)
+            mine, here, to, own = mine[rises], here[rises], to[rises], own.take(rises, axis=1)
             steepest = steepest[rises]
         rounds.append((mine, here, to, steepest))
-        here, now = to, own[each[: len(mine)], to]
+        here = to
     row, before, to, slope = map(np.concatenate, zip(*rounds, strict=True))
     return row, before, to, slope
 

@@ -17,7 +17,7 @@ from scheduler.policies.interface import (
 )
 from scheduler.policies.parts.curves import Curves, curves
 from scheduler.policies.parts.loans import LoanOptions, Loans, Outlook, lends, reclaims
-from scheduler.policies.parts.victims import RULES, Tenant, Victims, choose
+from scheduler.policies.parts.victims import RULES, Occupant, Victims, choose
 
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 _OWNED, _LENDING, _LENT = map(int, (LoanPhase.OWNED, LoanPhase.LENDING, LoanPhase.LENT))
@@ -212,12 +212,12 @@ def _reclaim(
     lender, decision = seen.lenders[index], outlook.reclaims(index)
     if not decision.reclaim:
         return
-    tenants, names = _tenants(seen, curve, lender.nodes)
-    found: Victims = choose(tenants, decision.reclaim_from, decision.reclaim, rules)
+    occupants, names = _occupants(seen, curve, lender.nodes)
+    found: Victims = choose(occupants, decision.reclaim_from, decision.reclaim, rules)
     lose = {*found.stopped, *found.shrunk}  # asked only for membership
     on_node: dict[int, list[int]] = {node: [] for node in found.nodes}
-    for index, tenant in enumerate(tenants):
-        for node in tenant.held:
+    for index, occupant in enumerate(occupants):
+        for node in occupant.held:
             if node in on_node:
                 on_node[node].append(index)
     # The nodes that are free soonest are given back for the earliest needs.
@@ -231,7 +231,7 @@ def _reclaim(
         loans.reasons.append(reason)
 
 
-def _tenants(seen: Snapshot, curve: Curves, nodes: Ints) -> tuple[list[Tenant], list[str]]:
+def _occupants(seen: Snapshot, curve: Curves, nodes: Ints) -> tuple[list[Occupant], list[str]]:
     """Return the jobs on a lender's nodes, with what preempting each would cost in GPU-seconds."""
     jobs, holdings = seen.jobs, seen.holdings
     theirs = np.zeros(len(seen.nodes.ids), dtype=np.bool_)
@@ -251,15 +251,15 @@ def _tenants(seen: Snapshot, curve: Curves, nodes: Ints) -> tuple[list[Tenant], 
     triples = (holdings.job[mine], holdings.node[mine], holdings.gpus[mine])
     for job, node, gpus in zip(*(column.tolist() for column in triples), strict=True):
         held[job][node] = gpus
-    tenants = []
+    occupants = []
     for index, (job, where) in enumerate(held.items()):
         size = sum(where.values())
         stop = size * wasted_s[index]
         if movable[job]:
-            tenants.append(Tenant(base[index], where, stop, size * pause_s[index]))
+            occupants.append(Occupant(base[index], where, stop, size * pause_s[index]))
         else:
-            tenants.append(Tenant(size, where, stop * _MOVING_COST))
-    return tenants, [jobs.ids[job] for job in held]
+            occupants.append(Occupant(size, where, stop * _MOVING_COST))
+    return occupants, [jobs.ids[job] for job in held]
 
 
 def _movable(seen: Snapshot, curve: Curves) -> Bools:

@@ -5,6 +5,7 @@ gang that would lie across nodes takes one, and those who leave it go where ther
 Gandiva defragments (Xiao et al., OSDI '18); here it is one decision with the placement.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -39,8 +40,10 @@ class Stayers:
         self._seen, self._repack, self._stays = seen, repack, stays
         self._most = int(seen.nodes.gpus.max(initial=0))  # that a node has
         self._apart: list[float] = []
-        #: By pool and node: the cheapest to move first, and how many GPUs they hold.
-        self._on: dict[int, dict[int, list[Stayer]]] | None = None
+        #: By node: the cheapest to move first.
+        self._on: dict[int, list[Stayer]] | None = None
+        #: By pool: its nodes with such gangs, that with the cheapest first, each after that cost.
+        self._order: dict[int, list[tuple[float, int]]] = {}
 
     def leave_for(
         self, job: int, size: int, pool: int, room: FreeGpus
@@ -60,29 +63,32 @@ class Stayers:
             return {}
         if self._on is None:
             self._on = self._look()
-        best, least = None, self._apart[job]
-        on = self._on.get(pool, {}) if least > 0.0 else {}
-        for node, all_there in on.items():
-            if not all_there or all_there[0][0] >= least:
-                continue  # the first is the cheapest
-            short = size - room.free(node)
-            there = [one for one in all_there if one[2] < size]
+        least, at, gone = self._apart[job], -1, list[Stayer]()
+        order = self._order.get(pool, []) if least > 0.0 else []
+        for cheapest, node in order:
+            if cheapest > least:
+                break
+            there = [one for one in self._on[node] if one[2] < size]
             # One has to go.
-            if not there or there[0][0] >= least:
+            if not there or there[0][0] > least:
                 continue
-            found = _fewest(there, short)
+            found = _fewest(there, size - room.free(node))
             cost = sum(one[0] for one in found)
-            if found and cost < least:
-                best, least = (node, found), cost
-        if best is None:
+            # Of equal ones the first node; none for as much as it loses on two.
+            if found and (cost, node) < (least, at):
+                least, at, gone = cost, node, found
+        if not gone:
             return {}
-        node, gone = best
-        on[node] = [one for one in on[node] if one not in gone]
+        there = self._on[at]
+        del order[bisect_left(order, (there[0][0], at))]
+        there = self._on[at] = [one for one in there if one not in gone]
+        if there:
+            insort(order, (there[0][0], at))
         for one in gone:
-            room.give(node, one[2])
-        return {one[1]: (node, one[2]) for one in gone}
+            room.give(at, one[2])
+        return {one[1]: (at, one[2]) for one in gone}
 
-    def _look(self) -> dict[int, dict[int, list[Stayer]]]:
+    def _look(self) -> dict[int, list[Stayer]]:
         """Find who may be moved."""
         held, repack = self._seen.holdings, self._repack()
         self._apart = repack.apart.tolist()
@@ -98,10 +104,14 @@ class Stayers:
         each = zip(
             cost[rows].tolist(), held.job[rows].tolist(), held.gpus[rows].tolist(), strict=True
         )
-        where = zip(self._seen.nodes.pool[node].tolist(), node.tolist(), strict=True)
-        found: dict[int, dict[int, list[Stayer]]] = {}
-        for (pool, there), one in zip(where, each, strict=True):
-            found.setdefault(pool, {}).setdefault(there, []).append(one)
+        found: dict[int, list[Stayer]] = {}
+        for there, one in zip(node.tolist(), each, strict=True):
+            found.setdefault(there, []).append(one)
+        pools: list[int] = self._seen.nodes.pool.tolist()
+        for there, gangs in found.items():
+            self._order.setdefault(pools[there], []).append((gangs[0][0], there))
+        for order in self._order.values():
+            order.sort()
         return found
 
 

@@ -17,8 +17,8 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
-    """A job that holds GPUs on nodes that may have to be emptied."""
+class Occupant:
+    """A job with GPUs on nodes that may have to be emptied."""
 
     base: int  #: GPUs below which it must stop.
     held: Mapping[int, int]  #: node -> GPUs, everywhere.
@@ -28,7 +28,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Nodes to empty, and what that does to jobs. Jobs are indices into the tenants."""
+    """Nodes to empty, and what that does to jobs. Jobs are indices into the occupants."""
 
     nodes: tuple[int, ...]  #: ascending.
     stopped: tuple[int, ...]  #: jobs that lose their base.
@@ -37,30 +37,30 @@ class Victims:
     rule: str  #: which rule found it.
 
 
-def assess(tenants: Sequence[Tenant], nodes: Sequence[int], rule: str = "given") -> Victims:
+def assess(occupants: Sequence[Occupant], nodes: Sequence[int], rule: str = "given") -> Victims:
     """Say what emptying exactly these nodes does."""
     gone = frozenset(nodes)  # asked only for membership
     stopped, shrunk, cost = [], [], 0.0
-    for job, tenant in enumerate(tenants):
-        taken = sum(gpus for node, gpus in tenant.held.items() if node in gone)
+    for job, occupant in enumerate(occupants):
+        taken = sum(gpus for node, gpus in occupant.held.items() if node in gone)
         if not taken:
             continue
-        if sum(tenant.held.values()) - taken < tenant.base:
+        if sum(occupant.held.values()) - taken < occupant.base:
             stopped.append(job)
-            cost += tenant.stop_cost
+            cost += occupant.stop_cost
         else:
             shrunk.append(job)
-            cost += tenant.shrink_cost
+            cost += occupant.shrink_cost
     return Victims(tuple(sorted(nodes)), tuple(stopped), tuple(shrunk), cost, rule)
 
 
 def choose(
-    tenants: Sequence[Tenant], nodes: Sequence[int], need: int, rules: Sequence[str] = RULES
+    occupants: Sequence[Occupant], nodes: Sequence[int], need: int, rules: Sequence[str] = RULES
 ) -> Victims:
     """Choose `need` of `nodes` to empty: free ones, then extras, then the cheapest jobs.
 
     Args:
-        tenants: Jobs with GPUs on any of the nodes.
+        occupants: Jobs with GPUs on any of the nodes.
         nodes: Nodes that may be emptied. Among equals the first ones given go first.
         need: How many; at most all of them are chosen.
         rules: Which of `RULES` to try: `fraction` charges a job in equal parts to its nodes
@@ -78,17 +78,17 @@ def choose(
     need = min(need, len(nodes))
     if need <= 0:
         return Victims((), (), (), 0.0, "none")
-    busy = {node for tenant in tenants for node in tenant.held}  # asked only for membership
+    busy = {node for occupant in occupants for node in occupant.held}  # asked only for membership
     free = [node for node in nodes if node not in busy]
     if len(free) >= need:
         return Victims(tuple(sorted(free[:need])), (), (), 0.0, "free")
     taken = [node for node in nodes if node in busy]
     rest = need - len(free)
     state = Evacuation(
-        [tenant.held for tenant in tenants],
-        [tenant.base for tenant in tenants],
-        [tenant.stop_cost for tenant in tenants],
-        [tenant.shrink_cost for tenant in tenants],
+        [occupant.held for occupant in occupants],
+        [occupant.base for occupant in occupants],
+        [occupant.stop_cost for occupant in occupants],
+        [occupant.shrink_cost for occupant in occupants],
         taken,
     )
     best: tuple[float, int, list[int], str] | None = None
@@ -105,4 +105,4 @@ def choose(
             state.add(node)
         if state.mend():
             chosen, rule = list(state.chosen), "mended"
-    return assess(tenants, [*free, *(taken[node] for node in chosen)], rule)
+    return assess(occupants, [*free, *(taken[node] for node in chosen)], rule)

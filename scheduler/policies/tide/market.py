@@ -13,6 +13,8 @@ from scheduler.policies.parts.allot import closing
 DOUBLING_S = 2.0
 #: Who is about to end is taken to need this much longer, so that nobody is ever for free.
 SHORTEST_S = 1.0
+#: So many numbers are worked on at once.
+_AT_ONCE = 2**16
 _TRAINING, _EDGE = int(Kind.TRAINING), int(Kind.EDGE)
 
 
@@ -83,17 +85,19 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     here = home[at], at, present[at]
 
     sizes = np.concatenate(([0], jobs.sizes))
-    own = np.zeros((len(rows), len(sizes)))
+    # In memory levels come first, in all that has them: numpy is slow along so short an axis.
+    own = np.zeros((len(sizes), len(rows))).T
     np.maximum(jobs.rate[rows], 0.0, out=own[:, 1:])
     most = np.maximum.accumulate(own, axis=1)
-    pays = np.zeros(own.shape, dtype=np.bool_)
+    pays = np.zeros_like(own, dtype=np.bool_)
     np.greater(own[:, 1:], most[:, :-1], out=pays[:, 1:])
     own = np.where(own > 0, most, 0.0)
     base = pays.argmax(axis=1)
     unit = own[np.arange(len(rows)), base] / sizes[base]
     work = np.maximum(jobs.remaining_steps[rows], unit * sizes[base] * SHORTEST_S)
     fits = jobs.memory_mib[rows] <= seen.pools.gpu_memory_mib[sites][:, None]
-    rate = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)[:, :, None] * own
+    pace = np.where(fits, jobs.affinity.T[sites[:, None], rows], 0.0)
+    rate = (pace * own.T[:, None]).transpose(1, 2, 0)
     may = pays & (rate > 0)
     edge = (kind == _EDGE).nonzero()[0]
     if len(edge):
@@ -103,18 +107,23 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         may[edge] = _largest(may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None])
     may[here] = True
     if len(edge):
-        rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
+        rate[edge] *= may[edge] | ~pays
     gpus = room[sites].astype(np.int64)
     may &= (sizes <= gpus[:, None])[:, None, :]
     may[here] = True
 
     start_s = _start_s(seen, rows, sizes)
-    pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
+    pause_s = np.empty_like(rate)
+    np.add(_transfer_s(seen, rows, sites, home)[:, :, None], start_s, out=pause_s)
     pause_s[:, :, 0] = 0.0
     pause_s[here] = np.maximum(jobs.changed_s[rows[at]] + start_s[here[1:]] - seen.now_s, 0.0)
-    takes_s = np.full(rate.shape, math.inf)
-    np.divide(work[:, None], rate, out=takes_s, where=may)
-    takes_s += pause_s
+    takes_s = np.empty_like(rate)
+    for part in by_part(rate):
+        own_s = takes_s[part]
+        with np.errstate(divide="ignore"):
+            np.divide(work[part[1], None], rate[part], out=own_s)
+        own_s -= barred(may[part])
+        own_s += pause_s[part]
     return Market(
         now_s=seen.now_s,
         rows=rows,
@@ -138,6 +147,26 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     )
 
 
+def by_part(columns: Floats) -> list[tuple[slice, slice]]:
+    """List parts of (S, r, k) in which to work on it: sites and jobs, all if they are few.
+
+    Results in between then stay in the processor's cache, and their memory is used again.
+    """
+    count, r, k = columns.shape
+    if columns.size <= _AT_ONCE:
+        return [(slice(None), slice(None))]
+    many = max(_AT_ONCE // k, 1)
+    starts = range(0, r, many)
+    return [(slice(s, s + 1), slice(at, at + many)) for s in range(count) for at in starts]
+
+
+def barred(may: Bools) -> Floats:
+    """Return 0 where something may be, -inf where not: to add is much faster than to choose."""
+    with np.errstate(divide="ignore"):
+        found: Floats = 1.0 - 1.0 / may
+    return found
+
+
 def _largest(may: Bools) -> Bools:
     """(E, r, k) the largest size alone of those that a job may have: a server runs one gang."""
     last = may.shape[2] - 1 - may[:, :, ::-1].argmax(axis=2)
@@ -147,8 +176,9 @@ def _largest(may: Bools) -> Bools:
 
 def _start_s(seen: Snapshot, rows: Ints, sizes: Ints) -> Floats:
     """(r, k) how long a start at each size takes, checkpoint and gang included."""
-    once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows][:, None]
-    start_s = np.where(once_s > 0.0, once_s + DOUBLING_S * _doublings(sizes), 0.0)
+    once_s = (seen.jobs.start_cost_s + seen.jobs.checkpoint_cost_s)[rows]
+    more_s = DOUBLING_S * _doublings(sizes)
+    start_s = np.where(once_s > 0.0, once_s + more_s[:, None], 0.0).T
     start_s[:, 0] = 0.0
     return start_s
 

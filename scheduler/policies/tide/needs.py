@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.policies.interface import Floats, Need
+from scheduler.policies.interface import Floats, Ints, Need
 from scheduler.policies.tide.market import Market
 from scheduler.policies.tide.prices import STAY, Cleared
 
@@ -15,25 +15,42 @@ def to_keep(market: Market, found: Cleared, job: int) -> tuple[Need, ...]:
     return gpus_more(market, home, int(lacks[enough[0]]) if len(enough) else 0)
 
 
-def to_stay(market: Market, value: Floats, found: Cleared, job: int) -> tuple[Need, ...]:
-    """Say with how many GPUs its site would be so cheap that a job would not leave it; () if none.
+def to_stay(
+    market: Market, value: Floats, found: Cleared, jobs: Ints
+) -> dict[int, tuple[float, int]]:
+    """Say of jobs that move what a GPU at home is worth to each, and how many that site lacks.
 
-    Then other sites are worth so much more to it that it would leave this one if it cost nothing.
+    With so many more it would be so cheap that the job would not leave it. 0 where that is never
+    so: other sites are worth so much more to it that it would leave this one if it cost nothing.
+
+    Args:
+        market: Who could do what.
+        value: (S, r, k) of `worth`.
+        found: Who gets what.
+        jobs: (m,) of those on the market.
     """
-    home = int(market.home[job])
-    own = value[home, job, : market.present[job] + 1]  # what it has, a limit may have to pay for
-    others = np.delete(value[:, job, 1:], home, axis=0).max(initial=-np.inf)
-    gain = own[1:] - (others - (1 - STAY) * max(float(own[-1]), 0.0))
-    dearest = float(
-        (gain / market.sizes[1 : len(own)]).max(initial=0.0)
-    )  # price at which it would stay
-    if dearest <= 0.0:
-        return ()
-    steps, lacks = found.bids.at(home)
-    last = int(np.count_nonzero(steps.slope > dearest)) - 1
-    mine = (steps.row == job).nonzero()[0]
-    last = max(last, int(mine[0]) if len(mine) else -1)
-    return gpus_more(market, home, int(lacks[last]) if last >= 0 else 0)
+    if not len(jobs):
+        return {}
+    home, had, each = market.home[jobs], market.present[jobs], np.arange(len(jobs))
+    sizes, away = market.sizes[1:], value[:, jobs, 1:]
+    own = away[home, each]  # what it has, a limit may have to pay for
+    best = (own / sizes).max(axis=1, initial=0.0)
+    away[home, each] = -np.inf
+    others = away.max(axis=(0, 2), initial=-np.inf)
+    others -= (1 - STAY) * np.maximum(own[each, had - 1], 0.0)
+    # (m,) price at which each would stay
+    gain = np.where(np.arange(len(sizes)) < had[:, None], own, -np.inf) - others[:, None]
+    dearest = (gain / sizes).max(axis=1, initial=0.0)
+    lacking = np.zeros(len(jobs), dtype=np.int64)
+    for site in np.unique(home).tolist():
+        some = ((home == site) & (dearest > 0.0)).nonzero()[0]
+        steps, lacks = found.bids.at(site)
+        first = np.full(len(market.rows), -1)
+        first[steps.row[::-1]] = np.arange(len(steps.row))[::-1]
+        last = (-steps.slope).searchsorted(-dearest[some]) - 1
+        last = np.maximum(last, first[jobs[some]])
+        lacking[some[last >= 0]] = lacks[last[last >= 0]]
+    return dict(zip(jobs.tolist(), zip(best.tolist(), lacking.tolist(), strict=True), strict=True))
 
 
 def gpus_more(market: Market, site: int, lacks: int) -> tuple[Need, ...]:

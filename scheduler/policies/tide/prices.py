@@ -6,15 +6,15 @@ are found: a few rounds of both, each price moving less than the one before, so 
 run to and fro between two sites.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.hull import Steps, climb, grow, take
+from scheduler.policies.parts.hull import Steps, climb, grow, joined, take
 from scheduler.policies.tide.commitments import free_over_time
-from scheduler.policies.tide.market import Market
+from scheduler.policies.tide.market import Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
 
 #: Rounds of the search for prices, at most.
@@ -36,19 +36,23 @@ class Bids:
     left: Ints  #: (S,) GPUs that nobody is promised.
     #: Of each tenant with a limit its jobs, and the GPUs that it leaves them.
     limits: tuple[tuple[Bools, int], ...] = ()
+    #: By site, what `at` found.
+    _found: dict[int, tuple[Steps, Ints]] = field(default_factory=dict, init=False)
 
     def at(self, one: int) -> tuple[Steps, Ints]:
         """Return the t steps at a site, and (t,) the GPUs that it lacks for each and all before.
 
         Of other tenants than a step's own no more is before it than their limits allow.
         """
-        steps = self.own[one]
-        lacks = steps.cost.cumsum() - self.left[one]
-        for jobs, gpus in self.limits:
-            mine = jobs[steps.row]
-            over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
-            lacks -= np.where(mine, 0, np.maximum(over, 0))
-        return steps, lacks
+        if one not in self._found:
+            steps = self.own[one]
+            lacks = steps.cost.cumsum() - self.left[one]
+            for jobs, gpus in self.limits:
+                mine = jobs[steps.row]
+                over = np.cumsum(np.where(mine, steps.cost, 0)) - gpus
+                lacks -= np.where(mine, 0, np.maximum(over, 0))
+            self._found[one] = steps, lacks
+        return self._found[one]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +148,9 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
     count, r = len(market.sites), len(market.rows)
     start = _floors(market, promises)
     left = market.gpus - np.add.reduce(market.sizes[start], axis=1)
+    if len(by_part(value)) > 1:
+        own = [climb(market.sizes, *one) for one in zip(value, start, strict=True)]
+        return Bids(joined(own), own, left)
     steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
     at, row = np.divmod(steps.row, r)
     ends = at.searchsorted(np.arange(count + 1)).tolist()
@@ -223,9 +230,13 @@ def _choose(
     # Levels first: numpy takes the greatest of contiguous arrays ten times as fast.
     by_level = np.ascontiguousarray(value[:, :, 1:].transpose(2, 0, 1))
     free, sizes, price = bound < 0, market.sizes[1:, None, None], np.zeros(count)
+    net, parts = np.empty((count, r)), by_part(value)
     for turn in range(1, ROUNDS + 1):
         before = site
-        net = np.maximum.reduce(by_level - price[:, None] * sizes) - tie
+        for part in parts:
+            spent = price[part[0], None] * sizes
+            np.maximum.reduce(by_level[:, *part] - spent, out=net[part])
+        net -= tie
         site = np.where(free, net.argmax(axis=0), bound)
         if turn > 1 and not np.count_nonzero(site != before):
             break

@@ -1,12 +1,14 @@
 """Why a job has what it has, from the figures that decided: its worth, the price, what is kept."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scheduler.policies.interface import WAITING, Bools, Figure, Floats, Ints, Need, Snapshot
 from scheduler.policies.parts.allot import Because, no_pool
 from scheduler.policies.tide.limits import Limited
 from scheduler.policies.tide.market import Market
-from scheduler.policies.tide.needs import to_keep, to_stay
+from scheduler.policies.tide.needs import gpus_more, to_keep, to_stay
 from scheduler.policies.tide.prices import Cleared
 from scheduler.policies.tide.promises import Promises
 from scheduler.policies.tide.quotas import Quotas
@@ -33,11 +35,18 @@ def explain(
     prices = [Figure("price_per_gpu", price) for price in found.price.tolist()]
     rivals = _Rivals(seen, market, found, quotas)
     kept = _kept(market, promises, found, told)
+    moves = (level[told] > 0) & (market.home[told] >= 0) & (market.home[told] != site[told])
+    stays = to_stay(market, value, found, told[moves])
     able = np.logical_or.reduce(np.logical_or.reduce(market.pays)[told], axis=1)
     bounded = (limited.limit > 0) | limited.refused
     have: list[float] = market.gpus.astype(np.float64).tolist()
+    # Most of them wait since others pay more, and nothing else is to be said of them.
+    plain = able & (level[told] == 0) & ~(bounded | limited.waits)[told]
+    plain[told.searchsorted([*kept])] = False
+    why = _outbid(market, found, rivals, prices, told[plain], worth[plain])
+    rest = (~plain).nonzero()[0]
+    told, worth, able = told[rest], worth[rest], able[rest]
     columns = (told, market.rows[told], site[told], level[told], found.missing[told], worth)
-    why: dict[int, Because] = {}
     for job, row, mine, gets, lacks, worth_per_gpu, able_to, bound in zip(
         *(column.tolist() for column in (*columns, able, bounded[told])), strict=True
     ):
@@ -50,11 +59,49 @@ def explain(
         else:
             figures = Figure("worth_per_gpu", worth_per_gpu), prices[mine]
             if gets:
-                why[row] = _changed(market, value, quotas, limited, rivals, job, figures)
+                why[row] = _changed(market, value, quotas, limited, rivals, job, figures, stays)
                 continue
             needs = (Need("gpus", have[mine], have[mine] + lacks),) if lacks > 0 else ()
             because = Because("market.outbid", rivals.at(mine), figures, needs)
             why[row] = _bound(because, quotas, limited, rivals, job) if bound else because
+    return why
+
+
+def _outbid(
+    market: Market,
+    found: Cleared,
+    rivals: "_Rivals",
+    prices: list[Figure],
+    jobs: Ints,
+    worth: Floats,
+) -> dict[int, Because]:
+    """Say it of some jobs that got nothing: index into `Jobs` -> why.
+
+    Args:
+        market: Who competed.
+        found: Who got what.
+        rivals: Who has most.
+        prices: Of each site.
+        jobs: (m,) their rows.
+        worth: (m,) of a GPU to each.
+    """
+    why: dict[int, Because] = {}
+    for mine in range(len(market.sites)) if len(jobs) else ():
+        here = (found.site[jobs] == mine).nonzero()[0]
+        if not len(here):
+            continue
+        lost_to, price, have = rivals.at(mine), prices[mine], float(market.gpus[mine])
+        want = have + found.missing[jobs[here]]
+        told = [
+            Because(
+                "market.outbid",
+                lost_to,
+                (Figure("worth_per_gpu", own), price),
+                (Need("gpus", have, needs),) if needs > have else (),
+            )
+            for own, needs in zip(worth[here].tolist(), want.tolist(), strict=True)
+        ]
+        why.update(zip(market.rows[jobs[here]].tolist(), told, strict=True))
     return why
 
 
@@ -66,6 +113,7 @@ def _changed(
     rivals: "_Rivals",
     job: int,
     figures: tuple[Figure, ...],
+    stays: Mapping[int, tuple[float, int]],
 ) -> Because:
     """Say what a job with GPUs has others for, or no more: the price; and what would have to be.
 
@@ -77,14 +125,15 @@ def _changed(
         rivals: Who has most.
         job: Its row.
         figures: Its worth, and the price, where it is.
+        stays: What `to_stay` says of those that move.
     """
     found, home, had = limited.found, int(market.home[job]), int(market.present[job])
     site, gets, rule = int(found.site[job]), int(found.level[job]), "market.price"
     if 0 <= home != site:
-        best = float((value[home, job, 1:] / market.sizes[1:]).max(initial=0.0))
+        best, lacks = stays[job]
         price = Figure("home_price_per_gpu", float(found.price[home]))
         figures += (Figure("home_worth_per_gpu", best), price)
-        needs = to_stay(market, value, found, job)
+        needs = gpus_more(market, home, lacks)
         # Under a limit its tenant's other jobs decide as well which site is best for it.
         if not needs or limited.limit[job]:
             return Because(rule, (), figures)

@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints, Snapshot
 from scheduler.policies.parts.portable import power
-from scheduler.policies.tide.market import Market
+from scheduler.policies.tide.market import Market, barred, by_part
 
 RANK_POWER = 0.3
 LENGTH_POWER = 0.35
@@ -65,20 +65,24 @@ def worth(market: Market, weight: Floats, horizon_s: float, rank: Ints) -> Float
         horizon_s: A change of who runs must pay for its pause within this.
         rank: (r,) of `classes`.
     """
-    within_s = np.minimum(horizon_s, market.takes_s)
-    lost = RIPPLE * market.pause_s
-    lost /= np.maximum(within_s, 1e-9, out=within_s)
+    per_rate = weight * market.work_s / market.work
     # Who waits has to start some day, so little of its start is a loss of this one. But if none
     # were, who was stopped would at once be worth more than before, and two would take turns.
-    start = np.minimum(lost, START_MOST)
-    whole_s = np.maximum(market.takes_s, 1e-9, out=within_s)
-    np.maximum(start, np.divide(market.pause_s, whole_s, out=whole_s), out=start)
-    np.copyto(lost, start, where=(market.home < 0)[:, None])
-    lost[market.here] = 0.0
-    value = (weight * market.work_s / market.work)[:, None] * market.rate
-    np.subtract(1.0, lost, out=lost)
-    value *= np.maximum(lost, 0.0, out=lost)
-    value[~market.pays] = -np.inf
+    most = np.where(market.home < 0, START_MOST, np.inf)
+    value = np.empty_like(market.rate)
+    for part in by_part(market.rate):
+        takes_s, pause_s, own = market.takes_s[part], market.pause_s[part], value[part]
+        within_s = np.minimum(horizon_s, takes_s)
+        lost = RIPPLE * pause_s
+        lost /= np.maximum(within_s, 1e-9, out=within_s)
+        np.minimum(lost, most[part[1], None], out=lost)
+        whole_s = np.maximum(takes_s, 1e-9, out=within_s)
+        np.maximum(lost, np.divide(pause_s, whole_s, out=whole_s), out=lost)  # less than it, else
+        np.subtract(1.0, lost, out=lost)
+        np.multiply(per_rate[part[1], None], market.rate[part], out=own)
+        own *= np.maximum(lost, 0.0, out=lost)
+        own += barred(market.pays[part])
+    value[market.here] = per_rate[market.here[1]] * market.rate[market.here]  # no change, no loss
     if np.count_nonzero(rank):
         top = max(float((value[:, :, 1:] / market.sizes[1:]).max(initial=0.0)), 1e-9)
         value += (rank * RIGHT * top * market.sizes[market.base])[:, None]

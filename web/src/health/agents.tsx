@@ -68,7 +68,7 @@ function Delay({ of }: { of: number | null }) {
 
 export function Agents() {
   const text = route.value.query["agent"];
-  const found = usePages<AgentRow>("/api/v1/agents", "agents", { text });
+  const found = usePages("/api/v1/agents", "agents", { text });
   return (
     <Card title="Agents" aside={<Filter of={text ?? ""} />}>
       {found.problem !== null && <ProblemNote of={found.problem} />}

@@ -9,7 +9,7 @@ type ReclaimRow = Schemas["ReclaimRow"];
 
 export function Reclaims() {
   const { node } = route.value.query;
-  const found = usePages<ReclaimRow>("/api/v1/reclaims", "reclaims", { node });
+  const found = usePages("/api/v1/reclaims", "reclaims", { node });
   const rows = found.rows;
   const longest = rows.reduce((so, row) => Math.max(so, row.due_s - row.called_s, tookOf(row, found.now_s)), 60);
   return (
@@ -24,7 +24,7 @@ export function Reclaims() {
           <Key />
           <ol class="reclaims" aria-label="Reclaims, newest first">
             {rows.map((row) => (
-              <Reclaim key={`${row.node} ${row.entry}`} of={row} longest={longest} now_s={found.now_s ?? row.called_s} />
+              <Reclaim key={`${row.node} ${row.called_entry}`} of={row} longest={longest} now_s={found.now_s ?? row.called_s} />
             ))}
           </ol>
           {found.more && (
@@ -87,10 +87,10 @@ function Reclaim({ of, longest, now_s }: Shown) {
         <NodeLink node={of.node} />
         <a
           class="entry"
-          href={href({ view: "decisions", id: String(of.entry), entry: of.entry })}
+          href={href({ view: "decisions", id: String(of.called_entry), entry: of.called_entry })}
           title="The entry that called it"
         >
-          {moment(of.called_s)} →{of.entry}
+          {moment(of.called_s)} →{of.called_entry}
         </a>
       </div>
       <Bar of={of} longest={longest} now_s={now_s} />

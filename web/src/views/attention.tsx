@@ -45,7 +45,7 @@ export function Attention({ overview }: { overview: Schemas["Overview"] | null }
       key: `freeze ${whom}`, urgent: false,
       what: (
         <>
-          {whom === "" ? "no lender lends" : <><NodeLink node={whom} /> lends nothing new</>}: frozen by <Name of={String(freeze.by)} />
+          <Frozen whom={whom} isPool={overview.pools.some((one) => one.pool === whom)} />: frozen by <Name of={String(freeze.by)} />
         </>
       ),
     });
@@ -136,5 +136,16 @@ export function Attention({ overview }: { overview: Schemas["Overview"] | null }
         </ul>
       )}
     </Card>
+  );
+}
+
+/** Who lends nothing new: every lender, a pool, or a node. */
+function Frozen({ whom, isPool }: { whom: string; isPool: boolean }) {
+  if (whom === "") return <>no lender lends</>;
+  if (!isPool) return <><NodeLink node={whom} /> lends nothing new</>;
+  return (
+    <>
+      <a href={href({ view: "loans" })} class="name-link"><Name of={whom} /></a> lends nothing new
+    </>
   );
 }

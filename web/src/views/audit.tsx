@@ -1,12 +1,9 @@
 /** Audit: what people and programs asked for, when, why, and what came of it. */
-import { useId } from "preact/hooks";
 import type { Schemas } from "../api.ts";
-import { moment } from "../format.ts";
+import { type Filter, JournalList, given } from "../journal-list.tsx";
 import { usePages } from "../pages.ts";
-import { Card, Empty, Name, ProblemNote, State } from "../parts.tsx";
-import { go, href, route } from "../route.ts";
-import { type Column, LongTable } from "../table.tsx";
-import "../journal.css";
+import { Name, State } from "../parts.tsx";
+import type { Column } from "../table.tsx";
 
 type Act = Schemas["Act"];
 const VERBS = [
@@ -16,22 +13,11 @@ const VERBS = [
 ];
 
 const COLUMNS: readonly Column<Act>[] = [
-  {
-    name: "entry",
-    title: "entry",
-    number: true,
-    width: "6rem",
-    cell: (row) => (
-      <a class="entry" href={href({ view: "decisions", id: String(row.entry), entry: row.entry })}>
-        {row.entry}
-      </a>
-    ),
-  },
-  { name: "at", title: "at", width: "8rem", cell: (row) => moment(row.at_s) },
   { name: "who", title: "who", width: "17%", cell: (row) => <Who of={row} /> },
   { name: "verb", title: "asked for", width: "9rem", cell: (row) => <code>{row.verb}</code> },
   {
     name: "about",
+    less: true,
     title: "about",
     width: "14%",
     cell: (row) => (row.about === "" ? <span class="nil">the cell</span> : <Name of={row.about} />),
@@ -39,11 +25,13 @@ const COLUMNS: readonly Column<Act>[] = [
   { name: "result", title: "came of it", width: "9rem", cell: (row) => <State of={row.result} /> },
   {
     name: "why",
+    less: true,
     title: "why, or why refused",
     cell: (row) => <Why of={row} />,
   },
   {
     name: "signed",
+    less: true,
     title: "by key",
     width: "8rem",
     cell: (row) =>
@@ -69,75 +57,35 @@ function Why({ of }: { of: Act }) {
   );
 }
 
-export function Audit() {
-  const { subject, verb, about } = route.value.query;
-  const found = usePages<Act>("/api/v1/requests", "acts", { subject, verb, about });
-  const filtered = subject !== undefined || verb !== undefined || about !== undefined;
-  return (
-    <Card title={filtered ? "What was asked for, and matches" : "What was asked for"} aside={<Filters />}>
-      {found.problem !== null && <ProblemNote of={found.problem} />}
-      {!found.loading && !found.rows.length ? (
-        <Empty title={filtered ? "Nothing matches." : "Nobody asked for anything yet."}>
-          {filtered ? (
-            <a href={href({ query: { subject: undefined, verb: undefined, about: undefined } })}>Show all</a>
-          ) : (
-            <>
-              Each verb is kept here with who asked and why: <code>tidegate job hold job-0042 --reason "its data is wrong"</code>
-            </>
-          )}
-        </Empty>
-      ) : (
-        <>
-          <LongTable
-            label="What was asked for"
-            columns={COLUMNS}
-            rows={found.rows}
-            total={found.rows.length + (found.more ? 50 : 0)}
-            id={(row) => String(row.entry)}
-            reach={found.reach}
-            open={(row) => go({ view: "decisions", id: String(row.entry), entry: row.entry })}
-          />
-          <p class="quiet small note">
-            Signatures are checked offline: <code>tidegate audit verify EXPORT --keys DIR</code>
-          </p>
-        </>
-      )}
-    </Card>
-  );
-}
+const FILTERS: readonly Filter[] = [
+  { name: "subject", label: "who" },
+  { name: "verb", label: "asked for", choices: VERBS },
+  { name: "about", label: "about", placeholder: "job or node" },
+];
 
-function Filters() {
-  const { subject = "", verb = "", about = "" } = route.value.query;
-  const list = useId();
+export function Audit() {
+  const found = usePages("/api/v1/requests", "acts", given(FILTERS));
   return (
-    <form
-      class="filters"
-      key={`${subject} ${verb} ${about}`}
-      onSubmit={(event) => {
-        event.preventDefault();
-        const given = new FormData(event.currentTarget);
-        const of = (name: string) => String(given.get(name) ?? "").trim();
-        go({ query: { subject: of("subject"), verb: of("verb"), about: of("about") } });
+    <JournalList
+      title="What was asked for"
+      filtered="What was asked for, and matches"
+      label="What was asked for"
+      found={found}
+      columns={COLUMNS}
+      filters={FILTERS}
+      none={{
+        title: "Nobody asked for anything yet.",
+        hint: (
+          <>
+            Each verb is kept here with who asked and why: <code>tidegate job hold job-0042 --reason "its data is wrong"</code>
+          </>
+        ),
+        filtered: "Nothing matches.",
       }}
     >
-      <label>
-        who
-        <input type="search" name="subject" defaultValue={subject} />
-      </label>
-      <label>
-        asked for
-        <input type="search" name="verb" defaultValue={verb} list={list} />
-      </label>
-      <datalist id={list}>
-        {VERBS.map((one) => (
-          <option key={one} value={one} />
-        ))}
-      </datalist>
-      <label>
-        about
-        <input type="search" name="about" defaultValue={about} placeholder="job or node" />
-      </label>
-      <button type="submit">Show</button>
-    </form>
+      <p class="quiet small note">
+        Signatures are checked offline: <code>tidegate audit verify EXPORT --keys DIR</code>
+      </p>
+    </JournalList>
   );
 }

@@ -1,13 +1,12 @@
-/** Decisions: one row an entry, newest first; by job, node, lender or rule. */
-import { useId } from "preact/hooks";
+/** Decisions: one row an entry, newest first: those with commands or reasons, or by subject or rule. */
 import type { Schemas } from "../api.ts";
-import { moment, plural } from "../format.ts";
+import { plural } from "../format.ts";
+import { type Filter, JournalList, given } from "../journal-list.tsx";
 import { factsInWords, stimulusInWords } from "../journal-words.ts";
 import { usePages } from "../pages.ts";
-import { Card, Empty, Name, ProblemNote } from "../parts.tsx";
-import { go, href, route } from "../route.ts";
-import { type Column, LongTable } from "../table.tsx";
-import "../journal.css";
+import { Name } from "../parts.tsx";
+import { go, route } from "../route.ts";
+import type { Column } from "../table.tsx";
 
 type Decided = Schemas["Decided"];
 /** Rules that people look for; any other can be written. */
@@ -16,31 +15,15 @@ const RULES = [
   "market.outbid", "gang.capacity", "gang.deadline", "quota.tenant", "operator.recall",
 ];
 
-function entryHref(row: Decided): string {
-  return href({ view: "decisions", id: String(row.entry), entry: row.entry });
-}
-
 const COLUMNS: readonly Column<Decided>[] = [
-  {
-    name: "entry",
-    title: "entry",
-    number: true,
-    width: "6rem",
-    cell: (row) => (
-      <a href={entryHref(row)} class="entry">
-        {row.entry}
-      </a>
-    ),
-  },
-  { name: "at", title: "at", width: "8rem", cell: (row) => moment(row.at_s) },
-  { name: "stimulus", title: "on", width: "16%", cell: (row) => stimulusInWords(row.stimulus) },
+  { name: "stimulus", less: true, title: "on", width: "16%", cell: (row) => stimulusInWords(row.stimulus) },
   {
     name: "subject",
     title: "about",
     width: "13%",
     cell: (row) => (row.subject === null ? <span class="nil">–</span> : <Name of={row.subject} />),
   },
-  { name: "facts", title: "decided", width: "28%", cell: (row) => <Decision of={row} /> },
+  { name: "facts", less: true, title: "decided", width: "28%", cell: (row) => <Decision of={row} /> },
   { name: "why", title: "because", cell: (row) => <Because of={row} /> },
 ];
 
@@ -74,66 +57,47 @@ function Because({ of }: { of: Decided }) {
   );
 }
 
-export function Decisions() {
-  const { subject, rule } = route.value.query;
-  const found = usePages<Decided>("/api/v1/decisions", "decisions", { subject, rule });
-  const filtered = subject !== undefined || rule !== undefined;
-  return (
-    <Card title={filtered ? "Decisions that match" : "All decisions"} aside={<Filters />}>
-      {found.problem !== null && <ProblemNote of={found.problem} />}
-      {!found.loading && !found.rows.length ? (
-        <Empty title={filtered ? "No decision matches." : "Nothing was decided yet."}>
-          {filtered ? (
-            <a href={href({ query: { subject: undefined, rule: undefined } })}>Show all</a>
-          ) : (
-            <>
-              A scheduler writes them: <code>tidegate demo --log run.db</code>
-            </>
-          )}
-        </Empty>
-      ) : (
-        <LongTable
-          label="Decisions"
-          columns={COLUMNS}
-          rows={found.rows}
-          total={found.rows.length + (found.more ? 50 : 0)}
-          id={(row) => String(row.entry)}
-          reach={found.reach}
-          open={(row) => go({ view: "decisions", id: String(row.entry), entry: row.entry })}
-        />
-      )}
-    </Card>
-  );
-}
+const FILTERS: readonly Filter[] = [
+  { name: "subject", label: "job, node or lender", placeholder: "job-0042" },
+  { name: "rule", label: "rule", placeholder: "loans.unused", choices: RULES },
+];
 
-function Filters() {
-  const { subject = "", rule = "" } = route.value.query;
-  const list = useId();
+export function Decisions() {
+  const { subject, rule } = given(FILTERS);
+  const chosen = subject !== undefined || rule !== undefined;
+  // Most cycles find nothing to do: they are noise, unless one asks for them.
+  const all = route.value.query["all"] !== undefined;
+  const telling = chosen || all ? undefined : "true";
+  const found = usePages("/api/v1/decisions", "decisions", { subject, rule, telling });
   return (
-    <form
-      class="filters"
-      key={`${subject} ${rule}`}
-      onSubmit={(event) => {
-        event.preventDefault();
-        const given = new FormData(event.currentTarget);
-        const of = (name: string) => String(given.get(name) ?? "").trim();
-        go({ query: { subject: of("subject"), rule: of("rule") } });
+    <JournalList
+      title={all ? "All decisions" : "Decisions with commands or reasons"}
+      filtered="Decisions that match"
+      label="Decisions"
+      found={found}
+      columns={COLUMNS}
+      filters={FILTERS}
+      aside={
+        !chosen && (
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={all}
+              onChange={(event) => go({ query: { all: event.currentTarget.checked ? "yes" : undefined } })}
+            />
+            also those without command or reason
+          </label>
+        )
+      }
+      none={{
+        title: all ? "Nothing was decided yet." : "Nothing was decided yet that gave a command or has a reason.",
+        hint: (
+          <>
+            A scheduler writes them: <code>tidegate demo --log run.db</code>
+          </>
+        ),
+        filtered: "No decision matches.",
       }}
-    >
-      <label>
-        job, node or lender
-        <input type="search" name="subject" defaultValue={subject} placeholder="job-0042" />
-      </label>
-      <label>
-        rule
-        <input type="search" name="rule" defaultValue={rule} list={list} placeholder="loans.unused" />
-      </label>
-      <datalist id={list}>
-        {RULES.map((one) => (
-          <option key={one} value={one} />
-        ))}
-      </datalist>
-      <button type="submit">Show</button>
-    </form>
+    />
   );
 }

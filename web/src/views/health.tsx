@@ -1,7 +1,7 @@
 /** Health: is what is shown true and new? Cells, the index, leaders, agents, and the proof. */
 import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
-import { bytes, count, duration, moment, percent, plural } from "../format.ts";
+import { bytes, capital, count, duration, moment, percent, plural } from "../format.ts";
 import { Agents } from "../health/agents.tsx";
 import { head } from "../live.ts";
 import { Card, type Figure, Figures, Loaded, Name } from "../parts.tsx";
@@ -91,6 +91,7 @@ function Cells({ health, cells, log }: CellsOf) {
                   </th>
                   <td>
                     <Name of={cell?.leader ?? "–"} />
+                    {cell?.nobody_leads != null && <p class="bad-text">{capital(cell.nobody_leads)}.</p>}
                     {cell?.leader_epoch != null && <span class="quiet"> epoch {cell.leader_epoch}</span>}
                   </td>
                   <td><Name of={cell?.policy ?? "–"} /></td>

@@ -48,3 +48,26 @@ export const VIEWS: readonly View[] = [
 export function viewOf(path: string): View | undefined {
   return VIEWS.find((one) => one.path === path);
 }
+
+/** The view whose name is nearest to one that there is not; none, if none is near. */
+export function nearestView(path: string): View | undefined {
+  const wanted = path.toLowerCase();
+  const far = (view: View): number =>
+    edits(wanted, view.path);
+  const [nearest] = VIEWS.map((view) => ({ view, far: far(view) })).sort((one, other) => one.far - other.far);
+  return nearest !== undefined && nearest.far <= Math.max(2, wanted.length / 3) ? nearest.view : undefined;
+}
+
+/** How many letters must be put in, left out or changed to make one word the other. */
+function edits(one: string, other: string): number {
+  let row = Array.from({ length: other.length + 1 }, (_, at) => at);
+  for (let at = 1; at <= one.length; at += 1) {
+    const next = [at];
+    for (let to = 1; to <= other.length; to += 1) {
+      const same = one[at - 1] === other[to - 1] ? 0 : 1;
+      next.push(Math.min((next[to - 1] ?? 0) + 1, (row[to] ?? 0) + 1, (row[to - 1] ?? 0) + same));
+    }
+    row = next;
+  }
+  return row[other.length] ?? 0;
+}

@@ -32,7 +32,7 @@ export function Jobs() {
     // The policy's own order costs it a look at the cell: it is asked for where it is all one looks at.
     position: group?.name === "queued" ? "true" : undefined,
   };
-  const found = usePages<JobRow>("/api/v1/jobs", "jobs", params);
+  const found = usePages("/api/v1/jobs", "jobs", params);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const asked = JSON.stringify([params, route.value.cell]);
   useEffect(() => setChosen(new Set()), [asked]);
@@ -91,23 +91,23 @@ function columns(now_s: number): readonly Column<JobRow>[] {
   return [
     { name: "job", title: "job", width: "8.5rem", sort: "job", cell: (row) => <JobLink job={row.job} /> },
     { name: "state", title: "state", width: "8rem", sort: "state", cell: (row) => <State of={row.state} /> },
-    { name: "tenant", title: "tenant", width: "7rem", sort: "tenant", cell: (row) => <Name of={row.tenant} /> },
-    { name: "gpus", title: "GPUs", width: "6.5rem", sort: "gpus", number: true, cell: size },
+    { name: "tenant", less: true, title: "tenant", width: "7rem", sort: "tenant", cell: (row) => <Name of={row.tenant} /> },
+    { name: "gpus", less: true, title: "GPUs", width: "6.5rem", sort: "gpus", number: true, cell: size },
     {
-      name: "progress", title: "progress", width: "9rem", sort: "progress",
+      name: "progress", less: true, title: "progress", width: "9rem", sort: "progress",
       cell: (row) => <Share of={row.progress} label={percent(row.progress)} />,
     },
     {
-      name: "slack", title: "slack", width: "8rem", sort: "slack", number: true,
+      name: "slack", less: true, title: "slack", width: "8rem", sort: "slack", number: true,
       cell: (row) => <Slack of={row} />,
     },
     {
-      name: "waited", title: "waited", width: "6.5rem", number: true,
+      name: "waited", less: true, title: "waited", width: "6.5rem", number: true,
       cell: (row) => <span class="quiet">{duration(row.waited_s)}</span>,
     },
     { name: "why", title: "why", cell: (row) => <Why of={row} /> },
     {
-      name: "submitted", title: "submitted", width: "6.8rem", sort: "submitted", number: true,
+      name: "submitted", less: true, title: "submitted", width: "6.8rem", sort: "submitted", number: true,
       cell: (row) => (
         <time class="quiet" title={moment(row.submit_s)}>
           {now_s - row.submit_s > 86_400 ? moment(row.submit_s) : clock(row.submit_s, false)}

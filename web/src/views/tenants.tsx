@@ -1,6 +1,5 @@
 /** Tenants and quotas: use against what each may have; the policy in force, and what is paused. */
 import { useEffect, useState } from "preact/hooks";
-import type { Schemas } from "../api.ts";
 import { useData } from "../data.ts";
 import { count, moment } from "../format.ts";
 import { may } from "../me.ts";
@@ -12,7 +11,6 @@ import { QuotaForm, clearQuota } from "../rules/quota-form.tsx";
 import { type TenantRow, tenantsOf } from "../rules/tenants.ts";
 import "../rules/rules.css";
 
-type JobPart = Pick<Schemas["JobRow"], "tenant" | "state" | "gpus">;
 /** Jobs that wait or hold GPUs; what has ended holds nothing. */
 const GOES_ON = "queued,starting,running,scaling,checkpointing,stopping,migrating";
 /** So many jobs at most are summed up. */
@@ -20,7 +18,7 @@ const MOST = 20_000;
 
 export function Tenants() {
   const rules = useData("/api/v1/rules");
-  const jobs = usePages<JobPart>("/api/v1/jobs", "jobs", {
+  const jobs = usePages("/api/v1/jobs", "jobs", {
     state: GOES_ON,
     fields: "tenant,state,gpus",
   });

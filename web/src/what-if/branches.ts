@@ -1,6 +1,6 @@
 /** Branches as the gateway has them: asked for, followed, ended. */
 import { useEffect, useState } from "preact/hooks";
-import { Problem, type Schemas, asked, problemOf, read } from "../api.ts";
+import { Problem, type Schemas, read, send } from "../api.ts";
 
 /** What is done otherwise than in the control; what is absent stays as it is. */
 export type Change = Partial<Omit<Schemas["ChangeBody"], "requests">> & {
@@ -26,24 +26,14 @@ export type Deed = Schemas["DeedRow"];
 
 const API = "/api/v1/branches";
 
-async function sent(url: string, init: RequestInit): Promise<Branch> {
-  const answer = await asked(url, {
-    ...init,
-    headers: { "Content-Type": "application/json", "X-Tidegate": "console" },
-  });
-  if (!answer.ok) throw await problemOf(answer);
-  return (await answer.json()) as Branch;
-}
-
 /** Ask for a branch of a cell. Throws a Problem that names what is wrong. */
 export function begin(cell: string | null, wanted: Asked): Promise<Branch> {
-  const query = cell === null ? "" : `?cell=${encodeURIComponent(cell)}`;
-  return sent(API + query, { method: "POST", body: JSON.stringify(wanted) });
+  return send(API, { method: "POST", cell, body: wanted });
 }
 
 /** End a branch that waits or runs; forget one that is over. */
 export function end(branch: string): Promise<Branch> {
-  return sent(`${API}/${encodeURIComponent(branch)}`, { method: "DELETE" });
+  return send(`${API}/${encodeURIComponent(branch)}`, { method: "DELETE" });
 }
 
 /** Where a branch can be downloaded as a log that replays. */

@@ -1,4 +1,8 @@
-"""What is drawn in a run of a branch: by names, so that all branches of a run meet the same."""
+"""Random factors of one run, for what nobody has measured.
+
+They follow from the seed and the names of jobs and owners, so that a branch and its control of one
+seed meet the same.
+"""
 
 from dataclasses import dataclass
 
@@ -7,14 +11,14 @@ from runtime.simulated import draw
 #: A job whose speed nobody has measured may be so much faster or slower than it declares, as
 #: simulated workers are (`runtime.simulated.Physics`).
 SPEED_SPREAD = 0.07
-#: One whose length nobody declared, so many times as long or as short as expected.
+#: One whose length nobody declared may be up to so many times as long or as short as expected.
 LENGTH_SPREAD = 1.5
-#: An owner whose need is that of the day before, so much more or less, hour by hour.
+#: An owner whose need is taken from the day before may need so much more or less, hour by hour.
 NEED_SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Draws:
     """Factors of one run; of seed 0 all are 1."""
 
     seed: int = 0

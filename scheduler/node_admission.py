@@ -1,4 +1,4 @@
-"""Whose nodes join which pool, with how many GPUs and how fast: as the operator listed them.
+"""Which nodes may join which pool, with how many GPUs and how fast: as the operator listed them.
 
 A birth says what an agent believes of itself. Jobs are placed by pool, kind, GPUs and speed, so
 whoever may make these up is given any job: where pools are listed, a birth must fit its own, or

@@ -1,8 +1,8 @@
-"""Jobs that go on from a recorded state, as ideal agents run them (`simulator.gangs`).
+"""The gangs of a recorded state, which go on as ideal agents run them (`simulator.gangs`).
 
-A unit of progress is a step. How fast a job is at a size is what was learned of it, else what it
-declares, by the factor that it was seen at; how long it is, what it declares, else the length that
-the log tells, else what was expected of it.
+Progress is in steps. A job's speed at a size is what was learned of it, else what it declares times
+the factor by which it was seen to differ. Its length is what it declares, else what the log knows
+from later, else what was expected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from scheduler.core.stimuli import Cause, Curve, Input
 from scheduler.core.transitions import LEAVING, JobState
 from scheduler.relevance import PROGRESS_S
 from schemas.events import JobSubmitted, StopReason, WorkerFailed
-from simulator.branch.drawn import Drawn
-from simulator.branch.origin import Manner
+from simulator.branch.draws import Draws
+from simulator.branch.origin import AgentBehaviour
 from simulator.branch.places import Places
 from simulator.driver import START_S
 from simulator.gang import Allocation, Gang, Witness
@@ -27,21 +27,21 @@ from simulator.physics.base import Entry, Observed, Placement, Segment
 _UP = (JobState.STARTING, JobState.SCALING, JobState.RUNNING)
 
 
-class Known:
+class RecordedModel:
     """A job's speed and length, as far as they are known. Progress is in steps."""
 
     stamp = None
 
-    def __init__(self, job: Job, total: float, factor: float, manner: Manner) -> None:
+    def __init__(self, job: Job, total: float, factor: float, behaviour: AgentBehaviour) -> None:
         """Take what a state knows of a job.
 
         Args:
             job: The job.
             total: Its steps in all.
             factor: Its speed over what is known.
-            manner: What pauses its agents make.
+            behaviour: What pauses its agents make.
         """
-        self.total, self._factor, self._manner = total, factor, manner
+        self.total, self._factor, self._behaviour = total, factor, behaviour
         self.job, self.curve = job, job.curve
         learned = self.curve is not None and any(rate > 0.0 for _, rate in self.curve["points"])
         if self.curve is not None and learned:
@@ -68,7 +68,7 @@ class Known:
         job = self.job
         if not before:
             return job.start_cost_s
-        return (job.start_cost_s + job.checkpoint_cost_s) * self._manner.resize_share
+        return (job.start_cost_s + job.checkpoint_cost_s) * self._behaviour.resize_share
 
 
 def _between(speeds: Mapping[int, float], size: int) -> float:
@@ -82,7 +82,7 @@ def _between(speeds: Mapping[int, float], size: int) -> float:
     return speeds[below] + share * (speeds[above] - speeds[below])
 
 
-class _Nobody:
+class _NoWitness:
     """Counts nothing: the engine's own totals say what came of a branch."""
 
     def changed(self, *_: Any) -> None:
@@ -95,56 +95,56 @@ class _Nobody:
         pass
 
 
-#: A submission that comes later: what is said, and by which message.
-Coming = tuple[float, JobSubmitted, Input, Cause]
+#: A job that is submitted later: when, its submission, and the input with its cause.
+Arrival = tuple[float, JobSubmitted, Input, Cause]
 
 
-class Running(Gangs):
+class RecordedGangs(Gangs):
     """The jobs of a state, and those that come later."""
 
     def __init__(
         self,
         state: ClusterState,
-        coming: Sequence[Coming],
-        found_out: Mapping[str, Job],
+        arrivals: Sequence[Arrival],
+        known_later: Mapping[str, Job],
         places: Places,
-        manner: Manner,
-        drawn: Drawn,
+        behaviour: AgentBehaviour,
+        draws: Draws,
     ) -> None:
         """Take them over; nothing goes on before `begin`.
 
         Args:
             state: Of the engine.
-            coming: Jobs that come later, in order.
-            found_out: Jobs as the log knew them last: lengths that nobody declared, and speeds of
+            arrivals: Jobs that come later, in order.
+            known_later: Jobs as the log knew them last: lengths that nobody declared, and speeds of
                 jobs to come.
             places: The nodes.
-            manner: How agents work.
-            drawn: What of speeds and lengths is drawn.
+            behaviour: How agents work.
+            draws: What of speeds and lengths is drawn.
         """
-        self._state, self._manner, self._places = state, manner, places
+        self._state, self._behaviour, self._places = state, behaviour, places
         self._jobs = [job for job in state.jobs.values() if job.end_s is None]
-        self._words = {said.job: (data, cause) for _, said, data, cause in coming}
-        known = [_known(job, found_out.get(job.id), manner, drawn) for job in self._jobs]
-        for _, said, _, _ in coming:
-            job = _to_come(said)
-            later = found_out.get(said.job)
+        self._submissions = {said.job: (data, cause) for _, said, data, cause in arrivals}
+        known = [_model_of(job, known_later.get(job.id), behaviour, draws) for job in self._jobs]
+        for _, said, _, _ in arrivals:
+            job = _job_of(said)
+            later = known_later.get(said.job)
             if later is not None:
                 job = replace(job, rate_factor=later.rate_factor, curve=later.curve)
-            known.append(_known(job, later, manner, drawn))
-        moments = [0.0] * len(self._jobs) + [at_s - START_S for at_s, *_ in coming]
+            known.append(_model_of(job, later, behaviour, draws))
+        moments = [0.0] * len(self._jobs) + [at_s - START_S for at_s, *_ in arrivals]
         entries = [_entry(one, at_s) for one, at_s in zip(known, moments, strict=True)]
         options = Options(
-            sizes=(1,), instant=manner.instant, checkpoint_every_s=manner.saves_every_s
+            sizes=(1,), instant=behaviour.instant, checkpoint_every_s=behaviour.saves_every_s
         )
-        nobody: Witness = _Nobody()
+        nobody: Witness = _NoWitness()
         super().__init__(entries, places, nobody, options)
         self._came = len(self._jobs)
         for gang, one in zip(self.gangs, known, strict=True):
             gang.steps, gang.samples = 1.0, one.job.samples_per_step
 
     def resume(self, now_s: float) -> None:
-        """Let the gangs of the state go on."""
+        """Continue the gangs of the state."""
         for gang, job in zip(self.gangs, self._jobs, strict=False):
             self._take_over(gang, job, now_s)
 
@@ -153,7 +153,7 @@ class Running(Gangs):
         gang.done = gang.until = gang.saved = float(job.step)
         gang.from_s = gang.saved_s = now_s
         gang.said = job.step, min(job.step, job.checkpoint_step)
-        if self._manner.tells_curves and (job.curve is None or _is_stale(job)):
+        if self._behaviour.tells_curves and (job.curve is None or _is_stale(job)):
             self._stale[gang.number] = None
         if not job.allocation and not job.leaving:
             return
@@ -172,7 +172,9 @@ class Running(Gangs):
         speed = gang.entry.model.segment(0.0, gang.gpus).speed * gang.pace
         gang.runs, gang.saved = True, float(min(job.checkpoint_step, job.step))
         saves = max(0.0, changed_s + self._leave_s(gang) - now_s)
-        if job.state is JobState.RUNNING and not (self._manner.instant and not job.samples_per_s):
+        if job.state is JobState.RUNNING and not (
+            self._behaviour.instant and not job.samples_per_s
+        ):
             gang.is_up, gang.ready_s, gang.saved_s = True, job.step_at_s, job.step_at_s
             stale = gang.number in self._stale
             self._leg(gang, min(float(job.step), total), job.step_at_s)
@@ -185,7 +187,9 @@ class Running(Gangs):
             pause_s = gang.entry.model.pause_s((), ()) if starts else self._resize_s(gang)
             gang.ready_s = gang.saved_s = max(now_s, changed_s + pause_s)
             done = float(job.step)
-            if not starts and not self._manner.tells_curves:  # what it did since it was last heard
+            if (
+                not starts and not self._behaviour.tells_curves
+            ):  # what it did since it was last heard
                 done += speed * max(0.0, changed_s - job.step_at_s)
             gang.is_up = job.state is JobState.RUNNING
             if not gang.is_up:
@@ -224,25 +228,25 @@ class Running(Gangs):
     # --- what is said -------------------------------------------------------------------------
 
     def _submit(self, gang: Gang) -> None:
-        data, cause = self._words[gang.entry.id]
+        data, cause = self._submissions[gang.entry.id]
         self._say(data, cause)
         self._stale[gang.number] = None
 
     def report(self, now_s: float) -> None:
-        """Say how far gangs are that changed, or that were not heard of for long."""
+        """Report the progress of gangs that changed, or that were not heard of for long."""
         for number, gang in enumerate(self.gangs[: self._came]):
-            if not gang.is_up or self._manner.tells_curves:
+            if not gang.is_up or self._behaviour.tells_curves:
                 continue
             job = self._state.jobs.get(gang.entry.id)
             if job is not None and now_s >= job.step_at_s + PROGRESS_S:
                 self._moved[number] = None
-        if not self._manner.tells_curves:
+        if not self._behaviour.tells_curves:
             self._stale.clear()
         super().report(now_s)
 
     def _curve(self, gang: Gang, now_s: float) -> Curve:
         model = gang.entry.model
-        assert isinstance(model, Known)
+        assert isinstance(model, RecordedModel)
         if model.curve is None:
             speeds = [[size, rate] for size, rate in model.job.rates]
             per_step = model.job.samples_per_step
@@ -259,7 +263,7 @@ class Running(Gangs):
     # --- what befalls them --------------------------------------------------------------------
 
     def fail(self, job: str, error: str, now_s: float) -> None:
-        """Let a worker of a job die, if it has any: the rest is told to leave."""
+        """Have a worker of a job fail, if the job runs; the engine tells the others to leave."""
         gang = self.at.get(job)
         if gang is None or not gang.runs or not gang.allocation:
             return
@@ -279,18 +283,20 @@ def _is_stale(job: Job) -> bool:
     return job.changed_s is not None and job.curve_at_s < job.changed_s
 
 
-def _known(job: Job, later: Job | None, manner: Manner, drawn: Drawn) -> Known:
-    factor = 1.0 if job.rate_at_s is not None else drawn.speed(job.id)
+def _model_of(
+    job: Job, later: Job | None, behaviour: AgentBehaviour, draws: Draws
+) -> RecordedModel:
+    factor = 1.0 if job.rate_at_s is not None else draws.speed(job.id)
     if job.total_steps is not None:
-        return Known(job, float(job.total_steps), factor, manner)
+        return RecordedModel(job, float(job.total_steps), factor, behaviour)
     if later is not None and later.state is JobState.COMPLETED:
         total = float(max(1, later.step))
     else:
-        total = max(expected_steps(job), job.step + 1.0) * drawn.length(job.id)
-    return Known(job, max(total, job.step + 1.0), factor, manner)
+        total = max(expected_steps(job), job.step + 1.0) * draws.length(job.id)
+    return RecordedModel(job, max(total, job.step + 1.0), factor, behaviour)
 
 
-def _to_come(said: JobSubmitted) -> Job:
+def _job_of(said: JobSubmitted) -> Job:
     names = ("tenant", "model", "gpus_min", "gpus_max", "total_steps", "samples_per_step",
              "deadline_s", "memory_mib", "checkpoint_mib", "checkpoint_cost_s", "start_cost_s",
              "priority", "edge_allowed", "gpus")  # fmt: skip
@@ -299,7 +305,7 @@ def _to_come(said: JobSubmitted) -> Job:
     return Job(id=said.job, rates=rates, submit_s=0.0, **fields)
 
 
-def _entry(known: Known, submit_s: float) -> Entry:
+def _entry(known: RecordedModel, submit_s: float) -> Entry:
     job = known.job
     return Entry(
         id=job.id,

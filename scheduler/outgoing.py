@@ -1,4 +1,4 @@
-"""What a scheduler says: commands, and who leads its cell."""
+"""What a scheduler sends: commands to agents, signed, and who leads its cell."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -20,11 +20,11 @@ class Signs(Protocol):
         ...
 
 
-class Voice:
-    """Speaks for one leader of a cell."""
+class Outgoing:
+    """Writes the messages of one leader of a cell."""
 
     def __init__(self, cell: str, leader: str, signer: Signs | None, time: CellTime) -> None:
-        """Speak in the name of this leader; others are told moments of the clock."""
+        """Write in the name of this leader; agents are told times of the clock, not of the cell."""
         self._time = time
         self._cell, self._leader, self._signer = cell, leader, signer
         self.sequence = 0  #: Of the next command.

@@ -18,15 +18,15 @@ from simulator.branch.deeds import Deed
 from simulator.branch.origin import BranchError, Origin
 from simulator.branch.run import Outcome, branch
 
-#: Work of so many seconds is worth the start of processes.
+#: Runs that take so many seconds in all are worth the start of processes.
 _WORTH_S = 4.0
-#: What is run: a change, None being none, and a seed.
+#: One run: its change, None for the control, and its seed.
 Case = tuple[Change | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What came of a case, as far as it is compared with others."""
+class CaseResult:
+    """What came of a case, as far as it is compared with that of others."""
 
     outcome: Outcome
     violations: int
@@ -34,12 +34,12 @@ class Ran:
 
 
 _Numbered = tuple[int, Case]
-_Done = tuple[int, Ran]
+_Done = tuple[int, CaseResult]
 #: Does work on each case somewhere, and gives what comes of it in any order.
 Submit = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
-def ran(origin: Origin, numbered: _Numbered) -> _Done:
+def run_case(origin: Origin, numbered: _Numbered) -> _Done:
     """Run one case."""
     at, (change, seed) = numbered
     # A run makes many small objects and hardly any cycles: looking for them costs a tenth.
@@ -49,7 +49,7 @@ def ran(origin: Origin, numbered: _Numbered) -> _Done:
         found = branch(origin, change, seed)
     finally:
         gc.set_threshold(*thresholds)
-    return at, Ran(found.outcome, found.violations, found.deeds)
+    return at, CaseResult(found.outcome, found.violations, found.deeds)
 
 
 def run_all(
@@ -58,8 +58,8 @@ def run_all(
     *,
     each_s: float,
     submit: Submit | None = None,
-    told: Callable[[int], None] | None = None,
-) -> list[Ran]:
+    on_result: Callable[[int], None] | None = None,
+) -> list[CaseResult]:
     """Run cases, on every core of this machine unless `submit` says where, and give them in order.
 
     Args:
@@ -67,7 +67,7 @@ def run_all(
         cases: What is run.
         each_s: How long a case takes, about.
         submit: Where else; `simulator.remote.DaskCluster` is one.
-        told: Told how many are done, each time that there is one more.
+        on_result: Is told how many are done, each time that there is one more.
 
     Raises:
         BranchError: a change cannot be, or a process was killed.
@@ -76,11 +76,11 @@ def run_all(
         count = min(len(cases), cores())
         alone = count <= 1 or each_s * len(cases) < _WORTH_S
         submit = map if alone else partial(_processes, count)
-    found: dict[int, Ran] = {}
-    for at, one in submit(partial(ran, origin), list(enumerate(cases))):
+    found: dict[int, CaseResult] = {}
+    for at, one in submit(partial(run_case, origin), list(enumerate(cases))):
         found[at] = one
-        if told is not None:
-            told(len(found))
+        if on_result is not None:
+            on_result(len(found))
     return [found[at] for at in range(len(cases))]
 
 
@@ -99,8 +99,9 @@ def _processes(count: int, work: Callable[[Any], Any], cases: Sequence[Any]) -> 
                 yield future.result()
         except BrokenProcessPool as error:
             raise BranchError(
-                "--runs: a process that made runs was ended before they were made, for want of "
-                "memory or of time; ask for fewer hours or runs"
+                "runs",
+                "a process that made runs was ended before they were made, for want of "
+                "memory or of time; ask for fewer hours or runs",
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""What both clients are made of: where they ask, the moment that reads are about, and how.
+"""What both clients share: the gateway that they ask, the moment of their reads, and HTTP.
 
-A method of a client is a flow of `asking`, carried out: `overview = carried(asking.overview)`. What
-is said to it, and what comes of it, is written there once.
+A method of a client is made of an operation: `overview = as_method(operations.overview)`. So each
+operation's arguments, result and docstring are written once.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ TIMEOUT_S = 30.0
 #: Between a stream that broke and the next, in seconds.
 AGAIN_S = 2.0
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
-Self = TypeVar("Self", bound="Asks[Any]")
+Self = TypeVar("Self", bound="ClientBase[Any]")
 
 
 def options(place: Place, transport: Any) -> dict[str, Any]:
-    """Give how both clients speak HTTP."""
+    """Give the options of httpx that both clients have."""
     url = checked_url(place.url)
     headers = {"Accept": "application/json", "User-Agent": "tidegate-client"}
     if place.token is not None:
@@ -39,8 +39,8 @@ def options(place: Place, transport: Any) -> dict[str, Any]:
     }
 
 
-class Asks(Generic[Http]):
-    """Whatever asks a gateway about a moment."""
+class ClientBase(Generic[Http]):
+    """What asks a gateway about one moment of a log: a client, or the list of its jobs."""
 
     def __init__(self, http: Http, moment: Moment) -> None:
         self._http: Http = http
@@ -60,7 +60,7 @@ class Asks(Generic[Http]):
             ValueError: both are given, or neither.
         """
         found = object.__new__(type(self))
-        found._http, found._moment = self._http, self._moment.moved(at, entry)
+        found._http, found._moment = self._http, self._moment.elsewhere(at, entry)
         return found
 
     def _request(self, call: Call) -> httpx.Request:
@@ -75,8 +75,8 @@ class Asks(Generic[Http]):
         return request
 
 
-class Following(Events):
-    """A stream of heads that is opened again where it broke."""
+class HeadStream(Events):
+    """A stream of `Head`s, which is opened again where it broke."""
 
     def __init__(self, moment: Moment) -> None:
         """Follow the moment's cell."""
@@ -90,11 +90,11 @@ class Following(Events):
         return {"params": self._cell, "headers": self.headers(), "timeout": timeout}
 
     def goes_on(self) -> None:
-        """Note that it said something."""
+        """Note that the gateway sent something."""
         self._broken = 0
 
     def broke(self, error: httpx.TransportError | None) -> None:
-        """Note that it ended; it may be opened again `AGAIN_S` later.
+        """Note that the stream ended; it may be opened again `AGAIN_S` later.
 
         Raises:
             NoGateway: it did so too often.

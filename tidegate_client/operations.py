@@ -1,6 +1,7 @@
-"""What both clients ask, as flows: reads of a moment, pages of rows, requests, and waiting.
+"""The operations of both clients, as flows: reads, lists, requests of people, and waiting.
 
-Each begins with the moment that it is about, which a client knows; the rest is what its user says.
+The first argument of each is the moment that it is about, which the client fills in; the others are
+those of the client's method.
 """
 
 import html
@@ -58,11 +59,13 @@ class Outcome(BaseModel):
     #: What it was refused for, and why.
     field: str = ""
     refused_because: str = ""
+    #: Of what is pending: why no scheduler takes it now, and what to do; it waits for one.
+    nobody_leads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[Row]):
-    """A list: where it is, which rows it has, and what was asked of it."""
+class ListQuery(Generic[Row]):
+    """A list that the API gives in pages: its path, its kind of row, and how it is filtered."""
 
     path: str
     field: str
@@ -83,13 +86,13 @@ class _Page(BaseModel):
     next: str | None = None
 
 
-def _list(path: str, field: str, kind: type[Row], **asked: Words) -> Question[Row]:
-    """Make the question for a list; what is None is not asked."""
+def _list(path: str, field: str, kind: type[Row], **asked: Words) -> ListQuery[Row]:
+    """Make the query of a list; filters that are None are left out."""
     said: dict[str, Any] = {"limit": _PAGE}
     for name, value in asked.items():
         if value is not None:
             said[name] = value if isinstance(value, str) else ",".join(value)
-    return Question(path, field, kind, said)
+    return ListQuery(path, field, kind, said)
 
 
 # --- lists ---
@@ -103,7 +106,7 @@ def jobs(
     text: str | None = None,
     sort: str | None = None,
     position: bool = False,
-) -> Question[JobRow]:
+) -> ListQuery[JobRow]:
     """List jobs, finished ones too; several states may be given.
 
     With `position`, rows of jobs that wait tell when their turn comes, if the policy keeps an
@@ -115,19 +118,24 @@ def jobs(
 
 def nodes(
     *, state: Words = None, pool: str | None = None, text: str | None = None
-) -> Question[models.NodeRow]:
+) -> ListQuery[models.NodeRow]:
     """List nodes."""
     return _list("/nodes", "nodes", models.NodeRow, state=state, pool=pool, text=text)
 
 
-def decisions(*, subject: str | None = None, rule: str | None = None) -> Question[models.Decided]:
-    """List decisions, newest first."""
-    return _list("/decisions", "decisions", models.Decided, subject=subject, rule=rule)
+def decisions(
+    *, subject: str | None = None, rule: str | None = None, telling: bool = False
+) -> ListQuery[models.Decided]:
+    """List decisions, newest first; with `telling` only those with commands, reasons or errors."""
+    only = "true" if telling else None
+    return _list(
+        "/decisions", "decisions", models.Decided, subject=subject, rule=rule, telling=only
+    )
 
 
 def requests(
     *, subject: str | None = None, verb: str | None = None, about: str | None = None
-) -> Question[models.Act]:
+) -> ListQuery[models.Act]:
     """List what people asked for, newest first."""
     return _list("/requests", "acts", models.Act, subject=subject, verb=verb, about=about)
 
@@ -222,7 +230,7 @@ def ask(
         verb: Its name; docs/events.md lists them with their arguments.
         reason: Why, for those who ask later.
         key: What is asked twice with one key takes effect once; by default it is new.
-        wait: So many seconds the answer of the scheduler is waited for.
+        wait: Seconds to wait for the answer of the scheduler.
         dry_run: Only say what would come of it now: `would_be_done`, or it is refused.
         args: The verb's arguments.
 
@@ -286,7 +294,7 @@ def ask_of(at: Moment, job: str, /, verb: str, **how: Any) -> Flow[Outcome]:
 
 
 def cancel(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
-    """Take it back; if it runs, its gang leaves."""
+    """Cancel it; if it runs, its gang leaves."""
     return ask(at, "job.cancel", job=job, **how)
 
 
@@ -303,9 +311,9 @@ def release(at: Moment, job: str, /, **how: Any) -> Flow[Outcome]:
 def submit(
     at: Moment, job: Job, *, reason: str = "", key: str | None = None, wait: float = 5.0
 ) -> Flow[str]:
-    """Ask for a job to be run; give its id.
+    """Submit a job; give its id.
 
-    With a key of one's own, it is submitted once, however often one tries.
+    With a key of your own it is submitted once, however often you try.
 
     Raises:
         Refused: the scheduler refused it.
@@ -323,7 +331,10 @@ def submit(
 
 
 def _asked_before(at: Moment, job: str, key: str) -> Flow[bool]:
-    """Tell whether the job was submitted: its deadline, from now, would make it another request."""
+    """Tell whether this key submitted the job already.
+
+    Then it is not sent again: its deadline counts from now, so the request would be another one.
+    """
     try:
         found = yield from outcome(at, key)
     except NotFound:
@@ -339,11 +350,11 @@ def wait(
     timeout: float = 3600.0,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Flow[JobRow]:
-    """Look at a job until it is in a state; `running` is also one that has run to its end.
+    """Wait until a job is in a state; one that has run to its end also counts as `running`.
 
     Raises:
-        JobEnded: it ended otherwise, so that it will never be.
-        TimedOut: it is not, in so many seconds.
+        JobEnded: it ended in another state, and will never be in this one.
+        TimedOut: it was not in this state within `timeout` seconds.
     """
     end_s = now_s() + timeout
     look_s, last = _FIRST_LOOK_S, "not known to the scheduler yet"

@@ -16,7 +16,7 @@ _STRIDE = 2.0**17
 _Speed = tuple[Job, list[list[float]], bool]
 
 
-class Speeds:
+class JobSpeeds:
     """Work per second by row of a job and by size. k sizes."""
 
     def __init__(self) -> None:

@@ -12,10 +12,10 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.memory import MemoryBus
 from scheduler import journal
-from scheduler.asking import Asker
 from scheduler.core.engine import Answer, Engine, Question
 from scheduler.core.settings import Settings
 from scheduler.core.stimuli import Decision, TimePassed
+from scheduler.cycle_runner import CycleRunner
 from scheduler.journal import recover
 from scheduler.policies.checked import Names
 from scheduler.policies.interface import Figure, Plan, Policy, Reason, Snapshot
@@ -115,7 +115,7 @@ async def test_a_policy_that_never_ends_keeps_nobody_waiting() -> None:
         await cell.until(lambda: hasattr(cell.service, "engine"))
         jobs = cell.service.engine.state.jobs
         await cell.until(lambda: "j" in jobs and jobs["j"].allocation)
-        await cell.until(lambda: cell.service.asker.cut >= 3)
+        await cell.until(lambda: cell.service.cycle_runner.cut >= 3)
         threads = [one for one in threading.enumerate() if one.name == "policy"]
         assert len(threads) == 1, "what is not done is not asked again"
         ended.set()
@@ -123,10 +123,10 @@ async def test_a_policy_that_never_ends_keeps_nobody_waiting() -> None:
         await cell.until(lambda: cell.service.engine.state.totals.policy_failures >= 3)
         let.set()
         threads[0].join(PATIENCE_S)
-        before = cell.service.asker.cut
+        before = cell.service.cycle_runner.cut
         number = cell.service.engine.state.number
         await cell.until(lambda: cell.service.engine.state.number > number + 2)
-        assert cell.service.asker.cut <= before + 1, "it is asked again once it is done"
+        assert cell.service.cycle_runner.cut <= before + 1, "it is asked again once it is done"
     first, second, *_ = await cell.cuts()
     assert first == "its plan took longer than 0.3 s; fifo stood in"
     assert "busy with an earlier cycle" in second
@@ -161,7 +161,7 @@ async def test_a_policy_in_time_is_heard() -> None:
         await cell.until(lambda: hasattr(cell.service, "engine"))
         jobs = cell.service.engine.state.jobs
         await cell.until(lambda: "j" in jobs and jobs["j"].allocation)
-    assert (await cell.cuts(), cell.service.asker.cut) == ([], 0)
+    assert (await cell.cuts(), cell.service.cycle_runner.cut) == ([], 0)
     await cell.replays(lambda _: Scripted(make_policy("tide").plan))
 
 
@@ -201,11 +201,11 @@ async def test_a_policy_that_is_chosen_while_another_hangs_is_asked() -> None:
         return Plan()
 
     seen = snapshot([Pool("train")], [Job("a")])
-    slow, asker = Question(Scripted(hangs), seen, Names(seen)), Asker(1.0)
+    slow, runner = Question(Scripted(hangs), seen, Names(seen)), CycleRunner(1.0)
     chosen = Question(make_policy("srtf"), seen, Names(seen))
     try:
-        assert "took longer" in (await asker.ask(slow)).cut
-        assert "still busy" in (await asker.ask(slow)).cut
-        assert (await asker.ask(chosen)).cut == ""
+        assert "took longer" in (await runner.ask(slow)).cut
+        assert "still busy" in (await runner.ask(slow)).cut
+        assert (await runner.ask(chosen)).cut == ""
     finally:
         let.set()

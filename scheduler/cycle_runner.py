@@ -1,8 +1,8 @@
-"""Work beside the event loop: cycles, and asking a policy no longer than a cycle may take.
+"""Runs scheduling cycles in a thread beside the event loop, each policy within a budget of time.
 
-While a cycle is worked out the loop goes on: heartbeats are sent, probes are answered. A policy
-that is not done in time is not heard in this cycle, and another stands in; what happened is
-recorded in the stimulus, so that a replay decides the same however fast it is.
+Meanwhile the loop sends heartbeats and answers probes. If a policy has no plan within the budget
+(`scheduler.cycle_budget_s`), `fifo` plans this cycle in its place. The stimulus records that, so
+that a replay decides the same however fast it is.
 """
 
 import asyncio
@@ -29,8 +29,11 @@ async def in_turns(things: Iterable[Thing]) -> AsyncIterator[Thing]:
         yield thing
 
 
-class Asker:
-    """Asks; a thread cannot be ended, so a policy is not asked again before it is done."""
+class CycleRunner:
+    """Asks policies for plans, in threads.
+
+    A thread cannot be ended, so a policy that was late is not asked again before it is done.
+    """
 
     def __init__(self, budget_s: float) -> None:
         """Ask within this many real seconds; infinite: at once, on the loop."""
@@ -40,7 +43,7 @@ class Asker:
         self.cut = 0  #: Cycles in which the leader's policy was not heard.
 
     async def ask(self, question: Question) -> Answer:
-        """Give what the policy answers, or who stands in for it."""
+        """Give the policy's answer, or the answer of the policy that stands in for it."""
         if math.isinf(self._budget_s):
             return question.answer()
         if not question.cut:
@@ -52,14 +55,14 @@ class Asker:
                 why = f"its plan took longer than {self._budget_s:g} s"
             question = question.cut_short(f"{why}; {STAND_IN} stood in")
         self.cut += 1
-        return await self.beside(question.answer)
+        return await self.in_thread(question.answer)
 
-    async def beside(self, work: Callable[[], Made]) -> Made:
-        """Do some work while the loop goes on; at once, on the loop, if there is no budget.
+    async def in_thread(self, work: Callable[[], Made]) -> Made:
+        """Do some work in a thread while the loop goes on; without a budget, on the loop itself.
 
         Nothing else may touch what it works on until it is done.
         """
-        return work() if math.isinf(self._budget_s) else await _begin(work, "beside")[1]
+        return work() if math.isinf(self._budget_s) else await _begin(work, "scheduler")[1]
 
     async def _answer(self, question: Question, patience_s: float) -> Answer | None:
         """Have a thread of its own answer; None if that takes too long."""

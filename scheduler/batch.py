@@ -1,6 +1,6 @@
-"""One batch of a tick: what each record comes to, in the state that those before it have made.
+"""Decides on one batch of records of a tick, each in the state that those before it have made.
 
-A dead letter with its field, nothing, or a decision.
+A record becomes a decision, or a dead letter that names its field, or nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from bus.clock import Clock
 from bus.contract import Message, Record
-from scheduler.admission import unlisted
 from scheduler.core.facts import RequestRefused, SubmissionRefused
 from scheduler.core.rights import Wrong, forbidden
 from scheduler.core.state import ClusterState
@@ -16,6 +15,7 @@ from scheduler.core.stimuli import Decision, Stimulus
 from scheduler.estimator.guard import Learning
 from scheduler.intake import Intake
 from scheduler.log_readers import LogReaders
+from scheduler.node_admission import unlisted
 from scheduler.request_intake import unwanted
 from scheduler.service_config import ServiceConfig
 from scheduler.speakers import foreign
@@ -28,8 +28,8 @@ Decide = Callable[[Stimulus, list[Message]], Decision]
 
 
 @dataclass(slots=True)
-class Taking:
-    """Takes the records of a batch one after another."""
+class BatchDecider:
+    """Decides on the records of a batch, one after another."""
 
     config: ServiceConfig
     clock: Clock

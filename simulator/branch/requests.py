@@ -1,4 +1,4 @@
-"""What operators ask for at the entry of a branch: verbs as JSON, and the requests of them."""
+"""Requests that operators make at the entry of a branch, from verbs as JSON."""
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,7 +11,7 @@ from schemas.requests import ReadLog, Request, SubmitJob, VerbData
 from simulator.branch.origin import BranchError
 
 _VERB: TypeAdapter[VerbData] = TypeAdapter(VerbData)
-#: Moments of verbs. In a branch they count from the entry.
+#: Arguments of verbs that are moments. In a branch they count from the entry.
 _MOMENTS = ("by_s", "until_s")
 _LIFE_S = 60.0
 
@@ -30,9 +30,9 @@ def verb_of(text: str) -> VerbData:
     except ValidationError as error:
         wrong = first_error(error)
         where = f"{wrong.field}: " if wrong.field else ""
-        raise BranchError(f"--request: {where}{wrong.reason}") from error
+        raise BranchError("requests", f"{where}{wrong.reason}") from error
     if isinstance(verb, (SubmitJob, ReadLog)):
-        raise BranchError(f"--request: {verb.verb} is not for a branch; name another verb")
+        raise BranchError("requests", f"{verb.verb} is not for a branch; name another verb")
     return verb
 
 
@@ -45,7 +45,7 @@ def relative(verb: VerbData, now_s: float) -> VerbData:
 
 
 def requested(verb: VerbData, number: int, state: ClusterState) -> tuple[Requested, Cause]:
-    """Ask for it now, in the least role that may.
+    """Make the request of a verb, asked now in the least role that may ask for it.
 
     Args:
         verb: What is asked for.

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from bus.contract import BusError, Message
-from scheduler.admission import PoolRule
 from scheduler.core.facts import RequestRefused
+from scheduler.node_admission import PoolRule
 from schemas.codec import encode, request
 from schemas.commands import Rebirth, StartGang
 from schemas.events import NodeBorn
