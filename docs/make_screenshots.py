@@ -63,6 +63,7 @@ def _views(api: httpx.Client) -> dict[str, str]:
         "fleet": f"/fleet?entry={morning}",
         "jobs": f"/jobs?entry={noon}",
         "job": f"/jobs/{moved['job']}?entry={noon}",
+        "submit": "/submit",
         "loans": f"/loans?entry={noon}",
         "decisions": f"/decisions?entry={noon}",
         "what-if": f"/what-if/{begun}?entry={morning}",

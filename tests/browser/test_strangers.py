@@ -1,8 +1,10 @@
 """What others wrote is text, and who may see less sees less: hostile names, viewers, tenants."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -12,6 +14,7 @@ from scheduler.core.stimuli import Input, LeaderStarted, TimePassed
 from schemas.programs import Program
 from schemas.requests import HoldJob
 from tests.browser.conftest import apart
+from tests.browser.test_accessible import serious
 from tests.browser.window import Window
 from tests.builders import node_born, request_of, submitted
 from tests.gateway.test_sight import NAMES, PROGRAM, START_S, told, write_told
@@ -109,6 +112,12 @@ OFFERED = (
     "Freeze", "Recall", "Set a quota", "Set…",
 )  # fmt: skip
 
+#: A job's file that says in short all that can be said so.
+SHORT = {
+    "tenant": "zeta", "sizes": "1..3", "command": "train | tee out", "deadline": "1h30m",
+    "environment": {"N": 1, "KEY": {"secret": "hub"}}, "workdir": "/data", "priority": 3,
+}  # fmt: skip
+
 
 def _offered(window: Window) -> list[str]:
     found = []
@@ -127,7 +136,54 @@ def test_a_viewer_is_offered_no_verb(browser: Browser, pair: _Pair) -> None:
     viewer.expected.append("403 (Forbidden)")  # of a job that is another's
     viewer.expected.append("404 (Not Found)")
     assert _offered(viewer) == []
+    assert viewer.open("/jobs").page.get_by_role("link", name="Submit a job").count() == 0
+    expect(viewer.open("/submit").page.locator("main")).to_contain_text("submit nothing")
     viewer.close()
+
+
+def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> None:
+    window = Window(browser, pair.gateway, pair.tokens["acme"])
+    window.expected.append("422")  # what the gateway says of a field
+    page = window.open("/jobs").page
+    page.get_by_role("link", name="Submit a job").click()
+    expect(page.locator(".submit-form")).to_contain_text("acme")
+    expect(page.get_by_label("tenant")).to_have_count(0)
+    file = page.get_by_label("the file of a job")
+    wrong = page.locator(".submit-form .wrong")
+    for text, said in (
+        ("job: nightly\ncommand: [python3]", "looks like YAML"),
+        ('{"command": ["train"], "sizes": "1-4"}', "sizes: “1-4” is no size"),
+        ('{"command": ["train"], "environment": {"A": true}}', "environment.A: is true"),
+        ('{"command": ["train"], "program": {"argv": ["x"]}}', "program.argv: is said twice"),
+        ('{"command": ["train"], "workers": "per_gpu"}', "“workers” is no field"),
+        ('{"command": ["train"], "program": {"worker": 1}}', "“program.worker” is no field"),
+        ('{"command": ["train"], "memory_mib": -4}', "memory_mib: "),
+        ('{"command": ["train"], "tenant": "zeta", "deadline": "soon"}', "no length of time"),
+    ):
+        file.fill(text)
+        page.get_by_role("button", name="Submit…").click()
+        expect(wrong).to_contain_text(said)
+        expect(file).to_be_focused()
+    assert serious(window) == []
+    file.fill(json.dumps(SHORT))
+    asked = "**/api/v1/requests"
+    with page.expect_request(asked) as sent:
+        page.get_by_role("button", name="Submit…").click()
+    body: Any = sent.value.post_data_json
+    now_s = window.api("/overview")["now_s"]
+    assert body["dry_run"] is True
+    name = body["args"]["spec"].pop("job")
+    assert name.startswith("job-")
+    assert body["args"]["spec"] == {
+        "tenant": "acme", "model": "unnamed", "samples_per_step": 1, "priority": 3,
+        "gpus_min": 1, "gpus_max": 3, "deadline_s": now_s + 5400,
+        "rates": [{"gpus": n, "samples_per_s": n} for n in (1, 2, 3)],
+        "program": {"argv": ["sh", "-c", "train | tee out"], "env": {"N": "1"},
+                    "secrets": {"KEY": "hub"}, "workdir": "/data"},
+    }  # fmt: skip
+    expect(page.locator("dialog.confirm")).to_contain_text("1 to 3 GPUs")
+    page.get_by_role("button", name="Leave it").click()
+    window.close()
 
 
 def test_a_tenant_reads_no_other_tenants_names(browser: Browser, pair: _Pair) -> None:

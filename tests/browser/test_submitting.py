@@ -120,3 +120,18 @@ def test_a_job_is_submitted_drained_away_and_goes_on(lively: Window, tmp_path: P
     assert node not in after["allocation"]
     (act,) = window.api("/requests", verb="job.submit", about="mine")["acts"]
     assert (act["result"], act["reason"]) == ("done", "a test")
+
+
+def test_what_cannot_be_submitted_is_said_beside_the_field(window: Window) -> None:
+    closed = window.api("/cells")["cells"][0]["closed"]
+    assert "nobody goes on" in closed
+    page = window.open("/jobs").page
+    button = page.get_by_role("button", name="Submit a job")
+    expect(button).to_be_disabled()
+    expect(button).to_have_accessible_description(f"Nothing can be asked: {closed}.")
+    window.open("/submit")
+    expect(page.locator("main .problem")).to_contain_text(closed)
+    expect(page.get_by_role("button", name="Submit…")).to_be_disabled()
+    window.open("/submit?entry=1600")
+    expect(page.locator("main")).to_contain_text("What is past cannot be changed")
+    expect(page.locator("main form")).to_have_count(0)

@@ -1,4 +1,5 @@
 /** The file of a job, as docs/jobs.md has it, in JSON: short ways of saying things spelled out. */
+import type { Schemas } from "../api.ts";
 import { Wrong } from "./wrong.ts";
 
 export type Fields = Record<string, unknown>;
@@ -6,6 +7,18 @@ export type Fields = Record<string, unknown>;
 /** Parts of the program that may be said outside it. */
 const AS_THEY_ARE = ["workdir", "code", "code_sha256", "outputs"] as const;
 const SHORT = ["sizes", "command", "environment", ...AS_THEY_ARE] as const;
+
+/** What the gateway would pass over in silence if it were misspelt. */
+const KNOWN: Readonly<Record<keyof Schemas["JobSubmitted"], true>> = {
+  job: true, tenant: true, model: true, gpus_min: true, gpus_max: true, gpus: true,
+  total_steps: true, samples_per_step: true, rates: true, deadline_s: true, memory_mib: true,
+  checkpoint_mib: true, checkpoint_cost_s: true, start_cost_s: true, priority: true,
+  edge_allowed: true, program: true,
+};
+const OF_PROGRAM: Readonly<Record<keyof Schemas["Program"], true>> = {
+  argv: true, env: true, secrets: true, workdir: true, workers: true, saves: true, resize: true,
+  image: true, code: true, code_sha256: true, outputs: true,
+};
 
 function wrong(text: string): Wrong {
   return new Wrong("file", text);
@@ -30,6 +43,13 @@ export function readJobFile(text: string): Fields {
     );
   }
   if (!isObject(said)) throw wrong('This holds no fields of a job, such as {"command": ["python3", "train.py"]}.');
+  const names = { ...KNOWN, deadline: true, ...Object.fromEntries(SHORT.map((name) => [name, true])) };
+  const inner = isObject(said["program"]) ? Object.keys(said["program"]) : [];
+  const unknown = [
+    ...Object.keys(said).filter((name) => !Object.hasOwn(names, name)),
+    ...inner.filter((name) => !Object.hasOwn(OF_PROGRAM, name)).map((name) => `program.${name}`),
+  ];
+  if (unknown[0] !== undefined) throw wrong(`“${unknown[0]}” is no field of a job; docs/jobs.md lists them.`);
   const fields: Fields = Object.fromEntries(
     Object.entries(said).filter(([name]) => !(SHORT as readonly string[]).includes(name)),
   );
@@ -42,7 +62,7 @@ export function readJobFile(text: string): Fields {
   if (Object.keys(short).length > 0) {
     const program = said["program"] ?? {};
     if (!isObject(program)) throw wrong("program: must have fields, such as argv.");
-    const twice = Object.keys(short).find((name) => name in program);
+    const twice = Object.keys(short).find((name) => Object.hasOwn(program, name));
     if (twice !== undefined) throw wrong(`program.${twice}: is said twice; leave out one of the two.`);
     fields["program"] = { ...program, ...short };
   }
