@@ -35,7 +35,7 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
       const job = String(spec["job"]);
       ask({
         title: "Submit this job",
-        about: `The scheduler would take it now. ${isolated(job)} asks for ${sizes(spec)}.`,
+        about: `It would be taken. ${isolated(job)} asks for ${sizes(spec)}.`,
         requests: [{ name: job, args }],
         then: () => go({ view: "jobs", id: job }),
       });
