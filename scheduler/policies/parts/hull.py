@@ -56,15 +56,10 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
     mine: Ints = ((best > now) & (now > -np.inf)).nonzero()[0]
     if not len(mine):
         return Steps(mine, mine, mine, now[:0])
-    # (k, k) GPUs from one level to another; infinite, so that nothing is gained, where not more.
-    gpus = sizes.astype(np.float64)
-    extra = gpus - gpus[:, None]
-    extra[extra <= 0] = np.inf
     if len(mine) * k * k <= _AT_ONCE:
-        row, before, end, slope = _walk(mine, start[mine], value[mine, ::-1], extra[::-1, ::-1])
+        row, before, end, slope = _walk(mine, start[mine], value[mine, ::-1], sizes[::-1])
     else:
-        own, extra = by_level.take(mine, axis=1), np.ascontiguousarray(extra.T)
-        row, before, end, slope = _rounds(mine, start[mine], own, extra)
+        row, before, end, slope = _rounds(mine, start[mine], by_level.take(mine, axis=1), sizes)
     order = _steepest(slope, row, row // (n // groups))
     end = end[order]
     return Steps(row[order], end, sizes[end] - sizes[before[order]], slope[order])
@@ -74,7 +69,15 @@ def climb(sizes: Ints, value: Floats, start: Ints, groups: int = 1) -> Steps:
 _Found = tuple[Ints, Ints, Ints, Floats]
 
 
-def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
+def _more(sizes: Ints) -> Floats:
+    """(k, k) GPUs from one level to another; inf, so that nothing is gained, where not more."""
+    gpus = sizes.astype(np.float64)
+    extra: Floats = gpus - gpus[:, None]
+    extra[extra <= 0] = np.inf
+    return extra
+
+
+def _walk(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     """Find the best step from each level at once, then follow each job's: quicker for few jobs.
 
     Args:
@@ -82,11 +85,11 @@ def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
         here: (m,) levels that they begin at.
         own: (m, k) worth, the largest level first: of equal slopes the first is found, so there are
             fewer steps.
-        extra: (k, k) GPUs from one level to another, in the same order.
+        sizes: (k,) in the same order.
     """
-    top, own = len(extra) - 1, np.maximum(own, _LEAST)
+    top, own = len(sizes) - 1, np.maximum(own, _LEAST)
     slopes = own[:, None, :] - own[:, :, None]
-    slopes /= extra
+    slopes /= _more(sizes)
     best: list[list[int]] = slopes.argmax(axis=2).tolist()
     rise: list[list[float]] = np.maximum.reduce(slopes, axis=2).tolist()
     row, before, to, slope = list[int](), list[int](), list[int](), list[float]()
@@ -103,16 +106,17 @@ def _walk(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
     return row_of, top - here, top - end, np.array(slope, dtype=np.float64)
 
 
-def _rounds(mine: Ints, here: Ints, own: Floats, extra: Floats) -> _Found:
+def _rounds(mine: Ints, here: Ints, own: Floats, sizes: Ints) -> _Found:
     """Take one step of every job per round.
 
     Args:
         mine: (m,) rows.
         here: (m,) levels that they begin at.
         own: (k, m) worth.
-        extra: (k, k) GPUs to a level from each other.
+        sizes: (k,)
     """
     rounds, own = list[_Found](), np.maximum(own, _LEAST)
+    extra = np.ascontiguousarray(_more(sizes).T)  # to each level
     while len(mine):
         now = own[here, np.arange(len(mine))]
         steepest, end = np.full(len(mine), _LEAST_STEP), np.zeros(len(mine), dtype=np.int16)

@@ -110,7 +110,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         may[edge] = _largest(may[edge] & server[:, None] & jobs.edge_allowed[rows][:, None])
     may[here] = True
     if len(edge):
-        rate[edge] *= may[edge] | ~pays
+        rate[edge] = np.where(may[edge] | ~pays, rate[edge], 0.0)
     gpus = room[sites].astype(np.int64)
     may &= (sizes <= gpus[:, None])[:, None, :]
     may[here] = True
@@ -119,13 +119,6 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
     pause_s = _transfer_s(seen, rows, sites, home)[:, :, None] + start_s
     pause_s[:, :, 0] = 0.0
     pause_s[here] = np.maximum(jobs.changed_s[rows[at]] + start_s[here[1:]] - seen.now_s, 0.0)
-    takes_s = np.empty_like(rate)
-    for part in by_part(rate):
-        own_s = takes_s[part]
-        with np.errstate(divide="ignore"):
-            np.divide(work[part[1], None], rate[part], out=own_s)
-        own_s -= barred(may[part])
-        own_s += pause_s[part]
     return Market(
         now_s=seen.now_s,
         rows=rows,
@@ -142,7 +135,7 @@ def open_market(seen: Snapshot, reclaim: Mapping[str, float]) -> Market:
         pays=may,
         start_s=start_s,
         pause_s=pause_s,
-        takes_s=takes_s,
+        takes_s=_takes_s(work, rate, may, pause_s),
         leave_s=_leave_s(seen, rows, sizes, sites, home, idle[sites]),
         ousted=ousted,
         here=here,
@@ -179,6 +172,23 @@ def _largest(may: Bools) -> Bools:
     last = may.shape[2] - 1 - may[:, :, ::-1].argmax(axis=2)
     found: Bools = may & (np.arange(may.shape[2]) == last[:, :, None])
     return found
+
+
+def _takes_s(work: Floats, rate: Floats, may: Bools, pause_s: Floats) -> Floats:
+    """(S, r, k) time to the end from now on, pauses included; inf where it may not be."""
+    if rate.size <= _FEW:
+        found_s = np.full(rate.shape, math.inf)
+        np.divide(work[:, None], rate, out=found_s, where=may)
+        found_s += pause_s
+        return found_s
+    found_s = np.empty_like(rate)
+    for part in by_part(rate):
+        own_s = found_s[part]
+        with np.errstate(divide="ignore"):
+            np.divide(work[part[1], None], rate[part], out=own_s)
+        own_s -= barred(may[part])
+        own_s += pause_s[part]
+    return found_s
 
 
 def _start_s(seen: Snapshot, rows: Ints, sizes: Ints) -> Floats:
