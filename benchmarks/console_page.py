@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
-    parser.add_argument("--minutes", type=int, default=3, help="of the policy's own work (3)")
+    parser.add_argument("--minutes", type=int, default=1, help="of the policy's own work (1)")
     parser.add_argument("--log", type=Path, help="of the cell; written there if it is not")
     parser.add_argument("--keep-index", action="store_true", help="that of an earlier gateway")
     parser.add_argument("--json", type=Path, help="write the figures here")

@@ -46,9 +46,74 @@ def _change(part: float) -> str:
     return "0.0 %" if abs(part) < 0.0005 else f"{100 * part:+.1f} %"
 
 
+#: Of the console: what is measured, its aim, and the names of its figures.
+_CONSOLE = (
+    ("first paint", "1 s", "paint_first"),
+    ("the first view has its figures", "1 s", "paint_figures"),
+    ("a moment far away is drawn, by a click on the scrubber", "3 s", "seek_far"),
+    ("and all that stands beside", "", "seek_far_all"),
+    ("one near, by an arrow key", "300 ms", "seek_near"),
+    ("the one before, by `,`", "300 ms", "seek_step"),
+    ("the fleet is repainted: other colours", "16 ms", "fleet_repaint"),
+    ("frames meanwhile", "", "fleet_frame"),
+    ("the fleet is repainted: the entry before", "16 ms", "fleet_step_repaint"),
+    ("the fleet of the entry before is drawn", "300 ms", "fleet_step"),
+    ("frames while 50,000 jobs are scrolled", "50 ms", "scroll_frame"),
+    ("rows at a place far away are there", "", "scroll_jump"),
+)
+
+
+def console(data: Path) -> str:
+    """Make the table of what the console takes, before it was made for large cells and after."""
+    before, after = (
+        json.loads((data / f"console{suffix}.json").read_text("utf-8"))
+        for suffix in ("-before", "")
+    )
+    columns = ("p50 / p95 / longest, in ms", "aim", "before", "after")
+    lines = [f"| {' | '.join(columns)} |", "|---" * 4 + "|"]
+    for says, aim, name in _CONSOLE:
+        cells = [_times(one, name) for one in (before, after)]
+        lines.append(f"| {' | '.join((says, aim, *cells))} |")
+    return "\n".join(lines)
+
+
+def _times(raw: Mapping[str, Any], name: str) -> str:
+    return " / ".join(_figure(raw[f"{name}_{part}_ms"]) for part in ("p50", "p95", "max"))
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def console_sizes(data: Path) -> str:
+    """Make the table of what the console and its gateway take in memory, before and after."""
+    before, after = (
+        json.loads((data / f"console{suffix}.json").read_text("utf-8"))
+        for suffix in ("-before", "")
+    )
+    lines = ["| | before | after |", "|---" * 3 + "|"]
+    for says, name in (
+        ("index of the log, MiB", "index_mib"),
+        ("made in, s", "index_s"),
+        ("gateway, begun again: resident, MiB", "server_ready_mib"),
+        ("after all that was asked", "server_rss_mib"),
+        ("at most", "server_peak_mib"),
+        ("page: objects after the seeks, MiB", "page_tide_heap_mib"),
+        ("after the fleet", "page_fleet_heap_mib"),
+        ("after the scrolling", "page_jobs_heap_mib"),
+        ("its process, resident, after the seeks", "page_tide_rss_mib"),
+        ("after the fleet", "page_fleet_rss_mib"),
+        ("after the scrolling", "page_jobs_rss_mib"),
+    ):
+        lines.append(f"| {says} | {_figure(before[name])} | {_figure(after[name])} |")
+    return "\n".join(lines)
+
+
 #: By name, each table's maker, from the folder of raw files.
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "capacity": lambda data: capacity(data, ""),
+    "console": console,
+    "console-sizes": console_sizes,
     "capacity-priority": lambda data: capacity(data, "-priority"),
 }
 

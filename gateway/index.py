@@ -26,6 +26,8 @@ from schemas.journal import NO_DIGEST, RawEntry
 
 #: There are at least so many entries between two marks.
 MARK_EVERY = 1000
+#: How many times as long as loading a mark the folding up to the next one may take.
+_MARKS_A_LOAD = 3
 #: Places in the log are kept of the entries whose number is a multiple of this.
 PLACE_EVERY = 250
 #: If marks take more bytes, every second one of the older half is removed.
@@ -152,8 +154,12 @@ class Index:
 
     async def mark_if_due(self, state: ClusterState) -> None:
         """Keep a mark if the last is far; the state must stay as `take` had it until this ends."""
-        # Folding a byte of the journal costs about what loading a byte of the state does.
-        if state.number - self._marked >= MARK_EVERY and self._folded >= self._mark_size:
+        # Folding a byte of the journal costs about what loading a byte of the state does: so to
+        # reach any moment takes a third more than to load a mark, at most.
+        if (
+            state.number - self._marked >= MARK_EVERY
+            and _MARKS_A_LOAD * self._folded >= self._mark_size
+        ):
             await self._mark(state)
 
     async def _mark(self, state: ClusterState) -> None:
@@ -210,6 +216,13 @@ class Index:
             (number,),
         ).fetchone()
         return None if found is None else Mark(Place(*found[:3]), found[3], found[4])
+
+    def has_mark(self, begin: int, end: int) -> bool:
+        """Whether there is a mark of so many entries at least, and at most."""
+        found = self._db.execute(
+            "SELECT 1 FROM marks WHERE number BETWEEN ? AND ? LIMIT 1", (begin, end)
+        ).fetchone()
+        return found is not None
 
     def place_before(self, number: int) -> Place:
         """Give the nearest place that is known at or before an entry."""

@@ -3,9 +3,17 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -15,7 +23,10 @@ from explain.reading import entries, entry_of
 from gateway import sidecar
 from gateway.about import Kind
 from gateway.feed import Feed, Fold, from_mark
-from gateway.index import PLACE_EVERY
+from gateway.forks import fork, kept
+from gateway.index import MARK_EVERY
+from gateway.kept_states import Family, KeptStates, Key, One
+from gateway.orders import Orders
 from gateway.problems import Problem, later
 from scheduler.core.state import ClusterState
 from scheduler.journal import JournalReader, folding
@@ -26,11 +37,13 @@ from schemas.topics import JOURNAL
 KEPT_BYTES = 512 * 1024**2
 #: A state in memory takes so many times what it takes as JSON.
 _BLOWN_UP = 4
-_LEAST_BYTES = 256 * 1024
+#: On the way to a moment, states are kept that are so many entries before it.
+_KEPT_BEFORE = (16_000, 8_000, 4_000, 2_000, 1_000, 500, 100, 20)
+#: At least so many records are read at once.
+_READ = 32
 #: The most entries beyond the index that are folded or read for one question.
 _FAR = 20_000
 _Found = TypeVar("_Found")
-_Key = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +67,22 @@ class Moment:
 
 
 class Past:
-    """Past states; those asked for last are kept, within bounds of memory."""
+    """Past states; those asked for last are kept, within bounds of memory.
+
+    A state near one that is kept is made from it, and shares with it what is alike.
+    """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         """Keep states of at most so many bytes."""
-        self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[_Key, tuple[ClusterState, int]] = OrderedDict()
-        self._size = 0
-        self._sought: dict[_Key, asyncio.Future[ClusterState]] = {}
+        self._kept = KeptStates(kept_bytes)
+        #: Lists of such moments, in their order.
+        self.orders = Orders()
+        self._sought: dict[Key, asyncio.Future[ClusterState]] = {}
 
     @property
     def bytes(self) -> int:
         """What the states take that are kept, about."""
-        return self._size
+        return self._kept.bytes
 
     @property
     def seeking(self) -> bool:
@@ -77,11 +93,7 @@ class Past:
         """Give a state that is in memory, such as the live one; None: it is not."""
         if feed.live is not None and feed.live.state.number == number:
             return feed.live.state
-        key = (feed.name, feed.generation, number)
-        if key not in self._kept:
-            return None
-        self._kept.move_to_end(key)
-        return self._kept[key][0]
+        return self._kept.get((feed.name, feed.generation, number))
 
     async def state(self, feed: Feed, number: int) -> ClusterState:
         """Give the state after so many entries, at hand or not. Two who ask wait for one seek.
@@ -90,10 +102,10 @@ class Past:
             Problem: it cannot be found now.
         """
         key = (feed.name, feed.generation, number)
-        if (kept := self.known(feed, number)) is not None:
-            return kept
+        if (known := self.known(feed, number)) is not None:
+            return known
         if key not in self._sought:
-            seek = asyncio.ensure_future(self._seek(feed, number))
+            seek = asyncio.ensure_future(guarded(feed, partial(self._seek, feed, number)))
             self._sought[key] = seek
             seek.add_done_callback(lambda _: self._sought.pop(key, None))
             seek.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -101,30 +113,64 @@ class Past:
         return await asyncio.shield(self._sought[key])
 
     async def _seek(self, feed: Feed, number: int) -> ClusterState:
-        async def find() -> tuple[Fold, int]:
-            generation = feed.generation
-            mark = feed.index.mark_before(number)
-            begin = 0 if mark is None else mark.place.number
-            reachable(feed, number - begin if mark is None else number - feed.index.entries)
-            found = await from_mark(feed.cell, mark)
-            after = feed.index.place_before(number + PLACE_EVERY)
-            end = after.offset if after.number >= number else feed.end
-            await found.go_on(feed.log, end, until=number)
-            if found.state.number != number or generation != feed.generation:
-                raise Unreadable("the log became another one meanwhile")
-            return found, 0 if mark is None else mark.size
+        generation = feed.generation
+        begin = await self._begin(feed, number)
+        place, state = begin.place, begin.state
+        if place.number < number:
+            fold = Fold(feed.cell, fork(state), place.digest, place.offset)
+            for stop in _stops(place.number, number):
+                await _fold(fold, feed, stop)
+                if generation != feed.generation:
+                    raise Unreadable("the log became another one meanwhile")
+                state, size = kept(fold.state)
+                key = (feed.name, generation, stop)
+                self._kept.add(key, state, fold.place, size, begin.family)
+        return state
 
-        found, size = await guarded(feed, find)
-        self._keep((feed.name, feed.generation, number), found.state, size)
-        return found.state
+    async def _begin(self, feed: Feed, number: int) -> One:
+        """Give the state from which another is reached soonest: one at hand, or a mark's."""
+        index, generation = feed.index, feed.generation
+        near = self._kept.nearest(feed.name, generation, number)
+        if near is not None:
+            begun = near.place.number
+            if number - begun <= MARK_EVERY or not index.has_mark(begun + 1, number):
+                reachable(feed, number - max(begun, index.entries))
+                return near
+        mark = index.mark_before(number)
+        reachable(feed, number if mark is None else number - index.entries)
+        fold = await from_mark(feed.cell, mark)
+        if generation != feed.generation:
+            raise Unreadable("the log became another one meanwhile")
+        family = Family(0 if mark is None else _BLOWN_UP * mark.size)
+        if mark is not None:
+            key = (feed.name, generation, mark.place.number)
+            self._kept.add(key, fold.state, fold.place, 0, family)
+        return One(fold.state, fold.place, 0, family)
 
-    def _keep(self, key: _Key, state: ClusterState, size: int) -> None:
-        size = max(_LEAST_BYTES, _BLOWN_UP * size)
-        self._kept[key] = (state, size)
-        self._size += size
-        while self._size > self._kept_bytes and len(self._kept) > 1:
-            _, (_, freed) = self._kept.popitem(last=False)
-            self._size -= freed
+
+def _stops(begin: int, number: int) -> Iterator[int]:
+    """Give after which entries a state is kept on the way to another, which is the last.
+
+    Whoever looks at a moment looks at those before it next: they are nearer to each other there.
+    """
+    for before in _KEPT_BEFORE:
+        if number - before > begin + before // 2:
+            yield number - before
+    yield number
+
+
+async def _fold(fold: Fold, feed: Feed, number: int) -> None:
+    """Fold on until so many entries are folded, and read little more than these.
+
+    Raises:
+        Unreadable: the log has no such entry any more.
+    """
+    while (left := number - fold.state.number) > 0:
+        if fold.offset >= feed.end:
+            raise Unreadable(f"it has no entry {fold.state.number} any more")
+        # Each entry takes an offset at least; of several cells, more.
+        end = min(feed.end, fold.offset + max(left, _READ))
+        await fold.go_on(feed.log, end, until=number)
 
 
 def reachable(feed: Feed, entries: int) -> None:

@@ -4,6 +4,7 @@ Each goes: moment, then rows, then the answer with its marks (`gateway.asking`).
 """
 
 from dataclasses import fields
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -28,7 +29,6 @@ from gateway.past import Moment, guarded
 from gateway.problems import Problem
 from gateway.sight import WHOSE
 from gateway.subjects import Sight, Subject
-from scheduler.core.state import Job
 from scheduler.core.transitions import JobState, NodeState
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -138,16 +138,27 @@ async def jobs(
     ] = False,
     limit: Limit = 100,
     cursor: CursorText = None,
+    skip: Annotated[
+        int | None,
+        Query(
+            description="So many rows are passed over. Name the entry, too: else the rows may be "
+            "others when the next are asked for.",
+            ge=0,
+            le=2**31,
+        ),
+    ] = None,
 ) -> Response:
     """List jobs: state, size, progress, slack, and why in words; finished ones too."""
     wanted = views.wanted_fields(fields)
     states = views.wanted_states(state)
     asked = cursors.question("jobs", at.cell, states, tenant, pool, text, sort)
     page = await at.page(cursor, asked)
-    begin = 0 if page is None else page.position
+    if page is not None and skip is not None:
+        raise Problem(400, "a cursor says where its page begins; leave skip out", parameter="skip")
+    begin = (skip or 0) if page is None else page.position
 
-    def chosen(moment: Moment) -> list[Job]:
-        return views.chosen_jobs(
+    def chosen(moment: Moment) -> tuple[str, ...]:
+        found = views.chosen_jobs(
             moment.state,
             states=states,
             tenant=tenant,
@@ -156,11 +167,17 @@ async def jobs(
             sort=sort,
             named=at.view(moment).names,
         )
+        return tuple(job.id for job in found)  # the state that is answered of may be another object
 
-    async def gather(moment: Moment) -> tuple[int, list[str], dict[str, str]]:
-        found = chosen(moment)
-        rows = found[begin : begin + limit]
-        names = [job.id for job in rows]  # the state that is answered of may be another object
+    async def gather(moment: Moment) -> tuple[int, tuple[str, ...], dict[str, str]]:
+        if moment.pinned:
+            feed, seen_by = moment.feed, f"{at.who.name} {at.who.rights}"
+            key = (feed.name, feed.generation, moment.entries, asked, seen_by)
+            found = at.here.past.orders.names(key, partial(chosen, moment))
+        else:
+            found = chosen(moment)
+        names = found[begin : begin + limit]
+        rows = [moment.state.jobs[name] for name in names]
         return len(found), names, await telling.failures(moment.feed, rows, moment.entries)
 
     moment, gathered = await at.settled(gather, None if page is None else page.entries)

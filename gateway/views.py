@@ -27,7 +27,7 @@ _SORTS: Mapping[str, Callable[[Job, float], Any]] = {
     "gpus": lambda job, _: job.size,
     "priority": lambda job, _: job.priority,
     "progress": lambda job, now_s: share_done(job, now_s),
-    "slack": lambda job, now_s: outlook(job, now_s).slack_s,
+    "slack": lambda job, now_s: None if job.deadline_s is None else outlook(job, now_s).slack_s,
     "ends": lambda job, now_s: outlook(job, now_s).ends_s,
 }
 SORTS = tuple(_SORTS)
@@ -92,10 +92,12 @@ def chosen_jobs(
         raise Problem(400, f"sort={sort}: choose one of {known}; - before it turns it round",
                       parameter="sort")  # fmt: skip
     wanted = None if text is None else text.casefold()
+    # Members, and no look at each one's value: there may be fifty thousand jobs.
+    members = tuple(map(JobState, states))
     found = [
         job
         for job in state.jobs.values()
-        if (not states or job.state.value in states)
+        if (not members or job.state in members)
         and (tenant is None or named(job)[1] == tenant)
         and (pool is None or job.pool == pool)
         and (wanted is None or _matches(wanted, *named(job)))

@@ -15,6 +15,7 @@ from bus.contract import Message
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import create, encode
 from gateway import index as indexing, past, sidecar
+from gateway.kept_states import KeptStates
 from gateway.past import Past
 from scheduler.core.state import state_to_json
 from schemas.topics import JOURNAL, SNAPSHOTS
@@ -208,7 +209,7 @@ async def test_a_mark_that_is_damaged_under_way_is_found_out(
 ) -> None:
     async with serving(log) as served:
         before = await served.get("overview", entry=1200)
-        served.gateway.past._kept.clear()
+        served.gateway.past._kept = KeptStates(2**20)
         served.feed.index._db.execute("UPDATE marks SET state = zeroblob(50)")
         problem = await served.get("overview", 503, entry=1200)
         assert "built again; ask again" in problem["detail"]

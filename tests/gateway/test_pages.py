@@ -9,6 +9,7 @@ import pytest
 from gateway import cursors, views
 from gateway.about import ACTS, Kind, mentions
 from gateway.limits import Limits
+from gateway.orders import Orders
 from gateway.problems import Problem
 from scheduler.core.state import Job
 from tests.gateway.conftest import Serving
@@ -198,3 +199,52 @@ async def test_jobs_are_chosen_once_for_an_answer(
         page = await served.get("jobs", sort="-tenant", limit=3)
         assert chosen == [page["total"]]
         assert len(page["jobs"]) == 3
+
+
+async def test_rows_are_passed_over_and_a_named_list_is_put_in_order_once(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, chosen = views.chosen_jobs, list[int]()
+
+    def counted(*args: Any, **asked: Any) -> list[Job]:
+        found = choose(*args, **asked)
+        chosen.append(len(found))
+        return found
+
+    monkeypatch.setattr(views, "chosen_jobs", counted)
+    async with serving(log) as served:
+        at = {"entry": 900, "sort": "-gpus"}
+        whole = (await served.get("jobs", limit=1000, **at))["jobs"]
+        for skip in (0, 7, len(whole) - 2, len(whole), 10**6):
+            page = await served.get("jobs", limit=5, skip=skip, **at)
+            assert page["jobs"] == whole[skip : skip + 5]
+            assert page["total"] == len(whole)
+        assert chosen == [len(whole)]
+        # Others, and another moment, are another list; so is the live one each time.
+        await served.get("jobs", limit=5, entry=900, sort="gpus")
+        await served.get("jobs", limit=5, entry=901, sort="-gpus")
+        assert len(chosen) == 3
+        first = await served.get("jobs", limit=5, skip=5)
+        assert len(chosen) == 4
+        problem = await served.get("jobs", 400, limit=5, skip=5, cursor=first["next"])
+        assert problem["parameter"] == "skip"
+
+
+def test_few_lists_are_kept_in_order() -> None:
+    orders, made = Orders(), list[int]()
+
+    def asked(number: int) -> tuple[str, ...]:
+        def make() -> tuple[str, ...]:
+            made.append(number)
+            return (str(number),)
+
+        return orders.names(("cell", 0, number, "jobs", "me"), make)
+
+    assert [asked(number) for number in (1, 1, 2, 1)] == [("1",), ("1",), ("2",), ("1",)]
+    assert made == [1, 2]
+    for number in range(3, 10):  # 1 was used last, 2 is the one to go
+        asked(number)
+    asked(1)
+    assert made == [1, 2, *range(3, 10)]
+    asked(2)
+    assert made[-1] == 2

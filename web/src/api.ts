@@ -30,6 +30,8 @@ export class Problem extends Error {
 interface Kept {
   tag: string;
   data: unknown;
+  /** Of the answer as it came. */
+  bytes: number;
 }
 /** The moment of the newest answer about a state. */
 export const lastFrame = signalOf<{ entry: number; now_s: number } | null>(null);
@@ -43,7 +45,26 @@ function noteFrame(data: unknown): void {
 }
 
 const KEPT_MOST = 400;
+/** Also so many bytes of answers, since what is made of them takes some times that. */
+const KEPT_BYTES = 16 * 1024 * 1024;
 const kept = new Map<string, Kept>();
+let keptBytes = 0;
+
+function forget(url: string): void {
+  keptBytes -= kept.get(url)?.bytes ?? 0;
+  kept.delete(url);
+}
+
+/** Keep an answer to compare with the next one; what was kept longest goes first. */
+function keep(url: string, one: Kept): void {
+  forget(url);
+  kept.set(url, one);
+  keptBytes += one.bytes;
+  for (const oldest of kept.keys()) {
+    if (kept.size <= KEPT_MOST && keptBytes <= KEPT_BYTES) break;
+    forget(oldest);
+  }
+}
 
 /** Fill the path's {names} from params; the rest goes into the query. */
 export function address(path: string, params: Params): string {
@@ -114,14 +135,7 @@ async function fetched(url: string, signal: AbortSignal): Promise<unknown> {
   const data: unknown = await answer.json();
   if (typeof data === "object" && data !== null) noteFrame(data);
   const tag = answer.headers.get("ETag");
-  if (tag !== null) {
-    kept.delete(url);
-    kept.set(url, { tag, data });
-    for (const oldest of kept.keys()) {
-      if (kept.size <= KEPT_MOST) break;
-      kept.delete(oldest);
-    }
-  }
+  if (tag !== null) keep(url, { tag, data, bytes: Number(answer.headers.get("Content-Length")) });
   return data;
 }
 

@@ -142,7 +142,7 @@ function Top() {
 
 /** Which cell, where the log has more than one. */
 function CellPicker() {
-  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.cell }).data?.cells ?? [];
+  const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.cell, calm: true }).data?.cells ?? [];
   if (cells.length < 2) return null;
   const current = route.value.cell ?? head.value?.cell ?? "";
   return (

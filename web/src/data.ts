@@ -20,6 +20,8 @@ export interface Data<T> {
 const APART_MS = 500;
 /** So long the moment has to be the same for what is `calm`. */
 const CALM_MS = 300;
+/** And so long on arrival. */
+const ARRIVED_MS = 100;
 /** A gateway that is away is asked again so often. */
 const AWAY_S = 3;
 
@@ -66,8 +68,9 @@ export function useData<P extends Path>(
         return problem.retryAfter ?? (problem.status === 0 ? AWAY_S : null);
       }
     };
-    const calm = options.calm && state.url !== null && entry !== null;
-    const begun = repeated(work, options.apartMs ?? APART_MS, calm ? CALM_MS : 0);
+    // On arrival, too: what one came for is asked first, and a gateway answers one after the other.
+    const firstMs = options.calm ? (state.url === null ? ARRIVED_MS : CALM_MS) : 0;
+    const begun = repeated(work, options.apartMs ?? APART_MS, firstMs);
     reader.current = begun;
     return () => {
       begun.end();

@@ -9,7 +9,7 @@ const OVER_MS = 15_000;
 
 export function useProof(): Data<Schemas["VerifiedAnswer"]> {
   const [look, setLook] = useState(0);
-  const found = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: look });
+  const found = useData("/api/v1/verified", { cell: route.value.cell }, { timeless: true, again: look, calm: true });
   const goes = found.data === null || found.data.state === "none" || found.data.state === "running";
   useEffect(() => {
     const timer = setInterval(() => setLook((was) => was + 1), goes ? GOING_MS : OVER_MS);

@@ -95,7 +95,7 @@ function Track({ now_s }: { now_s: number | null }) {
   const tide = useData(
     "/api/v1/tide",
     { cell, points: 400 },
-    { timeless: true, again: known, apartMs: 5000 },
+    { timeless: true, again: known, apartMs: 5000, calm: true },
   ).data;
   useEffect(() => {
     const element = canvas.current;

@@ -22,11 +22,16 @@ function looks<Row>(column: Column<Row>): string {
 interface Props<Row> {
   label: string;
   columns: readonly Column<Row>[];
+  /** Those that are here: the first ones, unless `at` says where each is. */
   rows: readonly Row[];
+  /** The row of a number; undefined: it is not here yet. */
+  at?: (number: number) => Row | undefined;
   total: number;
   id: (row: Row) => string;
   /** Called when rows up to this number should be there. */
   reach?: (count: number) => void;
+  /** Called when the rows from a number to before another are looked at. */
+  see?: (first: number, last: number) => void;
   open?: (row: Row) => void;
   sort?: string;
   onSort?: (sort: string) => void;
@@ -42,7 +47,8 @@ const AHEAD = 12;
 const STRIDE = 6 * ROW;
 
 export function LongTable<Row>(props: Props<Row>) {
-  const { columns, rows, total, id, reach, chosen, onChoose } = props;
+  const { columns, rows, total, id, reach, see, chosen, onChoose } = props;
+  const rowAt = props.at ?? ((number: number) => rows[number]);
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
@@ -60,7 +66,9 @@ export function LongTable<Row>(props: Props<Row>) {
   useEffect(() => {
     if (last > rows.length && rows.length < total) reach?.(last);
   }, [last, rows.length, total]);
-  const shown = rows.slice(first, last);
+  useEffect(() => see?.(first, last), [first, last, total]);
+  const shown: (readonly [number, Row | undefined])[] = [];
+  for (let number = first; number < last; number++) shown.push([number, rowAt(number)]);
   const span = columns.length + (onChoose ? 1 : 0);
   const can = props.choosable ?? (() => true);
 
@@ -91,7 +99,7 @@ export function LongTable<Row>(props: Props<Row>) {
       PageDown: current + page, PageUp: current - page, Home: 0, End: total - 1,
     };
     const to = steps[event.key];
-    const row = rows[current];
+    const row = rowAt(current);
     if (to !== undefined) move(to);
     else if (event.key === "Enter" && row !== undefined) props.open?.(row);
     else if (event.key === "x" && row !== undefined) choose(row);
@@ -102,8 +110,10 @@ export function LongTable<Row>(props: Props<Row>) {
 
   const doing = useRef<Doing<Row>>({ choose, open: () => undefined, stand: setCurrent });
   Object.assign(doing.current, { choose, open: (row: Row) => props.open?.(row) });
-  const here = rows[current];
-  const all = onChoose ? rows.filter(can) : [];
+  const here = rowAt(current);
+  const choosing = onChoose !== undefined;
+  const all = useMemo(() => (choosing ? rows.filter(can) : []), [choosing, rows]);
+  const everyChosen = useMemo(() => all.length > 0 && all.every((row) => chosen?.has(id(row))), [all, chosen]);
   return (
     <>
     <p class="hidden" aria-live="polite">
@@ -126,7 +136,7 @@ export function LongTable<Row>(props: Props<Row>) {
                 <input
                   type="checkbox"
                   aria-label="Choose all rows that are loaded"
-                  checked={all.length > 0 && all.every((row) => chosen?.has(id(row)))}
+                  checked={everyChosen}
                   onChange={(event) =>
                     onChoose(new Set(event.currentTarget.checked ? all.map(id) : []))
                   }
@@ -140,20 +150,24 @@ export function LongTable<Row>(props: Props<Row>) {
         </thead>
         <tbody>
           {first > 0 && <Gap rows={first} span={span} />}
-          {shown.map((row, place) => (
-            <Row
-              key={id(row)}
-              row={row}
-              name={id(row)}
-              number={first + place}
-              columns={columns}
-              chosen={onChoose === undefined ? null : (chosen?.has(id(row)) ?? false)}
-              can={can(row)}
-              current={first + place === current}
-              doing={doing.current}
-            />
-          ))}
-          {total > first + shown.length && <Gap rows={total - first - shown.length} span={span} />}
+          {shown.map(([number, row]) =>
+            row === undefined ? (
+              <Gap key={`gap ${number}`} rows={1} span={span} />
+            ) : (
+              <Row
+                key={id(row)}
+                row={row}
+                name={id(row)}
+                number={number}
+                columns={columns}
+                chosen={onChoose === undefined ? null : (chosen?.has(id(row)) ?? false)}
+                can={can(row)}
+                current={number === current}
+                doing={doing.current}
+              />
+            ),
+          )}
+          {total > last && <Gap rows={total - last} span={span} />}
         </tbody>
       </table>
     </div>

@@ -3,7 +3,7 @@
 import { isolated } from "../bidi.ts";
 import { type Fleet, type Layout, layOut } from "./layout.ts";
 import type { Coloured, FleetColours } from "./looks.ts";
-import { type Frame, type FramePalette, type Look, paint, pixel } from "./paint.ts";
+import { type Frame, type FramePalette, type Look, type Painted, paint, pixel } from "./paint.ts";
 
 /** Colours as the page's style sheet has them. */
 export interface Scheme {
@@ -60,18 +60,31 @@ export class FleetPicture {
   readonly layout: Layout;
   /** How long the newest repaint took, in milliseconds. */
   took = 0;
+  /** How many nodes it painted: those that looked otherwise before. */
+  get nodes(): number {
+    return this.painted?.nodes ?? 0;
+  }
   private scheme: Scheme | null = null;
   private image: ImageData | null = null;
   private pixels = new Uint32Array(0);
+  private painted: Painted | null = null;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
-    readonly fleet: Fleet,
-    width: number,
+    private fleet: Fleet,
+    private readonly width: number,
     height: number,
     private readonly scale: number,
   ) {
     this.layout = layOut(fleet, width, height, scale);
+  }
+
+  /** Show another moment of the same nodes; false if they are others, or the room is another. */
+  follow(canvas: HTMLCanvasElement, fleet: Fleet, width: number, scale: number): boolean {
+    const fits = this.canvas === canvas && this.width === width && this.scale === scale;
+    if (!fits || !likewise(this.fleet, fleet)) return false;
+    this.fleet = fleet;
+    return true;
   }
 
   /** Paint all of it, with a ring around a node if one is named. */
@@ -92,7 +105,10 @@ export class FleetPicture {
     const line = Math.max(1, Math.round(this.scale));
     const { looks, lookOf } = shown;
     const { frames, ground } = scheme;
-    paint(this.pixels, this.fleet, this.layout, looks, lookOf, frames, ground, line);
+    const before = this.painted;
+    this.painted = paint(
+      this.pixels, this.fleet, this.layout, looks, lookOf, frames, ground, line, before,
+    );
     this.drawn(context, focused);
     this.took = performance.now() - begun;
   }
@@ -152,6 +168,19 @@ export class FleetPicture {
       rows * this.layout.side + 2 * away - line / 2,
     );
   }
+}
+
+/** Say whether two fleets are laid out alike: the same nodes, of the same pools and sizes. */
+function likewise(one: Fleet, other: Fleet): boolean {
+  const same = <T,>(these: readonly T[], those: readonly T[]): boolean =>
+    these.length === those.length && these.every((value, at) => value === those[at]);
+  return (
+    same(one.pools.map((pool) => pool.pool), other.pools.map((pool) => pool.pool)) &&
+    same(one.pools.map((pool) => pool.kind), other.pools.map((pool) => pool.kind)) &&
+    same(one.nodes.name, other.nodes.name) &&
+    same(one.nodes.pool, other.nodes.pool) &&
+    same(one.nodes.gpus, other.nodes.gpus)
+  );
 }
 
 /** Paint one tile, as the legend shows it. */

@@ -137,14 +137,30 @@ function byHolder(
   });
   const counts = new Map<string, number>();
   names.forEach((name, job) => counts.set(name, (counts.get(name) ?? 0) + (held[job] as number)));
-  const found = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
-  const lookOfName = new Map(names.map((name, at) => [name, looks[placeOf[at] as number] as Look]));
-  const legend: LegendRow[] = found.slice(0, LISTED).map(([label, gpus]) => ({
-    label, isName: true, look: lookOfName.get(label) as Look, gpus,
+  const legend: LegendRow[] = most(counts, LISTED).map(([label, gpus]) => ({
+    label, isName: true, look: looks[placeOf[names.indexOf(label)] as number] as Look, gpus,
   }));
   if (owners) legend.push({ label: "its owner's", isName: false, look: looks[1] as Look, gpus: owners });
   if (free) legend.push({ label: "free", isName: false, look: looks[own - 2] as Look, gpus: free });
-  return { looks, lookOf, legend, more: Math.max(0, found.length - LISTED) };
+  return { looks, lookOf, legend, more: Math.max(0, counts.size - LISTED) };
+}
+
+/** Give the names with the largest counts: of twenty thousand, without sorting them all. */
+function most(counts: ReadonlyMap<string, number>, listed: number): (readonly [string, number])[] {
+  const found: (readonly [string, number])[] = [];
+  for (const one of counts) {
+    const least = found.at(-1);
+    if (found.length >= listed && least !== undefined && !isBefore(one, least)) continue;
+    let at = found.length;
+    while (at > 0 && isBefore(one, found[at - 1] as readonly [string, number])) at--;
+    found.splice(at, 0, one);
+    if (found.length > listed) found.pop();
+  }
+  return found;
+}
+
+function isBefore(one: readonly [string, number], other: readonly [string, number]): boolean {
+  return one[1] > other[1] || (one[1] === other[1] && one[0] < other[0]);
 }
 
 interface Kind {

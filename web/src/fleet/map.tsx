@@ -41,10 +41,14 @@ export function FleetMap({ fleet, shown, inForce, opened, open }: Shown) {
   const [pointed, setPointed] = useState<number | null>(null);
   const places = useMemo(() => new Map(fleet.nodes.name.map((name, at) => [name, at])), [fleet]);
   const at = focused === null ? null : (places.get(focused) ?? null);
+  const before = useRef<FleetPicture | null>(null);
   const picture = useMemo(() => {
     if (!canvas.current || !width) return null;
+    // A moment later most nodes are as they were: then the picture is changed, not made anew.
+    if (before.current?.follow(canvas.current, fleet, width, scale)) return before.current;
     const height = Math.max(280, innerHeight * HIGHEST);
-    return new FleetPicture(canvas.current, fleet, width, height, scale);
+    before.current = new FleetPicture(canvas.current, fleet, width, height, scale);
+    return before.current;
   }, [fleet, width, scale]);
   const label = useMemo(() => summary(fleet), [fleet]);
   const ring = at ?? (opened === null ? null : (places.get(opened) ?? null));
@@ -55,6 +59,7 @@ export function FleetMap({ fleet, shown, inForce, opened, open }: Shown) {
     canvas.current.style.height = `${picture.layout.height / scale}px`;
     picture.repaint(shown, inForce, ring);
     canvas.current.dataset["took"] = picture.took.toFixed(1);
+    canvas.current.dataset["painted"] = String(picture.nodes);
   }, [picture, shown, inForce]);
   useEffect(() => picture?.focus(ring), [ring]);
 

@@ -6,7 +6,7 @@
  * in colour differs in hatch or frame too, or is said in words beside it.
  */
 
-import type { Fleet, Layout } from "./layout.ts";
+import type { Fleet, Layout, PoolPlace } from "./layout.ts";
 
 /** The hatches of a tile. */
 export const HATCHES = ["plain", "rising", "dots", "lines", "falling", "bars", "checks"] as const;
@@ -94,10 +94,27 @@ function tileOf(look: Look, side: number, line: number): Uint32Array {
   return tile;
 }
 
+/** What an image shows: only nodes that are otherwise now are painted anew. */
+export interface Painted {
+  /** By GPU: the number of its look. */
+  looks: Int32Array;
+  /** By node: the number of its frame. */
+  frames: Uint8Array;
+  /** Looks by what they are, each with its tile. */
+  known: Map<string, { number: number; tile: Uint32Array }>;
+  /** Everything else that pixels depend on. */
+  scheme: string;
+  /** How many nodes were painted last. */
+  nodes: number;
+}
+
+const FRAME_NUMBERS: readonly Frame[] = ["none", "silent", "draining", "cordoned", "due", "lent"];
+
 /**
  * Paint a fleet into the pixels of an image of the layout's size.
  *
- * `lookOf` has, by GPU, the place in `looks` of what it looks like.
+ * `lookOf` has, by GPU, the place in `looks` of what it looks like. `before` is what the pixels show
+ * by now, of the same layout; without it all is painted.
  */
 export function paint(
   pixels: Uint32Array,
@@ -108,13 +125,34 @@ export function paint(
   frames: FramePalette,
   ground: number,
   line: number,
-): void {
+  before: Painted | null = null,
+): Painted {
   const { width, height, side } = layout;
-  pixels.fill(ground);
-  const tiles = looks.map((look) => tileOf(look, side, line));
+  const scheme = JSON.stringify([frames, ground, line]);
+  const kept = before?.scheme === scheme ? before : null;
+  const painted: Painted = kept ?? {
+    looks: new Int32Array(fleet.gpus.length).fill(-1), frames: new Uint8Array(fleet.nodes.name.length),
+    known: new Map(), scheme, nodes: 0,
+  };
+  if (kept === null) pixels.fill(ground);
+  painted.nodes = 0;
+  const found = looks.map((look) => {
+    const name = `${look.fill} ${look.ink} ${look.hatch}`;
+    let one = painted.known.get(name);
+    if (one === undefined) {
+      one = { number: painted.known.size, tile: tileOf(look, side, line) };
+      painted.known.set(name, one);
+    }
+    return one;
+  });
+  const numbers = Int32Array.from(found, (one) => one.number);
+  const tiles = found.map((one) => one.tile);
   const shown = side >= 5 * line ? side - line : side;
   for (const place of layout.pools) {
     for (const node of place.nodes) {
+      if (!differs(painted, fleet, layout, node, lookOf, numbers)) continue;
+      if (kept !== null) clear(pixels, layout, place, node, ground);
+      painted.nodes += 1;
       const left = layout.x[node] as number;
       const top = layout.y[node] as number;
       const gpus = fleet.nodes.gpus[node] as number;
@@ -137,6 +175,41 @@ export function paint(
       box(pixels, layout, frame, frames[frame], left, top, wide, high, line);
     }
   }
+  return painted;
+}
+
+/** Say whether a node looks otherwise than it was painted, and note how it looks now. */
+function differs(
+  painted: Painted,
+  fleet: Fleet,
+  layout: Layout,
+  node: number,
+  lookOf: Uint8Array | Uint16Array,
+  numbers: Int32Array,
+): boolean {
+  const first = layout.offset[node] as number;
+  const end = first + (fleet.nodes.gpus[node] as number);
+  const frame = FRAME_NUMBERS.indexOf(frameOf(fleet, node));
+  let other = painted.frames[node] !== frame;
+  painted.frames[node] = frame;
+  for (let gpu = first; gpu < end; gpu++) {
+    const number = numbers[lookOf[gpu] as number] as number;
+    if (painted.looks[gpu] === number) continue;
+    painted.looks[gpu] = number;
+    other = true;
+  }
+  return other;
+}
+
+/** Take a node and its frame away: half of the gap around its block is its own. */
+function clear(pixels: Uint32Array, layout: Layout, place: PoolPlace, node: number, ground: number): void {
+  const { width, height } = layout;
+  const around = Math.floor(layout.gap / 2);
+  const from = Math.max(0, (layout.x[node] as number) - around);
+  const to = Math.min(width, (layout.x[node] as number) + place.blockWidth + around);
+  const top = Math.max(0, (layout.y[node] as number) - around);
+  const bottom = Math.min(height, (layout.y[node] as number) + place.blockHeight + around);
+  for (let y = top; y < bottom; y++) pixels.fill(ground, y * width + from, y * width + to);
 }
 
 /**

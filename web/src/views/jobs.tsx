@@ -3,9 +3,9 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { useData } from "../data.ts";
 import { clock, count, duration, figure, moment, percent, plural } from "../format.ts";
 import { may } from "../me.ts";
-import { usePages } from "../pages.ts";
 import { Card, Empty, JobLink, Name, ProblemNote, Share, State, Waiting } from "../parts.tsx";
 import { go, href, route } from "../route.ts";
+import { useRows } from "../rows.ts";
 import { ENDED, type JobRow, LIVING, MOVING, ended } from "../states.ts";
 import { type Column, LongTable } from "../table.tsx";
 import { SubmitLink } from "../submit/link.tsx";
@@ -32,16 +32,27 @@ export function Jobs() {
     // The policy's own order costs it a look at the cell: it is asked for where it is all one looks at.
     position: group?.name === "queued" ? "true" : undefined,
   };
-  const found = usePages("/api/v1/jobs", "jobs", params);
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const found = useRows<JobRow>("/api/v1/jobs", "jobs", params);
+  // With their rows as they were: of a long list those far away are not kept.
+  const [picked, setPicked] = useState<ReadonlyMap<string, JobRow>>(new Map());
+  const chosen = useMemo(() => new Set(picked.keys()), [picked]);
   const asked = JSON.stringify([params, route.value.cell]);
-  useEffect(() => setChosen(new Set()), [asked]);
+  useEffect(() => setPicked(new Map()), [asked]);
+  const byName = useMemo(() => new Map(found.rows.map((row) => [row.job, row])), [found.rows]);
+  function choose(names: ReadonlySet<string>): void {
+    const next = new Map<string, JobRow>();
+    for (const name of names) {
+      const row = byName.get(name) ?? picked.get(name);
+      if (row !== undefined) next.set(name, row);
+    }
+    setPicked(next);
+  }
   const filtered = ["tenant", "pool", "text"].some((name) => query[name] !== undefined);
   const verbs = JOB_VERBS.filter((one) => one.bulk && may(one.verb));
   // Rows are drawn anew only if the columns are: an hour is as fine as they tell time.
   const hour_s = Math.floor((found.now_s ?? 0) / 3600) * 3600;
   const shown = useMemo(() => columns(hour_s), [hour_s]);
-  const rows = found.rows.filter((row) => chosen.has(row.job));
+  const rows = [...picked].map(([name, row]) => byName.get(name) ?? row);
   return (
     <Card
       title={
@@ -57,7 +68,7 @@ export function Jobs() {
             </button>
           )}
           <SubmitLink />
-          {rows.length > 0 && <Bulk rows={rows} verbs={verbs} done={() => setChosen(new Set())} />}
+          {rows.length > 0 && <Bulk rows={rows} verbs={verbs} done={() => setPicked(new Map())} />}
         </>
       }
     >
@@ -74,12 +85,13 @@ export function Jobs() {
           rows={found.rows}
           total={found.total}
           id={(row) => row.job}
-          reach={found.reach}
+          at={found.at}
+          see={found.see}
           open={(row) => go({ view: "jobs", id: row.job })}
           sort={sort}
           onSort={(by) => go({ query: { sort: by } }, true)}
           {...(verbs.length > 0
-            ? { chosen, onChoose: setChosen, choosable: (row: JobRow) => !ended(row.state) && may("job.cancel", row.tenant) }
+            ? { chosen, onChoose: choose, choosable: (row: JobRow) => !ended(row.state) && may("job.cancel", row.tenant) }
             : {})}
         />
       )}

@@ -26,7 +26,9 @@ export function Tide() {
     { timeless: true, again: head.value?.entry, apartMs: 1000 },
   );
   // Rows are five minutes apart; the last one of an answer is of its very moment.
-  const then = useData("/api/v1/tide", { points: 2, forecast: "true" }, { apartMs: 5000 });
+  const then = useData("/api/v1/tide", { points: 2 }, { apartMs: 5000, off: !isPast.value });
+  // To see a large cell as its policy does takes a while, in which nothing else is answered.
+  const ahead = useData("/api/v1/tide", { points: 2, forecast: "true" }, { apartMs: 5000, calm: true });
   return (
     <div class="stack">
       <Loaded of={overview}>{(data) => <Strip of={data} />}</Loaded>
@@ -44,7 +46,7 @@ export function Tide() {
               rows={data.rows}
               complete={data.complete}
               then={isPast.value ? (then.data?.rows.at(-1) ?? null) : null}
-              ahead={then.data}
+              ahead={ahead.data}
             />
           )
         }
