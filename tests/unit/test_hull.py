@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.policies.interface import Floats, Ints
 from scheduler.policies.parts import hull
-from scheduler.policies.parts.hull import climb, grow, take
+from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
 
 NO = -np.inf
 
@@ -108,6 +108,31 @@ def test_few_jobs_climb_as_many_do(seed: int, monkeypatch: pytest.MonkeyPatch) -
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_climbs_as_before_has_the_same_steps(seed: int) -> None:
+    """Steps that are taken over are those that a climb finds, in its order, also where equal."""
+    rng = np.random.default_rng(seed)
+    sizes, n = np.array([0, 1, 2, 4, 8]), int(rng.integers(1, 40))
+    values, starts = [], []
+    for _ in range(2):
+        values.append(rng.integers(-2, 12, (n, len(sizes))).astype(np.float64))
+        values[-1][rng.random(values[-1].shape) < 0.3] = NO
+        values[-1][:, 0] = 0.0
+        starts.append(rng.integers(0, len(sizes), n))
+    same = rng.random(n) < rng.choice([0.5, 0.8, 0.95, 1.0])
+    values[1][same], starts[1][same] = values[0][same], starts[0][same]
+    before = climb(sizes, values[0], starts[0])
+    anew = climb_anew(sizes, values[1], starts[1], before, same)
+    whole = climb(sizes, values[1], starts[1])
+    for one, other in zip(*map(columns, (anew, whole)), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+def columns(steps: Steps) -> list[Ints | Floats]:
+    return [steps.row, steps.end, steps.cost, steps.slope]
 
 
 def test_where_nothing_can_be_gained_there_are_no_steps() -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from scheduler.policies.interface import Bools, Floats, Ints
-from scheduler.policies.parts.hull import Steps, climb, grow, take
+from scheduler.policies.parts.hull import Steps, climb, climb_anew, grow, take
 from scheduler.policies.tide.commitments import free_over_time
 from scheduler.policies.tide.market import Market, by_part
 from scheduler.policies.tide.promises import Kept, Promises
@@ -145,7 +145,12 @@ def bid(market: Market, value: Floats, promises: Promises) -> Bids:
     start = _floors(market, promises)
     left = market.gpus - np.add.reduce(market.sizes[start], axis=1)
     if len(by_part(value)) > 1:
-        own = [climb(market.sizes, *one) for one in zip(value, start, strict=True)]
+        own = [climb(market.sizes, value[0], start[0])]
+        for one in range(1, count):
+            # Sites of a kind follow each other: most jobs are worth as much at both.
+            same = np.logical_and.reduce(value[one] == value[one - 1], axis=1)
+            same &= start[one] == start[one - 1]
+            own.append(climb_anew(market.sizes, value[one], start[one], own[-1], same))
         return Bids(own, left)
     steps = climb(market.sizes, value.reshape(count * r, -1), start.ravel(), count)
     at, row = np.divmod(steps.row, r)
