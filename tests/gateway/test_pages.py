@@ -61,7 +61,7 @@ async def test_a_cursor_that_points_beyond_its_moment_is_refused(
         entries = served.feed.entries
         digest = (await served.get(f"entries/{entries - 1}"))["digest"][:16]
         for path in ("decisions", "requests"):
-            asked = (None, None, None) if path == "requests" else (None, None)
+            asked = (None, None, None) if path == "requests" else (None, None, False)
             question = cursors.question(path, None, *asked)
             for position in (entries + 1, 2**53):
                 forged = cursors.Cursor(question, entries, digest, position).text()
