@@ -6,6 +6,7 @@ end. While the index is far behind, a second state catches up; from then on one 
 
 import asyncio
 import sqlite3
+from pathlib import Path
 
 import orjson
 
@@ -230,15 +231,22 @@ class Feed:
         await self.index.begin(found.state, self.live.place, self.origin_s)
 
     async def _open_index(self) -> None:
-        self.index.close()
         path = self.log.index_path(self.cell) if self._keeps else None
-        self.index = await asyncio.to_thread(open_index, path)
+        await self._opened(path)
         if not await self.holds(self.index.place):
-            self.index.close()
             if path is not None:
+                self.index.close()
                 sidecar.remove(path)
-            self.index = await asyncio.to_thread(open_index, path)
+            await self._opened(path)
             self._notice = f"the index {path} was of another log and is built again"
+
+    async def _opened(self, path: Path | None) -> None:
+        """Open the index; a large one is looked through for seconds, in which health is asked."""
+        self.index.close()
+        self.index = Index(sidecar.in_memory())
+        found = await asyncio.to_thread(open_index, path)
+        self.index.close()
+        self.index = found
 
     async def _first(self) -> int:
         """Give the number of the first entry that the journal has, and learn when the log began."""

@@ -130,6 +130,8 @@ def _with_tables(
     state: ClusterState, made: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> ClusterState:
     """Give an equal state with tables of its own, whose records it shares."""
+    # Not item by item: that would look each record up, and so copy it.
+    tables: dict[str, Any] = {table: dict(getattr(state, table)) for table in TABLES}
     found = replace(
         state,
         leader=replace(state.leader, settings=dict(state.leader.settings)),
@@ -138,8 +140,7 @@ def _with_tables(
         claimants=[*state.claimants],
         stray_nodes=[*state.stray_nodes],
         on_loan=[*state.on_loan],
-        # Not item by item: that would look each record up, and so copy it.
-        **{table: dict(getattr(state, table)) for table in TABLES},
+        **tables,
     )
     if made is not dict:
         for table in TABLES:
@@ -149,6 +150,8 @@ def _with_tables(
 
 def _stands(standing: Standing) -> Standing:
     parts = {one.name: getattr(standing, one.name) for one in fields(standing)}
-    copies = {name: dict(part) for name, part in parts.items() if isinstance(part, dict)}
+    copies: dict[str, Any] = {
+        name: dict(part) for name, part in parts.items() if isinstance(part, dict)
+    }
     policy = None if standing.policy is None else replace(standing.policy)
     return replace(standing, policy=policy, **copies)
