@@ -18,6 +18,7 @@ import json
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from benchmarks.console_watch import Watched, browsing, quantiles
 from benchmarks.gateway_cell import Served, memory, serving, until_ready
 from benchmarks.provenance import provenance
 
-_LOADS, _PLACES = 5, 12
+_LOADS = 5
 _REPAINTS, _TICKS, _JUMPS = 25, 250, 8
 _TICK_PX = 216
 _COLOURINGS = ("tenant", "loan", "use", "health", "job")
@@ -46,7 +47,7 @@ def painted(browser: Browser, served: Served) -> Figures:
     return quantiles("paint_first", first) | quantiles("paint_figures", figures)
 
 
-def sought(browser: Browser, served: Served) -> Figures:
+def sought(browser: Browser, served: Served, places: int) -> Figures:
     """Click places all over the scrubber, and from each go a little on and back, by keys."""
     chance = np.random.default_rng(1)
     far: list[float] = []
@@ -55,7 +56,7 @@ def sought(browser: Browser, served: Served) -> Figures:
     step: list[float] = []
     with Watched(browser, served.address) as page:
         page.open("/tide")
-        for place in chance.uniform(0.05, 0.95, _PLACES):
+        for place in chance.uniform(0.05, 0.95, places):
             far.append(page.click(float(place)))
             rested.append(page.rested())
             # An arrow is a two-thousandth of the log's time: some hundred entries of a long one.
@@ -116,7 +117,7 @@ def scrolled(browser: Browser, served: Served) -> Figures:
     return figures
 
 
-def measure(log: Path, *, keep_index: bool) -> Figures:
+def measure(log: Path, *, keep_index: bool, places: int) -> Figures:
     """Measure the console of a gateway of this log."""
     index = log.with_name(f"{log.name}.index.db")
     if not keep_index:
@@ -140,21 +141,21 @@ def measure(log: Path, *, keep_index: bool) -> Figures:
         figures["jobs"] = sum(sums["jobs"].values())
         figures["jobs_running"] = sums["jobs"].get("running", 0)
         figures["server_ready_mib"] = memory(served.pid, "VmRSS")
-        for part in (painted, sought, fleet, scrolled):
+        for part in (painted, partial(sought, places=places), fleet, scrolled):
             began_s = time.perf_counter()
             figures |= part(browser, served)
-            sys.stderr.write(f"{part.__name__}: {time.perf_counter() - began_s:.0f} s\n")
+            sys.stderr.write(f"{[*figures][-1]}: {time.perf_counter() - began_s:.0f} s\n")
         figures["server_rss_mib"] = memory(served.pid, "VmRSS")
         figures["server_peak_mib"] = memory(served.pid, "VmHWM")
     return figures
 
 
-def run(nodes: int, jobs: int, entries: int, minutes: int) -> Figures:
+def run(nodes: int, jobs: int, entries: int, minutes: int, places: int) -> Figures:
     """Measure the console of a cell of this size, whose log is written first."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cell.db"
         console_log.write(log, nodes, jobs, entries, minutes)
-        return measure(log, keep_index=False)
+        return measure(log, keep_index=False, places=places)
 
 
 def main() -> int:
@@ -168,16 +169,17 @@ def main() -> int:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=int, default=1, help="of the policy's own work (1)")
     parser.add_argument("--log", type=Path, help="of the cell; written there if it is not")
+    parser.add_argument("--places", type=int, default=12, help="of the log that are sought (12)")
     parser.add_argument("--keep-index", action="store_true", help="that of an earlier gateway")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     size = (options.nodes, options.jobs, options.entries, options.minutes)
     if options.log is None:
-        figures = run(*size)
+        figures = run(*size, options.places)
     else:
         if not options.log.exists():
             console_log.write(options.log, *size)
-        figures = measure(options.log, keep_index=options.keep_index)
+        figures = measure(options.log, keep_index=options.keep_index, places=options.places)
     text = json.dumps({**provenance(), **figures}, indent=2) + "\n"
     if options.json is not None:
         options.json.write_text(text)

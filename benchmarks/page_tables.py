@@ -94,7 +94,6 @@ def console_sizes(data: Path) -> str:
     lines = ["| | before | after |", "|---" * 3 + "|"]
     for says, name in (
         ("index of the log, MiB", "index_mib"),
-        ("made in, s", "index_s"),
         ("gateway, begun again: resident, MiB", "server_ready_mib"),
         ("after all that was asked", "server_rss_mib"),
         ("at most", "server_peak_mib"),

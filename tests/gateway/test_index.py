@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +15,13 @@ from bus.clock import SystemClock
 from bus.contract import Message
 from bus.sqlite import SqliteBus
 from bus.sqlite_file import create, encode
-from gateway import index as indexing, past, sidecar
+from gateway import feed as feeds, index as indexing, past, sidecar
 from gateway.kept_states import KeptStates
 from gateway.past import Past
 from scheduler.core.state import state_to_json
 from schemas.topics import JOURNAL, SNAPSHOTS
 from tests.gateway.conftest import Served, Serving
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -215,6 +217,26 @@ async def test_a_mark_that_is_damaged_under_way_is_found_out(
         assert "built again; ask again" in problem["detail"]
         await served.until(served.level)
         assert await served.get("overview", entry=1200) == before
+
+
+async def test_health_is_told_while_an_index_is_opened(
+    log: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+    opened = indexing.open_index
+
+    def slowly(path: Path | None) -> indexing.Index:
+        asked.wait(PATIENCE_S)
+        return opened(path)
+
+    monkeypatch.setattr(feeds, "open_index", slowly)
+    async with serving(log, ready=False) as served:
+        await served.until(lambda: bool(served.gateway.cells.feeds))
+        health = await served.get("health")
+        assert health["status"] == "starting"
+        assert health["cells"][0]["index"]["building"]
+        asked.set()
+        await served.until(served.level)
 
 
 async def test_an_index_that_cannot_be_written_is_kept_in_memory(

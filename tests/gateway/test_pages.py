@@ -213,7 +213,7 @@ async def test_rows_are_passed_over_and_a_named_list_is_put_in_order_once(
 
     monkeypatch.setattr(views, "chosen_jobs", counted)
     async with serving(log) as served:
-        at = {"entry": 900, "sort": "-gpus"}
+        at: dict[str, Any] = {"entry": 900, "sort": "-gpus"}
         whole = (await served.get("jobs", limit=1000, **at))["jobs"]
         for skip in (0, 7, len(whole) - 2, len(whole), 10**6):
             page = await served.get("jobs", limit=5, skip=skip, **at)
