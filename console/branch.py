@@ -48,7 +48,7 @@ _ROWS = (
 def branch(
     log: Annotated[str, typer.Argument(help="A log: SQLite, .jsonl, .jsonl.zst or kafka:.")],
     entry: Annotated[
-        int | None, typer.Option(min=0, help="The entry to go on after. [default: the newest]")
+        int | None, typer.Option(min=0, help="The entry to go on after. If not given: the newest.")
     ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Another policy, with options if wanted: tide:patience_s=60.")

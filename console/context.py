@@ -59,7 +59,7 @@ def add(
 @app.command()
 def login(
     name: Annotated[
-        str | None, typer.Argument(help="The context's name. [default: the one in force]")
+        str | None, typer.Argument(help="The context's name. If not given: the one in force.")
     ] = None,
     device: Annotated[
         bool, typer.Option("--device", help="Without a browser here: type a code in elsewhere.")

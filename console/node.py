@@ -82,7 +82,7 @@ def accept(
         float, typer.Option(min=1e-6, max=100.0, help="Of its GPUs, as its agent says.")
     ] = 1.0,
     agent: Annotated[
-        str | None, typer.Option(help="Who speaks for it. [default: an agent of its name]")
+        str | None, typer.Option(help="Who speaks for it. If not given: an agent of its name.")
     ] = None,
     every_node: Annotated[
         bool, typer.Option("--every-node", help="Accept any node of the agent, each as this.")

@@ -37,16 +37,16 @@ def submit(
             help="The job's file, or what its workers run; flags go before it.",
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Its id. [default: one is made up]")] = None,
+    job: Annotated[str | None, typer.Option(help="Its id. If not given: one is made up.")] = None,
     model: Annotated[str | None, typer.Option(help="What it trains.")] = None,
     gpus: Annotated[
         str | None, typer.Option(metavar="N|MIN..MAX", help="Sizes it may run at, such as 1..8.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps in all. [default: until it ends]")
+        int | None, typer.Option(help="Optimiser steps in all. If not given: until it ends.")
     ] = None,
     samples_per_step: Annotated[
-        float | None, typer.Option(help="Samples that one step takes. [default: 1]")
+        float | None, typer.Option(help="Samples that one step takes. If not given: 1.")
     ] = None,
     rate: Annotated[
         str | None,
@@ -61,7 +61,7 @@ def submit(
         bool | None, typer.Option("--edge/--no-edge", help="Whether edge servers may run it.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Whose it is. [default: yours, or operator]")
+        str | None, typer.Option(help="Whose it is. If not given: yours, or operator.")
     ] = None,
     workdir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the command starts, on its machine.")

@@ -73,7 +73,7 @@ def top(
     at: Source,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Of jobs, at most. [default: as many as there is room for]"),
+        typer.Option(min=1, help="Of jobs, at most. If not given: as many as there is room for."),
     ] = None,
 ) -> Found:
     """Watch a cell: GPUs by pool, who has them, who waits and in short why. Ctrl-C ends it.

@@ -221,7 +221,7 @@ class Branches:
         """Give a branch as a log that replays, which is made when it is first wanted.
 
         Raises:
-            Problem: it is not done, or it cannot be made.
+            Problem: it is not done, it is forgotten meanwhile, or its log cannot be made.
         """
         if kept.computation.state != "done":
             raise Problem(
@@ -233,28 +233,39 @@ class Branches:
         if kept.feed.generation != kept.generation and not kept.log.exists():
             raise Problem(409, "the log that was branched is another one now, so that its entries "
                           "before the branch are gone")  # fmt: skip
-        async with kept.saving:
-            if not kept.log.exists():
-                draft = kept.log.with_suffix(".draft")
-                draft.unlink(missing_ok=True)
-                journal = Journal(self._open_cell, kept.cell, kept.journal.origin_s)
-                assignment = Assignment(
-                    work.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
-                )
-                saving = self._queue.put(Computation(f"log of {who.name}", assignment))
-                await saving.over()
-                if saving.state != "done":
-                    raise Problem(503, f"its log could not be made: {saving.problem}",
-                                  headers={"Retry-After": "2"})  # fmt: skip
-                draft.replace(kept.log)
+        try:
+            async with kept.saving:
+                self.one(who, kept.id)  # it may be forgotten while its log waits, or is made
+                if not kept.log.exists():
+                    await self._make_log(kept, who)
+                self.one(who, kept.id)
+        finally:
+            if not self._is_kept(kept):
+                _remove_files(kept)
         return kept.log
+
+    async def _make_log(self, kept: KeptBranch, who: Subject) -> None:
+        draft = kept.log.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        journal = Journal(self._open_cell, kept.cell, kept.journal.origin_s)
+        assignment = Assignment(
+            work.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
+        )
+        saving = self._queue.put(Computation(f"log of {who.name}", assignment))
+        await saving.over()
+        if saving.state != "done":
+            raise Problem(503, f"its log could not be made: {saving.problem}",
+                          headers={"Retry-After": "2"})  # fmt: skip
+        draft.replace(kept.log)
+
+    def _is_kept(self, kept: KeptBranch) -> bool:
+        return self._kept.get(kept.id) is kept
 
     def _forget(self, kept: KeptBranch) -> None:
         del self._kept[kept.id]
         self.forgotten(f"{BRANCH}{kept.id}")
-        for path in (kept.tail, kept.log):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        if not kept.saving.locked():  # else whoever makes its log does, once no process needs them
+            _remove_files(kept)
 
     # --- forecasts --------------------------------------------------------------------------
 
@@ -304,6 +315,12 @@ class Branches:
             return Journal(self._open_cell, feed.cell, feed.origin_s, mark)
 
         return await guarded(feed, find)
+
+
+def _remove_files(kept: KeptBranch) -> None:
+    for path in kept.folder.glob(f"{kept.id}.*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _may_see(who: Subject, kept: KeptBranch) -> bool:

@@ -29,8 +29,8 @@ VIEWS = (
 CONSOLE_POLICY = CONTENT_SECURITY_POLICY.replace("form-action 'self'", "form-action 'none'")
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FOREVER = "public, max-age=31536000, immutable"
-#: What the build makes: a name, and a hash of what the file holds.
-_is_asset = re.compile(r"[A-Za-z0-9_.-]+-[A-Za-z0-9_-]{8}\.(js|css|svg)").fullmatch
+#: What the build makes: a name, and a hash of what the file holds. No file system has longer ones.
+_is_asset = re.compile(r"[A-Za-z0-9_.-]{1,100}-[A-Za-z0-9_-]{8}\.(js|css|svg)").fullmatch
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tidegate</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -122,7 +122,7 @@ class Desk:
         """Refuse what the scheduler would refuse for who asks.
 
         Raises:
-            Problem: 403, which role or tenant may.
+            Problem: 403, which role or tenant may; 409, the name is another's.
         """
         assert feed.live is not None
         state = feed.live.state
@@ -133,6 +133,12 @@ class Desk:
             if job is None or not who.owns(job.tenant):
                 # The same for another's job and for none: else names could be guessed.
                 wrong = "args.job", f"{who.tenant} has no job {name}"
+        if who.sight is Sight.OWN_NAMES and isinstance(asked.args, SubmitJob):
+            taken = state.jobs.get(asked.args.spec.job)
+            if wrong is None and taken is not None and not who.owns(taken.tenant):
+                # The scheduler would say whose.
+                raise Problem(409, "args.spec.job: is taken; choose another name. Nothing was done",
+                              parameter="args.spec.job")  # fmt: skip
         if wrong is not None:
             raise Problem(403, f"{wrong[0]}: {wrong[1]}", parameter=wrong[0])
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -155,9 +155,15 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
         ('{"command": ["train"], "sizes": "1-4"}', "sizes: “1-4” is no size"),
         ('{"command": ["train"], "environment": {"A": true}}', "environment.A: is true"),
         ('{"command": ["train"], "program": {"argv": ["x"]}}', "program.argv: is said twice"),
-        ('{"command": ["train"], "workers": "per_gpu"}', "“workers” is no field"),
-        ('{"command": ["train"], "program": {"worker": 1}}', "“program.worker” is no field"),
+        ('{"command": ["train"], "workers": "per_gpu"}', "workers\u2069” is no field"),
+        ('{"command": ["train"], "program": {"worker": 1}}', "program.worker\u2069” is no field"),
         ('{"command": ["train"], "memory_mib": -4}', "memory_mib: "),
+        # What a browser alone would read as another job.
+        ('{"command": ["train"], "model": "a", "model": "b"}', "model\u2069 is said twice"),
+        ('{"environment": {"A": "{", "B": 1, "\\u0041": "2"}}', "A\u2069 is said twice"),
+        ('{"command": ["train"], "total_steps": 1e400}', "total_steps: is too large a number"),
+        ('{"program": "abc"}', "program: must have fields"),
+        (json.dumps({"model": "m" * 500_000}), "This is longer than the 500,000 letters"),
         ('{"command": ["train"], "tenant": "zeta", "deadline": "soon"}', "no length of time"),
     ):
         file.fill(text)
@@ -165,6 +171,11 @@ def test_a_tenant_submits_for_itself_alone(browser: Browser, pair: _Pair) -> Non
         expect(wrong).to_contain_text(said)
         expect(file).to_be_focused()
     assert serious(window) == []
+    file.fill("")
+    large = {"name": "job.json", "mimeType": "application/json", "buffer": b"{}" + b" " * 500_000}
+    page.get_by_label("from a file").set_input_files(cast("Any", large))
+    expect(wrong).to_contain_text("This is longer than")
+    expect(file).to_have_value("")
     file.fill(json.dumps(SHORT))
     asked = "**/api/v1/requests"
     with page.expect_request(asked) as sent:

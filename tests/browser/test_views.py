@@ -324,6 +324,6 @@ def test_a_mistyped_address_names_the_nearest_view(window: Window) -> None:
     window.expected.append("404 (Not Found)")
     window.open("/jbos/job-0009")
     page = window.page
-    expect(page.locator("main")).to_contain_text("There is no view “jbos”")
+    expect(page.locator("main")).to_contain_text("There is no view “\u2068jbos\u2069”")
     page.get_by_role("main").get_by_role("link", name="Jobs").click()
     expect(page.locator("h1")).to_contain_text("job-0009")

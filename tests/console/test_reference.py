@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rich.text import Text
 from typer.main import get_command
 
 from console import reference
@@ -35,3 +36,11 @@ def test_every_verb_and_flag_is_there_with_a_meaning() -> None:
     assert [
         line for line in text.splitlines() if line.startswith("| `--") and line.endswith("|  |")
     ] == []
+
+
+def test_help_shows_all_that_is_written() -> None:
+    whole: Any = get_command(make_app())
+    for verb in every(whole):
+        for text in (verb.help, *(getattr(one, "help", None) for one in verb.params)):
+            # `[gateway.auth]` is taken for markup, and vanishes.
+            assert Text.from_markup(text or "").plain == (text or ""), verb.name

@@ -279,3 +279,13 @@ async def test_programs_are_their_tenants(two: Path, serving: Serving) -> None:
         assert (await served.get("entries/3"))["stimulus"]["data"]["program"] == "hidden"
         assert (await served.get("jobs/acme-waits/why"))["spec"]["program"] == "hidden"
         assert "hunter2-env" in str(await served.get("jobs/zeta-secret-run/why"))
+
+
+async def test_whose_job_has_a_name_already_is_not_told(two: Path, serving: Serving) -> None:
+    async with serving(two, authority=_as(Role.TENANT, Sight.OWN_NAMES, "acme")) as served:
+        for tells in ({"dry_run": True}, {}):
+            spec = {**submitted("zeta-waits").model_dump(), "tenant": "acme"}
+            asked = {"verb": "job.submit", "spec": spec}
+            answer = await served.client.post("/api/v1/requests", json={"args": asked, **tells})
+            assert (answer.status_code, answer.json()["parameter"]) == (409, "args.spec.job")
+            assert "zeta-corp" not in answer.text

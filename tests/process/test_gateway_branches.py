@@ -380,3 +380,21 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
         gateway.send_signal(signal.SIGKILL)
         gateway.wait()
     wait_until(lambda: not found[0].is_running() or found[0].status() == psutil.STATUS_ZOMBIE)
+
+
+async def test_a_branch_may_be_forgotten_while_its_log_is_made(
+    log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serve(log) as served:
+        name = (await asked(served, entry=served.feed.entries - 1, hours=0.1))["branch"]
+        assert (await come_to(served, name, "done", "failed"))["state"] == "done"
+        kept = served.gateway.branches._kept[name]
+        making = [
+            asyncio.create_task(served.client.get(f"/api/v1/branches/{name}/log")) for _ in range(2)
+        ]
+        await until(lambda: kept.saving.locked(), "somebody waits for the log")
+        await served.client.delete(f"/api/v1/branches/{name}")
+        for answer in await asyncio.gather(*making):
+            assert (answer.status_code, answer.json()["parameter"]) == (404, "branch_id")
+        assert [*kept.folder.glob(f"{name}*")] == [], "nothing of it is left"
+    assert "Traceback" not in capfd.readouterr().err

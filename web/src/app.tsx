@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import { asked } from "./api.ts";
+import { shortened } from "./bidi.ts";
 import { useData } from "./data.ts";
 import { clock, day } from "./format.ts";
 import { Help } from "./help.tsx";
@@ -37,7 +38,7 @@ export function App() {
         {view === undefined ? (
           <>
             <h1>Nothing here</h1>
-            <Empty title={`There is no view “${path}”.`}>
+            <Empty title={`There is no view “${shortened(path)}”.`}>
               <Nearest to={path} id={id} />
             </Empty>
           </>

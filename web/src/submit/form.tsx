@@ -7,6 +7,7 @@ import { Card, Name } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Args, ask, post } from "../verbs.tsx";
 import { EMPTY, type Given, NO_MODEL, newName, specOf } from "./given.ts";
+import { LONGEST, tooLong } from "./job-file.ts";
 import { type Field, Wrong, wrongOf } from "./wrong.ts";
 
 /** What stands in the file, where it says something that a field leaves out. */
@@ -119,7 +120,13 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
             </Labelled>
           </Part>
           <Part title="Everything else">
-            <FilePart text={given.file} set={(file) => set({ file })} input={bound("file")} error={told("file")} />
+            <FilePart
+              text={given.file}
+              set={(file) => set({ file })}
+              refuse={() => setWrong(tooLong())}
+              input={bound("file")}
+              error={told("file")}
+            />
           </Part>
           {wrong !== null && wrong.field === null && (
             <p class="problem" role="alert">
@@ -177,15 +184,18 @@ function Labelled(props: { title: string; wide?: boolean; error: ComponentChildr
 interface FileOf {
   text: string;
   set: (text: string) => void;
+  /** A file that is too long to be looked at. */
+  refuse: () => void;
   input: object;
   error: ComponentChildren;
 }
 
-function FilePart({ text, set, input, error }: FileOf) {
+function FilePart({ text, set, refuse, input, error }: FileOf) {
   const id = useId();
   async function take(files: FileList | null): Promise<void> {
     const file = files?.[0];
-    if (file !== undefined) set(await file.text());
+    if (file !== undefined && file.size > LONGEST) refuse();
+    else if (file !== undefined) set(await file.text());
   }
   return (
     <div class="field wide">

@@ -1,8 +1,12 @@
 /** The file of a job, as docs/jobs.md has it, in JSON: short ways of saying things spelled out. */
 import type { Schemas } from "../api.ts";
+import { shortened } from "../bidi.ts";
 import { Wrong } from "./wrong.ts";
 
 export type Fields = Record<string, unknown>;
+
+/** What the gateway takes no more than, in letters; a page stands still over a text that is much longer. */
+export const LONGEST = 500_000;
 
 /** Parts of the program that may be said outside it. */
 const AS_THEY_ARE = ["workdir", "code", "code_sha256", "outputs"] as const;
@@ -31,10 +35,12 @@ function isObject(value: unknown): value is Fields {
 /** Read what a file says, under full names; `deadline` stays as it is written. Throws Wrong. */
 export function readJobFile(text: string): Fields {
   if (text.trim() === "") return {};
+  if (text.length > LONGEST) throw tooLong();
   let said: unknown;
   try {
-    said = JSON.parse(text);
+    said = JSON.parse(text, finite);
   } catch (error) {
+    if (error instanceof Wrong) throw error;
     const yaml = /^\s*[A-Za-z_]+\s*:/m.test(text) && !text.trimStart().startsWith("{");
     throw wrong(
       yaml
@@ -42,14 +48,18 @@ export function readJobFile(text: string): Fields {
         : `This is no JSON: ${error instanceof Error ? error.message : String(error)}`,
     );
   }
+  const twice = repeated(text);
+  if (twice !== undefined) throw wrong(`${shortened(twice)} is said twice; leave out one of the two.`);
   if (!isObject(said)) throw wrong('This holds no fields of a job, such as {"command": ["python3", "train.py"]}.');
   const names = { ...KNOWN, deadline: true, ...Object.fromEntries(SHORT.map((name) => [name, true])) };
-  const inner = isObject(said["program"]) ? Object.keys(said["program"]) : [];
+  const program = said["program"] ?? {};
+  if (!isObject(program)) throw wrong("program: must have fields, such as argv.");
+  const inner = Object.keys(program);
   const unknown = [
     ...Object.keys(said).filter((name) => !Object.hasOwn(names, name)),
     ...inner.filter((name) => !Object.hasOwn(OF_PROGRAM, name)).map((name) => `program.${name}`),
   ];
-  if (unknown[0] !== undefined) throw wrong(`“${unknown[0]}” is no field of a job; docs/jobs.md lists them.`);
+  if (unknown[0] !== undefined) throw wrong(`“${shortened(unknown[0])}” is no field of a job; docs/jobs.md lists them.`);
   const fields: Fields = Object.fromEntries(
     Object.entries(said).filter(([name]) => !(SHORT as readonly string[]).includes(name)),
   );
@@ -60,13 +70,37 @@ export function readJobFile(text: string): Fields {
   if ("deadline" in said) once(said, "deadline", "deadline_s");
   const short = programOf(said);
   if (Object.keys(short).length > 0) {
-    const program = said["program"] ?? {};
-    if (!isObject(program)) throw wrong("program: must have fields, such as argv.");
-    const twice = Object.keys(short).find((name) => Object.hasOwn(program, name));
-    if (twice !== undefined) throw wrong(`program.${twice}: is said twice; leave out one of the two.`);
+    const both = Object.keys(short).find((name) => Object.hasOwn(program, name));
+    if (both !== undefined) throw wrong(`program.${both}: is said twice; leave out one of the two.`);
     fields["program"] = { ...program, ...short };
   }
   return fields;
+}
+
+export function tooLong(): Wrong {
+  return wrong(`This is longer than the ${LONGEST.toLocaleString("en")} letters that a job's file may have.`);
+}
+
+/** Refuse a number that JSON can write and no program can hold: sent on, it would be null. */
+function finite(name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw wrong(`${name}: is too large a number.`);
+  return value;
+}
+
+/** Find a name that an object of a JSON text has twice, of which the parser keeps the last alone. */
+function repeated(text: string): string | undefined {
+  const inside: (Set<string> | null)[] = [];
+  for (const [token, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?|[{}[\]]/g)) {
+    if (token === "{" || token === "[") inside.push(token === "{" ? new Set() : null);
+    else if (token === "}" || token === "]") inside.pop();
+    else if (colon !== undefined) {
+      const name = JSON.parse(token.slice(0, -colon.length)) as string;
+      const names = inside.at(-1);
+      if (names?.has(name)) return name;
+      names?.add(name);
+    }
+  }
+  return undefined;
 }
 
 function once(said: Fields, short: string, ...full: string[]): void {
