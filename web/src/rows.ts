@@ -68,7 +68,7 @@ export function useRows<Row>(path: string, field: string, params: Params): LongR
   const [loading, setLoading] = useState(true);
   const [asked, setAsked] = useState(0);
   const current = useRef(got);
-  const wanted = useRef<readonly [number, number]>([0, PART]);
+  const wanted = useRef<readonly [number, number]>([0, 0]);
   const busy = useRef(false);
   const reader = useRef<Repeated | null>(null);
   const newest = entry === null ? (head.value?.entry ?? null) : null;
