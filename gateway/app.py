@@ -43,6 +43,7 @@ _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocumen
 #: Of a request that asks for something, besides.
 _WRITTEN = {
     409: "The scheduler refused it; the problem names the field, the request and the entry.",
+    408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body is not said to be JSON.",
     422: "A field of the body is wrong, or the Idempotency-Key was used for another request.",

@@ -1,5 +1,6 @@
 """The body of a request that asks for something, read within bounds and checked field by field."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from schemas.values import MAX_MESSAGE_BYTES
 
 #: A message has an envelope and who asks beside what is asked for.
 BODY_MAX_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
+#: How long a body may take to come, in seconds: who sends none holds no connection open.
+BODY_TIMEOUT_S = 20.0
 #: What a request has that the gateway alone says.
 _OURS = tuple(name for name in requests.Request.model_fields if name not in ("args", "reason"))
 _FIELDS = ("args", "reason", "dry_run")
@@ -31,7 +34,8 @@ async def read_body(request: Request) -> Body:
     """Read the body of a request.
 
     Raises:
-        Problem: 413, 415, 400 or 422: it is too large, no JSON, or has a wrong field.
+        Problem: 408, 413, 415, 400 or 422: it does not come, is too large, no JSON, or has a
+            wrong field.
     """
     return _checked(await read_json(request))
 
@@ -40,7 +44,7 @@ async def read_json(request: Request) -> dict[str, Any]:
     """Read a body that is a JSON object.
 
     Raises:
-        Problem: 413, 415 or 400: it is too large, or no JSON object.
+        Problem: 408, 413, 415 or 400: it does not come, is too large, or no JSON object.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -88,11 +92,18 @@ async def _bytes(request: Request) -> bytes:
         raise _too_large()
     parts, size = [], 0
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > BODY_MAX_BYTES:
-                raise _too_large()
-            parts.append(part)
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > BODY_MAX_BYTES:
+                    raise _too_large()
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(
+            408,
+            f"the body did not come within {BODY_TIMEOUT_S:g} s; nothing was done: send it again",
+            headers={"Connection": "close"},
+        ) from None
     except ClientDisconnect:
         raise Problem(400, "the body was cut off; nothing was done") from None
     return b"".join(parts)

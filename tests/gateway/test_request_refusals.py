@@ -92,6 +92,22 @@ async def test_a_body_without_a_length_is_bounded_too(tmp_path: Path, serving: S
         problem(answer, 413)
 
 
+async def test_a_body_that_never_comes_holds_no_connection_open(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b'{"args":'
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("gateway.body.BODY_TIMEOUT_S", 0.05)
+    async with working(tmp_path) as (_, log), serving(log) as served:
+        headers = {"Content-Type": "application/json"}
+        answer = await served.client.post("/api/v1/requests", content=stalled(), headers=headers)
+        assert "did not come within" in problem(answer, 408)["detail"]
+        assert answer.headers["connection"] == "close"
+        assert await stored(served) == []
+
+
 async def test_who_may_not_is_told_which_role_may(tmp_path: Path, serving: Serving) -> None:
     async with working(tmp_path) as (_, log), serving(log, role=Role.VIEWER) as served:
         found = await served.ask(CORDON, 403)
