@@ -27,6 +27,8 @@ _RETRY_S = 1.0
 _DISCOVER_S = 5.0
 #: A question about an entry that is not folded yet waits so long for it, in seconds.
 _LEVEL_S = 5.0
+#: Nothing is wrong yet.
+OPENING = "the log is being opened"
 KNOWN = (BusError, InvalidTransition, OSError, sqlite3.Error)
 
 
@@ -57,7 +59,7 @@ class Cells:
             if one.cell is not None:
                 self._add(one, one.cell)
         #: Why nothing can be read now; of one cell alone its feed says so.
-        self.problem = "" if others else "the log is being opened"
+        self.problem = "" if others else OPENING
         #: Branches that people look at, each as one more cell, by name; not in `feeds`.
         self.branches: dict[str, Feed] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}

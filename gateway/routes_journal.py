@@ -22,6 +22,7 @@ from gateway.asking import (
     tagged,
     view_of,
 )
+from gateway.cells import OPENING
 from gateway.feed import Feed
 from gateway.identities import Identities
 from gateway.limits import (
@@ -261,7 +262,7 @@ async def health(here: Here) -> Response:
     feeds = here.cells.feeds.values()
     problem = here.cells.problem
     ready = all(feed.live is not None for feed in feeds) and bool(feeds)
-    reading = not problem and not any(feed.problem for feed in feeds)
+    reading = problem in ("", OPENING) and not any(feed.problem for feed in feeds)
     return plain(
         {
             "status": "unreadable" if not reading else "ok" if ready else "starting",
