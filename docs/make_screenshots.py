@@ -42,12 +42,16 @@ def _served(log: str) -> Iterator[str]:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        yield next(line.strip() for line in process.stdout if line.startswith("http"))
-        process.terminate()
+        try:
+            yield next(line.strip() for line in process.stdout if line.startswith("http"))
+        finally:
+            process.terminate()
 
 
 def _views(api: httpx.Client) -> dict[str, str]:
     """Give by picture the address of a view, at a moment that has something to show."""
+    while any(cell["index"]["building"] for cell in api.get("/health").json()["cells"]):
+        time.sleep(1)
     morning, noon = (
         api.get("/overview", params={"at": at}).json()["entry"] for at in (_MORNING, _NOON)
     )
