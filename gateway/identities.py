@@ -25,6 +25,8 @@ ROBOT = "tidegate_"
 _SESSION = "session"
 #: So often at most it is looked whether the configuration changed, in seconds.
 _LOOK_S = 1.0
+#: A file that was written less long ago may be half written: an editor empties it first.
+_SETTLE_S = 0.5
 #: What a person may be called in requests (`schemas.requests.Subject`).
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}").fullmatch
 _ROBOT_NAME = "robot:"
@@ -62,7 +64,7 @@ class Rules:
         if not 0 <= now_s - self._looked_s < _LOOK_S:
             self._looked_s = now_s
             stamp = self._stamp()
-            if stamp != self._seen:
+            if stamp != self._seen and not self._is_being_written(now_s):
                 self._seen = stamp
                 try:
                     self.auth = self.read()
@@ -70,6 +72,12 @@ class Rules:
                 except ValueError as error:
                     _log.error("%s changed and is not taken: %s", self.file, error)
         return self.auth
+
+    def _is_being_written(self, now_s: float) -> bool:
+        try:
+            return self.file is not None and 0 <= now_s - self.file.stat().st_mtime < _SETTLE_S
+        except OSError:
+            return False
 
     def _stamp(self) -> object:
         try:

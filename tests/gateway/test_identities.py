@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hmac
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -402,3 +403,20 @@ async def test_a_robot_is_revoked_while_the_gateway_runs(tmp_path: Path, clock: 
     file.write_text("{")  # a file that is wrong changes nothing
     clock.at_s = NOW_S + 50
     await told(robots, token)
+
+
+async def test_a_configuration_that_is_just_being_written_is_not_taken_half(
+    tmp_path: Path, clock: Frozen
+) -> None:
+    file, (token, _) = tmp_path / "auth.json", new_token()
+    auth = {"robots": [robot(token)]}
+    file.write_text(json.dumps(auth))
+    robots = identities(auth, file=file, clock=clock)
+    file.write_text("{}")  # as a file in TOML whose robots are not written yet
+    for late_s in (0.1, 0.4):
+        clock.at_s = file.stat().st_mtime + late_s
+        assert await ask(robots, token) is not None
+        clock.at_s += 100
+        os.utime(file, (clock.at_s, clock.at_s))
+    clock.at_s = file.stat().st_mtime + 2.0  # so it stays: it is meant
+    assert "not any more" in await told(robots, token)

@@ -72,8 +72,10 @@ class Gateways:
             index: The name of its index, which a gateway before it may have left; default: new.
         """
         runtime = self.fleet.folder / (index or f"gateway-{len(self.running)}")
-        (self.fleet.folder / "tidegate.toml").write_text(self.fleet.config)
-        arguments = ("--config", str(self.fleet.folder / "tidegate.toml"), "--sign-key",
+        config = self.fleet.folder / "tidegate.toml"
+        if not config.exists() or config.read_text() != self.fleet.config:
+            config.write_text(self.fleet.config)
+        arguments = ("--config", str(config), "--sign-key",
                      f"desk={self.fleet.folder}/desk-key.pem")  # fmt: skip
         found = Process("kafka:", runtime, *arguments, port=port)
         found.token = self.token

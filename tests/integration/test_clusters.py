@@ -59,7 +59,8 @@ def test_sent_away_it_saves_and_goes_on_elsewhere(on: ClusterBench) -> None:
     on.stop()
     stopped, saved = on.hears(GangStopped), on.hears(CheckpointDone)
     assert stopped.step == saved.step >= 20
-    assert on.jobs() == []
+    # A Job whose workers all ended well may be complete before it is deleted.
+    on.until(lambda: on.jobs() == [], "its Job stays")
 
     on.start(python(TRAINER), {"n2": (0,)}, epoch=2, step=stopped.step)
     assert on.hears(GangStarted, 2).step >= stopped.step
@@ -218,7 +219,7 @@ async def test_whole_agents_gang_lives_through_crashes_a_resize_a_reclaim_and_a_
     await desk.crash()  # perhaps before it was heard, perhaps after
     await desk.begin()
     await desk.until(WorkerStopped, 2, "n1")
-    assert on.jobs() == []
+    await until(lambda: on.jobs() == [], "its Job stays")
 
     step = max(await desk.saved())
     (stopped,) = await desk.workers(WorkerStopped, 2)
