@@ -301,6 +301,16 @@ def test_two_moments_are_compared(window: Window) -> None:
     assert sums.count() == len(said["totals"])
 
 
+#: What makes the page wider than the window: each such element, with its text.
+_STICKS_OUT = """() => {
+  const root = document.documentElement, wide = root.clientWidth;
+  if (root.scrollWidth <= wide) return [];
+  return [`${root.scrollWidth} of ${wide}`, ...[...document.body.querySelectorAll("*")]
+    .filter((one) => one.getBoundingClientRect().right > wide)
+    .map((one) => `${one.tagName}.${one.className}: ${one.textContent.slice(0, 80)}`)];
+}"""
+
+
 def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None:
     wide, high = 390, 844
     window.page.set_viewport_size({"width": wide, "height": high})
@@ -317,7 +327,7 @@ def test_a_phone_shows_why_and_keeps_the_moment_in_reach(window: Window) -> None
         assert box is not None
         assert box["y"] + box["height"] <= high + 1
         assert box["height"] < high / 5
-        assert window.page.evaluate("document.documentElement.scrollWidth") <= wide
+        assert window.page.evaluate(_STICKS_OUT) == []
 
 
 def test_a_mistyped_address_names_the_nearest_view(window: Window) -> None:
