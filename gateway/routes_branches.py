@@ -4,27 +4,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import ValidationError
 
 from gateway import models_branches as models, telling
 from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
-from gateway.body import read_json
+from gateway.body import documented, fitting, read_json
 from gateway.branches import change_of, check, nobody_leads
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
 from gateway.past import held
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
-from schemas.parse import first_error
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
 BranchId = Annotated[str, Path(description="The branch's id.", max_length=64)]
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/BranchBody"}}},
-    }
-}
 _CANNOT: dict[int | str, dict[str, Any]] = {409: {"description": "It cannot be branched there."}}
 _COMING: dict[int | str, dict[str, Any]] = {
     202: {"model": models.ForecastComing, "description": "It is being worked out."},
@@ -40,7 +32,7 @@ _LOG: dict[int | str, dict[str, Any]] = {
     "/branches",
     status_code=202,
     response_model=models.BranchAnswer,
-    openapi_extra=_BODY,
+    openapi_extra=documented("BranchBody"),
     responses=_CANNOT,
 )
 async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = None) -> Response:
@@ -50,7 +42,7 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
     log. One of yours runs at a time, others wait. What is kept ends with the gateway.
     """
     _may_branch(who)
-    body = _body(await read_json(request))
+    body = fitting(BranchBody, await read_json(request))
     feed = here.cells.live(cell)
     if body.entry is not None:
         await here.cells.reach(feed, body.entry + 1)
@@ -75,16 +67,6 @@ def _may_branch(who: Subject) -> None:
             "a branch decides on the jobs of all tenants and tells what comes of them, so it is "
             "not for who sees only its own; GET /api/v1/jobs/ID/forecast says when yours will end",
         )
-
-
-def _body(found: dict[str, Any]) -> BranchBody:
-    try:
-        return BranchBody.model_validate(found)
-    except ValidationError as error:
-        wrong = first_error(error)
-        raise Problem(
-            422, f"{wrong.field}: {wrong.reason}", parameter=wrong.field or None
-        ) from None
 
 
 @router.get("/branches", response_model=models.BranchesAnswer)
