@@ -358,7 +358,7 @@ def check(change: Change, state: ClusterState) -> None:
         Problem: 409, nobody leads yet; 422, and which field is wrong.
     """
     if not state.leader.policy:
-        raise nobody_leads()
+        raise before_any_leader()
     try:
         change.check(state)
     except BranchError as error:
@@ -366,7 +366,7 @@ def check(change: Change, state: ClusterState) -> None:
         raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
 
 
-def nobody_leads() -> Problem:
+def before_any_leader() -> Problem:
     """Refuse an entry from which nobody could decide anything."""
     return Problem(
         409,

@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse
 from gateway import models_branches as models, telling
 from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
 from gateway.body import documented, fitting, read_json
-from gateway.branches import change_of, check, nobody_leads
+from gateway.branches import before_any_leader, change_of, check
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
 from gateway.past import held
 from gateway.problems import Problem, later
@@ -48,7 +48,7 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
         await here.cells.reach(feed, body.entry + 1)
     entry = feed.entries - 1 if body.entry is None else body.entry
     if not feed.entries:
-        raise nobody_leads()
+        raise before_any_leader()
     held(feed, "entry", entry)
     with here.limits.seek(who.name):
         state = await here.past.state(feed, entry + 1)
@@ -126,7 +126,7 @@ async def forecast(
     if known is None:
         raise telling.no_job(at, moment, job)
     if moment.entry is None or not state.leader.policy:
-        raise nobody_leads()
+        raise before_any_leader()
     frame = {"cell": feed.cell, "origin_s": feed.origin_s, "job": job, "runs": runs,
              "hours": hours}  # fmt: skip
     if known.state in TERMINAL:

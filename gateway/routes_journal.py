@@ -22,7 +22,7 @@ from gateway.asking import (
     tagged,
     view_of,
 )
-from gateway.cells import OPENING
+from gateway.cells import OPENING, facts
 from gateway.feed import Feed
 from gateway.identities import Identities
 from gateway.limits import (
@@ -36,7 +36,6 @@ from gateway.limits import (
 )
 from gateway.moments import PLACES, remembered
 from gateway.past import Moment, held, raw
-from gateway.posting import closed_to_requests
 from gateway.problems import Problem
 from gateway.sight import View
 from gateway.stream import heads
@@ -243,16 +242,11 @@ async def cells(here: Here) -> Response:
 def _cell(feed: Feed) -> dict[str, object]:
     state = None if feed.live is None else feed.live.state
     return {
-        "cell": feed.cell,
+        **facts(feed),
         "first": feed.index.first,
-        "entry": feed.entries - 1 if feed.entries else None,
-        "now_s": None if state is None else state.now_s,
         "leader": None if state is None else state.leader.name,
         "leader_epoch": None if state is None else state.leader.epoch,
         "policy": None if state is None else state.leader.policy,
-        "nobody_leads": feed.leading.nobody or None,
-        "problem": feed.problem or None,
-        "closed": closed_to_requests(feed),
     }
 
 

@@ -113,7 +113,7 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
-    return _answer(found, feed.leading.nobody, waited=wait_s)
+    return _answer(found, feed.nobody, waited=wait_s)
 
 
 @router.post(
@@ -184,7 +184,7 @@ async def request(
             "again with the same Idempotency-Key, and GET /api/v1/requests lists those taken",
             parameter="request_id",
         )
-    return plain(found.document(feed.leading.nobody))
+    return plain(found.document(feed.nobody))
 
 
 @router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)
