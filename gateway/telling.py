@@ -221,41 +221,30 @@ async def decisions(
     With `telling` only those that gave commands or reasons, or failed: of others that come one
     after another so many are looked through for one page, which may then hold fewer rows.
     """
-    voice = Voice(feed.origin_s)
-    if subject is None and rule is None:
-        begin, found = before, list[_Document]()
-        lowest = max(feed.index.first, before - (_LOOKED if telling else limit))
-        while begin > lowest and len(found) < limit:
-            step = limit if not telling else _STEP
-            raws = await raw_between(feed, max(lowest, begin - step), begin)
-            for entry in reversed(raws):
-                begin = entry.number
-                if not telling or _tells(entry):
-                    found.append(_decided(entry, voice, None, None))
-                if len(found) == limit:
-                    break
-        return found, begin if begin > feed.index.first else None
+    numbers: Sequence[int] = range(before - 1, feed.index.first - 1, -1)
+    step = _STEP if telling else limit
 
     async def find() -> list[int]:
         reachable(feed, before - feed.index.entries)
-        numbers: set[int] | None = None
-        for kinds, name in ((SUBJECTS, subject), ((Kind.RULE,), rule)):
-            if name is not None:
-                rows = feed.index.mentioned(kinds, name, before=before)
-                these = {number for number, _ in rows}
-                numbers = these if numbers is None else numbers & these
-        return sorted(numbers or (), reverse=True)
+        known = [
+            {number for number, _ in feed.index.mentioned(kinds, name, before=before)}
+            for kinds, name in ((SUBJECTS, subject), ((Kind.RULE,), rule))
+            if name is not None
+        ]
+        return sorted(set.intersection(*known), reverse=True)
 
-    numbers = await guarded(feed, find)
-    found, more = [], None
-    for count, number in enumerate(numbers):
-        if len(found) == limit or count == _LOOKED:
-            more = numbers[count - 1]
-            break
-        (entry,) = await raw_between(feed, number, number + 1)
-        if not telling or _tells(entry):
-            found.append(_decided(entry, voice, subject, rule))
-    return found, more
+    if subject is not None or rule is not None:
+        numbers, step = await guarded(feed, find), 1
+    voice, found, looked = Voice(feed.origin_s), list[_Document](), 0
+    while looked < min(len(numbers), _LOOKED) and len(found) < limit:
+        some = numbers[looked : looked + step]
+        for entry in reversed(await raw_between(feed, some[-1], some[0] + 1)):
+            looked += 1
+            if not telling or _tells(entry):
+                found.append(_decided(entry, voice, subject, rule))
+            if len(found) == limit:
+                break
+    return found, numbers[looked - 1] if 0 < looked < len(numbers) else None
 
 
 def _tells(entry: RawEntry) -> bool:
