@@ -17,6 +17,8 @@ export interface Asking {
   about: string;
   /** Each is a request of its own. */
   requests: readonly { name: string; args: Args }[];
+  /** Whether the gateway was asked already what would come of it. */
+  tried?: boolean;
   /** Whether it takes something away. */
   danger?: boolean;
   /** A number that is asked for, and goes into the arguments. */
@@ -80,7 +82,7 @@ function Dialog({ of }: { of: Asking }) {
     dialog.current?.showModal();
     let ended = false;
     void (async () => {
-      for (const { name, args } of of.requests.slice(0, PREVIEWED)) {
+      for (const { name, args } of of.tried ? [] : of.requests.slice(0, PREVIEWED)) {
         try {
           await post(args, "", { dryRun: true });
         } catch (error) {

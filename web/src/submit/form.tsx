@@ -38,6 +38,7 @@ export function SubmitForm({ who, closed }: { who: Schemas["Me"]; closed: string
         title: "Submit this job",
         about: `It would be taken. ${isolated(job)} asks for ${sizes(spec)}.`,
         requests: [{ name: job, args }],
+        tried: true,
         then: () => go({ view: "jobs", id: job }),
       });
     } catch (error) {
