@@ -7,11 +7,10 @@ from typing import TypeVar
 import httpx
 
 from tidegate_client import operations
-from tidegate_client.base import AGAIN_S, ClientBase, HeadStream, options
-from tidegate_client.contexts import Place, find
+from tidegate_client.base import AGAIN_S, ClientBase, HeadStream
 from tidegate_client.errors import problem_of
 from tidegate_client.events import Head
-from tidegate_client.flow import Flow, Moment, Pause
+from tidegate_client.flow import Flow, Pause
 from tidegate_client.jobs import Job
 from tidegate_client.methods import OfBranches, OfClient, OfJob, OfJobs
 from tidegate_client.parts import JobRow
@@ -23,6 +22,7 @@ Found = TypeVar("Found")
 class _Awaits(ClientBase[httpx.AsyncClient]):
     """Carries flows out."""
 
+    _makes_http = httpx.AsyncClient
     _rows = AsyncRows
 
     async def _run(self, flow: Flow[Found]) -> Found:
@@ -44,41 +44,11 @@ class _Awaits(ClientBase[httpx.AsyncClient]):
             return found
 
 
-class AsyncClient(_Awaits, OfClient):
+class AsyncClient(_Awaits, OfClient[httpx.AsyncClient]):
     """A gateway, and the moment that reads are about: now, unless `at` says otherwise.
 
     Use it as a context manager, or `close` it.
     """
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        cell: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        """Name the gateway; nothing is asked yet.
-
-        Args:
-            url: Such as `http://127.0.0.1:8321`. Other hosts are reached by https alone.
-            token: What lets one in.
-            cell: Which cell of the log; by default `default`, or the only one.
-            transport: Of httpx, such as one of a test.
-        """
-        http = httpx.AsyncClient(**options(Place(url, token), transport))
-        super().__init__(http, Moment(cell=cell))
-
-    @classmethod
-    def from_context(cls, name: str | None = None, *, cell: str | None = None) -> "AsyncClient":
-        """Find the gateway: the named context, $TIDEGATE_CONTEXT, the current one, or a local one.
-
-        Raises:
-            ContextError: the context cannot be used.
-            NoGateway: there is none, or several run here.
-        """
-        place = find(name)
-        return cls(place.url, place.token, cell=cell)
 
     async def __aenter__(self) -> "AsyncClient":
         return self

@@ -1,4 +1,4 @@
-"""The methods that both clients have, each made of an operation, in one table.
+"""What both clients have: how they come to a gateway, and a table of methods.
 
 `overview = as_method(operations.overview)`: a method has the arguments and the docstring of its
 operation. What it gives depends on whose it is: of a `Client` the result, of an `AsyncClient`
@@ -13,7 +13,8 @@ import httpx
 from pydantic import BaseModel
 
 from tidegate_client import branching, operations
-from tidegate_client.base import ClientBase
+from tidegate_client.base import ClientBase, Http, options
+from tidegate_client.contexts import Place, find
 from tidegate_client.flow import Flow, Moment
 from tidegate_client.operations import ListQuery
 from tidegate_client.rows import AsyncRows, Rows
@@ -21,6 +22,7 @@ from tidegate_client.rows import AsyncRows, Rows
 Given = ParamSpec("Given")
 Found = TypeVar("Found", covariant=True)
 Row = TypeVar("Row", bound=BaseModel)
+Self = TypeVar("Self", bound="OfClient[Any]")
 
 
 class Method(Protocol[Given, Found]):
@@ -77,8 +79,40 @@ def as_list_method(question: Callable[Given, ListQuery[Row]]) -> ListMethod[Give
     return cast("ListMethod[Given, Row]", run)
 
 
-class OfClient:
-    """What is asked of a gateway."""
+class OfClient(ClientBase[Http]):
+    """How a gateway is named, and what is asked of it."""
+
+    _makes_http: Callable[..., Any]
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        cell: str | None = None,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Name the gateway; nothing is asked yet.
+
+        Args:
+            url: Such as `http://127.0.0.1:8321`. Other hosts are reached by https alone.
+            token: What lets one in.
+            cell: Which cell of the log; by default `default`, or the only one.
+            transport: Of httpx, such as one of a test.
+        """
+        http: Any = self._makes_http(**options(Place(url, token), transport))
+        super().__init__(http, Moment(cell=cell))
+
+    @classmethod
+    def from_context(cls: type[Self], name: str | None = None, *, cell: str | None = None) -> Self:
+        """Find the gateway: the named context, $TIDEGATE_CONTEXT, the current one, or a local one.
+
+        Raises:
+            ContextError: the context cannot be used.
+            NoGateway: there is none, or several run here.
+        """
+        place = find(name)
+        return cls(place.url, place.token, cell=cell)
 
     overview = as_method(operations.overview)
     rules = as_method(operations.rules)
