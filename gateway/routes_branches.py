@@ -133,10 +133,10 @@ async def forecast(
         document = {**frame, "entry": moment.entry, "now_s": state.now_s, "starts": None,
                     "ends": None, "took_s": 0.0}  # fmt: skip
         return tagged(at.request, at.who, feed.cell, str(moment.entry), document, kept=False)
-    found = await at.here.branches.forecast(
+    found = await at.here.branches.forecasts.ask(
         feed, at.who, moment, known.id, hours, runs, at.here.clock.now_s()
     )
-    if not await found.computation.over(at.here.branches.patience_s):
+    if not await found.computation.over(at.here.branches.forecasts.patience_s):
         coming = plain({"cell": feed.cell, "entry": found.entry, "job": job,
                         "done": found.computation.done})  # fmt: skip
         coming.status_code = 202

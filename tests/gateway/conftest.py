@@ -139,7 +139,7 @@ async def serve(
         plain_panel,
     )
     if at_once == 0:  # nothing would come
-        gateway.branches.patience_s = 0.0
+        gateway.branches.forecasts.patience_s = 0.0
     app = make_app(gateway)
     gateway.branches.forgotten = cells.drop
     following = asyncio.create_task(cells.run())

@@ -103,7 +103,7 @@ def url(
     cells = Cells(served, clock)
     opening = partial(opened, log)
     branches, verifying = Branches(opening, 0), Verifying(opening)
-    branches.patience_s = 0.0  # nothing runs here: tests/process has that
+    branches.forecasts.patience_s = 0.0  # nothing runs here: tests/process has that
     asking = _ASKING[request.param]
     gateway = Gateway(
         cells, Past(), Limits(clock), asking, clock, "test", branches, verifying, desk

@@ -248,7 +248,7 @@ async def test_a_forecast_is_the_range_of_branches_without_change(log: Path) -> 
 
         found = {row["job"]: await forecast(row["job"]) for row in jobs}
         journal = await served.gateway.branches._journal(served.feed, entry)
-        assert len(served.gateway.branches._forecasts) == 1, "one is of all jobs"
+        assert len(served.gateway.branches.forecasts._kept) == 1, "one is of all jobs"
         deeds = await asyncio.to_thread(_deeds, journal, entry)
         ended = (await served.get("jobs", state="completed", entry=entry))["jobs"][0]["job"]
         assert (await forecast(ended))["ends"] is None
