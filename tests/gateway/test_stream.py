@@ -14,7 +14,7 @@ from gateway.feed import Feed
 from gateway.stream import heads
 from gateway.subjects import LocalToken, Role, Subject
 from tests.gateway.conftest import TOKEN, Served, Serving
-from tests.gateway.test_index import grow
+from tests.gateway.growing import grow
 
 WHO = Subject("local", Role.OPERATOR)
 BEARER = Headers({"authorization": f"Bearer {TOKEN}"})
