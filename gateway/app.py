@@ -17,12 +17,12 @@ from gateway import (
     routes_reclaims,
     routes_requests,
 )
-from gateway.asking import Gateway
 from gateway.guard import LOOPBACK_HOSTS, Guard
 from gateway.models import JobFileBody, ProblemDocument, RequestBody
 from gateway.models_branches import BranchBody
 from gateway.pages import add_pages, lost, page
 from gateway.problems import MEDIA_TYPE, Problem, response
+from gateway.request_context import Gateway
 from gateway.signing_in import add_signing_in
 
 API = "/api/v1"

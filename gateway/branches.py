@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from bus.contract import Bus
-from gateway import work
+from gateway import branch_runs
 from gateway.assignment import Assignment, ProcessLimits
 from gateway.branch_folder import BranchFolder
+from gateway.branch_runs import BranchSpec, Journal
+from gateway.computation_queue import Computation, ComputationQueue
 from gateway.feed import Feed
 from gateway.forecasts import CPU_S, Forecasts
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import guarded
 from gateway.problems import Problem, later
 from gateway.subjects import Sight, Subject
-from gateway.work import BranchSpec, Journal
-from gateway.workshop import Computation, ComputationQueue
 from scheduler.core.state import ClusterState
 from schemas.requests import ReadLog, SubmitJob
 from simulator.branch.change import Change
@@ -130,7 +130,7 @@ class Branches:
         change, tail = change_of(body.change), folder / f"{name}.tail"
         spec = BranchSpec(entry, body.hours, body.runs, change, feed.log.name, tail)
         assignment = Assignment(
-            work.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
+            branch_runs.run_branch, (journal, spec), ProcessLimits(cpu_s=CPU_S * body.runs)
         )
         computation = self._queue.put(Computation(who.name, assignment))
         replays = feed.index.first == 0
@@ -203,7 +203,7 @@ class Branches:
         draft.unlink(missing_ok=True)
         journal = Journal(self._open_cell, kept.cell, kept.journal.origin_s)
         assignment = Assignment(
-            work.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
+            branch_runs.save_branch, (journal, kept.entry, kept.tail, draft), ProcessLimits()
         )
         saving = self._queue.put(Computation(f"log of {who.name}", assignment))
         await saving.over()
@@ -279,7 +279,7 @@ def check(change: Change, state: ClusterState) -> None:
     try:
         change.check(state)
     except BranchError as error:
-        name = work.field_of(error)
+        name = branch_runs.field_of(error)
         raise Problem(422, f"{name}: {error.reason}", parameter=name) from error
 
 

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway import work
+from gateway import branch_runs
 from gateway.assignment import Assignment, ProcessLimits
+from gateway.branch_runs import Journal
+from gateway.computation_queue import Computation, ComputationQueue
 from gateway.feed import Feed
 from gateway.past import Moment
 from gateway.subjects import Subject
-from gateway.work import Journal
-from gateway.workshop import Computation, ComputationQueue
 from scheduler.core.transitions import TERMINAL
 
 #: Forecasts that are kept; of more, the oldest that is over goes.
@@ -91,7 +91,9 @@ class Forecasts:
         state_s = state.now_s
         journal = await self._journal_of(feed, entry)
         assignment = Assignment(
-            work.run_forecast, (journal, entry, hours, runs), ProcessLimits(cpu_s=CPU_S * runs)
+            branch_runs.run_forecast,
+            (journal, entry, hours, runs),
+            ProcessLimits(cpu_s=CPU_S * runs),
         )
         computation = self._queue.put(Computation(who.name, assignment))
         made = Forecast(entry, state_s, runs, jobs, computation, now_s)

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 
-from gateway import models_branches as models, telling
-from gateway.asking import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
+from gateway import journal_queries, models_branches as models
 from gateway.body import documented, fitting, read_json
 from gateway.branches import before_any_leader, change_of, check
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
 from gateway.past import held
 from gateway.problems import Problem, later
+from gateway.request_context import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
 
@@ -124,7 +124,7 @@ async def forecast(
                       "will end")  # fmt: skip
     known = None if name is None else state.jobs.get(name)
     if known is None:
-        raise telling.no_job(at, moment, job)
+        raise journal_queries.no_job(at, moment, job)
     if moment.entry is None or not state.leader.policy:
         raise before_any_leader()
     frame = {"cell": feed.cell, "origin_s": feed.origin_s, "job": job, "runs": runs,

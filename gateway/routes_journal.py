@@ -8,23 +8,11 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway import cursors, drawing, models, models_health, telling, views
-from gateway.asking import (
-    At,
-    CellName,
-    CursorText,
-    Here,
-    Limit,
-    Who,
-    known_parameters,
-    moment_of,
-    plain,
-    tagged,
-    view_of,
-)
+from gateway import cursors, drawing, journal_queries, models, models_health, views
 from gateway.cells import OPENING, facts
 from gateway.feed import Feed
 from gateway.identities import Identities
+from gateway.journal_queries import decisions as told_decisions
 from gateway.limits import (
     READS_BURST,
     READS_PER_S,
@@ -37,9 +25,21 @@ from gateway.limits import (
 from gateway.moments import PLACES, remembered
 from gateway.past import Moment, held, raw
 from gateway.problems import Problem
+from gateway.request_context import (
+    At,
+    CellName,
+    CursorText,
+    Here,
+    Limit,
+    Who,
+    known_parameters,
+    moment_of,
+    plain,
+    tagged,
+    view_of,
+)
 from gateway.sight import View
 from gateway.stream import heads
-from gateway.telling import decisions as told_decisions
 from scheduler.core.rights import MAY
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
@@ -199,7 +199,7 @@ async def dead_letters(
                       parameter="before")  # fmt: skip
 
     async def gather(moment: Moment) -> tuple[list[dict[str, object]], int | None]:
-        return await telling.letters(moment, topic, before, limit)
+        return await journal_queries.letters(moment, topic, before, limit)
 
     moment, (rows, more) = await at.settled(gather)
     # Letters go after thirty days.

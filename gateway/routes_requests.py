@@ -12,7 +12,12 @@ from explain import job_file as files
 from explain.reading import pieces_for
 from gateway import cursors, models, views
 from gateway.about import Kind
-from gateway.asking import (
+from gateway.body import Body, documented, fitting, read_body, read_json
+from gateway.outcomes import Outcome, acts, outcome, refusal
+from gateway.past import guarded
+from gateway.posting import NAME, preview
+from gateway.problems import Problem
+from gateway.request_context import (
     At,
     CellName,
     CursorText,
@@ -23,11 +28,6 @@ from gateway.asking import (
     known_parameters,
     plain,
 )
-from gateway.body import Body, documented, fitting, read_body, read_json
-from gateway.outcomes import Outcome, acts, outcome, refusal
-from gateway.past import guarded
-from gateway.posting import NAME, preview
-from gateway.problems import Problem
 from gateway.subjects import Sight, Subject
 from schemas.logs import LogChunk
 from schemas.requests import Request as Asking

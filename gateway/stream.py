@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 import orjson
 from starlette.datastructures import Headers
 
-from gateway.asking import Gateway
 from gateway.cells import facts
 from gateway.feed import Feed
 from gateway.problems import Problem
+from gateway.request_context import Gateway
 from gateway.subjects import Subject, recognised
 
 #: A stream says something at least so often, in seconds: who went away is noticed by that.

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.brokers import fresh_namespace
 from tests.browser.conftest import demo
-from tests.browser.test_asking import confirmed
+from tests.browser.test_verbs import confirmed
 from tests.browser.window import Window
 from tests.integration.conftest import AGENTS
 from tests.integration.gateways import TRAIN, Gateways, configured

@@ -19,11 +19,11 @@ from fastapi import FastAPI
 
 from gateway import openapi
 from gateway.assignment import Assignment, ProcessLimits
+from gateway.branch_runs import Journal, run_branch
 from gateway.branches import KeptBranch
+from gateway.computation_queue import Computation
 from gateway.models_branches import BranchBody
 from gateway.subjects import Role, Sight
-from gateway.work import Journal, run_branch
-from gateway.workshop import Computation
 from scheduler.core.rights import MAY
 from tests.gateway.conftest import PORT, Served, client_of, opened, serve
 from tests.gateway.test_sight import START_S, As, job, write_two_tenants

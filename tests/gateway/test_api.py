@@ -23,7 +23,6 @@ from bus.clock import SystemClock
 from bus.sqlite import SqliteBus
 from gateway import openapi
 from gateway.app import make_app
-from gateway.asking import Gateway
 from gateway.branches import Branches
 from gateway.cells import Cells
 from gateway.limits import Limits
@@ -31,6 +30,7 @@ from gateway.log import ServedLog
 from gateway.outbox import Outbox
 from gateway.past import Past
 from gateway.posting import Desk
+from gateway.request_context import Gateway
 from gateway.subjects import Authority, LocalToken, Role, Sight
 from gateway.verifying import Verifying
 from schemas.requests import VERB_NAMES

@@ -17,8 +17,8 @@ import pytest
 
 from bus.reading import import_log, open_log
 from gateway import branches
+from gateway.computation_queue import PER_SUBJECT_MAX
 from gateway.subjects import Role, Sight
-from gateway.workshop import PER_SUBJECT_MAX
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
 from tests.demo_log import _demo, log
@@ -60,7 +60,7 @@ def children() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "gateway.child" in one.cmdline():
+            if "gateway.process_main" in one.cmdline():
                 found.append(one)
     return found
 
@@ -352,15 +352,15 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
             import asyncio
             from functools import partial
             from pathlib import Path
-            from gateway import children
+            from gateway import processes
             from gateway.assignment import ProcessLimits, Assignment
             from gateway.verifying import verify_journal
-            from gateway.work import Journal
+            from gateway.branch_runs import Journal
             from tests.gateway.conftest import opened
 
             journal = Journal(partial(opened, Path({str(log)!r})), "default", 0.0)
             assignment = Assignment(verify_journal, (journal,), ProcessLimits())
-            asyncio.run(children.run(assignment, lambda said: None))
+            asyncio.run(processes.run(assignment, lambda said: None))
             """
         )
     )
@@ -373,7 +373,7 @@ def test_a_process_ends_with_a_gateway_that_is_killed(log: Path, tmp_path: Path)
 
         def child() -> bool:
             found[:] = psutil.Process(gateway.pid).children()
-            return bool(found) and "gateway.child" in found[0].cmdline()
+            return bool(found) and "gateway.process_main" in found[0].cmdline()
 
         wait_until(child, "it started none")
     finally:

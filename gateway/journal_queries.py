@@ -15,10 +15,10 @@ from explain.metrics import Sample
 from explain.story import Failures, Given, Story
 from explain.voice import Voice, reason_from
 from gateway.about import MOMENTS, SUBJECTS, Kind
-from gateway.asking import Asked
 from gateway.feed import Feed
 from gateway.past import Moment, guarded, mentioning, raw_between, reachable
 from gateway.problems import Problem
+from gateway.request_context import Asked
 from gateway.subjects import Sight, Subject
 from gateway.views import reading_of
 from scheduler.core.state import Job
