@@ -42,6 +42,15 @@ export function ask(asking: Asking): void {
   if (asking.requests.length > 0) open.value = asking;
 }
 
+/** A button that opens it. */
+export function AskButton({ label, of, disabled }: { label: string; of: Asking; disabled?: boolean }) {
+  return (
+    <button type="button" class={of.danger ? "danger" : ""} disabled={disabled} onClick={() => ask(of)}>
+      {label}
+    </button>
+  );
+}
+
 function newKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return `web-${Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("")}`;
