@@ -60,27 +60,6 @@ async def story_entries(feed: Feed, job: str, before: int) -> list[JournalEntry]
     return [entries[number] for number in sorted(entries)]
 
 
-async def why(asked: Asked, job: str) -> tuple[Moment, Answer]:
-    """Give what is known of a job.
-
-    Raises:
-        Problem: 404, there is no such job.
-    """
-
-    async def gather(moment: Moment) -> Story:
-        story = Story(job)
-        for entry in await story_entries(moment.feed, job, moment.entries):
-            story.take(entry)
-        return story
-
-    moment, story = await asked.settled(gather)
-    await _own(asked, moment, job)
-    answer = Answer.of(reading_of(moment), story)
-    if answer is None:
-        raise no_job(asked, moment, job)
-    return moment, answer
-
-
 _Told = tuple[Story, list[tuple[int, int]]]
 
 
@@ -103,6 +82,18 @@ async def told(asked: Asked, job: str) -> tuple[Moment, _Told]:
     if not found[0].events and job not in moment.state.jobs:
         raise no_job(asked, moment, job)
     return moment, found
+
+
+async def why(asked: Asked, job: str) -> tuple[Moment, Answer]:
+    """Give what is known of a job.
+
+    Raises:
+        Problem: 404, there is no such job.
+    """
+    moment, (story, _) = await told(asked, job)
+    answer = Answer.of(reading_of(moment), story)
+    assert answer is not None, "it has events, or the state has it"
+    return moment, answer
 
 
 async def story(asked: Asked, job: str) -> tuple[Moment, list[_Document]]:
