@@ -59,6 +59,16 @@ export function Card(props: {
   );
 }
 
+/** A part of a form. */
+export function Part({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <fieldset>
+      <legend>{title}</legend>
+      <div class="filters">{children}</div>
+    </fieldset>
+  );
+}
+
 /** The state of a job, node or loan: a shape and a word, never a colour alone. */
 export function State({ of }: { of: string }) {
   return <span class={`state state-${of}`}>{of.replace(/_/g, " ")}</span>;

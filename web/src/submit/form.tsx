@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { type Schemas, get } from "../api.ts";
 import { isolated } from "../bidi.ts";
-import { Card, Name } from "../parts.tsx";
+import { Card, Name, Part } from "../parts.tsx";
 import { go, route } from "../route.ts";
 import { type Args, ask, post } from "../verbs.tsx";
 import { EMPTY, type Given, LONGEST, NO_MODEL, fileOf, newName, specOf, tooLong } from "./given.ts";
@@ -158,15 +158,6 @@ function Told({ field, text }: { field: Field; text: string }) {
     <span class="wrong text" id={errorId(field)} role="alert">
       {text}
     </span>
-  );
-}
-
-function Part({ title, children }: { title: string; children: ComponentChildren }) {
-  return (
-    <fieldset>
-      <legend>{title}</legend>
-      <div class="filters">{children}</div>
-    </fieldset>
   );
 }
 
