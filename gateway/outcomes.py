@@ -1,6 +1,7 @@
 """What came of requests: from the journal through the index, and of those on their way."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -12,6 +13,8 @@ from gateway.feed import Feed
 from gateway.mailbox import Letter, Mailbox
 from gateway.past import guarded, mentioning
 from gateway.problems import Problem, later
+from gateway.sight import refusal_seen
+from gateway.subjects import Subject
 from schemas.codec import decode_request
 from schemas.journal import JournalEntry
 from schemas.parse import Rejected
@@ -46,6 +49,11 @@ class Outcome:
             other.reason,
             other.args,
         )
+
+    def seen_by(self, who: Subject) -> "Outcome":
+        """Give it as somebody sees it."""
+        why = refusal_seen(who, self.asked.args.verb, self.field, self.because)
+        return Outcome(self.asked, self.result, self.entry, (self.field, why))
 
     def document(self, nobody: str = "") -> _Document:
         """Write it; of what is pending, with why nobody takes it now."""
@@ -139,7 +147,7 @@ async def _entries(feed: Feed, offsets: list[int]) -> list[JournalEntry]:
 
 
 async def acts(
-    feed: Feed, before: int, limit: int, wanted: Mapping[Kind, str]
+    feed: Feed, who: Subject, before: int, limit: int, wanted: Mapping[Kind, str]
 ) -> tuple[list[Act], int | None]:
     """Give what people asked for before an entry, newest first, and before which to go on.
 
@@ -167,8 +175,14 @@ async def acts(
 
     found = await guarded(feed, find)
     told = [act_of(one.number, one.at_s, one.stimulus, one.decision) for one in found]
-    rows = [one for one in told if one is not None]
+    rows = [_act_seen(who, one) for one in told if one is not None]
     return rows[:limit], rows[limit - 1].entry if len(rows) > limit else None
+
+
+def _act_seen(who: Subject, act: Act) -> Act:
+    field, colon, why = act.refused_because.partition(": ")
+    seen = refusal_seen(who, act.verb, field, why)
+    return replace(act, refused_because=f"{field}{colon}{seen}")
 
 
 def refusal(found: Outcome) -> Problem:

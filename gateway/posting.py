@@ -17,6 +17,7 @@ from gateway.outbox import Outbox, Undelivered
 from gateway.outcomes import Outcome
 from gateway.past import Moment, guarded
 from gateway.problems import Problem, later
+from gateway.sight import TAKEN
 from gateway.subjects import Sight, Subject
 from gateway.views import reading_of
 from scheduler.core.rights import forbidden
@@ -137,7 +138,7 @@ class Desk:
             taken = state.jobs.get(asked.args.spec.job)
             if wrong is None and taken is not None and not who.owns(taken.tenant):
                 # The scheduler would say whose.
-                raise Problem(409, "args.spec.job: is taken; choose another name. Nothing was done",
+                raise Problem(409, f"args.spec.job: {TAKEN}. Nothing was done",
                               parameter="args.spec.job")  # fmt: skip
         if wrong is not None:
             raise Problem(403, f"{wrong[0]}: {wrong[1]}", parameter=wrong[0])
