@@ -85,6 +85,26 @@ def _checked(found: dict[str, Any]) -> Body:
     return Body(found["args"], found.get("reason", ""), dry_run)
 
 
+def all_taken(said: Any, taken: Any, path: str) -> None:
+    """Refuse a field that was said and is in nothing that was taken of it.
+
+    A job's description comes in events, too, whose readers pass over what only newer ones know.
+    Of what a person asks for, to pass over a part would be to do something else.
+
+    Raises:
+        Problem: 422, naming the field.
+    """
+    if isinstance(said, dict) and isinstance(taken, dict):
+        for name, part in said.items():
+            if name not in taken:
+                raise Problem(422, f"{path}.{name[:64]}: is no field here; there are "
+                              f"{', '.join(taken)}", parameter=f"{path}.{name[:64]}")  # fmt: skip
+            all_taken(part, taken[name], f"{path}.{name}")
+    elif isinstance(said, list) and isinstance(taken, list):
+        for number, pair in enumerate(zip(said, taken, strict=True)):
+            all_taken(*pair, f"{path}[{number}]")
+
+
 async def _bytes(request: Request) -> bytes:
     """Read a body, no further than it may go."""
     said = request.headers.get("content-length", "")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from explain.moments import is_demo
 from explain.reading import newest
-from gateway.body import Body
+from gateway.body import Body, all_taken
 from gateway.feed import Feed
 from gateway.mailbox import Mailbox
 from gateway.outbox import Outbox, Undelivered
@@ -105,6 +105,8 @@ class Desk:
             wrong = verb_left_out(first_error(error, "data"))
             name = wrong.field.removeprefix("data.")
             raise Problem(422, f"{name}: {wrong.reason}", parameter=name) from None
+        if isinstance(asked.args, SubmitJob):
+            all_taken(body.args["spec"], asked.args.spec.model_dump(), "args.spec")
         return asked, log_s
 
     async def _log_s(self, feed: Feed) -> float | None:
