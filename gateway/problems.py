@@ -7,6 +7,8 @@ import orjson
 from fastapi import Response
 
 MEDIA_TYPE = "application/problem+json"
+#: Said to whoever asks while the gateway is told to end.
+ENDS = "the gateway ends"
 
 
 class Problem(Exception):

@@ -12,7 +12,7 @@ from gateway.body import read_json
 from gateway.branches import change_of, check, nobody_leads
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
 from gateway.past import held
-from gateway.problems import Problem, later
+from gateway.problems import ENDS, Problem, later
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
 from schemas.parse import first_error
@@ -163,6 +163,6 @@ async def forecast(
     if found.computation.state == "failed":
         raise Problem(409, f"it cannot be foretold: {found.computation.problem}")
     if found.computation.state == "ended":
-        raise later("the gateway ends", 5.0)
+        raise later(ENDS, 5.0)
     document = {**frame, **found.of(known.id)}
     return tagged(at.request, at.who, feed.cell, str(found.entry), document, kept=False)

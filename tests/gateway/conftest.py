@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from bus.clock import SystemClock
 from bus.contract import Bus
@@ -101,7 +102,7 @@ class Served:
 Serving = Callable[..., AbstractAsyncContextManager[Served]]
 
 
-def client_of(app: FastAPI, headers: dict[str, str]) -> httpx.AsyncClient:
+def client_of(app: ASGIApp, headers: dict[str, str]) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(
         transport=transport, base_url=f"http://127.0.0.1:{PORT}", headers=headers
