@@ -1,9 +1,11 @@
 """The routes of `/api/v1/branches`: what would come of a change; and when a job will end."""
 
-from typing import Annotated, Any
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from gateway import models_branches as models, telling
@@ -18,6 +20,7 @@ from scheduler.core.transitions import TERMINAL
 from schemas.parse import first_error
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
+_PIECE_BYTES = 64 * 1024
 BranchId = Annotated[str, Path(description="The branch's id.", max_length=64)]
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -108,14 +111,24 @@ async def end_branch(branch_id: BranchId, here: Here, who: Who) -> Response:
     return plain(kept.document(whole=True))
 
 
-@router.get("/branches/{branch_id}/log", response_class=FileResponse, responses=_LOG)
+@router.get("/branches/{branch_id}/log", response_class=StreamingResponse, responses=_LOG)
 async def branch_log(branch_id: BranchId, here: Here, who: Who) -> Response:
     """Give a branch as a log: the entries before, then its own. `tidegate replay` takes it."""
     kept = here.branches.one(who, branch_id)
     path = await here.branches.log(kept, who)
-    return FileResponse(
-        path, media_type="application/octet-stream", filename=f"branch-{kept.id}.db"
-    )
+    # Opened at once: it goes when the branch is forgotten, which whoever reads it need not notice.
+    file = path.open("rb")
+    headers = {
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
+        "Content-Disposition": f'attachment; filename="branch-{kept.id}.db"',
+    }
+    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 @router.get("/jobs/{job}/forecast", response_model=models.ForecastAnswer, responses=_COMING)

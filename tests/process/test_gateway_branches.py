@@ -17,7 +17,8 @@ import pytest
 
 from bus.reading import import_log, open_log
 from gateway import branches
-from gateway.subjects import Role, Sight
+from gateway.branches import KeptBranch
+from gateway.subjects import Role, Sight, Subject
 from gateway.workshop import PER_SUBJECT_MAX
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
@@ -398,3 +399,24 @@ async def test_a_branch_may_be_forgotten_while_its_log_is_made(
             assert (answer.status_code, answer.json()["parameter"]) == (404, "branch_id")
         assert [*kept.folder.glob(f"{name}*")] == [], "nothing of it is left"
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_a_branch_may_be_forgotten_while_its_log_is_read(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(log) as served:
+        name = (await asked(served, entry=served.feed.entries - 1, hours=0.1))["branch"]
+        assert (await come_to(served, name, "done", "failed"))["state"] == "done"
+        branches = served.gateway.branches
+        whole, make = (await served.raw(f"branches/{name}/log")).content, branches.log
+
+        async def made(kept: KeptBranch, who: Subject) -> Path:
+            path = await make(kept, who)
+            asyncio.get_running_loop().call_soon(branches.end, kept)
+            return path
+
+        monkeypatch.setattr(branches, "log", made)
+        answer = await served.raw(f"branches/{name}/log")
+        assert (answer.status_code, answer.content) == (200, whole)
+        assert answer.headers["Content-Length"] == str(len(whole))
+        await served.get(f"branches/{name}/log", 404)
