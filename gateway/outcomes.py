@@ -1,5 +1,6 @@
 """What came of requests: from the journal through the index, and of those on their way."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -139,11 +140,9 @@ def _request(document: Mapping[str, Any]) -> Request:
 
 
 async def _entries(feed: Feed, offsets: list[int]) -> list[JournalEntry]:
-    found = []
-    for offset in offsets:
-        record = await feed.log.record(JOURNAL.name, offset)
-        found += [] if record is None else [entry_of(record)]
-    return found
+    """Give the entries at these offsets, which ascend."""
+    async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
+        return [entry_of(record) async for record in records]
 
 
 async def acts(
@@ -170,8 +169,8 @@ async def acts(
             if places is not None:
                 rows = {number: rows[number] for number in rows if number in places}
             places = rows
-        numbers = sorted(places or (), reverse=True)[: limit + 1]
-        return await _entries(feed, [(places or {})[number] for number in numbers])
+        newest_of = sorted((places or {}).items())[-limit - 1 :]
+        return (await _entries(feed, [offset for _, offset in newest_of]))[::-1]
 
     found = await guarded(feed, find)
     told = [act_of(one.number, one.at_s, one.stimulus, one.decision) for one in found]

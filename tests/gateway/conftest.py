@@ -119,10 +119,12 @@ async def serve(
     outbox: Outbox | None = None,
     authority: Authority | None = None,
     at_once: int | None = None,
+    log: ServedLog | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve a log as `tidegate serve` does, without a socket."""
+    """Serve a log as `tidegate serve` does, without a socket: a file, unless another is given."""
     clock = Frozen()
-    log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
+    if log is None:
+        log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
     cells = Cells(log, clock, keep_index=keep_index)
     known = authority or LocalToken(role, PORT, TOKEN)
     outbox = outbox or Outbox(lambda clock: SqliteBus.open(path, clock, busy_timeout_s=0.5), path)
