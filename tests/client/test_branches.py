@@ -9,7 +9,7 @@ import pytest
 from tests.client.conftest import running, waiting
 from tests.gateway.conftest import Serving
 from tests.patience import PATIENCE_S
-from tidegate_client import BranchFailed, Client, NotFound, Problem, TimedOut
+from tidegate_client import BadRequest, BranchFailed, Client, NotFound, TimedOut
 
 
 async def test_a_branch_is_begun_waited_for_listed_and_ended(log: Path, serving: Serving) -> None:
@@ -34,7 +34,7 @@ async def test_a_branch_is_begun_waited_for_listed_and_ended(log: Path, serving:
 
 async def test_what_cannot_be_branched_says_which_part(log: Path, serving: Serving) -> None:
     async with serving(log, at_once=0) as served, running(served) as client:
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(BadRequest) as refused:
             await client.branches.begin(policy="fofi")
         assert refused.value.parameter == "change.policy"
         assert "nearest: fifo" in refused.value.detail
