@@ -46,6 +46,15 @@ def later(detail: str, seconds: float, status: int = 503) -> Problem:
     return Problem(status, detail, headers={"Retry-After": str(wait_s)})
 
 
+def used_before(key: str, kind: str) -> Problem:
+    """Refuse a key that somebody used already for something else of its kind."""
+    return Problem(
+        422,
+        f"Idempotency-Key: {key} was used for another {kind}; give this one a key of its own",
+        parameter="Idempotency-Key",
+    )
+
+
 def response(problem: Problem) -> Response:
     """Write a problem."""
     status = HTTPStatus(problem.status)

@@ -26,7 +26,7 @@ from gateway.body import Body, read_body
 from gateway.outcomes import Outcome, acts, outcome, refusal
 from gateway.past import guarded
 from gateway.posting import NAME, preview
-from gateway.problems import Problem
+from gateway.problems import Problem, used_before
 from gateway.subjects import Sight, Subject
 from schemas.logs import LogChunk
 from schemas.requests import Request as Asking
@@ -94,12 +94,7 @@ async def ask(
         if idempotency_key is not None:
             found = await outcome(feed, desk.mailbox(feed), asked.id)
         if found is not None and not found.is_of(asked):
-            raise Problem(
-                422,
-                f"Idempotency-Key: {asked.id} was used for another request; give this one a key "
-                "of its own",
-                parameter="Idempotency-Key",
-            )
+            raise used_before(asked.id, "request")
         if found is None:
             desk.allowed(feed, who, asked)
             await desk.send(asked, log_s)

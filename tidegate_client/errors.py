@@ -64,7 +64,7 @@ class Refused(Problem):
 
 
 class Conflict(Problem):
-    """The key was used for another request."""
+    """The key was used for another request, or another branch."""
 
 
 class TooMany(Problem):
