@@ -84,9 +84,10 @@ def rules_of(reading: Reading) -> CellRules:
 def quotas_table(reading: Reading) -> Quotas:
     """Give the quota of each tenant that has one, by tenant."""
     state = reading.state
-    configured, held = configured_quotas(state), _held(state)
-    rows = []
-    for tenant in sorted({*configured, *state.standing.quotas}):
+    configured = configured_quotas(state)
+    tenants, rows = sorted({*configured, *state.standing.quotas}), []
+    held = _held(state) if tenants else {}  # goes through all jobs
+    for tenant in tenants:
         said, text = state.standing.quotas.get(tenant), configured.get(tenant)
         least, most = read(tenant, text) if text is not None else (0, NO_LIMIT)
         if said is not None:

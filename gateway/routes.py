@@ -78,7 +78,7 @@ async def tide(
     rows = list(thinned(rows, points))
     complete = moment.feed.index.entries >= moment.entries
     document = {**views.framed(moment), "slot_s": SLOT_S, "complete": complete, "rows": rows}
-    document["forecast"] = forecast_of(moment) if forecast else None
+    document["forecast"] = forecast_of(moment.state) if forecast else None
     return at.answer(moment, document, lasts=complete)
 
 

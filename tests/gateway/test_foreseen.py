@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gateway.foreseen import forecast_of
 from scheduler.core.engine import Engine
-from scheduler.policies.parts.lending import _notices_s
+from scheduler.policies.parts.lending import _notices_s, foreseen
 from scheduler.policies.parts.loans import LoanOptions, Outlook
 from scheduler.policies.registry import make_policy
 from tests.gateway.conftest import Serving
@@ -39,9 +40,28 @@ async def test_the_forecast_is_the_policys_own(log: Path, serving: Serving) -> N
                 assert rows[1]["need_high"] == pytest.approx(rows[1]["need"] + above)
         assert (await served.get("tide"))["forecast"] is None
         live = await served.get("tide", forecast="true")
-        assert live == await served.get("tide", forecast="true")
         assert live["forecast"] == (
             await served.get("tide", forecast="true", entry=last))["forecast"]  # fmt: skip
+
+
+async def test_it_is_the_same_as_from_the_columns_of_the_whole_cell(
+    log: Path, serving: Serving
+) -> None:
+    borrowed = 0
+    async with serving(log) as served:
+        for number in range(1, served.feed.entries, 23):
+            state = await served.gateway.past.state(served.feed, number)
+            # So long to save that the policy gives notice: what jobs need counts, too.
+            for job in state.jobs.values():
+                job.checkpoint_cost_s = 400.0
+            whole = foreseen(Engine(state, make_policy).snapshot(), LoanOptions())
+            found = forecast_of(state)
+            assert [one["lender"] for one in found] == [lender for lender, _ in whole]
+            for one, (_, rows) in zip(found, whole, strict=True):
+                needs = [(row["need"], row["need_high"]) for row in one["rows"]]
+                assert needs == [(need, high) for _, need, high in rows]
+            borrowed += any(node.loan and any(node.holder) for node in state.nodes.values())
+    assert borrowed > 10
 
 
 async def test_a_policy_that_does_not_lend_forecasts_nothing(two: Path, serving: Serving) -> None:

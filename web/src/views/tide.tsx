@@ -27,7 +27,6 @@ export function Tide() {
   );
   // Rows are five minutes apart; the last one of an answer is of its very moment.
   const then = useData("/api/v1/tide", { points: 2 }, { apartMs: 5000, off: !isPast.value });
-  // To see a large cell as its policy does takes a while, in which nothing else is answered.
   const ahead = useData("/api/v1/tide", { points: 2, forecast: "true" }, { apartMs: 5000, calm: true });
   return (
     <div class="stack">
