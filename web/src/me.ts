@@ -1,6 +1,7 @@
 /** Who uses the console, and what they may ask for. */
 import { effect, signal } from "@preact/signals";
 import { type Schemas, get } from "./api.ts";
+import { shortened } from "./bidi.ts";
 import { useData } from "./data.ts";
 import { connection, head } from "./live.ts";
 import { isPast, route } from "./route.ts";
@@ -33,5 +34,9 @@ export function useClosed(): string | null {
   const cells = useData("/api/v1/cells", {}, { timeless: true, again: head.value?.cell }).data?.cells ?? [];
   if (cell?.startsWith("branch-")) return "a branch is only to be looked at";
   const name = cell ?? head.value?.cell;
-  return cells.find((one) => one.cell === name)?.closed ?? null;
+  const found = cells.find((one) => one.cell === name);
+  if (found === undefined && name !== undefined && cells.length > 0) {
+    return `there is no cell ${shortened(name)}; the log holds ${cells.map((one) => one.cell).join(", ")}`;
+  }
+  return found?.closed ?? null;
 }
