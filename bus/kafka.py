@@ -55,6 +55,7 @@ class KafkaBus:
         self._watchdog_s = watchdog_s
         self._connecting = asyncio.Lock()
         self._reader: AIOKafkaConsumer | None = None
+        self._spare: AIOKafkaConsumer | None = None
         self._publisher = Publisher(self, in_flight_max)
         self._consumers: list[KafkaConsumer] = []
         self._producers: list[KafkaProducer] = []
@@ -214,11 +215,23 @@ class KafkaBus:
 
     @contextlib.asynccontextmanager
     async def _scanner(self) -> AsyncIterator[AIOKafkaConsumer]:
-        scan = await open_consumer(self.options, None)
+        """Give a reader, which is kept for the next one: to open it costs more than most reads."""
+        scan, self._spare = self._spare, None
+        if scan is None:
+            scan = await open_consumer(self.options, None)
+        good = False
         try:
             yield scan
+            good = True
+        except GeneratorExit:  # whoever reads has enough
+            good = True
+            raise
         finally:
-            await stop(scan)
+            if good and not self.closed and self._spare is None:
+                scan.unsubscribe()  # it fetches nothing meanwhile
+                self._spare = scan
+            else:
+                await stop(scan)
 
     async def _scan(
         self, scan: AIOKafkaConsumer, topic: str, low: int, high: int
@@ -317,8 +330,9 @@ class KafkaBus:
             *(producer.close() for producer in self._producers),
             self._publisher.close(),
         )
-        if self._reader is not None:
-            await stop(self._reader)
+        for client in (self._reader, self._spare):
+            if client is not None:
+                await stop(client)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -159,7 +159,7 @@ def _explain(error: Any) -> None:
     path = "tidegate" if context is None else context.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
     # A message may end with a question, such as "Did you mean 'history'?".
-    said = f"{message}{_log_hint(message, context)}"
+    said = f"{message}{_log_hint(message, context)}{_policy_hint(message, path)}"
     say(f"{said}{'' if said.endswith('?') else '.'} See `{path} --help`.")
 
 
@@ -168,6 +168,18 @@ def _log_hint(message: str, context: Any) -> str:
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((kafka:\S*|\S+\.db)\)", message)
     takes = context is not None and any("--log" in one.opts for one in context.command.params)
     return f"; the log is named by --log {extra[1]}" if extra and takes else ""
+
+
+def _policy_hint(message: str, path: str) -> str:
+    """Tell who names a policy after `tidegate policy` how one is set, and where they are listed."""
+    named = re.fullmatch(r"No such command '(.*)'", message)
+    if named is None or path != "tidegate policy":
+        return ""
+    from scheduler.policies.registry import nearest  # the verb itself has loaded it
+
+    near = nearest(named[1].partition(":")[0])
+    sets = f"; `tidegate policy set {near[0]}` lets the nearest policy decide" if near else ""
+    return f"{sets}; `tidegate policies` lists all there are"
 
 
 def _sentence(error: Exception) -> str:

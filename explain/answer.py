@@ -131,7 +131,20 @@ class Answer:
         """What people asked for that decides about it now."""
         if self.job is None:
             return []
-        return standing_of(self.reading.state, self.job, self.reading.origin_s)
+        said = standing_of(self.reading.state, self.job, self.reading.origin_s)
+        return [*self._drained, *said]
+
+    @property
+    def _drained(self) -> list[str]:
+        """Say whose drains took the GPUs of a job that goes on and has none since."""
+        ended = self.state in ("completed", "failed", "cancelled")
+        for event in [] if ended else reversed(self.story.events):
+            if event.kind in ("GangStarting", "GangScaling"):
+                break
+            if event.drains:
+                when = day_clock(event.at_s, self.reading.origin_s)
+                return [f"told to leave its GPUs at {when}, since {one}" for one in event.drains]
+        return []
 
     @property
     def failure(self) -> str:

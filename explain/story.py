@@ -74,6 +74,7 @@ class Event:
     fields: Mapping[str, Any]
     reason: Reason | None = None
     reclaims: tuple[Reclaim, ...] = ()
+    drains: tuple[str, ...] = ()  #: Those for which the gang leaves, in words.
 
 
 @dataclass(slots=True)
@@ -180,13 +181,14 @@ class Story:
         ):
             behind = None
         reclaims: tuple[Reclaim, ...] = ()
-        if drains := self._drains_behind(at_s, kind, fields, behind):
+        drains = tuple(self._drains_behind(at_s, kind, fields, behind))
+        if drains:
             fields = {**fields, "detail": "; ".join(drains)}
         if behind is not None and behind.rule.startswith(("loans.", "loan.", "gang.backfilled")):
             reclaims = tuple(
                 self.reclaims[n] for n in sorted(self._allocation) if n in self.reclaims
             )
-        self.events.append(Event(at_s, kind, fields, behind, reclaims))
+        self.events.append(Event(at_s, kind, fields, behind, reclaims, drains))
         if kind == "GangStarting":
             self._end = ""
         elif kind == "GangStopping":

@@ -87,7 +87,13 @@ def make_app(gateway: Gateway, hosts: tuple[str, ...] = LOOPBACK_HOSTS) -> FastA
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_middleware(Guard, authority=gateway.authority, limits=gateway.limits, hosts=hosts)
+    app.add_middleware(
+        Guard,
+        authority=gateway.authority,
+        limits=gateway.limits,
+        closing=gateway.closing,
+        hosts=hosts,
+    )
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The body of a request that asks for something, read within bounds and checked field by field."""
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -8,7 +9,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from gateway.problems import Problem
+from gateway.problems import ENDS, Problem
 from schemas import requests
 from schemas.parse import Rejected, first_error, parse_object, repeated_key, shown
 from schemas.values import MAX_MESSAGE_BYTES
@@ -36,8 +37,8 @@ async def read_body(request: Request) -> Body:
     """Read the body of a request.
 
     Raises:
-        Problem: 408, 413, 415, 400 or 422: it does not come, is too large, no JSON, or has a
-            wrong field.
+        Problem: 408, 503, 413, 415, 400 or 422: it does not come, or not before the gateway ends,
+            is too large, no JSON, or has a wrong field.
     """
     return _checked(await read_json(request))
 
@@ -46,7 +47,8 @@ async def read_json(request: Request) -> dict[str, Any]:
     """Read a body that is a JSON object.
 
     Raises:
-        Problem: 408, 413, 415 or 400: it does not come, is too large, or no JSON object.
+        Problem: 408, 503, 413, 415 or 400: it does not come, or not before the gateway ends, is too
+            large, or no JSON object.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -109,25 +111,59 @@ def _checked(found: dict[str, Any]) -> Body:
     return Body(found["args"], found.get("reason", ""), dry_run)
 
 
+def all_taken(said: Any, taken: Any, path: str) -> None:
+    """Refuse a field that was said and is in nothing that was taken of it.
+
+    A job's description comes in events, too, whose readers pass over what only newer ones know.
+    Of what a person asks for, to pass over a part would be to do something else.
+
+    Raises:
+        Problem: 422, naming the field.
+    """
+    if isinstance(said, dict) and isinstance(taken, dict):
+        for name, part in said.items():
+            if name not in taken:
+                raise Problem(422, f"{path}.{name[:64]}: is no field here; there are "
+                              f"{', '.join(taken)}", parameter=f"{path}.{name[:64]}")  # fmt: skip
+            all_taken(part, taken[name], f"{path}.{name}")
+    elif isinstance(said, list) and isinstance(taken, list):
+        for number, pair in enumerate(zip(said, taken, strict=True)):
+            all_taken(*pair, f"{path}[{number}]")
+
+
 async def _bytes(request: Request) -> bytes:
-    """Read a body, no further than it may go."""
+    """Read a body, no further than it may go, and not once the gateway ends."""
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > BODY_MAX_BYTES:
         raise _too_large()
+    closing: asyncio.Event = request.app.state.gateway.closing
+    reading = asyncio.ensure_future(_whole(request))
+    ending = asyncio.ensure_future(closing.wait())
+    try:
+        await asyncio.wait((reading, ending), timeout=BODY_TIMEOUT_S, return_when=FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
+    finally:
+        reading.cancel()
+        ending.cancel()
+    close = {"Connection": "close"}
+    if closing.is_set():
+        raise Problem(503, f"{ENDS}; nothing was done: send it again", headers=close)
+    raise Problem(
+        408,
+        f"the body did not come within {BODY_TIMEOUT_S:g} s; nothing was done: send it again",
+        headers=close,
+    )
+
+
+async def _whole(request: Request) -> bytes:
     parts, size = [], 0
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > BODY_MAX_BYTES:
-                    raise _too_large()
-                parts.append(part)
-    except TimeoutError:
-        raise Problem(
-            408,
-            f"the body did not come within {BODY_TIMEOUT_S:g} s; nothing was done: send it again",
-            headers={"Connection": "close"},
-        ) from None
+        async for part in request.stream():
+            size += len(part)
+            if size > BODY_MAX_BYTES:
+                raise _too_large()
+            parts.append(part)
     except ClientDisconnect:
         raise Problem(400, "the body was cut off; nothing was done") from None
     return b"".join(parts)

@@ -22,7 +22,7 @@ from gateway.feed import Feed
 from gateway.forecasts import CPU_S, Forecasts
 from gateway.models_branches import BranchBody, ChangeBody
 from gateway.past import guarded
-from gateway.problems import Problem, later
+from gateway.problems import Problem, later, used_before
 from gateway.subjects import Sight, Subject
 from scheduler.core.state import ClusterState
 from schemas.requests import ReadLog, SubmitJob
@@ -54,6 +54,7 @@ class KeptBranch:
     folder: Path
     #: Whether the log begins where the cell does, so that the branch as a log replays.
     replays: bool
+    key: str | None = None  #: By which whoever asked for it may ask for it again.
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -106,13 +107,32 @@ class Branches:
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
 
-    async def ask(
-        self, feed: Feed, who: Subject, body: BranchBody, entry: int, now_s: float
-    ) -> KeptBranch:
-        """Begin a branch that goes on after an entry, once its turn comes.
+    def begun(
+        self, feed: Feed, who: Subject, body: BranchBody, key: str | None
+    ) -> KeptBranch | None:
+        """Give the branch that somebody asked for with a key before; None: there is none.
 
         Raises:
-            Problem: 429, who asks has as many as it may, or all places are taken.
+            Problem: 422, it is another one than is asked for now.
+        """
+        for kept in self._kept.values():
+            if key is None or (kept.key, kept.by) != (key, who.name):
+                continue
+            entry = kept.entry if body.entry is None else body.entry
+            if kept.cell != feed.cell or kept.asked != body.model_copy(update={"entry": entry}):
+                raise used_before(key, "branch")
+            return kept
+        return None
+
+    async def ask(
+        self, feed: Feed, who: Subject, body: BranchBody, entry: int, now_s: float,
+        key: str | None = None,
+    ) -> KeptBranch:  # fmt: skip
+        """Begin a branch that goes on after an entry, once its turn comes; once for each key.
+
+        Raises:
+            Problem: 429, who asks has as many as it may, or all places are taken; 422, the key was
+                used for another.
         """
         asked = body.model_copy(update={"entry": entry})
         if len(self._kept) >= KEPT_MOST and not self._oldest():
@@ -127,6 +147,8 @@ class Branches:
                 made.remove()
         name, folder, generation = secrets.token_hex(4), self._folder.path, feed.generation
         journal = await self._journal(feed, entry)
+        if (begun := self.begun(feed, who, body, key)) is not None:
+            return begun  # asked for meanwhile
         change, tail = change_of(body.change), folder / f"{name}.tail"
         spec = BranchSpec(entry, body.hours, body.runs, change, feed.log.name, tail)
         assignment = Assignment(
@@ -135,7 +157,7 @@ class Branches:
         computation = self._queue.put(Computation(who.name, assignment))
         replays = feed.index.first == 0
         kept = KeptBranch(name, feed, generation, entry, who.name, asked, now_s, journal,
-                          computation, folder, replays)  # fmt: skip
+                          computation, folder, replays, key)  # fmt: skip
         self._kept[name] = kept
         while len(self._kept) > KEPT_MOST and (oldest := self._oldest()):
             self._forget(oldest)

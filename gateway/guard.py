@@ -3,13 +3,14 @@
 And what every answer passes on its way out: headers for browsers, and errors as problems.
 """
 
+import asyncio
 import logging
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.limits import Limits
-from gateway.problems import Problem, response
+from gateway.problems import ENDS, Problem, later, response
 from gateway.subjects import Authority, recognised
 
 #: All that a page of ours needs; nothing from elsewhere, and nobody may frame it.
@@ -42,10 +43,15 @@ class Guard:
         app: ASGIApp,
         authority: Authority,
         limits: Limits,
+        closing: asyncio.Event,
         hosts: tuple[str, ...] = LOOPBACK_HOSTS,
     ) -> None:
-        """Stand before `app`; `hosts` are the names under which it may be asked."""
+        """Stand before `app`; `hosts` are the names under which it may be asked.
+
+        `closing` is set when the gateway ends.
+        """
         self._app, self._authority, self._limits, self._hosts = app, authority, limits, hosts
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it with a problem."""
@@ -70,6 +76,11 @@ class Guard:
             await self._app(scope, receive, answer)
         except Problem as problem:
             await response(problem)(scope, receive, answer)
+        except asyncio.CancelledError:
+            # Who ends the gateway waits so long for answers, and no longer.
+            if begun or not self._closing.is_set():
+                raise
+            await response(later(f"{ENDS}; ask again once it is back", 5.0))(scope, receive, answer)
         except Exception:
             if begun:
                 raise

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from bus.contract import Bus, Record, Unreadable
@@ -97,7 +97,7 @@ class ServedLog:
             async for record in records:
                 yield record
 
-    async def picked(self, topic: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+    async def picked(self, topic: str, offsets: Sequence[int]) -> AsyncGenerator[Record, None]:
         """Read the records at these offsets, which ascend; one that is not there is left out."""
         # On Kafka a reader costs more than some records that nobody wants.
         apart = 1 if self.path is not None else _APART

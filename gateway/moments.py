@@ -1,6 +1,7 @@
 """Landmarks of a log, for looking back: loans and reclaims, leaders, requests of people."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 from explain.acts import act_of
@@ -44,12 +45,14 @@ async def remembered(feed: Feed, before: int) -> tuple[list[_Row], bool]:
         whole &= len(people) <= EACH
         rows: list[_Row] = []
         due: dict[str, float] = {}
-        for count, number in enumerate(sorted(wanted), 1):
-            record = await feed.log.record(JOURNAL.name, wanted[number])
-            if record is not None:
+        offsets = [wanted[number] for number in sorted(wanted)]
+        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
+            count = 0
+            async for record in records:
                 rows += _told(entry_of(record), due)
-            if count % 20 == 0:
-                await asyncio.sleep(0)
+                count += 1
+                if count % 20 == 0:
+                    await asyncio.sleep(0)
         return rows, whole
 
     return await guarded(feed, find)

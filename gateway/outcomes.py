@@ -1,6 +1,8 @@
 """What came of requests: from the journal through the index, and of those on their way."""
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -12,6 +14,8 @@ from gateway.feed import Feed
 from gateway.mailbox import Letter, Mailbox
 from gateway.past import guarded, mentioning
 from gateway.problems import Problem, later
+from gateway.sight import refusal_seen
+from gateway.subjects import Subject
 from schemas.codec import decode_request
 from schemas.journal import JournalEntry
 from schemas.parse import Rejected
@@ -46,6 +50,11 @@ class Outcome:
             other.reason,
             other.args,
         )
+
+    def seen_by(self, who: Subject) -> "Outcome":
+        """Give it as somebody sees it."""
+        why = refusal_seen(who, self.asked.args.verb, self.field, self.because)
+        return Outcome(self.asked, self.result, self.entry, (self.field, why))
 
     def document(self, nobody: str = "") -> _Document:
         """Write it; of what is pending, with why nobody takes it now."""
@@ -131,15 +140,13 @@ def _request(document: Mapping[str, Any]) -> Request:
 
 
 async def _entries(feed: Feed, offsets: list[int]) -> list[JournalEntry]:
-    found = []
-    for offset in offsets:
-        record = await feed.log.record(JOURNAL.name, offset)
-        found += [] if record is None else [entry_of(record)]
-    return found
+    """Give the entries at these offsets, which ascend."""
+    async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
+        return [entry_of(record) async for record in records]
 
 
 async def acts(
-    feed: Feed, before: int, limit: int, wanted: Mapping[Kind, str]
+    feed: Feed, who: Subject, before: int, limit: int, wanted: Mapping[Kind, str]
 ) -> tuple[list[Act], int | None]:
     """Give what people asked for before an entry, newest first, and before which to go on.
 
@@ -162,13 +169,19 @@ async def acts(
             if places is not None:
                 rows = {number: rows[number] for number in rows if number in places}
             places = rows
-        numbers = sorted(places or (), reverse=True)[: limit + 1]
-        return await _entries(feed, [(places or {})[number] for number in numbers])
+        newest_of = sorted((places or {}).items())[-limit - 1 :]
+        return (await _entries(feed, [offset for _, offset in newest_of]))[::-1]
 
     found = await guarded(feed, find)
     told = [act_of(one.number, one.at_s, one.stimulus, one.decision) for one in found]
-    rows = [one for one in told if one is not None]
+    rows = [_act_seen(who, one) for one in told if one is not None]
     return rows[:limit], rows[limit - 1].entry if len(rows) > limit else None
+
+
+def _act_seen(who: Subject, act: Act) -> Act:
+    field, colon, why = act.refused_because.partition(": ")
+    seen = refusal_seen(who, act.verb, field, why)
+    return replace(act, refused_because=f"{field}{colon}{seen}")
 
 
 def refusal(found: Outcome) -> Problem:

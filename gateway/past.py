@@ -331,7 +331,7 @@ async def mentioning(
             }
         )
         begin, found = index.place.offset, []
-        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:  # type: ignore[type-var]
+        async with contextlib.aclosing(feed.log.picked(JOURNAL.name, offsets)) as records:
             async for record in records:
                 found.append(entry_of(record))
                 if len(found) % 20 == 0:

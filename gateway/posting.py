@@ -10,13 +10,14 @@ from pydantic import ValidationError
 
 from explain.moments import is_demo
 from explain.reading import newest
-from gateway.body import Body
+from gateway.body import Body, all_taken
 from gateway.feed import Feed
 from gateway.mailbox import Mailbox
 from gateway.outbox import Outbox, Undelivered
 from gateway.outcomes import Outcome
 from gateway.past import guarded
 from gateway.problems import Problem, later
+from gateway.sight import TAKEN
 from gateway.subjects import Sight, Subject
 from scheduler.core.rights import forbidden
 from scheduler.core.trial import refused
@@ -103,6 +104,8 @@ class Desk:
             wrong = verb_left_out(first_error(error, "data"))
             name = wrong.field.removeprefix("data.")
             raise Problem(422, f"{name}: {wrong.reason}", parameter=name) from None
+        if isinstance(asked.args, SubmitJob):
+            all_taken(body.args["spec"], asked.args.spec.model_dump(), "args.spec")
         return asked, log_s
 
     async def _log_s(self, feed: Feed) -> float | None:
@@ -135,7 +138,7 @@ class Desk:
             taken = state.jobs.get(asked.args.spec.job)
             if wrong is None and taken is not None and not who.owns(taken.tenant):
                 # The scheduler would say whose.
-                raise Problem(409, "args.spec.job: is taken; choose another name. Nothing was done",
+                raise Problem(409, f"args.spec.job: {TAKEN}. Nothing was done",
                               parameter="args.spec.job")  # fmt: skip
         if wrong is not None:
             raise Problem(403, f"{wrong[0]}: {wrong[1]}", parameter=wrong[0])

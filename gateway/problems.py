@@ -7,6 +7,8 @@ import orjson
 from fastapi import Response
 
 MEDIA_TYPE = "application/problem+json"
+#: Said to whoever asks while the gateway is told to end.
+ENDS = "the gateway ends"
 
 
 class Problem(Exception):
@@ -42,6 +44,15 @@ def later(detail: str, seconds: float, status: int = 503) -> Problem:
     """Say that the same request may be answered after so many seconds."""
     wait_s = max(1, round(seconds + 0.5))
     return Problem(status, detail, headers={"Retry-After": str(wait_s)})
+
+
+def used_before(key: str, kind: str) -> Problem:
+    """Refuse a key that somebody used already for something else of its kind."""
+    return Problem(
+        422,
+        f"Idempotency-Key: {key} was used for another {kind}; give this one a key of its own",
+        parameter="Idempotency-Key",
+    )
 
 
 def response(problem: Problem) -> Response:

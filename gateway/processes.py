@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import orjson
@@ -46,7 +46,24 @@ async def run(assignment: Assignment, on_report: OnReport) -> Any:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and those that it started
-        await _reap(process)
+        await _whole(_reap(process))
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Do some work to its end, though this is cancelled meanwhile; then that comes after it.
+
+    A process that has just given its result may be told to end while it is reaped. Broken off
+    there, it would be left as it is, with its pipes.
+    """
+    doing, cancelled = asyncio.ensure_future(work), False
+    while not doing.done():
+        try:
+            await asyncio.wait([doing])
+        except asyncio.CancelledError:
+            cancelled = True
+    doing.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:

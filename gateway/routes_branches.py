@@ -1,22 +1,44 @@
 """The routes of `/api/v1/branches`: what would come of a change; and when a job will end."""
 
-from typing import Annotated, Any
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from gateway import journal_queries, models_branches as models
 from gateway.body import documented, fitting, read_json
-from gateway.branches import before_any_leader, change_of, check
+from gateway.branches import KeptBranch, before_any_leader, change_of, check
+from gateway.feed import Feed
 from gateway.models_branches import HOURS_LEAST, HOURS_MOST, RUNS_MOST, BranchBody
 from gateway.past import held
-from gateway.problems import Problem, later
-from gateway.request_context import At, CellName, Here, JobId, Who, known_parameters, plain, tagged
+from gateway.posting import NAME
+from gateway.problems import ENDS, Problem, later
+from gateway.request_context import (
+    At,
+    CellName,
+    Gateway,
+    Here,
+    JobId,
+    Who,
+    known_parameters,
+    plain,
+    tagged,
+)
 from gateway.subjects import Sight, Subject
 from scheduler.core.transitions import TERMINAL
 
 router = APIRouter(dependencies=[Depends(known_parameters)])
+_PIECE_BYTES = 64 * 1024
 BranchId = Annotated[str, Path(description="The branch's id.", max_length=64)]
+Key = Annotated[
+    str | None,
+    Header(
+        description="Made by whoever asks. Asked again with it, the answer is of the first.",
+        pattern=NAME,
+    ),
+]
 _CANNOT: dict[int | str, dict[str, Any]] = {409: {"description": "It cannot be branched there."}}
 _COMING: dict[int | str, dict[str, Any]] = {
     202: {"model": models.ForecastComing, "description": "It is being worked out."},
@@ -35,7 +57,9 @@ _LOG: dict[int | str, dict[str, Any]] = {
     openapi_extra=documented("BranchBody"),
     responses=_CANNOT,
 )
-async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = None) -> Response:
+async def begin_branch(
+    request: Request, here: Here, who: Who, cell: CellName = None, idempotency_key: Key = None
+) -> Response:
     """Try something: go on from an entry with a change, beside a control. `202`, and where to look.
 
     The real engine decides, with ideal agents, in a process of its own; nothing is written to the
@@ -44,6 +68,18 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
     _may_branch(who)
     body = fitting(BranchBody, await read_json(request))
     feed = here.cells.live(cell)
+    kept = here.branches.begun(feed, who, body, idempotency_key)
+    if kept is None:
+        kept = await _begun(here, who, feed, body, idempotency_key)
+    answer = plain(kept.document(whole=True))
+    answer.status_code = 202
+    answer.headers["Location"] = f"/api/v1/branches/{kept.id}"
+    return answer
+
+
+async def _begun(
+    here: Gateway, who: Subject, feed: Feed, body: BranchBody, key: str | None
+) -> KeptBranch:
     if body.entry is not None:
         await here.cells.reach(feed, body.entry + 1)
     entry = feed.entries - 1 if body.entry is None else body.entry
@@ -53,11 +89,7 @@ async def begin_branch(request: Request, here: Here, who: Who, cell: CellName = 
     with here.limits.seek(who.name):
         state = await here.past.state(feed, entry + 1)
     check(change_of(body.change), state)
-    kept = await here.branches.ask(feed, who, body, entry, here.clock.now_s())
-    answer = plain(kept.document(whole=True))
-    answer.status_code = 202
-    answer.headers["Location"] = f"/api/v1/branches/{kept.id}"
-    return answer
+    return await here.branches.ask(feed, who, body, entry, here.clock.now_s(), key)
 
 
 def _may_branch(who: Subject) -> None:
@@ -90,14 +122,24 @@ async def end_branch(branch_id: BranchId, here: Here, who: Who) -> Response:
     return plain(kept.document(whole=True))
 
 
-@router.get("/branches/{branch_id}/log", response_class=FileResponse, responses=_LOG)
+@router.get("/branches/{branch_id}/log", response_class=StreamingResponse, responses=_LOG)
 async def branch_log(branch_id: BranchId, here: Here, who: Who) -> Response:
     """Give a branch as a log: the entries before, then its own. `tidegate replay` takes it."""
     kept = here.branches.one(who, branch_id)
     path = await here.branches.log(kept, who)
-    return FileResponse(
-        path, media_type="application/octet-stream", filename=f"branch-{kept.id}.db"
-    )
+    # Opened at once: it goes when the branch is forgotten, which whoever reads it need not notice.
+    file = path.open("rb")
+    headers = {
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
+        "Content-Disposition": f'attachment; filename="branch-{kept.id}.db"',
+    }
+    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 @router.get("/jobs/{job}/forecast", response_model=models.ForecastAnswer, responses=_COMING)
@@ -145,6 +187,6 @@ async def forecast(
     if found.computation.state == "failed":
         raise Problem(409, f"it cannot be foretold: {found.computation.problem}")
     if found.computation.state == "ended":
-        raise later("the gateway ends", 5.0)
+        raise later(ENDS, 5.0)
     document = {**frame, **found.of(known.id)}
     return tagged(at.request, at.who, feed.cell, str(found.entry), document, kept=False)

@@ -16,7 +16,7 @@ from gateway.body import Body, documented, fitting, read_body, read_json
 from gateway.outcomes import Outcome, acts, outcome, refusal
 from gateway.past import guarded
 from gateway.posting import NAME, preview
-from gateway.problems import Problem
+from gateway.problems import Problem, used_before
 from gateway.request_context import (
     At,
     CellName,
@@ -87,18 +87,13 @@ async def ask(
     asked, log_s = await desk.made(feed, who, body, name, here.clock.now_s())
     if body.dry_run:
         desk.allowed(feed, who, asked)
-        return _answer(preview(feed, asked))
+        return _answer(who, preview(feed, asked))
     async with desk.alone(asked.id):
         found = None
         if idempotency_key is not None:
             found = await outcome(feed, desk.mailbox(feed), asked.id)
         if found is not None and not found.is_of(asked):
-            raise Problem(
-                422,
-                f"Idempotency-Key: {asked.id} was used for another request; give this one a key "
-                "of its own",
-                parameter="Idempotency-Key",
-            )
+            raise used_before(asked.id, "request")
         if found is None:
             desk.allowed(feed, who, asked)
             await desk.send(asked, log_s)
@@ -113,7 +108,7 @@ async def ask(
             await here.cells.changed(feed.cell, _LOOK_S)
             feed = here.cells.live(cell)
             found = await outcome(feed, desk.mailbox(feed), asked.id) or found
-    return _answer(found, feed.nobody, waited=wait_s)
+    return _answer(who, found, feed.nobody, waited=wait_s)
 
 
 @router.post(
@@ -153,9 +148,9 @@ def waited(prefer: str | None) -> float:
     return 0.0 if found is None else min(WAIT_MOST_S, float(found[1]))
 
 
-def _answer(found: Outcome, nobody: str = "", waited: float = 0.0) -> Response:
+def _answer(who: Subject, found: Outcome, nobody: str = "", waited: float = 0.0) -> Response:
     if found.result in ("refused", "dead_letter"):
-        raise refusal(found)
+        raise refusal(found.seen_by(who))
     headers = {"Location": f"/api/v1/requests/{found.asked.id}"}
     if waited:
         headers["Preference-Applied"] = f"wait={waited:.0f}"
@@ -184,7 +179,7 @@ async def request(
             "again with the same Idempotency-Key, and GET /api/v1/requests lists those taken",
             parameter="request_id",
         )
-    return plain(found.document(feed.nobody))
+    return plain(found.seen_by(who).document(feed.nobody))
 
 
 @router.get("/jobs/{job}/output", response_model=models.PiecesAnswer)
@@ -275,6 +270,6 @@ async def requests(
     frame = views.framed(moment)
     wanted = {Kind.ASKER: subject or "", Kind.VERB: verb or "", Kind.ASKED_OF: about or ""}
     before = moment.entries if page is None else page.position
-    rows, more = await acts(moment.feed, before, limit, wanted)
+    rows, more = await acts(moment.feed, who, before, limit, wanted)
     after = await at.next(moment, asked, more)
     return at.answer(moment, {**frame, "acts": rows, "next": after})

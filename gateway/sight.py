@@ -18,10 +18,13 @@ import orjson
 
 from gateway.problems import Problem
 from gateway.subjects import Sight, Subject
+from scheduler.core.observe import OWN_TAKEN
 from scheduler.core.state import ClusterState, Job
 
 #: Instead of what is another tenant's.
 HIDDEN = "hidden"
+#: Instead of whose a name is that somebody wants to give to a job.
+TAKEN = "is taken; choose another name"
 #: Fields that hold names of jobs, or of what else a reason is about, in lists or not.
 _NAMES = ("job", "subject", "lost_to", "holders", "claims", "holder", "claim", "name")
 #: Fields of a row of a job by which it is told what of the others is seen.
@@ -104,6 +107,12 @@ def allow(route: str, who: Subject) -> None:
         "this holds what other tenants sent, so it is for operators and admins; "
         "jobs/ID/story and decisions tell what concerns your tenant",
     )
+
+
+def refusal_seen(who: Subject, verb: str, field: str, why: str) -> str:
+    """Give why a field was refused as somebody sees it: the scheduler says whose a name is."""
+    of_name = verb == "job.submit" and field in ("args.spec.job", "job")
+    return TAKEN if of_name and who.sight is Sight.OWN_NAMES and why != OWN_TAKEN else why
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate_client.errors import BranchFailed
-from tidegate_client.flow import Call, Flow, Looks, Moment, call
+from tidegate_client.flow import Call, Flow, Looks, Moment, call, new_key
 
 
 class Branch(BaseModel):
@@ -51,6 +51,7 @@ def begin(
     demand: float = 1.0,
     requests: Sequence[Mapping[str, Any]] = (),
     jobs: Mapping[str, int] | None = None,
+    key: str | None = None,
 ) -> Flow[Branch]:
     """Go on from an entry with a change, beside a control without it; nothing goes into the log.
 
@@ -67,9 +68,11 @@ def begin(
         demand: Times what owners need from then on.
         requests: Verbs that somebody asks for; their moments count from the entry.
         jobs: By a job, how many like it are submitted.
+        key: What is asked twice with one key is begun once; by default it is new.
 
     Raises:
         ValueError: the moment is a time; name the entry.
+        Conflict: the key was used for another branch.
         Problem: it cannot be; `parameter` says which part.
     """
     if at.at is not None:
@@ -78,7 +81,9 @@ def begin(
     change |= {"settings": dict(settings or {}), "add_nodes": dict(add_nodes or {})}
     change["jobs"] = [{"like": name, "count": count} for name, count in (jobs or {}).items()]
     body = {"hours": hours, "runs": runs, "entry": at.entry, "change": {"policy": policy, **change}}
-    answer = yield from call(Call("POST", "/branches", Moment(cell=at.cell).parameters(), body))
+    headers = {"Idempotency-Key": key or new_key()}
+    cell = Moment(cell=at.cell).parameters()
+    answer = yield from call(Call("POST", "/branches", cell, body, headers))
     return Branch.model_validate(answer.json())
 
 

@@ -64,7 +64,7 @@ class Refused(Problem):
 
 
 class Conflict(Problem):
-    """The key was used for another request."""
+    """The key was used for another request, or another branch."""
 
 
 class TooMany(Problem):
@@ -80,7 +80,6 @@ _KINDS: Mapping[int, type[Problem]] = {
     403: NotAllowed,
     404: NotFound,
     409: Refused,
-    422: Conflict,
     429: TooMany,
 }
 
@@ -94,6 +93,8 @@ def problem_of(answer: httpx.Response) -> Problem:
         detail, parameter = answer.text[:200].strip() or answer.reason_phrase, None
     status = answer.status_code
     kind = _KINDS.get(status, Unavailable if status >= 500 else BadRequest)
+    if status == 422 and parameter == "Idempotency-Key":
+        kind = Conflict
     return kind(status, detail, parameter, retry_after_s(answer))
 
 

@@ -29,6 +29,9 @@ from scheduler.core.transitions import (
 from scheduler.core.turn import Turn
 from schemas import commands, events
 
+#: Why a submission is refused whose tenant has given the name already.
+OWN_TAKEN = "another job of this tenant has this id"
+
 
 def submitted(turn: Turn, job: events.JobSubmitted) -> None:
     """Take a job into the queue, once."""
@@ -58,7 +61,7 @@ def submitted(turn: Turn, job: events.JobSubmitted) -> None:
     elif known.tenant != job.tenant:
         turn.emit(facts.SubmissionRefused(job.job, f"{job.job} is {known.tenant}'s"))
     elif not _is_as_submitted(known, spec, turn.state.standing.priorities):
-        turn.emit(facts.SubmissionRefused(job.job, "another job of this tenant has this id"))
+        turn.emit(facts.SubmissionRefused(job.job, OWN_TAKEN))
 
 
 def _is_as_submitted(job: Job, spec: dict[str, Any], priorities: Mapping[str, int]) -> bool:

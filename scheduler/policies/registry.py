@@ -68,6 +68,11 @@ def name_of(line: str) -> str:
     return split(line, ":")[0]
 
 
+def nearest(name: str) -> list[str]:
+    """Give the names of policies that are most like one; none if none is."""
+    return get_close_matches(name, sorted(POLICIES), n=2, cutoff=0.5)
+
+
 def make_policy(line: str) -> Policy:
     """Make a policy from its name, and options if they are given: `scheduler.policies.spec`.
 
@@ -82,7 +87,7 @@ def make_policy(line: str) -> Policy:
     name, *options = split(line, ":")
     if name not in POLICIES:
         known = ", ".join(sorted(POLICIES))
-        near = get_close_matches(name, sorted(POLICIES), n=2, cutoff=0.5)
+        near = nearest(name)
         hint = f", nearest: {', '.join(near)}" if near else ""
         raise ValueError(f"policy {name!r} is not known{hint}; choose one of: {known}")
     try:

@@ -17,7 +17,7 @@ from tests.process.gateway_process import Process
 CELL = "tide"
 
 
-async def _copied(night: Path, options: KafkaOptions) -> None:
+async def copied(night: Path, options: KafkaOptions) -> None:
     bus = KafkaBus.open(options, SystemClock(), CELL)
     try:
         records = list(FileLog(night).records(JOURNAL.name))
@@ -29,7 +29,7 @@ async def _copied(night: Path, options: KafkaOptions) -> None:
 def gateway_of_night(night: Path, bootstrap: str, folder: Path) -> Process:
     """Copy a night into a namespace of its own, and serve it as who may sign requests."""
     options = KafkaOptions(bootstrap, fresh_namespace(), (CELL,), replication=1)
-    asyncio.run(_copied(night, options))
+    asyncio.run(copied(night, options))
     config = folder / "tidegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap = "{bootstrap}"\nnamespace = "{options.namespace}"\n'

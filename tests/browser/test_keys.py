@@ -39,9 +39,11 @@ def test_the_moment_is_moved_by_keys_and_buttons(window: Window) -> None:
     page.keyboard.press(" ")  # plays
     expect(page).not_to_have_url(before, timeout=WAIT_MS)
     page.keyboard.press(" ")
+    expect(page.get_by_role("button", name="End", exact=True)).to_be_enabled()  # it is no more live
     page.keyboard.press("l")
     expect(page.locator(".banner")).to_have_count(0)
     expect(said).to_contain_text("entry 3,738")
+    expect(track).to_have_attribute("aria-valuetext", re.compile("^the end, "))
 
 
 def test_a_key_pressed_before_the_log_is_known_is_not_lost(window: Window) -> None:

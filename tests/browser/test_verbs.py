@@ -47,6 +47,7 @@ def running(window: Window) -> dict[str, Any]:
 def test_jobs_are_held_drained_away_and_cancelled(window: Window) -> None:
     job = running(window)["job"]
     page = window.open(f"/jobs/{job}").page
+    expect(page.get_by_role("button", name="Live", exact=True)).to_be_visible()
     page.get_by_role("button", name="Hold", exact=True).click()
     confirmed(page, "job.hold")
     page.get_by_role("button", name="Release", exact=True).wait_for(timeout=WAIT_MS)

@@ -57,6 +57,13 @@ def test_version(tidegate: Run) -> None:
         (("jobs", "--log"), "requires an argument"),
         (("jobs", "kafka:"), "the log is named by --log kafka:. See"),
         (("why", "mine", "run.db"), "the log is named by --log run.db. See"),
+        (
+            ("policy", "fofi"),
+            "`tidegate policy set fifo` lets the nearest policy decide; `",
+        ),
+        (("policy", "tide:patience_s=7200"), "`tidegate policy set tide` lets the"),
+        (("policy", "~"), "No such command '~'; `tidegate policies` lists all there are."),
+        (("policy", "sett"), "Did you mean 'set'?"),
         (("submit", "--steps", "many"), "--steps"),
         (("jobs", "--log", "none.db"), "none.db does not exist"),
         (("jobs", "--log", "."), ". is a folder"),

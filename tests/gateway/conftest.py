@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from bus.clock import SystemClock
 from bus.contract import Bus
@@ -101,7 +102,7 @@ class Served:
 Serving = Callable[..., AbstractAsyncContextManager[Served]]
 
 
-def client_of(app: FastAPI, headers: dict[str, str]) -> httpx.AsyncClient:
+def client_of(app: ASGIApp, headers: dict[str, str]) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(
         transport=transport, base_url=f"http://127.0.0.1:{PORT}", headers=headers
@@ -118,10 +119,12 @@ async def serve(
     outbox: Outbox | None = None,
     authority: Authority | None = None,
     at_once: int | None = None,
+    log: ServedLog | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve a log as `tidegate serve` does, without a socket."""
+    """Serve a log as `tidegate serve` does, without a socket: a file, unless another is given."""
     clock = Frozen()
-    log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
+    if log is None:
+        log = ServedLog(str(path), lambda: SqliteBus.open_readonly(path, clock), path, path.parent)
     cells = Cells(log, clock, keep_index=keep_index)
     known = authority or LocalToken(role, PORT, TOKEN)
     outbox = outbox or Outbox(lambda clock: SqliteBus.open(path, clock, busy_timeout_s=0.5), path)

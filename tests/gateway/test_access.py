@@ -1,5 +1,6 @@
 """Who is let in, from where, how often; and what every answer carries."""
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.limits import READS_BURST, SEEKS_AT_ONCE, STREAMS_EACH
+from bus.clock import SystemClock
+from gateway.guard import Guard
+from gateway.limits import READS_BURST, SEEKS_AT_ONCE, STREAMS_EACH, Limits
 from gateway.problems import Problem
-from tests.gateway.conftest import PORT, TOKEN, Serving
+from gateway.subjects import LocalToken, Role
+from tests.gateway.conftest import PORT, TOKEN, Serving, client_of
 
 
 def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
@@ -208,3 +212,26 @@ async def test_streams_are_bounded_by_subject_and_in_all(log: Path, serving: Ser
         for one in held:
             one.__exit__(None, None, None)
         assert limits.streams == 0
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_who_waits_as_the_gateway_ends_is_told(ends: bool) -> None:
+    """Its server cancels what is not answered by then, and prints what comes of that."""
+    begun, closing, clock = asyncio.Event(), asyncio.Event(), SystemClock()
+
+    async def slow(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    guard = Guard(slow, LocalToken(Role.VIEWER, PORT, TOKEN), Limits(clock), closing)
+    async with client_of(guard, {}) as client:
+        asking = asyncio.create_task(client.get("/"))
+        await begun.wait()
+        if ends:
+            closing.set()
+        asking.cancel()
+        if ends:
+            assert "the gateway ends" in problem(await asking, 503)["detail"]
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await asking

@@ -16,9 +16,14 @@ from gateway.body import BODY_MAX_BYTES
 from gateway.limits import WRITES_BURST
 from gateway.outbox import Outbox
 from gateway.subjects import Role
+from tests.builders import submitted
 from tests.gateway.conftest import Serving
 from tests.gateway.test_access import problem
 from tests.gateway.working import CORDON, during, stored, working
+
+
+def job(**over: Any) -> dict[str, Any]:
+    return {"verb": "job.submit", "spec": {**submitted("mine").model_dump(), **over}}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,19 @@ from tests.gateway.working import CORDON, during, stored, working
         ({"args": {"verb": "node.cordon"}}, 422, "args.node", "is missing"),
         ({"args": {**CORDON, "force": True}}, 422, "args.force", "not permitted"),
         ({"args": {"verb": "node.cordon", "node": "a b"}}, 422, "args.node", "pattern"),
+        ({"args": job(colour="red")}, 422, "args.spec.colour", "there are job, tenant, model"),
+        (
+            {"args": job(rates=[{"gpus": 1, "samples_per_s": 1.0, "colour": "red"}])},
+            422,
+            "args.spec.rates[0].colour",
+            "there are gpus, samples_per_s",
+        ),
+        (
+            {"args": job(program={"argv": ["train"], "env": {"A": "b"}, "cwd": "/"})},
+            422,
+            "args.spec.program.cwd",
+            "workdir",
+        ),
     ],
 )
 async def test_a_wrong_field_is_named(

@@ -4,6 +4,7 @@ The table is made from the application's routes: one without a decision fails.
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from schemas.requests import HoldJob, SubmitJob
 from schemas.topics import JOURNAL
 from tests.builders import node_born, request_of, submitted
 from tests.gateway.conftest import Served, Serving
+from tests.gateway.working import during, working
 
 START_S = 1_700_000_000.0
 #: Of the other tenant: its programs' secrets, its jobs, itself, its models.
@@ -290,3 +292,32 @@ async def test_whose_job_has_a_name_already_is_not_told(two: Path, serving: Serv
             answer = await served.client.post("/api/v1/requests", json={"args": asked, **tells})
             assert (answer.status_code, answer.json()["parameter"]) == (409, "args.spec.job")
             assert "zeta-corp" not in answer.text
+
+
+async def test_whose_job_took_a_name_in_the_same_tick_is_not_told(
+    tmp_path: Path, serving: Serving
+) -> None:
+    """Nobody has the name when the second asks: the scheduler refuses it, and says whose it is."""
+    authority = As(Role.TENANT, Sight.OWN_NAMES, "zeta-corp")
+
+    def wanted(tenant: str, name: str = "one-name", **over: Any) -> dict[str, Any]:
+        spec = {**submitted(name).model_dump(), "tenant": tenant, **over}
+        return {"verb": "job.submit", "spec": spec}
+
+    async with working(tmp_path) as (desk, log), serving(log, authority=authority) as served:
+        await desk.crash()
+        await served.ask(wanted("zeta-corp"), 202, 0)
+        authority.who = replace(authority.who, tenant="acme")
+        key = {"Idempotency-Key": "second"}
+        await served.ask(wanted("acme"), 202, 0, headers=key)
+        desk.start(accept_unsigned=True)
+        refused = await during(desk, served.ask(wanted("acme"), 409, headers=key))
+        listed = (await served.get("requests"))["acts"][0]
+        told = await served.get("requests/second")
+        assert "args.spec.job: is taken; choose another name" in refused["detail"]
+        assert told["refused_because"] == "is taken; choose another name"
+        assert listed["refused_because"] == "job: is taken; choose another name"
+        assert "zeta" not in str([refused, told])
+        await during(desk, served.ask(wanted("acme", "mine")))
+        refused = await during(desk, served.ask(wanted("acme", "mine", priority=7), 409))
+        assert "another job of this tenant has this id" in refused["detail"]

@@ -60,6 +60,19 @@ def test_an_interrupt_ends_it_though_somebody_follows(gateway: Process) -> None:
         assert time.monotonic() - begun_s < 30
 
 
+def test_it_ends_quietly_though_a_body_is_still_coming(gateway: Process) -> None:
+    head = (
+        f"POST /api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n"
+        f"Authorization: Bearer {gateway.token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
+    )
+    with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
+        connection.sendall(head.encode())
+        time.sleep(0.5)  # it reads the body by then
+        assert gateway.end(signal.SIGTERM) == (0, "")
+        assert b" 503 " in connection.recv(4096).splitlines()[0]
+
+
 def test_a_port_in_use_and_an_open_address_are_refused(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import operator
 import os
 import signal
 import subprocess
@@ -16,9 +17,11 @@ import psutil
 import pytest
 
 from bus.reading import import_log, open_log
-from gateway import branches
+from gateway import branches, processes
+from gateway.assignment import Assignment, ProcessLimits
+from gateway.branches import KeptBranch
 from gateway.computation_queue import PER_SUBJECT_MAX
-from gateway.subjects import Role, Sight
+from gateway.subjects import Role, Sight, Subject
 from simulator.branch.deeds import Deed
 from simulator.branch.run import branch
 from tests.demo_log import _demo, log
@@ -168,6 +171,32 @@ async def test_a_branch_that_is_killed_or_takes_too_long_says_so(
         assert "took more than the 1 s of a processor" in found["problem"]
         said = (await served.get(f"branches/{name}/log", 409))["detail"]
         assert "is failed" in said
+
+
+async def test_a_process_that_is_done_is_reaped_though_it_is_told_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reaped: list[asyncio.subprocess.Process] = []
+    reap, begun, on = processes._reap, asyncio.Event(), asyncio.Event()
+
+    async def slow(process: asyncio.subprocess.Process) -> None:
+        begun.set()
+        await on.wait()
+        await reap(process)
+        reaped.append(process)
+
+    monkeypatch.setattr(processes, "_reap", slow)
+    assignment = Assignment(operator.is_, (1,), ProcessLimits())
+    running = asyncio.create_task(processes.run(assignment, lambda _: None))
+    await begun.wait()
+    for _ in range(2):
+        running.cancel()
+        await asyncio.sleep(0)
+    on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [process.returncode for process in reaped] in ([0], [-signal.SIGKILL])
+    assert not children()
 
 
 async def test_what_cannot_be_is_refused_with_its_field(log: Path) -> None:
@@ -398,3 +427,24 @@ async def test_a_branch_may_be_forgotten_while_its_log_is_made(
             assert (answer.status_code, answer.json()["parameter"]) == (404, "branch_id")
         assert [*kept.folder.glob(f"{name}*")] == [], "nothing of it is left"
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_a_branch_may_be_forgotten_while_its_log_is_read(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(log) as served:
+        name = (await asked(served, entry=served.feed.entries - 1, hours=0.1))["branch"]
+        assert (await come_to(served, name, "done", "failed"))["state"] == "done"
+        branches = served.gateway.branches
+        whole, make = (await served.raw(f"branches/{name}/log")).content, branches.log
+
+        async def made(kept: KeptBranch, who: Subject) -> Path:
+            path = await make(kept, who)
+            asyncio.get_running_loop().call_soon(branches.end, kept)
+            return path
+
+        monkeypatch.setattr(branches, "log", made)
+        answer = await served.raw(f"branches/{name}/log")
+        assert (answer.status_code, answer.content) == (200, whole)
+        assert answer.headers["Content-Length"] == str(len(whole))
+        await served.get(f"branches/{name}/log", 404)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from explain.answer import Answer, Reading
+from explain.documents import why_document
 from explain.history import history
 from explain.standing import standing_of
 from explain.story import Story
@@ -46,6 +48,49 @@ def test_a_job_that_lost_its_gpus_to_a_drain_says_who_asked_and_why() -> None:
     (line,) = [line for line in history(story) if line.what == "told to leave"]
     assert line.detail == "preempted: n0 is drained by ann: new kernel"
     assert any(word in b'"DrainStarted"' for word in story.wanted), "it reads the drain's entry"
+
+
+def test_a_job_that_waits_since_its_node_was_drained_says_so_before_all_else() -> None:
+    cell, story = Cell(now_s=1000.0), Story("j0")
+    cell.feed(node_born("n0"))
+    cell.feed(submitted("j0", gpus_min=1))
+
+    def asked() -> list[str]:
+        reading = Reading("default", cell.state, 0.0, 1000.0, 1000.0)
+        answer = Answer(reading, story, cell.job("j0"), tuple(history(story)))
+        return list(why_document(answer).asked)
+
+    request = {"subject": "ann", "reason": "new kernel", "args": {"verb": "node.drain"}}
+    drain = {"node": "n0", "request": "r1", "by": "ann", "by_s": 900.0, "force": False}
+    waits = {"job": "j0", "reason": REASON | {"verb": "waits", "rule": "market.outbid"}}
+    told = ["told to leave its GPUs at d0 00:03, since n0 is drained by ann: new kernel"]
+    for one, expected in (
+        (entry(60.0, "TimePassed", {}, ["GangStarting", placed("n0")]), []),
+        (entry(120.0, "Requested", {"request": request}, ["DrainStarted", drain]), []),
+        (
+            entry(
+                180.0,
+                "TimePassed",
+                {},
+                ["JobExplained", {"job": "j0", "reason": REASON}],
+                ["GangCheckpointing", {"job": "j0", "reason": "preempted"}],
+            ),
+            told,
+        ),
+        (
+            entry(
+                240.0,
+                "TimePassed",
+                {},
+                ["JobQueued", {"job": "j0", "reason": "preempted", "step": 5}],
+                ["JobExplained", waits],
+            ),
+            told,
+        ),
+        (entry(300.0, "TimePassed", {}, ["GangStarting", placed("n1")]), []),
+    ):
+        story.take(one)
+        assert asked() == expected, one.at_s
 
 
 def placed(*nodes: str) -> dict[str, Any]:

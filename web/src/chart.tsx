@@ -70,6 +70,20 @@ export function hatch(stroke: string, ground: string): CanvasPattern | string {
 
 const utc = (at_s: number): Date => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC");
 const GUTTER = 46;
+/** Of a chart of one moment, so much is shown before and after it. */
+const AROUND_S = 300;
+
+/** Whether all that there is to draw is of one moment: no line leads anywhere, so it is a point. */
+function isOneMoment(plot: uPlot): boolean {
+  const x = plot.data[0];
+  return x.length > 0 && x[0] === x[x.length - 1];
+}
+
+/** Give the axis of one moment minutes; left to itself it has years. */
+function showAround(plot: uPlot): void {
+  const at_s = plot.data[0][0];
+  if (isOneMoment(plot) && at_s !== undefined) plot.setScale("x", { min: at_s - AROUND_S, max: at_s + AROUND_S });
+}
 
 function options(props: ChartProps, width: number, latest: { current: ChartProps }): uPlot.Options {
   const ink = colour("--ink-3");
@@ -103,7 +117,7 @@ function options(props: ChartProps, width: number, latest: { current: ChartProps
         label: line.label,
         stroke: colour(line.stroke),
         width: line.width ?? 1.75,
-        points: { show: false },
+        points: { show: isOneMoment },
         ...(line.dash ? { dash: line.dash } : {}),
         ...(line.stepped && steps ? { paths: steps } : {}),
         ...(line.fill ? { fill: colour(line.fill) } : {}),
@@ -171,6 +185,7 @@ export function Chart(props: ChartProps) {
       aligned(latest.current),
       element,
     );
+    showAround(drawn);
     plot.current = drawn;
     let pressedAt = 0;
     drawn.over.addEventListener("mousedown", (event) => (pressedAt = event.clientX));
@@ -198,6 +213,7 @@ export function Chart(props: ChartProps) {
     const had = drawn.data[0];
     const zoomed = min != null && max != null && (min > (had[0] ?? 0) || max < (had[had.length - 1] ?? 0));
     drawn.setData(aligned(props), !zoomed);
+    showAround(drawn);
     if (zoomed) drawn.redraw();
     void x;
   }, [props.x, props.ys]);

@@ -7,7 +7,7 @@ const KEYS: readonly (readonly [readonly string[], string])[] = [
   [[",", "."], "one decision back, one on"],
   [["[", "]"], "back, on to what matters: loans, reclaims, leaders, requests; on a job's page, its own events"],
   [["Space"], "play the log from here, or stop"],
-  [["l"], "the live edge"],
+  [["l"], "the live edge, or the end of a log that has ended"],
   [["c"], "compare with this moment, or end that"],
   [["/"], "search jobs, nodes, entries and moments"],
   [["?"], "these keys"],

@@ -1,5 +1,5 @@
 /** What is new: the stream of the gateway, which says the number of each cell's newest entry. */
-import { effect, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { get } from "./api.ts";
 import { route } from "./route.ts";
 
@@ -16,6 +16,8 @@ export interface Head {
 
 /** The newest entry that the stream told of; null before it did. */
 export const head = signal<Head | null>(null);
+/** Why nobody decides in the cell, so that its newest entry is the last; null while that is not so, or not known. */
+export const nobodyLeads = computed(() => head.value?.nobody_leads ?? null);
 export const connection = signal<"connecting" | "live" | "offline">("connecting");
 /** When the stream said something last, by this browser's clock, in ms. */
 export const heardAt = signal(Date.now());

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { useData } from "./data.ts";
 import { clock, count, day, zone } from "./format.ts";
 import { Icon } from "./icons.tsx";
+import { nobodyLeads } from "./live.ts";
 import { closer, entryAt, happened, moments, range, showTime, shown, step, stepMatter, timeOf } from "./moments.ts";
 import { go, isPast, route } from "./route.ts";
 import { Verified } from "./standing.tsx";
@@ -41,6 +42,7 @@ export function Scrubber() {
   const past = isPast.value;
   const now_s = whole === null || at === null ? null : past ? timeOf(at) : whole.end_s;
   const what = past && at !== null ? happened(at) : "";
+  const ends = nobodyLeads.value !== null;
   const matter = closer.value?.what ?? "loan, reclaim or request";
   return (
     <footer class="scrubber" aria-label="Moment of the log">
@@ -66,7 +68,7 @@ export function Scrubber() {
           {vs === null ? "Compare" : `Compared with ${count(vs)}`}
         </button>
         <button type="button" class={past ? "primary" : ""} onClick={live} disabled={!past}>
-          Live
+          {ends ? "End" : "Live"}
         </button>
       </div>
       <p class="hidden" aria-live="polite">
@@ -135,7 +137,7 @@ function Track({ now_s }: { now_s: number | null }) {
       <input
         type="range"
         aria-label="Moment of the log"
-        aria-valuetext={isPast.value ? said : `live, ${said}`}
+        aria-valuetext={isPast.value ? said : `${nobodyLeads.value === null ? "live" : "the end"}, ${said}`}
         min={whole?.begin_s ?? 0}
         max={whole?.end_s ?? 1}
         step={whole === null ? 1 : Math.max(0.001, (whole.end_s - whole.begin_s) / 2000)}

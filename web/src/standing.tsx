@@ -1,7 +1,7 @@
 /** How far what is shown can be relied on: the connection, its age, and whether replay agrees. */
 import { useEffect, useState } from "preact/hooks";
 import { capital, count, duration } from "./format.ts";
-import { connection, head, heardAt, signedOut } from "./live.ts";
+import { connection, head, heardAt, nobodyLeads, signedOut } from "./live.ts";
 import { useProof } from "./proof.ts";
 import { isPast } from "./route.ts";
 
@@ -32,7 +32,7 @@ export function Connection() {
   }
   if (state === "connecting") return <span class="dot connecting">connecting</span>;
   if (isPast.value) return <span class="dot past">past</span>;
-  const nobody = head.value?.nobody_leads ?? null;
+  const nobody = nobodyLeads.value;
   if (nobody === null) return <span class="dot live">live</span>;
   return (
     <span class="dot ended" role="status" title={capital(nobody)}>

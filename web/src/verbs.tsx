@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, type Schemas, send } from "./api.ts";
 import { plural } from "./format.ts";
-import { head } from "./live.ts";
+import { nobodyLeads } from "./live.ts";
 import { EntryLink, Name } from "./parts.tsx";
 import { route } from "./route.ts";
 
@@ -134,7 +134,7 @@ function Dialog({ of }: { of: Asking }) {
   const close = (): void => {
     open.value = null;
   };
-  const nobody = head.value?.nobody_leads ?? null;
+  const nobody = nobodyLeads.value;
   const busy = results?.some((one) => one.said === "asking") ?? false;
   return (
     <dialog ref={dialog} class="confirm" aria-labelledby="confirm-title" onClose={close}>

@@ -1,12 +1,11 @@
 /** The way to the form, for who may submit jobs; where nobody can, it says why. */
 import { useId } from "preact/hooks";
-import { head } from "../live.ts";
-import { may } from "../me.ts";
+import { may, useClosed } from "../me.ts";
 import { href } from "../route.ts";
 
 export function SubmitLink() {
   const id = useId();
-  const closed = head.value?.closed ?? null;
+  const closed = useClosed();
   if (!may("job.submit")) return null;
   if (closed === null) {
     return (

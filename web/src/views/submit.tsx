@@ -1,13 +1,12 @@
 /** A job is submitted: a form, for who may and where somebody takes it. */
-import { head } from "../live.ts";
-import { me, may } from "../me.ts";
+import { me, may, useClosed } from "../me.ts";
 import { Card, Empty, Waiting } from "../parts.tsx";
 import { href, isPast } from "../route.ts";
 import { SubmitForm } from "../submit/form.tsx";
 import "../submit/submit.css";
 
 export function Submit() {
-  const closed = head.value?.closed ?? null;
+  const closed = useClosed();
   const who = me.value;
   if (who === null) return <Waiting />;
   if (isPast.value) {
